@@ -1,0 +1,312 @@
+//! Our side: a cluster of our own or one that runs already, tables in it, and ten closed-loop lanes of one client.
+
+use crate::error::BenchError;
+use crate::generate::{Random, Step, Steps, Values, Workload, key};
+use crate::options::Common;
+use crate::subject::{Counters, Load, Sources, Subject, note};
+use client::{Call, Client, LaneId, LoadOptions, Options, Outcome, Table};
+use local::{Cluster, ClusterOptions};
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use types::data::{Column, ColumnType, Row, Schema, Value};
+use types::{EngineKind, LogKind};
+use wire::Body;
+use wire::control::{AdminCommand, ClusterStatus, CreateTable};
+
+/// How long the cluster may take for anything that is not under load.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Which cluster is used.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Target {
+    /// `--connect HOST:PORT`: controllers of a cluster that runs. Empty: one is started for the bench and stopped after it.
+    pub connect: Vec<String>,
+    /// The program with the subcommands `node` and `controller`. `None`: the one that runs now.
+    pub binary: Option<PathBuf>,
+    /// `--nodes N`: nodes of a started cluster. 0 stands for 3.
+    pub nodes: u32,
+    /// `--set SECTION.KEY=VALUE`: settings of a started cluster's processes over the defaults.
+    pub settings: Vec<(String, String)>,
+}
+
+/// A table as a bench wants it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableKind {
+    /// The policy's name.
+    pub policy: String,
+    /// Copies.
+    pub factor: u8,
+    /// Engine.
+    pub engine: EngineKind,
+    /// Where its log lies.
+    pub log: LogKind,
+    /// Partitions.
+    pub partitions: u32,
+}
+
+impl TableKind {
+    /// A main-memory table: engine and log in memory.
+    pub fn main_memory(policy: &str, factor: u8, partitions: u32) -> TableKind {
+        let (engine, log) = (EngineKind::Memory, LogKind::Memory);
+        TableKind { policy: policy.into(), factor, engine, log, partitions }
+    }
+
+    /// A `durable` table with three copies.
+    pub fn durable(engine: EngineKind, partitions: u32) -> TableKind {
+        TableKind { policy: "durable".into(), factor: 3, engine, log: LogKind::Disk, partitions }
+    }
+
+    /// In a few words.
+    pub fn in_words(&self) -> String {
+        let engine = match self.engine {
+            EngineKind::Lsm => "lsm",
+            EngineKind::Memory => "memory",
+        };
+        let log = match self.log {
+            LogKind::Disk => "disk",
+            LogKind::Memory => "memory",
+        };
+        format!("{} factor {}, engine {engine}, log {log}", self.policy, self.factor)
+    }
+}
+
+/// A cluster and a client of it. Its subjects share both.
+pub struct Ours {
+    client: Client,
+    /// Stopped when dropped. None for a cluster that others run.
+    cluster: Option<Cluster>,
+    tables: u32,
+    /// Whether nodes count what they send.
+    counts_bytes: bool,
+    // Behind the cluster: removed after it was stopped.
+    folder: Option<TempDir>,
+}
+
+/// A cluster that several subjects use in turn.
+pub type Shared = Rc<RefCell<Ours>>;
+
+impl Ours {
+    /// Connects, starting a cluster first unless there is one.
+    pub fn start(common: &Common, target: &Target) -> Result<Shared, BenchError> {
+        let (mut cluster, mut folder) = (None, None);
+        let mut controllers = target.connect.clone();
+        if controllers.is_empty() {
+            let own = common.folder("cluster")?;
+            let mut options = ClusterOptions::new(own.path().join("cluster"));
+            options.harm = false;
+            options.nodes = if target.nodes == 0 { 3 } else { target.nodes };
+            options.settings = target.settings.clone();
+            options.binary = target.binary.clone().unwrap_or(options.binary);
+            let started = Cluster::start(options)?;
+            controllers = started.controllers();
+            (cluster, folder) = (Some(started), Some(own));
+        }
+        let options = Options { controllers, timeout: PATIENCE, wait: true, ..Options::default() };
+        let client = Client::connect(options)?;
+        Ok(Rc::new(RefCell::new(Ours { client, cluster, tables: 0, counts_bytes: false, folder })))
+    }
+
+    /// The folder whose disk the nodes use, where it is known.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_ref().map(TempDir::path)
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let file = self.cluster.as_ref().map(Cluster::file);
+        file.iter().flat_map(|file| file.processes()).map(|process| process.pid.unsigned_abs()).collect()
+    }
+
+    /// Creates a table with every record in it.
+    fn table(&mut self, kind: &TableKind, workload: &Workload) -> Result<Table, BenchError> {
+        self.tables += 1;
+        let columns = vec![
+            Column::new("k", ColumnType::Text).not_null(),
+            Column::new("v", ColumnType::Bytes).not_null(),
+        ];
+        let schema = Schema::new(columns, &["k"], 1, false).expect("the key is one of the columns");
+        let table = self.client.create_table(&CreateTable {
+            // Other runs may have left tables in a cluster that is not ours.
+            name: format!("bench_{}_{}", std::process::id(), self.tables),
+            schema,
+            engine: kind.engine,
+            log: kind.log,
+            policy: kind.policy.clone(),
+            factor: Some(kind.factor),
+            min_in_sync: None,
+            available: false,
+            partitions: kind.partitions,
+            placement: Vec::new(),
+        })?;
+        let values = Values::new(workload.seed, workload.value_bytes);
+        let mut random = Random::new(workload.seed);
+        let mut loader = self.client.load(&table, LoadOptions::default());
+        for record in 0..workload.records {
+            loader.add(&mut self.client, &row(record, &values.draw(&mut random)))?;
+        }
+        let loaded = loader.finish(&mut self.client)?;
+        if loaded.rows != workload.records {
+            return Err(BenchError::Wrong(format!(
+                "{} of {} records were loaded",
+                loaded.rows, workload.records
+            )));
+        }
+        self.counts_bytes = self.status()?.nodes.iter().any(|(node, _)| node.sent_bytes > 0);
+        Ok(table)
+    }
+
+    /// Every node's status, made after this was asked.
+    fn status(&mut self) -> Result<ClusterStatus, BenchError> {
+        let asked = Instant::now();
+        loop {
+            let text = self.client.admin(AdminCommand::Status)?;
+            let status: ClusterStatus = serde_json::from_str(&text).map_err(|error| {
+                BenchError::Wrong(format!("the cluster's status cannot be read: {error}"))
+            })?;
+            let since = asked.elapsed();
+            if status.nodes.iter().all(|(_, age)| u128::from(*age) < since.as_millis()) {
+                return Ok(status);
+            }
+            if since > PATIENCE {
+                return Err(BenchError::Wrong("a node's status has not come for 30 seconds".into()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn row(record: u64, value: &[u8]) -> Row {
+    Row::new(vec![Value::Text(key(record)), Value::Bytes(value.to_vec())])
+}
+
+/// A table under load.
+pub struct TableUnderLoad {
+    shared: Shared,
+    table: Table,
+    kind: TableKind,
+    steps: Steps,
+    update_percent: u8,
+    value_bytes: usize,
+    clients: u32,
+}
+
+impl TableUnderLoad {
+    /// Makes the table and loads it. `clients` closed-loop clients are as many lanes of the shared client.
+    pub fn new(
+        shared: &Shared,
+        kind: &TableKind,
+        workload: &Workload,
+        clients: u32,
+    ) -> Result<TableUnderLoad, BenchError> {
+        let table = shared.borrow_mut().table(kind, workload)?;
+        Ok(TableUnderLoad {
+            shared: shared.clone(),
+            table,
+            kind: kind.clone(),
+            steps: Steps::new(workload),
+            update_percent: workload.update_percent,
+            value_bytes: workload.value_bytes,
+            clients,
+        })
+    }
+
+    /// Goes on with another mix over the same records.
+    pub fn set_workload(&mut self, workload: &Workload) {
+        self.steps = Steps::new(workload);
+        self.update_percent = workload.update_percent;
+    }
+
+    fn call(&mut self) -> Result<Call, BenchError> {
+        Ok(match self.steps.step() {
+            Step::Read { record } => self.table.get(&[Value::Text(key(record))])?,
+            Step::Update { record, value } => self.table.put(&row(record, &value))?,
+        })
+    }
+
+    /// Only an answer that did the work counts.
+    fn check(&self, outcome: &Outcome) -> Result<(), BenchError> {
+        let wrong = |what: String| Err(BenchError::Wrong(format!("{}: {what}", self.kind.in_words())));
+        match outcome {
+            Outcome::Ok(answer) => match &answer.body {
+                Body::Affected(1) => Ok(()),
+                Body::Row(Some((_, row))) if row.len() >= self.value_bytes => Ok(()),
+                other => wrong(format!("an operation was answered with {other:?}")),
+            },
+            other => wrong(format!("an operation under load ended with {other:?}")),
+        }
+    }
+
+    fn drive(&mut self, client: &mut Client, time: Duration) -> Result<Load, BenchError> {
+        let mut load = Load::empty();
+        let begun = Instant::now();
+        for lane in 0..self.clients {
+            client.submit(LaneId(lane), self.call()?);
+        }
+        let mut open = self.clients;
+        while open > 0 {
+            let completed = client.poll(PATIENCE)?;
+            if completed.is_empty() {
+                return Err(BenchError::Wrong("no answer within thirty seconds under load".into()));
+            }
+            let over = begun.elapsed() >= time;
+            for completed in completed {
+                self.check(&completed.outcome)?;
+                note(&mut load.latencies, Duration::from_micros(completed.latency_us));
+                load.ops += 1;
+                if over {
+                    open -= 1;
+                } else {
+                    client.submit(completed.lane, self.call()?);
+                }
+            }
+        }
+        load.elapsed = begun.elapsed();
+        Ok(load)
+    }
+}
+
+impl Subject for TableUnderLoad {
+    fn label(&self) -> String {
+        let what = match self.update_percent {
+            0 => "get".into(),
+            100 => "put".into(),
+            percent => format!("{percent} % put, the rest get"),
+        };
+        format!("understudy {}, {what}", self.kind.in_words())
+    }
+
+    fn settings(&self) -> String {
+        format!("{} partitions; reads at committed, from the primary", self.kind.partitions)
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.shared.borrow().processes()
+    }
+
+    fn sources(&self) -> Sources {
+        let counts_bytes = self.shared.borrow().counts_bytes;
+        let wire =
+            if counts_bytes { "the client's count of what it sent, and NodeStatus.sent_bytes" } else { "" };
+        Sources { wire, fsyncs: "NodeStatus.fsyncs of all nodes" }
+    }
+
+    fn counters(&mut self) -> Result<Counters, BenchError> {
+        let mut ours = self.shared.borrow_mut();
+        let status = ours.status()?;
+        let sum = |figure: fn(&wire::control::NodeStatus) -> u64| {
+            status.nodes.iter().map(|(node, _)| figure(node)).sum()
+        };
+        let sent: u64 = sum(|node| node.sent_bytes);
+        let sent = ours.counts_bytes.then_some(sent + ours.client.traffic().sent);
+        let remote_cpu_us = if ours.cluster.is_none() { sum(|node| node.cpu_us) } else { 0 };
+        Ok(Counters { wire_bytes: sent, fsyncs: Some(sum(|node| node.fsyncs)), remote_cpu_us })
+    }
+
+    fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
+        let shared = self.shared.clone();
+        let mut ours = shared.borrow_mut();
+        self.drive(&mut ours.client, time)
+    }
+}

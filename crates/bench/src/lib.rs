@@ -1,0 +1,31 @@
+//! Floor 6: workloads, comparisons, figures.
+//!
+//! Three benches, each a function that takes its options, a writer for progress and a receiver for lines: [`log()`] (the
+//! write-ahead log against a bare thread), [`ycsb()`] (policies against each other) and [`compare()`] (against Redis and
+//! PostgreSQL). A [`Line`] is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who
+//! decides why a goal was missed in `explain.rs`.
+
+pub mod appends;
+pub mod cluster;
+mod compare;
+pub mod error;
+mod explain;
+pub mod generate;
+pub mod load;
+pub mod options;
+pub mod peers;
+pub mod plot;
+pub mod procfs;
+pub mod report;
+pub mod stats;
+pub mod subject;
+mod ycsb;
+
+pub use appends::{LOG_LINES, LogOptions, log};
+pub use cluster::Target;
+pub use compare::{CompareOptions, Peer, compare};
+pub use error::BenchError;
+pub use generate::{Distribution, Workload};
+pub use options::Common;
+pub use report::Line;
+pub use ycsb::{YCSB_LINES, YcsbOptions, ycsb};

@@ -1,0 +1,192 @@
+//! What the system knows of processes, processors, the loopback interface and file systems, read from `/proc`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// One process, as its `stat` file tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProcessStat {
+    /// The process that started it.
+    pub parent: u32,
+    /// Processor time of its own, in clock ticks.
+    pub own: u64,
+    /// Processor time of its children that have ended and were waited for, in clock ticks.
+    pub reaped: u64,
+}
+
+impl ProcessStat {
+    /// Reads the text of `/proc/PID/stat`. The process's name may hold spaces and parentheses: the last one ends it.
+    pub fn parse(text: &str) -> Option<ProcessStat> {
+        let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        Some(ProcessStat {
+            parent: u32::try_from(number(1)?).ok()?,
+            own: number(11)? + number(12)?,
+            reaped: number(13)? + number(14)?,
+        })
+    }
+}
+
+/// Processor time of the whole machine, in clock ticks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MachineStat {
+    /// All processors together.
+    pub total: u64,
+    /// Of it, the time in which they had nothing to do.
+    pub idle: u64,
+    /// Of it, the time that the host gave to others.
+    pub stolen: u64,
+}
+
+impl MachineStat {
+    /// Reads the text of `/proc/stat`.
+    pub fn parse(text: &str) -> Option<MachineStat> {
+        let line = text.lines().find(|line| line.starts_with("cpu "))?;
+        // user nice system idle iowait irq softirq steal; what follows is contained in user and nice.
+        let ticks: Vec<u64> =
+            line.split_ascii_whitespace().skip(1).take(8).map_while(|field| field.parse().ok()).collect();
+        let &[_, _, _, idle, waiting, _, _, stolen] = &ticks[..] else { return None };
+        Some(MachineStat { total: ticks.iter().sum(), idle: idle + waiting, stolen })
+    }
+
+    /// The machine now.
+    pub fn now() -> MachineStat {
+        fs::read_to_string("/proc/stat").ok().and_then(|text| MachineStat::parse(&text)).unwrap_or_default()
+    }
+}
+
+/// Bytes that the loopback interface has carried, headers included, from the text of `/proc/net/dev`.
+pub fn parse_loopback(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("lo:"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Bytes that the loopback interface has carried, whoever sent them.
+pub fn loopback_bytes() -> Option<u64> {
+    parse_loopback(&fs::read_to_string("/proc/net/dev").ok()?)
+}
+
+/// Processor time in microseconds of this process alone, without its children.
+pub fn own_cpu_us() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").ok();
+    stat.and_then(|text| ProcessStat::parse(&text)).map_or(0, |stat| ticks_to_us(stat.own))
+}
+
+/// Processor time in microseconds of these processes and all that they started, the ended ones included.
+pub fn trees_cpu_us(roots: &[u32]) -> u64 {
+    if roots.is_empty() { 0 } else { ticks_to_us(trees_ticks(roots, &every_process())) }
+}
+
+fn trees_ticks(roots: &[u32], every: &BTreeMap<u32, ProcessStat>) -> u64 {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (process, stat) in every {
+        children.entry(stat.parent).or_default().push(*process);
+    }
+    let mut counted = BTreeSet::new();
+    let mut open: Vec<u32> = roots.to_vec();
+    let mut ticks = 0;
+    while let Some(process) = open.pop() {
+        if let Some(stat) = every.get(&process).filter(|_| counted.insert(process)) {
+            // A child that ends in between moves from `own` of one to `reaped` of the other: the sum stays.
+            ticks += stat.own + stat.reaped;
+            open.extend(children.get(&process).into_iter().flatten());
+        }
+    }
+    ticks
+}
+
+fn every_process() -> BTreeMap<u32, ProcessStat> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let process = entry.file_name().to_str()?.parse().ok()?;
+            Some((process, ProcessStat::parse(&fs::read_to_string(entry.path().join("stat")).ok()?)?))
+        })
+        .collect()
+}
+
+fn ticks_to_us(ticks: u64) -> u64 {
+    ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// The type of the file system that a path lies on, such as `ext4` or `tmpfs`, from the text of `/proc/self/mounts`.
+pub fn parse_filesystem(mounts: &str, path: &Path) -> Option<String> {
+    let mut best: Option<(usize, &str)> = None;
+    for line in mounts.lines() {
+        let mut fields = line.split(' ');
+        let (Some(_), Some(point), Some(kind)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        if path.starts_with(point) && best.is_none_or(|(length, _)| point.len() >= length) {
+            best = Some((point.len(), kind));
+        }
+    }
+    best.map(|(_, kind)| kind.to_string())
+}
+
+/// The type of the file system that a path lies on.
+pub fn filesystem(path: &Path) -> Option<String> {
+    let path = path.canonicalize().ok()?;
+    parse_filesystem(&fs::read_to_string("/proc/self/mounts").ok()?, &path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "4242 (a (tricky) name) S 17 4242 4242 0 -1 4194560 52643 19500923 0 3789 274 823 114923 12534 \
+                        20 0 13 0 11 54321152 5305 18446744073709551615 1 1 0 0 0";
+
+    #[test]
+    fn a_process_line_is_read_behind_the_last_parenthesis() {
+        let stat = ProcessStat::parse(STAT).expect("reads");
+        assert_eq!(stat, ProcessStat { parent: 17, own: 274 + 823, reaped: 114_923 + 12_534 });
+        assert_eq!(ProcessStat::parse("1 (short) S 0"), None);
+        assert_eq!(ProcessStat::parse(""), None);
+    }
+
+    #[test]
+    fn the_machine_line_is_read_without_guests() {
+        let text = "cpu  259759 10 22562 414348 4368 7 447 4916 99 99\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        let machine = MachineStat::parse(text).expect("reads");
+        assert_eq!(machine.idle, 414_348 + 4_368);
+        assert_eq!(machine.stolen, 4_916);
+        assert_eq!(machine.total, 259_759 + 10 + 22_562 + 414_348 + 4_368 + 7 + 447 + 4_916);
+    }
+
+    #[test]
+    fn the_loopback_line_is_found() {
+        let text = "Inter-|   Receive\n face |bytes    packets\n  eth0: 5 6\n    lo:  570728    7502    0\n";
+        assert_eq!(parse_loopback(text), Some(570_728));
+        assert_eq!(parse_loopback("eth0: 1"), None);
+    }
+
+    #[test]
+    fn a_tree_is_summed_with_its_ended_children_and_without_others() {
+        let stat = |parent, own, reaped| ProcessStat { parent, own, reaped };
+        let every = BTreeMap::from([
+            (10, stat(1, 5, 100)),
+            (11, stat(10, 7, 0)),
+            (12, stat(11, 1, 2)),
+            (20, stat(1, 1_000, 0)),
+        ]);
+        assert_eq!(trees_ticks(&[10], &every), 115);
+        assert_eq!(trees_ticks(&[10, 11], &every), 115, "a process under two roots counts once");
+        assert_eq!(trees_ticks(&[99], &every), 0);
+    }
+
+    #[test]
+    fn the_deepest_mount_wins() {
+        let mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\n";
+        assert_eq!(parse_filesystem(mounts, Path::new("/dev/shm/x")).as_deref(), Some("tmpfs"));
+        assert_eq!(parse_filesystem(mounts, Path::new("/tmp")).as_deref(), Some("ext4"));
+    }
+
+    #[test]
+    fn this_process_is_there() {
+        let id = std::process::id();
+        assert!(every_process().contains_key(&id));
+        assert!(MachineStat::now().total > 0);
+    }
+}

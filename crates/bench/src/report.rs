@@ -1,0 +1,301 @@
+//! Lines: one comparison each, as one JSON object.
+
+use crate::explain::explain;
+use crate::procfs;
+use crate::stats::{Spread, tidy};
+use crate::subject::{Round, Series};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// One side of a comparison.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Side {
+    /// What it is.
+    pub label: String,
+    /// False if the figure was not taken in this run but stands in a document.
+    pub measured: bool,
+    /// Operations a second, by round.
+    pub ops_s: Spread,
+    /// Processor microseconds per operation of all processes involved, the load generator included; median of the rounds.
+    pub cpu_us_per_op: Option<f64>,
+    /// Bytes on the wire per operation; median of the rounds.
+    pub wire_bytes_per_op: Option<f64>,
+    /// Who counted the bytes.
+    pub wire_source: String,
+    /// Operations per fsync; median of the rounds.
+    pub commits_per_fsync: Option<f64>,
+    /// Who counted the fsyncs.
+    pub fsync_source: String,
+    /// Half of all operations were at least so fast, microseconds.
+    pub p50_us: Option<f64>,
+    /// 99 of 100 operations were at least so fast, microseconds.
+    pub p99_us: Option<f64>,
+    /// Share of all processors that the processes involved used; median.
+    pub cpu_share: Option<f64>,
+    /// Share of all processors that everything else on the machine and its host used meanwhile; median.
+    pub other_cpu_share: Option<f64>,
+    /// Settings by which to judge it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub settings: String,
+}
+
+impl Side {
+    /// What a series says. `None` if it has no rounds.
+    pub fn of(series: &Series) -> Option<Side> {
+        let all = |figure: fn(&Round) -> Option<f64>| {
+            let figures: Option<Vec<f64>> = series.rounds.iter().map(figure).collect();
+            figures.and_then(Spread::of).map(|spread| spread.median)
+        };
+        let quantile = |quantile| tidy(series.latencies.value_at_quantile(quantile) as f64 / 1_000.0);
+        let wire = series.sources.wire;
+        Some(Side {
+            label: series.label.clone(),
+            measured: true,
+            ops_s: Spread::of(series.rounds.iter().map(|round| round.ops_s))?,
+            cpu_us_per_op: all(|round| Some(round.cpu_us_per_op)),
+            wire_bytes_per_op: all(|round| round.wire_bytes_per_op),
+            wire_source: if wire.is_empty() {
+                "the loopback interface: packet headers and other programs included".into()
+            } else {
+                wire.into()
+            },
+            commits_per_fsync: all(|round| round.ops_per_fsync),
+            fsync_source: series.sources.fsyncs.into(),
+            p50_us: Some(quantile(0.50)),
+            p99_us: Some(quantile(0.99)),
+            cpu_share: all(|round| Some(round.cpu_share)),
+            other_cpu_share: all(|round| Some(round.other_cpu_share)),
+            settings: series.settings.clone(),
+        })
+    }
+
+    /// A figure from a document, to stand beside a measured one.
+    pub fn documented(label: &str, ops_s: f64) -> Side {
+        Side {
+            label: label.into(),
+            measured: false,
+            ops_s: Spread { median: ops_s, min: ops_s, max: ops_s, rounds: Vec::new() },
+            cpu_us_per_op: None,
+            wire_bytes_per_op: None,
+            wire_source: "not measured".into(),
+            commits_per_fsync: None,
+            fsync_source: "not measured".into(),
+            p50_us: None,
+            p99_us: None,
+            cpu_share: None,
+            other_cpu_share: None,
+            settings: String::new(),
+        }
+    }
+}
+
+/// Where it was measured.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Machine {
+    /// Processors.
+    pub cores: usize,
+    /// The file system under the files that were synced.
+    pub filesystem: String,
+}
+
+impl Machine {
+    /// This machine, with files below `folder`.
+    pub fn here(folder: &Path) -> Machine {
+        Machine {
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            filesystem: procfs::filesystem(folder).unwrap_or_else(|| "unknown".into()),
+        }
+    }
+}
+
+/// One line of a bench's output.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Line {
+    /// `log`, `ycsb` or `compare`.
+    pub bench: &'static str,
+    /// Which comparison; what `only` selects.
+    pub name: String,
+    /// What was done: record size, clients, update share and so on.
+    pub workload: Map<String, Value>,
+    /// Rounds of each side.
+    pub rounds: usize,
+    /// Where.
+    pub machine: Machine,
+    /// What is compared. `None` if the line was skipped.
+    pub ours: Option<Side>,
+    /// What it is compared with. `None` if it stands alone.
+    pub base: Option<Side>,
+    /// The least ratio that is good enough.
+    pub goal: Option<f64>,
+    /// `ours` over `base`: of neighbouring rounds, and the median, least and greatest of these.
+    pub ratio: Option<Spread>,
+    /// Whether the median ratio reaches the goal.
+    pub met: Option<bool>,
+    /// If it does not: why, as far as the measurement says.
+    pub reason: Option<String>,
+    /// Why nothing was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+impl Line {
+    /// An empty line.
+    pub fn new(bench: &'static str, name: &str, workload: Value, machine: Machine) -> Line {
+        let Value::Object(workload) = workload else { panic!("a workload is an object: {workload}") };
+        Line {
+            bench,
+            name: name.into(),
+            workload,
+            rounds: 0,
+            machine,
+            ours: None,
+            base: None,
+            goal: None,
+            ratio: None,
+            met: None,
+            reason: None,
+            skipped: None,
+        }
+    }
+
+    /// With figures that stand alone.
+    pub fn alone(mut self, ours: &Series) -> Line {
+        self.rounds = ours.rounds.len();
+        self.ours = Side::of(ours);
+        self
+    }
+
+    /// With the comparison of two measured series.
+    pub fn compared(mut self, ours: &Series, base: &Series, goal: Option<f64>) -> Line {
+        let figures = |series: &Series| series.rounds.iter().map(|round| round.ops_s).collect::<Vec<f64>>();
+        self.rounds = ours.rounds.len();
+        self.ours = Side::of(ours);
+        self.base = Side::of(base);
+        self.ratio = Spread::of_ratios(&figures(ours), &figures(base));
+        self.judge(goal);
+        self.reason = (self.met == Some(false)).then(|| explain(ours, base));
+        self
+    }
+
+    /// With a comparison with a figure from a document.
+    pub fn against_document(mut self, ours: &Series, label: &str, ops_s: f64) -> Line {
+        self = self.alone(ours);
+        self.base = Some(Side::documented(label, ops_s));
+        self.ratio = Spread::of(ours.rounds.iter().map(|round| round.ops_s / ops_s));
+        self
+    }
+
+    /// Skipped, with the reason.
+    pub fn skipped(mut self, reason: impl Into<String>) -> Line {
+        self.skipped = Some(reason.into());
+        self
+    }
+
+    fn judge(&mut self, goal: Option<f64>) {
+        self.goal = goal;
+        let ratio = self.ratio.as_ref().map(|ratio| ratio.median);
+        self.met = goal.zip(ratio).map(|(goal, ratio)| ratio >= goal);
+    }
+
+    /// The line in words, for people who watch.
+    pub fn in_words(&self) -> String {
+        let name = format!("{} {}", self.bench, self.name);
+        if let Some(reason) = &self.skipped {
+            return format!("{name}: skipped: {reason}");
+        }
+        let Some(ours) = &self.ours else { return name };
+        let mut words = format!("{name}: {:.0}/s", ours.ops_s.median);
+        if let Some(cpu) = ours.cpu_us_per_op {
+            words += &format!(", {cpu:.1} us cpu");
+        }
+        if let (Some(base), Some(ratio)) = (&self.base, &self.ratio) {
+            words += &format!(
+                ", {:.2} ({:.2} to {:.2}) of {} ({:.0}/s)",
+                ratio.median, ratio.min, ratio.max, base.label, base.ops_s.median
+            );
+        }
+        match (self.goal, self.met, &self.reason) {
+            (Some(goal), Some(true), _) => words + &format!("; goal {goal}: met"),
+            (Some(goal), _, Some(reason)) => words + &format!("; goal {goal}: missed: {reason}"),
+            _ => words,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::{Sources, latencies, note};
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn series(label: &str, figures: &[f64]) -> Series {
+        let round = |ops_s: &f64| Round {
+            ops_s: *ops_s,
+            ops: *ops_s as u64,
+            cpu_us_per_op: 20.0,
+            wire_bytes_per_op: Some(2_000.0),
+            ops_per_fsync: None,
+            fsyncs_s: None,
+            cpu_share: 0.5,
+            other_cpu_share: 0.1,
+        };
+        let mut latencies = latencies();
+        note(&mut latencies, Duration::from_micros(100));
+        Series {
+            label: label.into(),
+            settings: String::new(),
+            sources: Sources { wire: "sockets", fsyncs: "nobody" },
+            rounds: figures.iter().map(round).collect(),
+            latencies,
+        }
+    }
+
+    fn line() -> Line {
+        let machine = Machine { cores: 2, filesystem: "ext4".into() };
+        Line::new("log", "test", json!({"bytes": 1024}), machine)
+    }
+
+    #[test]
+    fn a_goal_that_is_met_needs_no_reason() {
+        let line =
+            line().compared(&series("ours", &[90.0, 80.0, 85.0]), &series("base", &[100.0; 3]), Some(0.8));
+        assert_eq!((line.met, line.rounds, &line.reason), (Some(true), 3, &None));
+        let ratio = line.ratio.expect("measured");
+        assert_eq!((ratio.median, ratio.min, ratio.max), (0.85, 0.8, 0.9));
+    }
+
+    #[test]
+    fn a_goal_that_is_missed_has_one() {
+        let line = line().compared(&series("ours", &[50.0; 3]), &series("base", &[100.0; 3]), Some(0.8));
+        assert_eq!(line.met, Some(false));
+        assert!(line.reason.as_deref().is_some_and(|reason| !reason.is_empty()));
+        assert!(line.in_words().contains("goal 0.8: missed"), "{}", line.in_words());
+    }
+
+    #[test]
+    fn a_line_is_one_json_object_with_the_agreed_names() {
+        let line = line().compared(&series("ours", &[90.0]), &series("base", &[100.0]), Some(0.8));
+        let text = serde_json::to_string(&line).expect("serialises");
+        assert!(!text.contains('\n'));
+        let value: Value = serde_json::from_str(&text).expect("reads");
+        for name in [
+            "bench", "name", "workload", "rounds", "machine", "ours", "base", "goal", "ratio", "met",
+            "reason",
+        ] {
+            assert!(value.get(name).is_some(), "{name} in {text}");
+        }
+        assert_eq!(value["ours"]["ops_s"]["median"], json!(90.0));
+        assert_eq!(value["ours"]["p50_us"], json!(100.0));
+    }
+
+    #[test]
+    fn a_documented_bar_is_labelled_as_such() {
+        let line = line().against_document(&series("ours", &[29_800.0]), "documented", 29_800.0);
+        let base = line.base.expect("there");
+        assert!(!base.measured);
+        assert_eq!(line.ratio.map(|ratio| ratio.median), Some(1.0));
+        assert_eq!(line.met, None);
+    }
+}

@@ -1,0 +1,140 @@
+//! `bench`: its help and its options.
+
+use bench::{Distribution, Peer};
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// `understudy bench`.
+#[derive(Subcommand, Debug)]
+#[command(after_help = "Examples:
+  understudy bench log
+  understudy bench ycsb --only semi --json
+  understudy bench ycsb --policy sync --engine lsm --updates 100
+  understudy bench compare --peer postgres --seconds 5
+
+Each line is one comparison: a ratio from interleaved rounds, its goal, and the reason where the goal was missed. With --json
+each is one object. Everything runs on this machine, in temporary directories, and is stopped at the end.")]
+pub enum BenchCommand {
+    /// The write-ahead log against a bare thread that writes the same batches.
+    Log(LogArgs),
+    /// Policies and engines against each other, with the mix of YCSB.
+    Ycsb(YcsbArgs),
+    /// The same load on us and on Redis or PostgreSQL, with two backups each.
+    Compare(CompareArgs),
+}
+
+/// What every bench takes.
+#[derive(Args, Clone, Debug)]
+pub struct CommonArgs {
+    /// Only lines whose names begin so.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Length of one round.
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    /// Rounds of each side; fewer than five make a weak ratio.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: u32,
+    /// Where temporary files go: its disk is part of what is measured. (--dir is a dev cluster's.)
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+    /// Also draw the lines as an SVG file there.
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// Decides keys and values.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `understudy bench log`.
+#[derive(Args, Debug)]
+pub struct LogArgs {
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// A program built from crates/bench/raft-engine, to be measured in the same rounds.
+    #[arg(long, value_name = "PROGRAM")]
+    pub raft_engine: Option<PathBuf>,
+}
+
+/// What benches of a cluster take.
+#[derive(Args, Clone, Debug)]
+pub struct LoadArgs {
+    /// Records in each table.
+    #[arg(long, default_value_t = 10_000)]
+    pub records: u64,
+    /// Bytes of a record's value.
+    #[arg(long, default_value_t = 1_024)]
+    pub value_bytes: usize,
+    /// Clients, each of which waits for its answer.
+    #[arg(long, default_value_t = 10)]
+    pub clients: u32,
+    /// Partitions of each table.
+    #[arg(long, default_value_t = 6)]
+    pub partitions: u32,
+}
+
+/// `understudy bench ycsb`.
+#[derive(Args, Debug)]
+pub struct YcsbArgs {
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// What benches of a cluster take.
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Shares of updates, in percent.
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 50, 100], value_parser = clap::value_parser!(u8).range(..=100))]
+    pub updates: Vec<u8>,
+    /// How keys are drawn.
+    #[arg(long, value_enum, default_value_t = Keys::Uniform)]
+    pub distribution: Keys,
+    /// Copies. With this or one of the next three, that table alone is measured.
+    #[arg(long)]
+    pub factor: Option<u8>,
+    /// Policy.
+    #[arg(long)]
+    pub policy: Option<String>,
+    /// Engine.
+    #[arg(long, value_enum)]
+    pub engine: Option<super::cluster::EngineArg>,
+    /// Where the table's log lies.
+    #[arg(long, value_enum)]
+    pub log: Option<super::cluster::LogArg>,
+}
+
+/// `understudy bench compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// Against whom.
+    #[arg(long, value_name = "redis|postgres", value_parser = peer)]
+    pub peer: Peer,
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// What benches of a cluster take.
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+/// How keys are drawn.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keys {
+    /// All alike.
+    Uniform,
+    /// A few much more often than the others.
+    Zipfian,
+}
+
+impl From<Keys> for Distribution {
+    fn from(keys: Keys) -> Distribution {
+        match keys {
+            Keys::Uniform => Distribution::Uniform,
+            Keys::Zipfian => Distribution::Zipfian,
+        }
+    }
+}
+
+fn peer(text: &str) -> Result<Peer, String> {
+    text.parse()
+}

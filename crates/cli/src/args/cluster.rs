@@ -1,0 +1,299 @@
+//! Commands on tables, nodes, partitions and logs.
+
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// `understudy table`.
+#[derive(Subcommand, Debug)]
+pub enum TableCommand {
+    /// Create a table.
+    #[command(after_help = "Examples:
+  understudy table create users --columns 'id:int,name:text!,born:date,tags:json' --key id
+  understudy table create events --columns 'device:text,at:timestamp,value:float' --key device,at \\
+      --partition-by 1 --partitions 12 --policy semi
+  understudy table create cache --columns 'k:text,v:bytes' --key k --engine memory --log memory --policy semi
+
+Types: int, float, decimal, text, bytes, bool, date, timestamp, json. A ! behind a type means: never null.
+Policies: none, async, semi, local, durable, sync.")]
+    Create {
+        /// Its name.
+        name: String,
+        /// Its columns.
+        #[arg(long, value_name = "NAME:TYPE,..")]
+        columns: String,
+        /// The columns of its key.
+        #[arg(long, value_delimiter = ',', required = true, value_name = "COLUMN,..")]
+        key: Vec<String>,
+        /// How it is kept.
+        #[command(flatten)]
+        options: CreateOptions,
+    },
+    /// List tables.
+    #[command(after_help = "Example:
+  understudy table list --json")]
+    List,
+    /// Change what a table's commits promise, while it serves.
+    #[command(after_help = "Examples:
+  understudy table alter users --policy sync
+  understudy table alter users --available      go on with fewer copies than min_in_sync")]
+    Alter {
+        /// Its name.
+        name: String,
+        /// The new policy.
+        #[arg(long)]
+        policy: Option<String>,
+        /// The fewest copies with which commits go on.
+        #[arg(long, value_name = "COPIES")]
+        min_in_sync: Option<u8>,
+        /// Go on below that; every answer says how many copies there are.
+        #[arg(long, conflicts_with = "strict")]
+        available: bool,
+        /// Stop below that.
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Drop a table with all its rows.
+    #[command(after_help = "Example:
+  understudy table drop users --yes")]
+    Drop {
+        /// Its name.
+        name: String,
+        /// Really.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// How a new table is kept.
+#[derive(Args, Clone, Debug)]
+pub struct CreateOptions {
+    /// How many leading columns of the key choose the partition; otherwise all.
+    #[arg(long, value_name = "COLUMNS")]
+    pub partition_by: Option<usize>,
+    /// Rows may have fields that are not columns.
+    #[arg(long)]
+    pub open: bool,
+    /// Partitions.
+    #[arg(long, default_value_t = 6)]
+    pub partitions: u32,
+    /// Copies; otherwise 3, or as many as there are nodes.
+    #[arg(long, value_name = "COPIES")]
+    pub factor: Option<u8>,
+    /// What each copy must have done before a commit is acknowledged.
+    #[arg(long, default_value = "durable")]
+    pub policy: String,
+    /// The fewest copies with which commits go on.
+    #[arg(long, value_name = "COPIES")]
+    pub min_in_sync: Option<u8>,
+    /// Go on below that; every answer says how many copies there are.
+    #[arg(long)]
+    pub available: bool,
+    /// Where rows are kept.
+    #[arg(long, value_enum, default_value_t = EngineArg::Lsm)]
+    pub engine: EngineArg,
+    /// Where the log is kept.
+    #[arg(long, value_enum, default_value_t = LogArg::Disk)]
+    pub log: LogArg,
+    /// A file with the nodes of each partition: one line per partition, or a JSON list of lists.
+    #[arg(long, value_name = "FILE")]
+    pub placement: Option<PathBuf>,
+}
+
+/// An engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum EngineArg {
+    /// A log-structured merge tree on disk.
+    Lsm,
+    /// In memory, with snapshots on disk.
+    Memory,
+}
+
+/// A place for a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum LogArg {
+    /// The node's write-ahead log.
+    Disk,
+    /// Memory only.
+    Memory,
+}
+
+/// `understudy node list|drain`.
+#[derive(Subcommand, Debug)]
+pub enum NodeCommand {
+    /// List nodes.
+    List,
+    /// Hand over everything that a node leads, and let it lead nothing more.
+    Drain {
+        /// The node.
+        node: String,
+    },
+}
+
+/// `understudy status`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy status
+  understudy status --watch
+  understudy status --json")]
+pub struct StatusArgs {
+    /// Show it again every second.
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// `understudy failover`.
+#[derive(Subcommand, Debug)]
+pub enum FailoverCommand {
+    /// List failovers, newest last.
+    #[command(after_help = "Example:
+  understudy failover list")]
+    List,
+}
+
+/// `understudy partition`.
+#[derive(Subcommand, Debug)]
+pub enum PartitionCommand {
+    /// List partitions with their replicas.
+    #[command(after_help = "Examples:
+  understudy partition list
+  understudy partition list users")]
+    List {
+        /// Only those of this table.
+        table: Option<String>,
+    },
+    /// Move a replica to another node.
+    #[command(after_help = "Example:
+  understudy partition move 64 --from 1 --to 4")]
+    Move {
+        /// The partition: its number, or TABLE/0 for a table's first.
+        partition: String,
+        /// From this node.
+        #[arg(long, value_name = "NODE")]
+        from: String,
+        /// To this node.
+        #[arg(long, value_name = "NODE")]
+        to: String,
+    },
+    /// Promote a living replica although acknowledged commits may be lost.
+    #[command(after_help = "Examples:
+  understudy partition recover 64             says what may be lost, and does nothing
+  understudy partition recover 64 --yes")]
+    Recover {
+        /// The partition: its number, or TABLE/0 for a table's first.
+        partition: String,
+        /// This node's replica; otherwise the one with the longest log.
+        #[arg(long, value_name = "NODE")]
+        node: Option<String>,
+        /// Really.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Tails of old primaries that were set aside.
+    #[command(subcommand)]
+    #[command(after_help = "Examples:
+  understudy partition tails list
+  understudy partition tails export 64-2-11-12.tail --node 1 > tail.ndjson")]
+    Tails(TailsCommand),
+}
+
+/// `understudy partition tails`.
+#[derive(Subcommand, Debug)]
+pub enum TailsCommand {
+    /// List them: as nodes and failovers report them, or those of a data directory.
+    List {
+        /// Look into this data directory instead of asking the cluster.
+        #[arg(long, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
+    },
+    /// Print a tail's entries, one JSON object per line.
+    Export {
+        /// The tail's file, as `list` shows it.
+        file: String,
+        /// Where it lies.
+        #[command(flatten)]
+        place: TailPlace,
+    },
+    /// Delete a tail for good.
+    Discard {
+        /// The tail's file, as `list` shows it.
+        file: String,
+        /// Where it lies.
+        #[command(flatten)]
+        place: TailPlace,
+        /// Really.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// Where a tail lies.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct TailPlace {
+    /// In this data directory.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// On this node of the local cluster in --dir.
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+}
+
+/// `understudy switchover`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy switchover 64 --to 2        hand partition 64 to node 2
+  understudy switchover users/0          hand it to the node placed first
+  understudy switchover --balance        bring all leads back to where they were placed")]
+pub struct SwitchoverArgs {
+    /// The partition: its number, or TABLE/0 for a table's first.
+    #[arg(required_unless_present = "balance")]
+    pub partition: Option<String>,
+    /// The node that is to lead; otherwise the one placed first.
+    #[arg(long, value_name = "NODE", requires = "partition")]
+    pub to: Option<String>,
+    /// All partitions, as they were placed.
+    #[arg(long, conflicts_with_all = ["partition", "to"])]
+    pub balance: bool,
+}
+
+/// `understudy log`.
+#[derive(Subcommand, Debug)]
+pub enum LogCommand {
+    /// Print the entries of a stopped node's log.
+    #[command(after_help = "Examples:
+  understudy log dump --data-dir understudy-dev/node-1 --partition 64 --limit 20
+  understudy log dump --data-dir understudy-dev/node-1 --json")]
+    Dump {
+        /// Where it is.
+        #[command(flatten)]
+        place: LogPlace,
+        /// Only this partition.
+        #[arg(long)]
+        partition: Option<String>,
+        /// Only from this LSN on.
+        #[arg(long, default_value_t = 1, value_name = "LSN")]
+        from: u64,
+        /// At most so many entries.
+        #[arg(long, value_name = "ENTRIES")]
+        limit: Option<u64>,
+    },
+    /// Read all of a stopped node's log and check every entry; exit status 6 on damage.
+    #[command(after_help = "Example:
+  understudy log verify --data-dir understudy-dev/node-1")]
+    Verify {
+        /// Where it is.
+        #[command(flatten)]
+        place: LogPlace,
+    },
+}
+
+/// Where a stopped node's log is.
+#[derive(Args, Debug)]
+pub struct LogPlace {
+    /// The node's data directory.
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// The log's directory, if `log.dir` put it elsewhere.
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+}

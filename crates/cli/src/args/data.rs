@@ -1,0 +1,219 @@
+//! Commands on rows, and those that bring many.
+
+use super::cluster::CreateOptions;
+use super::duration;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `put` and `insert`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy put users '{\"id\": 42, \"name\": \"Ada\"}'
+  understudy put users id=42 name=Ada
+  understudy put users 42 --row '{\"name\": \"Ada\"}'
+
+The answer says at which LSN the write is committed, how many copies have it, and under which policy.")]
+pub struct PutArgs {
+    /// The table.
+    pub table: String,
+    /// The row: one JSON object, or name=value for each column; with --row the values of the key.
+    #[arg(value_name = "ROW", allow_negative_numbers = true)]
+    pub words: Vec<String>,
+    /// The row as a JSON object, which need not repeat the key.
+    #[arg(long, value_name = "JSON")]
+    pub row: Option<String>,
+}
+
+/// `get`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy get users 42
+  understudy get flights 2013 1 1 UA 1545 EWR
+  understudy get users 42 --any --max-lag 500ms")]
+pub struct GetArgs {
+    /// Which row.
+    #[command(flatten)]
+    pub key: KeyArgs,
+    /// Who may answer.
+    #[command(flatten)]
+    pub level: LevelArgs,
+}
+
+/// A table and a key.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  understudy delete users 42")]
+pub struct KeyArgs {
+    /// The table.
+    pub table: String,
+    /// The values of the key, one per column.
+    #[arg(required = true, allow_negative_numbers = true)]
+    pub key: Vec<String>,
+}
+
+/// Who may answer a read.
+#[derive(Args, Clone, Debug)]
+pub struct LevelArgs {
+    /// Any replica may answer, with what it knows to be committed.
+    #[arg(long)]
+    pub any: bool,
+    /// With --any: how old the answer may be.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    pub max_lag: Duration,
+}
+
+/// A part of a table.
+#[derive(Args, Debug)]
+pub struct RangeArgs {
+    /// The table.
+    pub table: String,
+    /// The first values of the key: only rows that begin with them.
+    #[arg(value_name = "KEY", allow_negative_numbers = true)]
+    pub prefix: Vec<String>,
+    /// The first key: values with commas, as many of the key's columns as wanted.
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    pub from: Option<String>,
+    /// The end, not included.
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    pub to: Option<String>,
+}
+
+/// `scan`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy scan users --limit 10
+  understudy scan flights 2013 12 25     all flights of a day
+  understudy scan flights --from 2013,12 --to 2013,12,24
+  understudy scan users --json > users.ndjson")]
+pub struct ScanArgs {
+    /// What to read.
+    #[command(flatten)]
+    pub range: RangeArgs,
+    /// At most so many rows.
+    #[arg(long, value_name = "ROWS")]
+    pub limit: Option<u64>,
+    /// Who may answer.
+    #[command(flatten)]
+    pub level: LevelArgs,
+}
+
+/// `count`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy count users
+  understudy count flights 2013 12 25")]
+pub struct CountArgs {
+    /// What to count.
+    #[command(flatten)]
+    pub range: RangeArgs,
+}
+
+/// What becomes of malformed rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum OnError {
+    /// Nothing is loaded: the whole file is checked first.
+    Abort,
+    /// The rest is loaded.
+    Skip,
+}
+
+/// The form of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum FormatArg {
+    /// Comma-separated, with a header line.
+    Csv,
+    /// A JSON object per line.
+    Ndjson,
+}
+
+/// How a file is read.
+#[derive(Args, Clone, Debug)]
+pub struct ReadArgs {
+    /// The text that stands for no value, as in NA; otherwise an empty field.
+    #[arg(long, value_name = "TEXT")]
+    pub null: Option<String>,
+    /// Types that are not to be inferred.
+    #[arg(long, value_name = "NAME:TYPE,..")]
+    pub types: Option<String>,
+    /// The form; otherwise by the name's ending, then by the first character.
+    #[arg(long, value_enum)]
+    pub format: Option<FormatArg>,
+    /// What separates the fields of CSV.
+    #[arg(long, value_name = "CHARACTER")]
+    pub delimiter: Option<char>,
+    /// Names of the columns of CSV without a header line.
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
+    pub header: Option<Vec<String>>,
+    /// What becomes of malformed rows.
+    #[arg(long, value_enum, default_value_t = OnError::Abort)]
+    pub on_error: OnError,
+    /// Where malformed rows are kept.
+    #[arg(long, value_name = "FILE")]
+    pub bad_rows: Option<PathBuf>,
+    /// Rows per batch.
+    #[arg(long, default_value_t = 500, value_name = "ROWS")]
+    pub batch: usize,
+}
+
+/// `load`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy load users.ndjson --table users --key id --create
+  understudy load flights.csv.gz --table flights --key year,month,day,carrier,flight,origin --create --null NA
+  understudy load more.csv --table users --on-error skip --bad-rows bad.csv
+
+With --on-error abort, the default, the whole file is read once before anything is written: if any row is
+malformed, nothing is loaded and no table is made. A row whose key is there already replaces what was there.")]
+pub struct LoadArgs {
+    /// The file: CSV with a header line, or NDJSON; either also gzipped.
+    pub file: PathBuf,
+    /// The table.
+    #[arg(long)]
+    pub table: String,
+    /// The columns of the key.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMN,..")]
+    pub key: Vec<String>,
+    /// Make the table, with types inferred from the first rows.
+    #[arg(long, requires = "key")]
+    pub create: bool,
+    /// How the file is read.
+    #[command(flatten)]
+    pub read: ReadArgs,
+    /// The table that is made.
+    #[command(flatten)]
+    pub options: CreateOptions,
+}
+
+/// `ingest`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy ingest events.ndjson --table events
+  understudy ingest incoming/ --table events --follow     every file that appears, in the order of names
+  tail -f log.ndjson | understudy ingest - --table events --feed log
+
+A feed keeps its position in the partitions it writes, so that one that is started again neither skips nor repeats a
+record. It ends only when what it committed is secured; Ctrl-C ends it cleanly. Files of a directory are each a feed of
+their own; a file is to have its name when it is complete, so write it under another one (.tmp) first.")]
+pub struct IngestArgs {
+    /// A file, a directory, or - for standard input.
+    pub source: String,
+    /// The table.
+    #[arg(long)]
+    pub table: String,
+    /// The columns of the table's key, if they are to be checked.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMN,..")]
+    pub key: Vec<String>,
+    /// The feed's name; otherwise the path of the source. Standard input without one keeps no position.
+    #[arg(long, value_name = "NAME")]
+    pub feed: Option<String>,
+    /// Go on when the source has no more: wait for more.
+    #[arg(long)]
+    pub follow: bool,
+    /// How long copies may take to follow at the end.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
+    pub secure_within: Duration,
+    /// How the source is read.
+    #[command(flatten)]
+    pub read: ReadArgs,
+}

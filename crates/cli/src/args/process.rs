@@ -1,0 +1,269 @@
+//! Commands that run processes: nodes, controllers, local clusters, the demo.
+
+use super::cluster::NodeCommand;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// `understudy demo`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy demo
+  understudy demo --short --fault stop
+  understudy demo --data flights.csv.gz --key year,month,day,carrier,flight,origin --null NA")]
+pub struct DemoArgs {
+    /// The table's policy in the first act.
+    #[arg(long, default_value = "durable")]
+    pub policy: String,
+    /// Nodes.
+    #[arg(long, default_value_t = 3)]
+    pub nodes: u32,
+    /// Seconds of load in each act.
+    #[arg(long, default_value_t = 20)]
+    pub seconds: u64,
+    /// Clients, each with one operation at a time.
+    #[arg(long, default_value_t = 10)]
+    pub clients: u32,
+    /// Partitions of the table.
+    #[arg(long, default_value_t = 6)]
+    pub partitions: u32,
+    /// What happens to the node with the most primaries.
+    #[arg(long, value_enum, default_value_t = FaultArg::Kill)]
+    pub fault: FaultArg,
+    /// Only the first act.
+    #[arg(long)]
+    pub short: bool,
+    /// Real rows instead of a made-up social network.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub data: Option<PathBuf>,
+    /// The columns of --data that name each row once.
+    #[arg(long, value_delimiter = ',', requires = "data", value_name = "COLUMN,..")]
+    pub key: Vec<String>,
+    /// The text in --data that stands for no value.
+    #[arg(long, requires = "data", value_name = "TEXT")]
+    pub null: Option<String>,
+    /// Users of the made-up social network.
+    #[arg(long, default_value_t = 50_000)]
+    pub users: u64,
+    /// Seed of the network and of the choice of operations.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write every acknowledged write into this file.
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
+    /// Where the chart and lists go; otherwise a new temporary directory.
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Where the cluster's records are kept.
+    #[arg(long, value_enum, default_value_t = MetastoreArg::Embedded)]
+    pub metastore: MetastoreArg,
+    /// Settings for every process.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+}
+
+/// A fault that the demo plays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum FaultArg {
+    /// Its process is killed.
+    Kill,
+    /// Its process is frozen, with all connections open.
+    Stop,
+    /// It is cut off from everybody.
+    Cut,
+    /// It loses power: what was not synced is gone.
+    Power,
+}
+
+/// Where a local cluster keeps its records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum MetastoreArg {
+    /// In the one controller.
+    Embedded,
+    /// In three etcd members; etcd must be installed.
+    Etcd,
+}
+
+/// `understudy dev`.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  understudy dev                         three nodes, in the foreground; data stay in ./understudy-dev
+  understudy dev --nodes 5 --reset       begin from nothing
+  understudy dev kill 2                  from another terminal: end node 2 as a crash does
+  understudy dev restart 2               and start it again
+  understudy dev power-loss              everything loses power at once and is started again"
+)]
+pub struct DevArgs {
+    /// Harm to the cluster that runs.
+    #[command(subcommand)]
+    pub harm: Option<HarmCommand>,
+    /// Nodes; otherwise as many as there were, 3 at first.
+    #[arg(long)]
+    pub nodes: Option<u32>,
+    /// Begin from nothing.
+    #[arg(long)]
+    pub reset: bool,
+    /// Where the cluster's records are kept.
+    #[arg(long, value_enum)]
+    pub metastore: Option<MetastoreArg>,
+}
+
+/// Harm to a local cluster.
+#[derive(Subcommand, Debug)]
+pub enum HarmCommand {
+    /// End a node's process at once.
+    Kill {
+        /// The node.
+        node: String,
+    },
+    /// Freeze a node's process: connections stay open and nothing comes.
+    Stop {
+        /// The node.
+        node: String,
+    },
+    /// Cut a node off from nodes, controllers and clients.
+    Cut {
+        /// The node.
+        node: String,
+    },
+    /// End a cut, and let a frozen process go on.
+    Heal {
+        /// The node.
+        node: String,
+    },
+    /// Start a node again, whatever became of it.
+    Restart {
+        /// The node.
+        node: String,
+    },
+    /// Take power from everything at once; what was not synced is gone. Then start all of it again.
+    PowerLoss,
+}
+
+/// `understudy node`.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
+  understudy node --config node1.toml    run a node until SIGTERM
+  understudy node list
+  understudy node drain 2                hand over everything that node 2 leads"
+)]
+pub struct NodeArgs {
+    /// What to do with nodes of a cluster.
+    #[command(subcommand)]
+    pub command: Option<NodeCommand>,
+    /// How the process is configured.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// A process and its configuration.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  understudy controller --config controller.toml
+  understudy controller --config controller.toml --set controller.listen=127.0.0.1:7500
+Flags win over the environment (UNDERSTUDY_SECTION_KEY), that over the file, that over defaults.")]
+pub struct RunArgs {
+    /// The configuration, in TOML.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A setting over what the file and the environment say.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+    /// Listen beyond this machine although connections are not encrypted.
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// `understudy sim`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy sim --seeds 0..100
+  understudy sim --seeds 0..2000 --plant F05     put a known bug back: it must be found
+  understudy sim --trace 17                      everything that happens in one seed
+
+The simulator drives the very state machines that nodes run. Exit status 1 if a promise was broken; with --plant, if the
+planted bug was not found.")]
+pub struct SimArgs {
+    /// Seeds to run: A..B, the last not included.
+    #[arg(long, value_name = "A..B", value_parser = seeds, required_unless_present = "trace")]
+    pub seeds: Option<std::ops::Range<u64>>,
+    /// Take the remedy against this finding out.
+    #[arg(long, value_name = "FINDING", value_parser = finding)]
+    pub plant: Option<types::Finding>,
+    /// Seeds that are run at the same time; otherwise one per processor.
+    #[arg(long)]
+    pub threads: Option<usize>,
+    /// Run one seed and print all that happens in it.
+    #[arg(long, value_name = "SEED", conflicts_with = "seeds")]
+    pub trace: Option<u64>,
+    /// Operations of clients per seed, with --trace.
+    #[arg(long, requires = "trace", default_value_t = 300)]
+    pub operations: u64,
+}
+
+/// `understudy init`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy init /var/lib/understudy --node 1
+  understudy init /var/lib/understudy-controller --controller
+
+A directory that holds anything is never touched.")]
+pub struct InitArgs {
+    /// The directory: empty, or not there yet.
+    pub data_dir: PathBuf,
+    /// For the node with this number.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        conflicts_with = "controller",
+        required_unless_present = "controller"
+    )]
+    pub node: Option<u32>,
+    /// For a controller: founds a new cluster.
+    #[arg(long)]
+    pub controller: bool,
+}
+
+/// `understudy config`.
+#[derive(Subcommand, Debug)]
+pub enum ConfigCommand {
+    /// Say whether a configuration is right.
+    #[command(after_help = "Example:
+  understudy config check --config node1.toml")]
+    Check(RunArgs),
+    /// Show every setting in force.
+    #[command(after_help = "Example:
+  understudy config show --config node1.toml --origin")]
+    Show {
+        /// Which configuration.
+        #[command(flatten)]
+        run: RunArgs,
+        /// Also where each value comes from, and what it is for.
+        #[arg(long)]
+        origin: bool,
+    },
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected section.key=value")?;
+    Ok((name.trim().to_string(), value.trim().to_string()))
+}
+
+fn seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let parsed =
+        text.split_once("..").and_then(|(from, to)| Some(from.trim().parse().ok()?..to.trim().parse().ok()?));
+    match parsed {
+        Some(seeds) if seeds.start < seeds.end => Ok(seeds),
+        _ => Err("expected two numbers such as 0..100, the first below the second".into()),
+    }
+}
+
+fn finding(text: &str) -> Result<types::Finding, String> {
+    types::Finding::parse(text).ok_or_else(|| {
+        let all: Vec<String> = types::Finding::ALL.iter().map(|finding| finding.id()).collect();
+        format!("the findings that can be planted are {}", all.join(", "))
+    })
+}

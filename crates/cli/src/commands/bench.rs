@@ -1,0 +1,78 @@
+//! `bench`.
+
+use crate::args::bench::{BenchCommand, CommonArgs, CompareArgs, LogArgs, YcsbArgs};
+use crate::args::cluster::{EngineArg, LogArg};
+use crate::connect::Context;
+use bench::{BenchError, Common, CompareOptions, Line, LogOptions, YcsbOptions};
+use ops::Failure;
+use std::io::stderr;
+use types::{EngineKind, LogKind};
+
+/// Runs a bench and prints its lines as they come.
+pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> {
+    let mut emit = |line: &Line| {
+        context.out.either(line, || line.in_words());
+        // A bench takes minutes: each line is to be read at once.
+        context.out.flush();
+    };
+    let ended = match command {
+        BenchCommand::Log(args) => bench::log(&log(args), &mut stderr(), &mut emit),
+        BenchCommand::Ycsb(args) => bench::ycsb(&ycsb(args), &mut stderr(), &mut emit),
+        BenchCommand::Compare(args) => bench::compare(&compare(args), &mut stderr(), &mut emit),
+    };
+    ended.map(drop).map_err(|error| failure(&error))
+}
+
+fn failure(error: &BenchError) -> Failure {
+    Failure { status: error.exit_status(), sentence: error.to_string() }
+}
+
+fn common(args: CommonArgs) -> Common {
+    Common {
+        only: args.only,
+        seconds: args.seconds,
+        rounds: args.rounds,
+        dir: args.work_dir,
+        plot: args.plot,
+        seed: args.seed,
+        stop: Some(crate::interrupt::stop_flag()),
+    }
+}
+
+fn log(args: LogArgs) -> LogOptions {
+    LogOptions { common: common(args.common), raft_engine: args.raft_engine }
+}
+
+fn ycsb(args: YcsbArgs) -> YcsbOptions {
+    YcsbOptions {
+        common: common(args.common),
+        records: args.load.records,
+        value_bytes: args.load.value_bytes,
+        clients: args.load.clients,
+        updates: args.updates,
+        distribution: args.distribution.into(),
+        partitions: args.load.partitions,
+        factor: args.factor,
+        policy: args.policy,
+        engine: args.engine.map(|engine| match engine {
+            EngineArg::Lsm => EngineKind::Lsm,
+            EngineArg::Memory => EngineKind::Memory,
+        }),
+        log: args.log.map(|log| match log {
+            LogArg::Disk => LogKind::Disk,
+            LogArg::Memory => LogKind::Memory,
+        }),
+        ..YcsbOptions::default()
+    }
+}
+
+fn compare(args: CompareArgs) -> CompareOptions {
+    CompareOptions {
+        common: common(args.common),
+        records: args.load.records,
+        value_bytes: args.load.value_bytes,
+        clients: args.load.clients,
+        partitions: args.load.partitions,
+        ..CompareOptions::new(args.peer)
+    }
+}

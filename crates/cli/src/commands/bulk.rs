@@ -1,0 +1,191 @@
+//! `load` and `ingest`.
+
+use super::table;
+use crate::args::data::{FormatArg, IngestArgs, LoadArgs, OnError, ReadArgs};
+use crate::connect::Context;
+use crate::interrupt;
+use crate::out::note;
+use crate::progress::Bar;
+use ops::ingest::{self, Source};
+use ops::load::{self, OnBad, Plan, Watcher};
+use ops::pipeline::Limits;
+use ops::{Failure, overview};
+use std::path::PathBuf;
+use std::time::Duration;
+use types::data::{Schema, parse_columns};
+use wire::control::CreateTable;
+
+/// How long a refusal that may pass is tried again: copies that were left behind come back in this time.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// `load`. Nothing is made or written before what can be checked is checked.
+pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
+    let plan = Plan {
+        file: args.file.clone(),
+        options: options(&args.read)?,
+        on_bad: on_bad(args.read.on_error),
+        bad_rows: args.read.bad_rows.clone().unwrap_or_else(|| load::default_bad_rows(&args.file)),
+        limits: limits(&args.read),
+    };
+    load::open(&plan)?;
+    context.be_patient(PATIENCE);
+    let (schema, create) = target(args, &plan, context)?;
+    let mut bar = Bar::new();
+    if plan.on_bad == OnBad::Abort {
+        load::check(&plan, &schema, &mut bar)?;
+    } else {
+        load::check_bad_rows(&plan)?;
+    }
+    let client = context.client()?;
+    let table = match &create {
+        Some(request) => client.create_table(request)?,
+        None => client.wait_table(&args.table)?,
+    };
+    let mut report = load::load(client, &table, &plan, &mut bar)?;
+    bar.clear();
+    report.created = create.is_some();
+    context.out.either(&report, || {
+        let copies = report.copies.map_or_else(String::new, |copies| format!(", {copies} copies secured"));
+        format!(
+            "loaded {} rows ({}) into {} in {:.1} s: {:.0} rows/s; policy {}{copies}",
+            report.rows,
+            overview::size(report.bytes),
+            report.table,
+            report.seconds,
+            report.rows_per_second,
+            report.policy
+        )
+    });
+    if let (false, Some(file)) = (context.out.json, &report.bad_rows_file) {
+        context.out.line(format!(
+            "left out {} malformed rows; they are in {}",
+            report.bad_rows,
+            file.display()
+        ));
+    }
+    Ok(())
+}
+
+/// The schema that rows must have, and the table to be made if there is none yet.
+fn target(
+    args: &LoadArgs,
+    plan: &Plan,
+    context: &mut Context,
+) -> Result<(Schema, Option<CreateTable>), Failure> {
+    let known = context.picture()?.table(&args.table).cloned();
+    match (known, args.create) {
+        (None, true) => {
+            let choices = table::choices(&args.options)?;
+            let (schema, inferred) = load::infer(plan, &args.key, &choices)?;
+            note(inferred.to_string().trim_end());
+            Ok((schema.clone(), Some(choices.table(&args.table, schema)?)))
+        }
+        (Some(_), true) => Err(Failure::failed(format!(
+            "table `{}` exists already; leave --create out to load into it, or drop it first",
+            args.table
+        ))),
+        (Some(record), false) => {
+            check_key(&record.schema, &args.key, &args.table)?;
+            Ok((record.schema.clone(), None))
+        }
+        (None, false) => Err(Failure::not_found(format!(
+            "there is no table `{}`; --create --key COLUMN,.. makes it from the file",
+            args.table
+        ))),
+    }
+}
+
+/// `ingest`.
+pub fn ingest(args: &IngestArgs, context: &mut Context) -> Result<(), Failure> {
+    let path = PathBuf::from(&args.source);
+    let source = match &args.source[..] {
+        "-" => Source::Stdin,
+        _ if path.is_dir() => Source::Directory(path),
+        _ if path.exists() => Source::File(path),
+        _ => return Err(Failure::not_found(format!("cannot read {}: there is no such file", args.source))),
+    };
+    if source == Source::Stdin && args.follow {
+        return Err(Failure::usage("standard input is read until it ends; leave --follow out"));
+    }
+    let plan = ingest::Plan {
+        source,
+        feed: args.feed.clone(),
+        options: options(&args.read)?,
+        on_bad: on_bad(args.read.on_error),
+        bad_rows: args.read.bad_rows.clone(),
+        limits: limits(&args.read),
+        follow: args.follow,
+        secure_within: args.secure_within,
+    };
+    context.be_patient(PATIENCE);
+    let client = context.client()?;
+    let table = client.wait_table(&args.table)?;
+    check_key(table.schema(), &args.key, &args.table)?;
+    let mut bar = Bar::new();
+    if plan.feed.is_none() && plan.source == Source::Stdin {
+        bar.say("standard input without --feed NAME keeps no position: if it is fed again, it begins anew");
+    }
+    let report = ingest::run(client, &table, &plan, &interrupt::stop_flag(), &mut bar)?;
+    bar.clear();
+    context.out.either(&report, || {
+        let mut text = format!("fed {} rows into {}", report.rows, report.table);
+        if report.already_in > 0 {
+            text.push_str(&format!(", {} records were in already", report.already_in));
+        }
+        if report.bad_rows > 0 {
+            text.push_str(&format!(", left out {} malformed", report.bad_rows));
+        }
+        let end = if report.stopped { "stopped" } else { "at its end" };
+        text.push_str(&format!("; {end}, record {}; policy {}", report.position, report.policy));
+        if let Some(copies) = report.copies {
+            text.push_str(&format!(", {copies} copies secured"));
+        }
+        text
+    });
+    Ok(())
+}
+
+fn check_key(schema: &Schema, key: &[String], table: &str) -> Result<(), Failure> {
+    let own: Vec<&str> = schema.key_columns().map(|column| column.name.as_str()).collect();
+    if !key.is_empty() && own != key.iter().map(String::as_str).collect::<Vec<_>>() {
+        return Err(Failure::failed(format!(
+            "the key of table `{table}` is {}, not {}",
+            own.join(","),
+            key.join(",")
+        )));
+    }
+    Ok(())
+}
+
+fn options(args: &ReadArgs) -> Result<intake::Options, Failure> {
+    let types = match &args.types {
+        Some(text) => parse_columns(text).map_err(|error| Failure::usage(format!("--types: {error}")))?,
+        None => Vec::new(),
+    };
+    let delimiter = args.delimiter.map(|c| {
+        let byte = u8::try_from(c).ok().filter(u8::is_ascii);
+        byte.ok_or_else(|| Failure::usage(format!("{c:?} cannot separate the fields of a CSV file")))
+    });
+    Ok(intake::Options {
+        format: args.format.map(|format| match format {
+            FormatArg::Csv => intake::Format::Csv,
+            FormatArg::Ndjson => intake::Format::Ndjson,
+        }),
+        delimiter: delimiter.transpose()?,
+        null: args.null.clone(),
+        columns: args.header.clone(),
+        types,
+        ..intake::Options::default()
+    })
+}
+
+fn on_bad(on_error: OnError) -> OnBad {
+    match on_error {
+        OnError::Abort => OnBad::Abort,
+        OnError::Skip => OnBad::Skip,
+    }
+}
+
+fn limits(args: &ReadArgs) -> Limits {
+    Limits { rows: args.batch, ..Limits::default() }
+}

@@ -1,0 +1,248 @@
+//! `partition`, `switchover` and `node drain`.
+
+use super::status;
+use crate::args::cluster::{PartitionCommand, SwitchoverArgs, TailPlace, TailsCommand};
+use crate::connect::{Context, node};
+use local::ClusterFile;
+use ops::overview::{PartitionLine, ReplicaLine};
+use ops::secured::read;
+use ops::{Failure, logview};
+use serde::Deserialize;
+use std::path::PathBuf;
+use types::config::TailReport;
+use types::{FailoverRecord, NodeId, PartitionId};
+use wire::control::AdminCommand;
+
+/// `partition ...`
+pub fn run(command: PartitionCommand, context: &mut Context) -> Result<(), Failure> {
+    match command {
+        PartitionCommand::List { table } => list(table.as_deref(), context),
+        PartitionCommand::Move { partition, from, to } => {
+            let partition = context.partition(&partition)?;
+            let (from, to) = (node(&from)?, node(&to)?);
+            context.admin(AdminCommand::Move { partition, from, to })?;
+            let object = serde_json::json!({ "partition": partition, "from": from, "to": to });
+            context.out.either(&object, || {
+                format!(
+                    "partition {partition} goes from {from} to {to}; `understudy status` shows how far it is"
+                )
+            });
+            Ok(())
+        }
+        PartitionCommand::Recover { partition, node: wanted, yes } => {
+            let partition = context.partition(&partition)?;
+            let wanted = wanted.as_deref().map(node).transpose()?;
+            recover(partition, wanted, yes, context)
+        }
+        PartitionCommand::Tails(command) => tails(command, context),
+    }
+}
+
+fn list(table: Option<&str>, context: &mut Context) -> Result<(), Failure> {
+    if let Some(table) = table {
+        context.client()?.table(table)?;
+    }
+    let mut seen = status::look(context)?.partitions;
+    seen.retain(|partition| table.is_none_or(|table| partition.table == table));
+    if context.out.json {
+        seen.iter().for_each(|partition| context.out.object(partition));
+    } else {
+        status::show_partitions(&seen, context);
+    }
+    Ok(())
+}
+
+/// Says what may be lost; does it only with `--yes`.
+fn recover(
+    partition: PartitionId,
+    wanted: Option<NodeId>,
+    yes: bool,
+    context: &mut Context,
+) -> Result<(), Failure> {
+    let seen = status::look(context)?;
+    let found = seen.partitions.into_iter().find(|line| line.partition == partition.0);
+    let found = found.ok_or_else(|| Failure::not_found(format!("there is no partition {}", partition.0)))?;
+    let risk = risk(&found, wanted);
+    if !yes {
+        return Err(Failure::refused(format!("{risk}; add --yes if that is meant")));
+    }
+    let answer = context.admin(AdminCommand::Force { partition, node: wanted })?;
+    let said: serde_json::Value = read(&answer)?;
+    context.out.either(&said, || {
+        let warning = said.get("warning").and_then(|text| text.as_str()).unwrap_or_default().to_string();
+        format!("{risk}. {warning}")
+    });
+    Ok(())
+}
+
+/// What promoting by force may lose, as far as it can be known beforehand.
+fn risk(line: &PartitionLine, wanted: Option<NodeId>) -> String {
+    let lives = |replica: &&ReplicaLine| match replica.node == line.primary {
+        true => line.state != "not heard",
+        false => !replica.role.contains("not heard"),
+    };
+    let best = match wanted {
+        Some(node) => line.replicas.iter().filter(lives).find(|replica| replica.node == node.0),
+        None => line.replicas.iter().filter(lives).max_by_key(|replica| replica.received),
+    };
+    let furthest =
+        line.replicas.iter().map(|replica| replica.received).max().unwrap_or(0).max(line.committed);
+    let partition = line.partition;
+    match best {
+        Some(best) if best.received < furthest => format!(
+            "partition {partition}: node {} has the log up to LSN {}, others were heard of up to LSN {furthest}: what \
+             was acknowledged from LSN {} on may be lost",
+            best.node,
+            best.received,
+            best.received + 1
+        ),
+        Some(best) => format!(
+            "partition {partition}: node {} has the log up to LSN {}; what was acknowledged beyond that, by a node that \
+             is not heard, would be lost",
+            best.node, best.received
+        ),
+        None => format!(
+            "partition {partition}: no living member reports a copy; what only the others have would be lost"
+        ),
+    }
+}
+
+/// `switchover`.
+pub fn switchover(args: &SwitchoverArgs, context: &mut Context) -> Result<(), Failure> {
+    #[derive(Deserialize)]
+    struct Advised {
+        #[serde(default)]
+        advised: Vec<u32>,
+    }
+    let partition = args.partition.as_deref().map(|text| context.partition(text)).transpose()?;
+    let to = args.to.as_deref().map(node).transpose()?;
+    let answer = context.admin(AdminCommand::Switchover { partition, to })?;
+    let advised: Advised = read(&answer)?;
+    // The primaries hand over on their own: what was asked for is done once the records say so.
+    let done = context.wait_for(|map| match (partition, to) {
+        (Some(partition), Some(to)) => map.primary(partition) == Some(to),
+        _ => advised.advised.iter().all(|id| {
+            let record = map.partition(PartitionId(*id));
+            record.is_none_or(|record| Some(record.primary.node) == placed_first(map, record))
+        }),
+    })?;
+    if !done {
+        return Err(Failure::new(
+            ops::Status::Unreachable,
+            "the hand-over was asked for but has not happened yet; `understudy status` shows who leads",
+        ));
+    }
+    let object = serde_json::json!({ "moved": advised.advised, "partition": partition, "to": to });
+    context.out.either(&object, || match (partition, to) {
+        (Some(partition), Some(to)) => format!("partition {} is led by node {}", partition.0, to.0),
+        _ if advised.advised.is_empty() => "every lead is where it was placed".to_string(),
+        _ => format!("{} leads are back where they were placed", advised.advised.len()),
+    });
+    Ok(())
+}
+
+fn placed_first(map: &client::Map, record: &types::PartitionRecord) -> Option<NodeId> {
+    let table = map.tables().find(|table| table.id == record.table)?;
+    let place = record.id.0.checked_sub(table.first_partition.0)?;
+    table.placement.get(place as usize)?.first().copied()
+}
+
+/// `node drain`.
+pub fn drain(name: &str, context: &mut Context) -> Result<(), Failure> {
+    let node = node(name)?;
+    context.admin(AdminCommand::Drain(node))?;
+    let empty = context.wait_for(|map| map.partitions().all(|record| record.primary.node != node))?;
+    let object = serde_json::json!({ "node": node, "leads_nothing": empty });
+    context.out.either(&object, || match empty {
+        true => format!("node {} leads nothing more", node.0),
+        false => format!("node {} is draining; `understudy node list` shows what it still leads", node.0),
+    });
+    Ok(())
+}
+
+fn tails(command: TailsCommand, context: &mut Context) -> Result<(), Failure> {
+    match command {
+        TailsCommand::List { data_dir } => {
+            let tails = match data_dir {
+                Some(dir) => node::tails::list(&dir).map_err(stopped)?,
+                None => reported_tails(context)?,
+            };
+            show_tails(&tails, context);
+            Ok(())
+        }
+        TailsCommand::Export { file, place } => {
+            let (_, entries) = node::tails::read(&directory(&place, context)?, &file).map_err(stopped)?;
+            for entry in &entries {
+                let line = logview::exported(entry);
+                context.out.object(&line);
+            }
+            Ok(())
+        }
+        TailsCommand::Discard { file, place, yes } => {
+            let dir = directory(&place, context)?;
+            let (report, _) = node::tails::read(&dir, &file).map_err(stopped)?;
+            if !yes {
+                return Err(Failure::refused(format!(
+                    "this deletes {} commits, {} of them surely acknowledged; add --yes if that is meant",
+                    report.commits, report.surely_acknowledged
+                )));
+            }
+            node::tails::discard(&dir, &file).map_err(stopped)?;
+            context.out.either(&serde_json::json!({ "discarded": file }), || format!("{file} is deleted"));
+            Ok(())
+        }
+    }
+}
+
+/// What nodes have on their disks now, and what failovers reported.
+fn reported_tails(context: &mut Context) -> Result<Vec<TailReport>, Failure> {
+    let status = context.status()?;
+    let mut tails: Vec<TailReport> = status.nodes.into_iter().flat_map(|(node, _)| node.tails).collect();
+    let records: Vec<FailoverRecord> = read(&context.admin(AdminCommand::Failovers)?)?;
+    for tail in records.into_iter().flat_map(|record| record.loss.tails) {
+        if !tails.iter().any(|known| known.node == tail.node && known.file == tail.file) {
+            tails.push(tail);
+        }
+    }
+    tails.sort_by(|a, b| (a.node, &a.file).cmp(&(b.node, &b.file)));
+    Ok(tails)
+}
+
+fn show_tails(tails: &[TailReport], context: &mut Context) {
+    if context.out.json {
+        return tails.iter().for_each(|tail| context.out.object(tail));
+    }
+    if tails.is_empty() {
+        return context.out.line("no tails were set aside");
+    }
+    let head =
+        ["node", "file", "partition", "epoch", "from", "to", "commits", "surely acknowledged", "sessions"];
+    let row = |tail: &TailReport| {
+        vec![
+            tail.node.0.to_string(),
+            tail.file.clone(),
+            tail.partition.0.to_string(),
+            tail.epoch.0.to_string(),
+            tail.from.to_string(),
+            tail.to.to_string(),
+            tail.commits.to_string(),
+            tail.surely_acknowledged.to_string(),
+            tail.sessions.to_string(),
+        ]
+    };
+    context.out.table(&head, tails.iter().map(row));
+}
+
+/// The data directory that is meant.
+fn directory(place: &TailPlace, context: &Context) -> Result<PathBuf, Failure> {
+    if let Some(dir) = &place.data_dir {
+        return Ok(dir.clone());
+    }
+    let file = ClusterFile::find(&context.global.dir).map_err(crate::connect::failure)?;
+    let name = place.node.as_deref().unwrap_or_default();
+    Ok(file.node_named(name).map_err(crate::connect::failure)?.data_dir.clone())
+}
+
+fn stopped(failure: node::failure::Failure) -> Failure {
+    Failure { status: failure.status, sentence: failure.sentence }
+}

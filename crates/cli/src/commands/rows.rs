@@ -1,0 +1,164 @@
+//! Commands on rows.
+
+use crate::args::data::{CountArgs, GetArgs, KeyArgs, LevelArgs, PutArgs, RangeArgs, ScanArgs};
+use crate::connect::Context;
+use client::table::Table;
+use client::{Answer, ScanOptions};
+use ops::{Failure, Status, keys};
+use serde::Serialize;
+use types::data::{key_to_text, row_to_json_text, row_to_text};
+use types::{Lsn, PartitionId};
+use wire::{Body, Op, ReadLevel};
+
+/// What is said of a write.
+#[derive(Serialize)]
+struct Written<'a> {
+    table: &'a str,
+    key: String,
+    partition: u32,
+    epoch: u64,
+    lsn: u64,
+    copies: u8,
+    policy: String,
+}
+
+impl Written<'_> {
+    fn words(&self, what: &str) -> String {
+        let copies = if self.copies == 1 { "1 copy".to_string() } else { format!("{} copies", self.copies) };
+        format!(
+            "{what} {} {}: LSN {} of partition {}, {copies} secured, policy {}",
+            self.table, self.key, self.lsn, self.partition, self.policy
+        )
+    }
+}
+
+fn written<'a>(
+    table: &'a Table,
+    key: String,
+    partition: PartitionId,
+    answer: &Answer,
+    context: &mut Context,
+) -> Result<Written<'a>, Failure> {
+    // The policy in force is the partition's: it may be on its way to the table's.
+    let record = context.picture()?.partition(partition);
+    let policy = record.map_or(&table.record().policy, |record| &record.policy);
+    let policy = if policy.version == answer.policy {
+        policy.name.clone()
+    } else {
+        table.record().policy.name.clone()
+    };
+    Ok(Written {
+        table: table.name(),
+        key,
+        partition: partition.0,
+        epoch: answer.epoch.0,
+        lsn: answer.lsn.0,
+        copies: answer.copies,
+        policy,
+    })
+}
+
+/// `put` and `insert`.
+pub fn put(args: &PutArgs, insert: bool, context: &mut Context) -> Result<(), Failure> {
+    let client = context.client()?;
+    let table = client.table(&args.table)?;
+    let row = keys::row(&table, &args.words, args.row.as_deref())?;
+    let (key, _) = table.encode(&row)?;
+    let partition = table.partition_of(&key)?;
+    let answer = if insert { client.insert(&table, &row) } else { client.put(&table, &row) }?;
+    let values: Vec<_> = table.schema().key().iter().map(|column| row.values[*column].clone()).collect();
+    let written = written(&table, key_to_text(&values), partition, &answer, context)?;
+    context.out.either(&written, || written.words(if insert { "inserted" } else { "put" }));
+    Ok(())
+}
+
+/// `delete`.
+pub fn delete(args: &KeyArgs, context: &mut Context) -> Result<(), Failure> {
+    let client = context.client()?;
+    let table = client.table(&args.table)?;
+    let key = keys::whole_key(&table, &args.key)?;
+    let call = table.delete(&key)?;
+    let partition = call.partition;
+    let answer = client.call(call)?;
+    if answer.body == Body::Affected(0) {
+        return Err(no_row(&table, &key));
+    }
+    let written = written(&table, key_to_text(&key), partition, &answer, context)?;
+    context.out.either(&written, || written.words("deleted"));
+    Ok(())
+}
+
+/// `get`.
+pub fn get(args: &GetArgs, context: &mut Context) -> Result<(), Failure> {
+    let client = context.client()?;
+    let table = client.table(&args.key.table)?;
+    let key = keys::whole_key(&table, &args.key.key)?;
+    let row = client.get_at(&table, &key, level(&args.level))?;
+    let row = row.ok_or_else(|| no_row(&table, &key))?;
+    let json = context.out.json;
+    let schema = table.schema();
+    context.out.line(if json { row_to_json_text(schema, &row) } else { row_to_text(schema, &row) });
+    Ok(())
+}
+
+/// `scan`.
+pub fn scan(args: &ScanArgs, context: &mut Context) -> Result<(), Failure> {
+    let client = context.client()?;
+    let (table, range) = range(&args.range, client)?;
+    let limit = args.limit.unwrap_or(u64::MAX);
+    let page = limit.clamp(1, 1000) as u32;
+    let options = ScanOptions {
+        from: range.from,
+        to: range.to,
+        page,
+        read: level(&args.level),
+        ..ScanOptions::default()
+    };
+    let json = context.out.json;
+    // The connection and the output are lent at the same time, so the rows of a page go through here.
+    let mut scan = context.client()?.scan_partitions(&table, range.partitions, options);
+    let mut out = crate::out::Out::new(json);
+    let mut rows = 0;
+    while rows < limit {
+        let Some(found) = scan.next() else { break };
+        let found = found?;
+        let row = table.decode(&found.key, &found.stored)?;
+        let schema = table.schema();
+        out.line(if json { row_to_json_text(schema, &row) } else { row_to_text(schema, &row) });
+        rows += 1;
+    }
+    out.flush();
+    Ok(())
+}
+
+/// `count`.
+pub fn count(args: &CountArgs, context: &mut Context) -> Result<(), Failure> {
+    let client = context.client()?;
+    let (table, range) = range(&args.range, client)?;
+    let op = Op::Count { from: range.from, to: range.to };
+    let calls = range.partitions.into_iter().map(|partition| table.call(partition, op.clone()));
+    let mut rows = 0;
+    for answer in client.all(calls.collect())? {
+        rows += answer.number().ok_or_else(|| Failure::failed("a count answered without a number"))?;
+    }
+    let object = serde_json::json!({ "table": table.name(), "rows": rows });
+    context.out.either(&object, || rows.to_string());
+    Ok(())
+}
+
+fn range(args: &RangeArgs, client: &mut client::Client) -> Result<(Table, keys::Range), Failure> {
+    let table = client.table(&args.table)?;
+    let range = keys::range(&table, &args.prefix, args.from.as_deref(), args.to.as_deref())?;
+    Ok((table, range))
+}
+
+fn level(args: &LevelArgs) -> ReadLevel {
+    match args.any {
+        true => ReadLevel::Any { max_lag_ms: args.max_lag.as_millis() as u64, min_lsn: Lsn::ZERO },
+        false => ReadLevel::Primary,
+    }
+}
+
+fn no_row(table: &Table, key: &[types::data::Value]) -> Failure {
+    Failure::new(Status::NotFound, format!("there is no row {}", keys::named(table, key)))
+}

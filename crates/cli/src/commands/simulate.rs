@@ -1,0 +1,122 @@
+//! `sim`.
+
+use crate::args::process::SimArgs;
+use crate::connect::Context;
+use indicatif::{ProgressBar, ProgressStyle};
+use ops::Failure;
+use sim::{Options, Outcome, Summary};
+use std::io::{IsTerminal, stderr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use types::Finding;
+
+/// Runs seeds, or one with its trace.
+pub fn run(args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
+    match (&args.seeds, args.trace) {
+        (_, Some(seed)) => trace(seed, args, context),
+        (Some(seeds), None) => {
+            let bar = bar(seeds.end - seeds.start);
+            let threads = args.threads.unwrap_or_else(processors);
+            let broken = AtomicU64::new(0);
+            let progress = |done: u64, outcome: &Outcome| {
+                let broken = broken.fetch_add(u64::from(!outcome.violations.is_empty()), Ordering::Relaxed);
+                bar.set_position(done);
+                bar.set_message(format!("seed {}, {broken} with violations", outcome.seed));
+            };
+            let summary = sim::run_range(seeds.clone(), args.plant, progress, threads);
+            bar.finish_and_clear();
+            report(&summary, args.plant, context)
+        }
+        (None, None) => Err(Failure::usage("give --seeds A..B, or --trace SEED")),
+    }
+}
+
+fn trace(seed: u64, args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
+    let planted = args.plant.map_or_else(Options::default, Options::planted);
+    let outcome = sim::run(seed, Options { operations: args.operations, verbose: true, ..planted });
+    for line in &outcome.trace {
+        context.out.line(line);
+    }
+    let found: Vec<_> = outcome.violations.iter().map(|found| (&found.id, &found.sentence)).collect();
+    let object = serde_json::json!({
+        "seed": seed,
+        "violations": found.iter().map(|(id, why)| serde_json::json!({ "id": id, "sentence": why })).collect::<Vec<_>>(),
+        "trace_hash": format!("{:016x}", outcome.trace_hash),
+    });
+    context.out.either(&object, || format!("seed {seed} trace {:016x}", outcome.trace_hash));
+    match found.first() {
+        None => Ok(()),
+        Some((id, why)) => Err(Failure::failed(format!("seed {seed} broke {id}: {why}"))),
+    }
+}
+
+fn report(summary: &Summary, plant: Option<Finding>, context: &mut Context) -> Result<(), Failure> {
+    let mut object = serde_json::to_value(summary).expect("a summary has only text keys");
+    if let Some(plant) = plant {
+        object["plant"] = plant.id().into();
+        object["found"] = summary.found_at().is_some().into();
+        object["found_at"] = summary.found_at().into();
+    }
+    if context.out.json {
+        context.out.object(&object);
+    } else {
+        words(summary, context);
+    }
+    match (plant, summary.violations.first()) {
+        (Some(plant), Some(found)) => {
+            if !context.out.json {
+                context.out.line(format!(
+                    "{} is found at seed {}: {}",
+                    plant.id(),
+                    found.seed,
+                    found.sentence
+                ));
+            }
+            Ok(())
+        }
+        (Some(plant), None) => Err(Failure::failed(format!(
+            "{} was planted and not found in {} seeds",
+            plant.id(),
+            summary.seeds
+        ))),
+        (None, Some(found)) => Err(Failure::failed(format!(
+            "{} violations; the first: seed {} broke {}: {}; `understudy sim --trace {}` shows it",
+            summary.violations.len(),
+            found.seed,
+            found.id,
+            found.sentence,
+            found.seed
+        ))),
+        (None, None) => Ok(()),
+    }
+}
+
+fn words(summary: &Summary, context: &mut Context) {
+    let out = &mut context.out;
+    out.line(format!(
+        "{} seeds, {} operations, {} simulated seconds: {} violations",
+        summary.seeds,
+        summary.operations,
+        summary.simulated_seconds,
+        summary.violations.len()
+    ));
+    out.line(format!(
+        "a primary changed in {} seeds, twice or more in {}",
+        summary.primary_changes, summary.double_failovers
+    ));
+    for (fault, seeds) in &summary.faults {
+        out.line(format!("  {fault}: {seeds} seeds"));
+    }
+    out.line(format!("trace {}", summary.trace_hash));
+}
+
+fn bar(seeds: u64) -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("[{bar:30}] {pos}/{len}  {per_sec}  {msg}");
+    ProgressBar::new(seeds).with_style(style.expect("the shape is right").progress_chars("=> "))
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, Into::into)
+}

@@ -1,0 +1,138 @@
+//! `status`, `node list` and the tables that they share with `partition list`.
+
+use crate::args::cluster::StatusArgs;
+use crate::connect::Context;
+use crate::interrupt;
+use ops::Failure;
+use ops::overview::{NodeLine, Overview, PartitionLine, ReplicaLine, overview, size};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Between two looks of `--watch`.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// `status`.
+pub fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
+    if !args.watch {
+        let seen = look(context)?;
+        show(&seen, context);
+        return Ok(());
+    }
+    let stop = interrupt::stop_flag();
+    while !stop.load(Ordering::Relaxed) {
+        let seen = look(context)?;
+        context.out.clear();
+        show(&seen, context);
+        context.out.flush();
+        let next = Instant::now() + AGAIN;
+        while !stop.load(Ordering::Relaxed) && Instant::now() < next {
+            let _ = context.client()?.poll(Duration::from_millis(50))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is there now.
+pub fn look(context: &mut Context) -> Result<Overview, Failure> {
+    let status = context.status()?;
+    Ok(overview(context.picture()?, &status))
+}
+
+fn show(seen: &Overview, context: &mut Context) {
+    let out = &mut context.out;
+    if out.json {
+        return out.object(seen);
+    }
+    if seen.tables.is_empty() {
+        out.line("no tables yet; `understudy table create` or `understudy load --create` makes one");
+    }
+    for table in &seen.tables {
+        out.line(&table.words);
+    }
+    out.line("");
+    show_nodes(&seen.nodes, context);
+    if !seen.partitions.is_empty() {
+        context.out.line("");
+        show_partitions(&seen.partitions, context);
+    }
+}
+
+/// A line per node.
+pub fn show_nodes(nodes: &[NodeLine], context: &mut Context) {
+    let head = ["node", "state", "clients", "leads", "holds", "log", "commits", "fsyncs", "heard", "remarks"];
+    let row = |node: &NodeLine| {
+        let mut remarks = Vec::new();
+        if node.full {
+            remarks.push("disk full: refuses writes".to_string());
+        }
+        if node.tails > 0 {
+            remarks.push(format!("{} tails set aside", node.tails));
+        }
+        if !node.damaged.is_empty() {
+            remarks.push(format!("damaged partitions {:?}", node.damaged));
+        }
+        vec![
+            node.node.to_string(),
+            if node.live { "live" } else { "not heard" }.into(),
+            node.address.clone(),
+            node.leads.to_string(),
+            node.holds.to_string(),
+            size(node.log_bytes),
+            node.commits.to_string(),
+            node.fsyncs.to_string(),
+            node.heard_ms_ago.map_or_else(|| "never".into(), |ms| format!("{ms} ms ago")),
+            remarks.join(", "),
+        ]
+    };
+    context.out.table(&head, nodes.iter().map(row));
+}
+
+/// A line per replica, grouped by partition.
+pub fn show_partitions(partitions: &[PartitionLine], context: &mut Context) {
+    let head = [
+        "partition",
+        "table",
+        "epoch",
+        "state",
+        "committed",
+        "node",
+        "role",
+        "received",
+        "durable",
+        "applied",
+        "persisted",
+        "lag",
+        "behind",
+        "waits for",
+    ];
+    let mut rows = Vec::new();
+    for partition in partitions {
+        for (index, replica) in partition.replicas.iter().enumerate() {
+            let first = |text: String| if index == 0 { text } else { String::new() };
+            let mut row = vec![
+                first(partition.partition.to_string()),
+                first(partition.table.clone()),
+                first(partition.epoch.to_string()),
+                first(partition.state.clone()),
+                first(partition.committed.to_string()),
+            ];
+            row.extend(replica_cells(replica));
+            row.push(first(partition.waits.clone()));
+            rows.push(row);
+        }
+    }
+    context.out.table(&head, rows);
+}
+
+fn replica_cells(replica: &ReplicaLine) -> Vec<String> {
+    vec![
+        replica.node.to_string(),
+        replica.role.clone(),
+        replica.received.to_string(),
+        replica.durable.to_string(),
+        replica.applied.to_string(),
+        replica.persisted.to_string(),
+        size(replica.lag_bytes),
+        format!("{:.3} s", replica.lag_seconds),
+    ]
+}

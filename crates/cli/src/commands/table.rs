@@ -1,0 +1,186 @@
+//! `table`.
+
+use crate::args::cluster::{CreateOptions, EngineArg, LogArg, TableCommand};
+use crate::connect::Context;
+use ops::design::{Choices, parse_placement};
+use ops::{Failure, survive};
+use serde::Serialize;
+use types::policy::Below;
+use types::{EngineKind, LogKind, Policy, TableRecord};
+use wire::RecordText;
+use wire::control::{AdminCommand, AlterTable};
+
+/// A table in one object.
+#[derive(Serialize)]
+struct Shown {
+    table: String,
+    id: u32,
+    columns: String,
+    key: Vec<String>,
+    partition_by: usize,
+    partitions: u32,
+    first_partition: u32,
+    policy: String,
+    factor: u8,
+    min_in_sync: u8,
+    below: Below,
+    engine: EngineKind,
+    log: LogKind,
+    survives: String,
+}
+
+impl Shown {
+    fn new(record: &TableRecord) -> Shown {
+        let schema = &record.schema;
+        let columns = schema.columns().iter().map(|column| format!("{}:{}", column.name, column.column_type));
+        let policy = &record.policy;
+        Shown {
+            table: record.name.clone(),
+            id: record.id.0,
+            columns: columns.collect::<Vec<_>>().join(","),
+            key: schema.key_columns().map(|column| column.name.clone()).collect(),
+            partition_by: schema.partition_by(),
+            partitions: record.partitions,
+            first_partition: record.first_partition.0,
+            policy: policy.name.clone(),
+            factor: policy.factor,
+            min_in_sync: policy.min_in_sync,
+            below: policy.below,
+            engine: record.engine,
+            log: record.log,
+            survives: survive::survives(policy, policy.factor.into()),
+        }
+    }
+
+    fn words(&self) -> String {
+        format!(
+            "table {}: {} partitions, {} copies each, policy {}; an acknowledged commit {}",
+            self.table, self.partitions, self.factor, self.policy, self.survives
+        )
+    }
+}
+
+/// `table ...`
+pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> {
+    match command {
+        TableCommand::Create { name, columns, key, options } => {
+            let choices = choices(&options)?;
+            let request = choices.table(&name, choices.schema(&columns, &key)?)?;
+            let table = context.client()?.create_table(&request)?;
+            let shown = Shown::new(table.record());
+            context.out.either(&shown, || shown.words());
+            Ok(())
+        }
+        TableCommand::List => list(context),
+        TableCommand::Alter { name, policy, min_in_sync, available, strict } => {
+            let available = (available || strict).then_some(available);
+            alter(AlterTable { name, policy, min_in_sync, available }, context)
+        }
+        TableCommand::Drop { name, yes } => drop(name, yes, context),
+    }
+}
+
+fn list(context: &mut Context) -> Result<(), Failure> {
+    let mut tables: Vec<Shown> = context.picture()?.tables().map(|record| Shown::new(record)).collect();
+    tables.sort_by(|a, b| a.table.cmp(&b.table));
+    if context.out.json {
+        tables.iter().for_each(|table| context.out.object(table));
+        return Ok(());
+    }
+    if tables.is_empty() {
+        context.out.line("no tables; `understudy table create` or `understudy load --create` makes one");
+        return Ok(());
+    }
+    let head = ["table", "key", "partitions", "copies", "min in sync", "policy", "engine", "log", "columns"];
+    let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_string();
+    let row = |table: &Shown| {
+        vec![
+            table.table.clone(),
+            table.key.join(","),
+            table.partitions.to_string(),
+            table.factor.to_string(),
+            format!("{} {}", table.min_in_sync, text(serde_json::json!(table.below))),
+            table.policy.clone(),
+            text(serde_json::json!(table.engine)),
+            text(serde_json::json!(table.log)),
+            table.columns.clone(),
+        ]
+    };
+    context.out.table(&head, tables.iter().map(row));
+    Ok(())
+}
+
+/// Changes the policy, and waits until every partition has it: before that the old promise may still be the weaker one.
+fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
+    if request.policy.is_none() && request.min_in_sync.is_none() && request.available.is_none() {
+        return Err(Failure::usage(
+            "nothing is to be changed: give --policy, --min-in-sync, --available or --strict",
+        ));
+    }
+    let name = request.name.clone();
+    let answer = context.admin(AdminCommand::AlterTable(RecordText::new(&request)))?;
+    let policy: Policy = ops::secured::read(&answer)?;
+    let (wanted, table) = (policy.version, name.clone());
+    let everywhere = context.wait_for(move |map| {
+        let Some(table) = map.table(&table) else { return true };
+        let records = map.partitions().filter(|record| record.table == table.id);
+        records.into_iter().all(|record| record.policy.version >= wanted && record.next_policy.is_none())
+    })?;
+    let object = serde_json::json!({ "table": name, "policy": policy, "everywhere": everywhere });
+    context.out.either(&object, || {
+        let rest = if everywhere {
+            ""
+        } else {
+            "; some partitions have not taken it over yet: see `understudy status`"
+        };
+        format!("table {name}: {policy}{rest}")
+    });
+    Ok(())
+}
+
+fn drop(name: String, yes: bool, context: &mut Context) -> Result<(), Failure> {
+    if !yes {
+        let table = context.client()?.table(&name)?;
+        return Err(Failure::refused(format!(
+            "this deletes table `{name}` with all its rows in {} partitions; add --yes if that is meant",
+            table.record().partitions
+        )));
+    }
+    context.admin(AdminCommand::DropTable(name.clone()))?;
+    context.out.either(&serde_json::json!({ "dropped": name }), || format!("table {name} is dropped"));
+    Ok(())
+}
+
+/// A new table's options.
+pub fn choices(options: &CreateOptions) -> Result<Choices, Failure> {
+    let placement = match &options.placement {
+        None => Vec::new(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    Failure::not_found(format!("there is no file {}", path.display()))
+                }
+                _ => Failure::io(path.display(), &error),
+            })?;
+            parse_placement(&text)?
+        }
+    };
+    Ok(Choices {
+        partition_by: options.partition_by,
+        open: options.open,
+        partitions: options.partitions,
+        factor: options.factor.or_else(|| placement.first().map(|copies| copies.len() as u8)),
+        policy: options.policy.clone(),
+        min_in_sync: options.min_in_sync,
+        available: options.available,
+        engine: match options.engine {
+            EngineArg::Lsm => EngineKind::Lsm,
+            EngineArg::Memory => EngineKind::Memory,
+        },
+        log: match options.log {
+            LogArg::Disk => LogKind::Disk,
+            LogArg::Memory => LogKind::Memory,
+        },
+        placement,
+    })
+}

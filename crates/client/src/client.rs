@@ -1,0 +1,501 @@
+//! The shell around the core: one thread, one poll, one connection per node and one to a controller.
+
+use crate::backoff::Jitter;
+use crate::call::{Call, Completed, LaneId, Loss, Ticket};
+use crate::conn::{Amount, Conn, Expected, Identity, Incoming, NOT_WELCOME, Traffic};
+use crate::control::{self, Control, Ended};
+use crate::core::{Core, CoreConfig, Effect};
+use crate::error::ClientError;
+use crate::route::Map;
+use mio::{Events, Poll, Token};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{BuildHasher, Hasher};
+use std::time::{Duration, Instant};
+use types::{ClusterId, Micros, NodeId};
+use wire::Message;
+use wire::control::AdminCommand;
+use wire::hello::HelloRole;
+
+/// The controller's connection; nodes follow by their number.
+const CONTROL: Token = Token(0);
+/// Lanes from here on are the client's own.
+const OWN_LANES: u32 = 1 << 31;
+
+/// How to reach a cluster.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Controllers' addresses, `host:port`; any one that answers will do.
+    pub controllers: Vec<String>,
+    /// The cluster meant; `None`: whichever is there.
+    pub cluster: Option<ClusterId>,
+    /// What this client is, for the other side's logs.
+    pub agent: String,
+    /// The cluster's shared secret, where one is set.
+    pub secret: Option<String>,
+    /// For connecting, and for every blocking call that is not given a deadline of its own.
+    pub timeout: Duration,
+    /// Keep trying until the timeout even if every controller refuses outright: for a cluster that is just starting.
+    pub wait: bool,
+    /// Settings of the core. The seed is replaced by a random one if it is 0.
+    pub core: CoreConfig,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            controllers: Vec::new(),
+            cluster: None,
+            agent: concat!("understudy ", env!("CARGO_PKG_VERSION")).into(),
+            secret: None,
+            timeout: Duration::from_secs(10),
+            wait: false,
+            core: CoreConfig { seed: 0, ..CoreConfig::default() },
+        }
+    }
+}
+
+/// What the poll said of a socket.
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    readable: bool,
+    writable: bool,
+    closed: bool,
+}
+
+/// A connected client. Belongs to one thread.
+pub struct Client {
+    poll: Poll,
+    events: Option<Events>,
+    clock: Instant,
+    core: Core,
+    control: Control,
+    nodes: BTreeMap<NodeId, Conn>,
+    dirty: BTreeSet<NodeId>,
+    done: VecDeque<Completed>,
+    identity: Identity,
+    timeout: Duration,
+    handshake: Micros,
+    jitter: Jitter,
+    traffic: Traffic,
+    next_own_lane: u32,
+    /// A controller said why we may not come in.
+    unwelcome: Option<ClientError>,
+}
+
+impl Client {
+    /// Connects to a controller and waits for the first picture.
+    pub fn connect(options: Options) -> Result<Client, ClientError> {
+        let poll = Poll::new().map_err(system)?;
+        let mut config = options.core;
+        if config.seed == 0 {
+            config.seed = std::hash::RandomState::new().build_hasher().finish();
+        }
+        let mut client = Client {
+            poll,
+            events: Some(Events::with_capacity(256)),
+            clock: Instant::now(),
+            jitter: Jitter::new(!config.seed),
+            handshake: config.attempt_timeout,
+            core: Core::new(config),
+            control: Control::new(options.controllers),
+            nodes: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            done: VecDeque::new(),
+            identity: Identity { cluster: options.cluster, secret: options.secret, agent: options.agent },
+            timeout: options.timeout,
+            traffic: Traffic::default(),
+            next_own_lane: OWN_LANES,
+            unwelcome: None,
+        };
+        let deadline = Instant::now() + options.timeout;
+        while client.core.map().cluster().is_none() {
+            let refused = client.control.refused_in_a_row >= client.control.addresses.len();
+            if (refused && !options.wait) || Instant::now() >= deadline {
+                return Err(client.no_controller());
+            }
+            client.turn(deadline)?;
+            if let Some(unwelcome) = client.unwelcome.take() {
+                return Err(unwelcome);
+            }
+        }
+        Ok(client)
+    }
+
+    /// Takes a call in; it is sent by the next [`Client::poll`]. Lanes from 2^31 on are the client's own.
+    pub fn submit(&mut self, lane: LaneId, call: Call) -> Ticket {
+        let now = self.now();
+        self.core.submit(now, lane, call)
+    }
+
+    /// Sends what was submitted, waits until something completes, at most `timeout`, and returns what did.
+    pub fn poll(&mut self, timeout: Duration) -> Result<Vec<Completed>, ClientError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.turn(if self.done.is_empty() { deadline } else { Instant::now() })?;
+            if !self.done.is_empty() || Instant::now() >= deadline {
+                return Ok(self.done.drain(..).collect());
+            }
+        }
+    }
+
+    /// How many writes of each session of this lane may be on their way at once: 1 at first, at most 64.
+    pub fn set_window(&mut self, lane: LaneId, window: usize) {
+        self.core.set_window(lane, window);
+    }
+
+    /// A lane that nobody else uses.
+    pub fn new_lane(&mut self) -> LaneId {
+        self.next_own_lane += 1;
+        LaneId(self.next_own_lane)
+    }
+
+    /// The picture of the cluster, as new as the last poll.
+    pub fn picture(&self) -> &Map {
+        self.core.map()
+    }
+
+    /// Calls that have not completed.
+    pub fn open_calls(&self) -> usize {
+        self.core.open_calls()
+    }
+
+    /// Losses of acknowledged writes noticed since the last call.
+    pub fn take_losses(&mut self) -> Vec<Loss> {
+        self.core.take_losses()
+    }
+
+    /// Bytes that went through this client's sockets so far.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// The time that blocking calls are given.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Asks a controller for something, on behalf of an operator, and waits for the answer: JSON, or what it is for that
+    /// command. A controller that does not lead is left for another one.
+    pub fn admin(&mut self, command: AdminCommand) -> Result<String, ClientError> {
+        self.admin_within(command, self.timeout)
+    }
+
+    /// [`Client::admin`] with a time of its own.
+    pub fn admin_within(&mut self, command: AdminCommand, timeout: Duration) -> Result<String, ClientError> {
+        let request = control::name(&command);
+        let deadline = Instant::now() + timeout;
+        self.control.ask(command);
+        loop {
+            if let Some(answer) = self.control.answer.take() {
+                return match answer {
+                    Ended::Done(text) => Ok(text),
+                    Ended::Refused(status, sentence) => Err(ClientError::Admin { status, sentence }),
+                    Ended::Unheard(why) => Err(ClientError::AdminUnknown { request, why }),
+                };
+            }
+            if Instant::now() >= deadline {
+                let Some(command) = self.control.command.take() else { return Err(self.no_controller()) };
+                return Err(match command {
+                    command if command.sent => {
+                        ClientError::AdminUnknown { request, why: "it did not answer in time".into() }
+                    }
+                    command if command.last_word.is_empty() => self.no_controller(),
+                    command => ClientError::Admin { status: 4, sentence: command.last_word },
+                });
+            }
+            self.turn(deadline)?;
+        }
+    }
+
+    /// Waits for one call; what else completes meanwhile is kept for [`Client::poll`].
+    pub fn wait_for(&mut self, ticket: Ticket) -> Result<Completed, ClientError> {
+        loop {
+            self.collect();
+            if let Some(at) = self.done.iter().position(|completed| completed.ticket == ticket) {
+                return Ok(self.done.remove(at).expect("found above"));
+            }
+            if !self.core.is_open(ticket) {
+                return Err(ClientError::Protocol(format!(
+                    "call {ticket} is not open: poll has handed out its end"
+                )));
+            }
+            self.turn(Instant::now() + self.timeout)?;
+        }
+    }
+
+    /// Nobody waits for this call any more: its end is not handed out.
+    pub(crate) fn forget(&mut self, ticket: Ticket) {
+        self.core.forget(ticket);
+        self.done.retain(|completed| completed.ticket != ticket);
+    }
+
+    /// What of this lane has completed; waits for something if nothing has and `wait` says so.
+    pub(crate) fn completed_of(&mut self, lane: LaneId, wait: bool) -> Result<Vec<Completed>, ClientError> {
+        loop {
+            let (ours, others) =
+                self.done.drain(..).partition(|completed: &Completed| completed.lane == lane);
+            self.done = others;
+            let ours: VecDeque<Completed> = ours;
+            if !ours.is_empty() || !wait {
+                return Ok(ours.into());
+            }
+            self.turn(Instant::now() + self.timeout)?;
+        }
+    }
+
+    /// One round: what is due, what is to be sent, what has come. Returns at `until`, or earlier when anything happened.
+    pub(crate) fn turn(&mut self, until: Instant) -> Result<(), ClientError> {
+        self.send();
+        self.collect();
+        let wait = self.wait_until(until);
+        let mut events = self.events.take().expect("turns do not nest");
+        let polled = self.poll.poll(&mut events, Some(wait));
+        if let Err(error) = polled
+            && error.kind() != std::io::ErrorKind::Interrupted
+        {
+            return Err(system(error));
+        }
+        for event in &events {
+            let closed = event.is_read_closed() || event.is_error();
+            let ready =
+                Ready { readable: event.is_readable() || closed, writable: event.is_writable(), closed };
+            self.on_event(event.token(), ready);
+        }
+        self.events = Some(events);
+        self.send();
+        self.collect();
+        Ok(())
+    }
+
+    fn now(&self) -> Micros {
+        Micros(self.clock.elapsed().as_micros() as u64 + 1)
+    }
+
+    fn collect(&mut self) {
+        while let Some(completed) = self.core.next_completed() {
+            self.done.push_back(completed);
+        }
+    }
+
+    /// How long the poll may sleep.
+    fn wait_until(&self, until: Instant) -> Duration {
+        let now = self.now();
+        let until = until.saturating_duration_since(Instant::now());
+        if !self.done.is_empty() {
+            return Duration::ZERO;
+        }
+        let greeting = self.nodes.values().chain(&self.control.conn).filter(|conn| !conn.is_ready());
+        let greeting = greeting.map(|conn| conn.since + self.handshake).min();
+        let reconnect = self.control.conn.is_none().then_some(self.control.retry_at);
+        let due = [self.core.next_timer(), greeting, reconnect].into_iter().flatten().min();
+        due.map_or(until, |due| until.min(Duration::from_micros(due.since(now).0)))
+    }
+
+    /// Runs timers, carries out effects, writes what is queued: one write per connection.
+    fn send(&mut self) {
+        let now = self.now();
+        self.core.tick(now);
+        self.give_up_greetings(now);
+        self.reconnect_control(now);
+        while let Some(effect) = self.core.next_effect() {
+            self.carry_out(now, effect);
+        }
+        if let Err(why) = self.control.push_command() {
+            self.control_lost(now, why);
+        }
+        if let Some(conn) = &mut self.control.conn
+            && let Err(why) = conn.flush(&mut self.traffic)
+        {
+            self.control_lost(now, why);
+        }
+        for node in std::mem::take(&mut self.dirty) {
+            let flushed = self.nodes.get_mut(&node).map(|conn| conn.flush(&mut self.traffic));
+            if let Some(Err(why)) = flushed {
+                self.node_lost(now, node, &why);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, now: Micros, effect: Effect) {
+        match effect {
+            Effect::Connect(node) => self.connect_node(now, node),
+            Effect::Close(node) => {
+                if let Some(conn) = self.nodes.remove(&node) {
+                    conn.close(self.poll.registry());
+                }
+            }
+            Effect::Send(node, id) => {
+                let (Some(conn), Some(message)) = (self.nodes.get_mut(&node), self.core.message(id)) else {
+                    return;
+                };
+                match conn.push(message) {
+                    Ok(()) => {
+                        self.dirty.insert(node);
+                    }
+                    Err(why) => self.node_lost(now, node, &why),
+                }
+            }
+        }
+    }
+
+    fn connect_node(&mut self, now: Micros, node: NodeId) {
+        let address = self.core.map().node(node).map(|record| record.addresses.client.clone());
+        let opened =
+            address.ok_or_else(|| format!("the address of {node} is not known")).and_then(|address| {
+                let token = Token(node.0 as usize + 1);
+                Conn::open(&address, self.poll.registry(), token, HelloRole::Client, &self.identity, now)
+            });
+        match opened {
+            Ok(conn) => {
+                if let Some(old) = self.nodes.insert(node, conn) {
+                    old.close(self.poll.registry());
+                }
+            }
+            Err(why) => self.core.disconnected(now, node, &why),
+        }
+    }
+
+    fn reconnect_control(&mut self, now: Micros) {
+        if self.control.conn.is_some() || self.control.retry_at > now || self.control.addresses.is_empty() {
+            return;
+        }
+        let address = self.control.address().to_string();
+        let role = HelloRole::Operator;
+        match Conn::open(&address, self.poll.registry(), CONTROL, role, &self.identity, now) {
+            Ok(conn) => self.control.conn = Some(conn),
+            Err(why) => self.control_lost(now, why),
+        }
+    }
+
+    /// A connection that is not welcomed in time is as good as none: a stopped process still has an open port.
+    fn give_up_greetings(&mut self, now: Micros) {
+        let late = |conn: &Conn| !conn.is_ready() && conn.since + self.handshake <= now;
+        let nodes: Vec<NodeId> =
+            self.nodes.iter().filter(|(_, conn)| late(conn)).map(|(node, _)| *node).collect();
+        let control = self.control.conn.as_ref().is_some_and(late);
+        for node in nodes {
+            self.node_lost(now, node, "no welcome in time");
+        }
+        if control {
+            let why = format!("{}: no welcome in time", self.control.address());
+            self.control_lost(now, why);
+        }
+    }
+
+    fn on_event(&mut self, token: Token, ready: Ready) {
+        let now = self.now();
+        if token == CONTROL {
+            if let Err(why) = self.control_event(now, ready) {
+                self.control_lost(now, why);
+            }
+            return;
+        }
+        let node = NodeId(token.0 as u32 - 1);
+        if let Err(why) = self.node_event(now, node, ready) {
+            self.node_lost(now, node, &why);
+        }
+    }
+
+    fn node_event(&mut self, now: Micros, node: NodeId, ready: Ready) -> Result<(), String> {
+        let Some(conn) = self.nodes.get_mut(&node) else { return Ok(()) };
+        if ready.writable {
+            conn.writable()?;
+            self.dirty.insert(node);
+        }
+        let expected =
+            Expected { cluster: self.core.map().cluster().map(|record| record.id), node: Some(node) };
+        let mut more = ready.readable;
+        while more {
+            // What came before the end of the connection still counts.
+            let read = conn.read(&mut self.traffic);
+            loop {
+                match conn.next(&expected)? {
+                    Incoming::Nothing => break,
+                    Incoming::Welcome => self.core.connected(now, node),
+                    Incoming::Message(Message::Reply(reply)) => self.core.reply(now, node, reply),
+                    Incoming::Message(other) => return Err(format!("a node sent a {}", other.name())),
+                }
+            }
+            let amount = read?;
+            more = amount == Amount::Full || (ready.closed && amount == Amount::Short);
+        }
+        Ok(())
+    }
+
+    fn control_event(&mut self, now: Micros, ready: Ready) -> Result<(), String> {
+        let Some(conn) = &mut self.control.conn else { return Ok(()) };
+        if ready.writable {
+            conn.writable()?;
+        }
+        let expected = Expected { cluster: self.identity.cluster, node: None };
+        let mut more = ready.readable;
+        while more {
+            let Some(conn) = &mut self.control.conn else { return Ok(()) };
+            let read = conn.read(&mut self.traffic);
+            loop {
+                let Some(conn) = &mut self.control.conn else { return Ok(()) };
+                match conn.next(&expected)? {
+                    Incoming::Nothing => break,
+                    Incoming::Welcome => self.control.welcomed()?,
+                    Incoming::Message(message) => self.control_message(now, message)?,
+                }
+            }
+            let amount = read?;
+            more = amount == Amount::Full || (ready.closed && amount == Amount::Short);
+        }
+        Ok(())
+    }
+
+    fn control_message(&mut self, now: Micros, message: Message) -> Result<(), String> {
+        match message {
+            Message::Picture(picture) => {
+                for node in self.core.picture(now, &picture)? {
+                    self.moved(now, node);
+                }
+                // From now on no other cluster will do.
+                if let Some(cluster) = self.core.map().cluster() {
+                    self.identity.cluster = Some(cluster.id);
+                }
+                Ok(())
+            }
+            Message::AdminAnswer(answer) => self.control.answered(answer.id, answer.result),
+            other => Err(format!("a controller sent a {}", other.name())),
+        }
+    }
+
+    /// A node lives elsewhere, or again: a connection to its former life may hang for long.
+    fn moved(&mut self, now: Micros, node: NodeId) {
+        if self.nodes.contains_key(&node) {
+            self.node_lost(now, node, "the node restarted");
+        }
+    }
+
+    fn node_lost(&mut self, now: Micros, node: NodeId, why: &str) {
+        if let Some(conn) = self.nodes.remove(&node) {
+            conn.close(self.poll.registry());
+            self.core.disconnected(now, node, why);
+        }
+    }
+
+    fn control_lost(&mut self, now: Micros, why: String) {
+        let address = self.control.address().to_string();
+        if let Some(conn) = self.control.conn.take() {
+            conn.close(self.poll.registry());
+        }
+        if let Some(reason) = why.strip_prefix(NOT_WELCOME) {
+            self.unwelcome = Some(ClientError::NotWelcome { address, why: reason.to_string() });
+        }
+        self.control.lost(now, &mut self.jitter, why);
+    }
+
+    fn no_controller(&self) -> ClientError {
+        ClientError::NoController {
+            controllers: self.control.addresses.clone(),
+            why: self.control.why.clone(),
+        }
+    }
+}
+
+fn system(error: std::io::Error) -> ClientError {
+    ClientError::System(error.to_string())
+}

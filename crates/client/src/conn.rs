@@ -1,0 +1,262 @@
+//! One connection: a nonblocking socket, the handshake, frames in and out.
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::ToSocketAddrs;
+use types::{ClusterId, Micros, NodeId};
+use wire::Message;
+use wire::frame;
+use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
+
+/// The least room that a read is offered.
+const READ_BYTES: usize = 64 * 1024;
+/// A buffer that grew beyond this for one large frame is given back once empty.
+const KEEP_BYTES: usize = 1024 * 1024;
+
+/// Bytes that went through sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traffic {
+    /// Written to sockets.
+    pub sent: u64,
+    /// Read from sockets.
+    pub received: u64,
+}
+
+/// Who connects, and to which cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub cluster: Option<ClusterId>,
+    pub secret: Option<String>,
+    pub agent: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// The handshake is not through.
+    Greeting,
+    Ready,
+}
+
+pub(crate) struct Conn {
+    stream: TcpStream,
+    pub address: String,
+    state: State,
+    /// When it was begun.
+    pub since: Micros,
+    out: Vec<u8>,
+    out_from: usize,
+    /// The socket took no more; it will say when it does.
+    blocked: bool,
+    inbox: Vec<u8>,
+    in_from: usize,
+    in_to: usize,
+}
+
+/// How a read went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Amount {
+    /// As much as there was room for: there may be more.
+    Full,
+    /// Less: the poll speaks up when more comes, but not a second time for an end that it has told of.
+    Short,
+    /// Nothing was there.
+    Nothing,
+}
+
+/// What [`Conn::next`] found.
+pub(crate) enum Incoming {
+    /// The handshake is through: messages may be pushed.
+    Welcome,
+    Message(Message),
+    /// More bytes are needed.
+    Nothing,
+}
+
+impl Conn {
+    /// Begins to connect; the greeting is on its way as soon as the socket is.
+    pub fn open(
+        address: &str,
+        registry: &Registry,
+        token: Token,
+        role: HelloRole,
+        identity: &Identity,
+        now: Micros,
+    ) -> Result<Conn, String> {
+        let resolved = address.to_socket_addrs().map_err(|error| format!("{address}: {error}"))?.next();
+        let resolved = resolved.ok_or_else(|| format!("{address}: no such address"))?;
+        let mut stream = TcpStream::connect(resolved).map_err(|error| format!("{address}: {error}"))?;
+        registry
+            .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)
+            .map_err(|error| format!("{address}: {error}"))?;
+        let mut conn = Conn {
+            stream,
+            address: address.to_string(),
+            state: State::Greeting,
+            since: now,
+            out: Vec::new(),
+            out_from: 0,
+            blocked: true,
+            inbox: Vec::new(),
+            in_from: 0,
+            in_to: 0,
+        };
+        let hello = Hello {
+            role,
+            protocol: PROTOCOL,
+            cluster: identity.cluster,
+            member: None,
+            secret: identity.secret.clone(),
+            agent: identity.agent.clone(),
+        };
+        conn.push(&hello.into())?;
+        Ok(conn)
+    }
+
+    /// True once the other side has let us in.
+    pub fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    /// Queues a message. Nothing is written before [`Conn::flush`], so that what is queued together goes out together.
+    pub fn push(&mut self, message: &Message) -> Result<(), String> {
+        frame::encode(message, &mut self.out)
+    }
+
+    /// The socket can be written to: it connected, or took what it had. The error says why it did not connect.
+    pub fn writable(&mut self) -> Result<(), String> {
+        match self.stream.take_error() {
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => return Err(self.sentence(&error)),
+        }
+        if self.blocked && self.stream.peer_addr().is_ok() {
+            // Fails only where the option does not exist.
+            let _ = self.stream.set_nodelay(true);
+            self.blocked = false;
+        }
+        Ok(())
+    }
+
+    /// Writes what is queued, as far as the socket takes it.
+    pub fn flush(&mut self, traffic: &mut Traffic) -> Result<(), String> {
+        while !self.blocked && self.out_from < self.out.len() {
+            match self.stream.write(&self.out[self.out_from..]) {
+                Ok(0) => return Err(format!("{}: the connection was closed", self.address)),
+                Ok(written) => {
+                    self.out_from += written;
+                    traffic.sent += written as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.blocked = true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.sentence(&error)),
+            }
+        }
+        if self.out_from == self.out.len() {
+            self.out_from = 0;
+            self.out.clear();
+            if self.out.capacity() > KEEP_BYTES {
+                self.out = Vec::new();
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once.
+    pub fn read(&mut self, traffic: &mut Traffic) -> Result<Amount, String> {
+        self.make_room();
+        loop {
+            match self.stream.read(&mut self.inbox[self.in_to..]) {
+                Ok(0) => return Err(format!("{}: the connection was closed", self.address)),
+                Ok(read) => {
+                    self.in_to += read;
+                    traffic.received += read as u64;
+                    return Ok(if self.in_to == self.inbox.len() { Amount::Full } else { Amount::Short });
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
+                    return Ok(Amount::Nothing);
+                }
+                Err(error) => return Err(self.sentence(&error)),
+            }
+        }
+    }
+
+    /// The next message among the bytes read. Any error closes the connection.
+    pub fn next(&mut self, expected: &Expected) -> Result<Incoming, String> {
+        let bytes = &self.inbox[self.in_from..self.in_to];
+        let decoded = frame::decode(bytes).map_err(|error| format!("{}: {error}", self.address))?;
+        let Some((message, taken)) = decoded else { return Ok(Incoming::Nothing) };
+        self.in_from += taken;
+        match (self.state, message) {
+            (State::Greeting, Message::Welcome(welcome)) => {
+                expected.check(&self.address, welcome)?;
+                self.state = State::Ready;
+                Ok(Incoming::Welcome)
+            }
+            (State::Ready, message) => Ok(Incoming::Message(message)),
+            (State::Greeting, message) => {
+                Err(format!("{}: a {} came before the welcome", self.address, message.name()))
+            }
+        }
+    }
+
+    /// Takes the socket out of the poll.
+    pub fn close(mut self, registry: &Registry) {
+        // It is dropped right after this, which closes it whether or not the poll knew it.
+        let _ = registry.deregister(&mut self.stream);
+    }
+
+    /// Moves what is unread to the front if the room behind it is short.
+    fn make_room(&mut self) {
+        if self.in_from == self.in_to {
+            self.in_from = 0;
+            self.in_to = 0;
+            if self.inbox.len() > KEEP_BYTES {
+                self.inbox = Vec::new();
+            }
+        }
+        if self.inbox.len() - self.in_to >= READ_BYTES / 2 {
+            return;
+        }
+        self.inbox.copy_within(self.in_from..self.in_to, 0);
+        self.in_to -= self.in_from;
+        self.in_from = 0;
+        let wanted = (self.in_to * 2).max(self.in_to + READ_BYTES);
+        self.inbox.resize(wanted, 0);
+    }
+
+    fn sentence(&self, error: &io::Error) -> String {
+        match error.kind() {
+            ErrorKind::ConnectionRefused => format!("{}: connection refused", self.address),
+            _ => format!("{}: {error}", self.address),
+        }
+    }
+}
+
+/// Whom a connection should reach.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expected {
+    pub cluster: Option<ClusterId>,
+    pub node: Option<NodeId>,
+}
+
+/// Begins the sentence of a refusal, by which it is told from a broken connection.
+pub(crate) const NOT_WELCOME: &str = "refused the connection: ";
+
+impl Expected {
+    fn check(&self, address: &str, welcome: Welcome) -> Result<(), String> {
+        let (cluster, member) = match welcome {
+            Welcome::Refused(why) => return Err(format!("{NOT_WELCOME}{why}")),
+            Welcome::Accepted { cluster, member } => (cluster, member),
+        };
+        if self.cluster.is_some_and(|wanted| wanted != cluster) {
+            return Err(format!("{NOT_WELCOME}it belongs to another cluster ({cluster})"));
+        }
+        match (self.node, member) {
+            (Some(wanted), Some(member)) if wanted != member.node => {
+                Err(format!("{address} is {}, not {wanted}", member.node))
+            }
+            _ => Ok(()),
+        }
+    }
+}

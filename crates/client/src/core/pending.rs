@@ -1,0 +1,178 @@
+//! A call that has not ended.
+
+use crate::backoff::Backoff;
+use crate::call::{Call, FailKind, LaneId, Ticket};
+use types::{Micros, NodeId, SessionId};
+use wire::{Message, Op, Request};
+
+/// What kind of call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Opens a session; asked by the core itself.
+    Open,
+    /// Has a number in a session, or waits for one.
+    Write,
+    /// Has none.
+    Read,
+}
+
+/// An attempt that was sent and not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Flight {
+    pub node: NodeId,
+    pub since: Micros,
+}
+
+/// A call with everything its retries need. The message is kept as it is sent, so that no attempt copies it.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub lane: LaneId,
+    pub kind: Kind,
+    /// Only this node may answer.
+    pub node: Option<NodeId>,
+    /// Always a request.
+    pub message: Message,
+    pub submitted: Micros,
+    pub deadline: Option<Micros>,
+    pub attempts: u32,
+    /// The newest attempt, unless it was answered.
+    pub flight: Option<Flight>,
+    /// To be sent at the next occasion. Of writes their session knows.
+    pub to_send: bool,
+    /// Attempts up to this request id were made under a number that the call has lost.
+    pub stale_id: u64,
+    /// An attempt before the newest was never answered, so the write may have been done.
+    pub maybe_done: bool,
+    /// Since when refusals that may pass were the only answers, and of which kind the last was.
+    pub soft: Option<(Micros, FailKind)>,
+    /// The last refusal or failure, for the sentence about a missed deadline.
+    pub last_word: String,
+    /// For reads, which have no session to keep these.
+    pub backoff: Backoff,
+    pub turn: u32,
+    pub retry_at: Option<Micros>,
+}
+
+impl Pending {
+    pub fn new(now: Micros, lane: LaneId, kind: Kind, call: Call) -> Pending {
+        let deadline = (call.deadline > Micros::ZERO).then(|| now + call.deadline);
+        let request = Request {
+            id: 0,
+            session: SessionId::NONE,
+            seq: 0,
+            confirmed: 0,
+            deadline_ms: 0,
+            table: call.table,
+            schema: call.schema,
+            partition: call.partition,
+            read: call.read,
+            trace: call.trace,
+            op: call.op,
+        };
+        Pending {
+            lane,
+            kind,
+            node: call.node,
+            message: Message::Request(request),
+            submitted: now,
+            deadline,
+            attempts: 0,
+            flight: None,
+            to_send: true,
+            stale_id: 0,
+            maybe_done: false,
+            soft: None,
+            last_word: String::new(),
+            backoff: Backoff::default(),
+            turn: 0,
+            retry_at: None,
+        }
+    }
+
+    pub fn request(&self) -> &Request {
+        let Message::Request(request) = &self.message else { unreachable!("a pending call is a request") };
+        request
+    }
+
+    pub fn request_mut(&mut self) -> &mut Request {
+        let Message::Request(request) = &mut self.message else {
+            unreachable!("a pending call is a request")
+        };
+        request
+    }
+
+    /// What is wrong with the call, before it gets a number: a refusal after that would leave a hole.
+    pub fn check(&self) -> Option<String> {
+        let request = self.request();
+        if self.kind == Kind::Write && matches!(request.op, Op::OpenSession) {
+            return Some("sessions are opened by the client itself".into());
+        }
+        if self.kind == Kind::Write && self.node.is_some() {
+            return Some("a write goes to the primary, not to a chosen node".into());
+        }
+        if let Op::Write { ops, .. } = &request.op {
+            let bytes: usize =
+                ops.iter().map(|op| op.key().len() + op.row().map_or(0, |row| row.len()) + 16).sum();
+            // The cap of a request's frame, less room for its envelope.
+            let cap = Message::cap(self.message.number()).unwrap_or(0).saturating_sub(4096);
+            if bytes > cap {
+                return Some(format!("a write of {bytes} bytes is over the limit of {cap}"));
+            }
+        }
+        self.message.validate().err()
+    }
+
+    /// Another refusal that may pass: since when there has been nothing else.
+    pub fn soft_for(&mut self, now: Micros, kind: FailKind) -> Micros {
+        let since = self.soft.map_or(now, |(since, _)| since);
+        self.soft = Some((since, kind));
+        now.since(since)
+    }
+
+    /// True if no attempt can have done anything.
+    pub fn surely_not_done(&self) -> bool {
+        !self.maybe_done && self.flight.is_none()
+    }
+
+    /// Waits for a number again.
+    pub fn forget_number(&mut self) {
+        self.stale_id = self.request().id;
+        let request = self.request_mut();
+        (request.session, request.seq, request.confirmed) = (SessionId::NONE, 0, 0);
+    }
+
+    /// The unanswered attempt, if any, will not be answered: its connection is gone.
+    pub fn flight_lost(&mut self) {
+        if self.flight.take().is_some() {
+            self.maybe_done = true;
+        }
+    }
+
+    /// Makes the next attempt.
+    pub fn launch(&mut self, now: Micros, ticket: Ticket, node: NodeId) {
+        self.flight_lost();
+        self.attempts += 1;
+        self.to_send = false;
+        self.flight = Some(Flight { node, since: now });
+        let id = request_id(ticket, self.attempts);
+        let left = self.deadline.map_or(0, |deadline| deadline.since(now).as_millis().max(1));
+        let request = self.request_mut();
+        request.id = id;
+        request.deadline_ms = left;
+    }
+
+    /// True if this request id is the newest attempt's.
+    pub fn is_newest(&self, id: u64) -> bool {
+        id == self.request().id
+    }
+}
+
+/// Request ids name the call and the attempt, so that a late answer to an earlier attempt is known as such.
+pub(super) fn request_id(ticket: Ticket, attempt: u32) -> u64 {
+    ticket.0 << 16 | u64::from(attempt & 0xffff)
+}
+
+/// The call of a request id.
+pub(super) fn ticket_of(id: u64) -> Ticket {
+    Ticket(id >> 16)
+}

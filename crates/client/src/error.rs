@@ -1,0 +1,138 @@
+//! What can go wrong, one sentence each, with the exit status that the conventions give it.
+
+use crate::call::{Answer, FailKind, Outcome};
+use wire::request::Outcome as Refusal;
+
+/// Why a client's operation failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No controller answered in time.
+    #[error(
+        "cannot reach any controller of [{}]: {why}; is the cluster running? start one with `understudy dev`",
+        .controllers.join(", ")
+    )]
+    NoController {
+        /// The addresses that were tried.
+        controllers: Vec<String>,
+        /// What happened at the last one.
+        why: String,
+    },
+    /// A controller or node did not let this client in.
+    #[error("{address} refused the connection: {why}")]
+    NotWelcome {
+        /// Who.
+        address: String,
+        /// Its sentence.
+        why: String,
+    },
+    /// The table does not exist.
+    #[error("there is no table `{0}`; `understudy table list` shows those that exist")]
+    NoTable(String),
+    /// The table exists, but some of its partitions were not served in time.
+    #[error("table `{table}` was not ready in time: {why}")]
+    NotReady {
+        /// The table.
+        table: String,
+        /// What is missing.
+        why: String,
+    },
+    /// A row or key does not fit the table.
+    #[error("table `{table}`: {why}")]
+    Data {
+        /// The table.
+        table: String,
+        /// What does not fit.
+        why: String,
+    },
+    /// An insert found a row with its key; nothing was changed.
+    #[error("a row with this key exists already; nothing was changed")]
+    Exists,
+    /// A write may have been done or not.
+    #[error("it is not known whether the write was done: {0}")]
+    OutcomeUnknown(String),
+    /// The call surely did nothing.
+    #[error("{sentence}")]
+    Failed {
+        /// Why.
+        kind: FailKind,
+        /// In words.
+        sentence: String,
+    },
+    /// A controller refused or failed an operator's request.
+    #[error("{sentence}")]
+    Admin {
+        /// The exit status that the controller gave.
+        status: u8,
+        /// In words.
+        sentence: String,
+    },
+    /// The connection to the controller broke after a request that must not be sent twice.
+    #[error(
+        "the controller did not say how `{request}` ended: {why}; look at the cluster before trying again"
+    )]
+    AdminUnknown {
+        /// What was asked.
+        request: &'static str,
+        /// What happened.
+        why: String,
+    },
+    /// An answer of the wrong kind: the other side has a bug or another version.
+    #[error("the answer was not of the expected kind: {0}")]
+    Protocol(String),
+    /// This machine refused a socket or a poll.
+    #[error("the operating system refused: {0}")]
+    System(String),
+}
+
+impl ClientError {
+    /// The process's exit status for it.
+    pub fn exit_status(&self) -> u8 {
+        match self {
+            ClientError::NoController { .. } | ClientError::NotReady { .. } => 4,
+            ClientError::OutcomeUnknown(_) | ClientError::AdminUnknown { .. } => 4,
+            ClientError::NoTable(_) => 3,
+            ClientError::NotWelcome { .. } => 5,
+            ClientError::Failed { kind, .. } => kind.exit_status(),
+            ClientError::Admin { status, .. } => *status,
+            ClientError::System(_) => 7,
+            ClientError::Data { .. } | ClientError::Exists | ClientError::Protocol(_) => 1,
+        }
+    }
+}
+
+impl Outcome {
+    /// The answer of a call that was done, else the error.
+    pub fn into_result(self) -> Result<Answer, ClientError> {
+        match self {
+            Outcome::Ok(answer) => Ok(answer),
+            Outcome::Refused(Refusal::Exists, _) => Err(ClientError::Exists),
+            Outcome::Refused(Refusal::Done, _) => {
+                Err(ClientError::Protocol("a refusal that says `done`".into()))
+            }
+            Outcome::Unknown(why) => Err(ClientError::OutcomeUnknown(why)),
+            Outcome::Failed(kind, sentence) => Err(ClientError::Failed { kind, sentence }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_say_what_to_do_and_statuses_follow_the_conventions() {
+        let error = ClientError::NoController {
+            controllers: vec!["127.0.0.1:7400".into(), "127.0.0.1:7401".into()],
+            why: "connection refused".into(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "cannot reach any controller of [127.0.0.1:7400, 127.0.0.1:7401]: connection refused; is the cluster \
+             running? start one with `understudy dev`"
+        );
+        assert_eq!(error.exit_status(), 4);
+        assert_eq!(ClientError::NoTable("x".into()).exit_status(), 3);
+        let full = ClientError::Failed { kind: FailKind::Full, sentence: "the disk is full".into() };
+        assert_eq!((full.exit_status(), full.to_string().as_str()), (7, "the disk is full"));
+    }
+}

@@ -1,0 +1,27 @@
+//! Floor 4: the native client: routing, retries, sessions.
+//!
+//! A pure [`core`] (with [`session`], [`route`] and [`backoff`]) decides; [`Client`] is its shell over sockets. `DESIGN.md`
+//! has the rules.
+
+pub mod backoff;
+pub mod call;
+pub mod client;
+mod conn;
+mod control;
+pub mod core;
+pub mod error;
+pub mod load;
+pub mod route;
+pub mod scan;
+pub mod session;
+pub mod table;
+
+pub use call::{Answer, Call, Completed, FailKind, Fate, LaneId, Loss, Outcome, Ticket};
+pub use client::{Client, Options};
+pub use conn::Traffic;
+pub use core::{Core, CoreConfig, Effect};
+pub use error::ClientError;
+pub use load::{LoadOptions, LoadReport, Loader};
+pub use route::Map;
+pub use scan::{Found, Scan, ScanOptions};
+pub use table::{PartitionDigest, Table};

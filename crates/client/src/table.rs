@@ -1,0 +1,290 @@
+//! Tables: from rows and keys to calls, and the blocking conveniences.
+
+use crate::call::{Answer, Call, Completed, Fate, LaneId};
+use crate::client::Client;
+use crate::error::ClientError;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use types::data::{self, Row, Schema, Value};
+use types::{Lsn, Micros, NodeId, PartitionId, Position, TableId, TableRecord};
+use wire::control::AdminCommand;
+use wire::{Body, Op, ReadLevel, RowOp};
+
+/// A table as its record says: makes calls from rows and keys. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Table {
+    record: Arc<TableRecord>,
+}
+
+impl Table {
+    /// From its record.
+    pub fn new(record: Arc<TableRecord>) -> Table {
+        Table { record }
+    }
+
+    /// Its record.
+    pub fn record(&self) -> &TableRecord {
+        &self.record
+    }
+
+    /// Its id.
+    pub fn id(&self) -> TableId {
+        self.record.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// Its columns and key.
+    pub fn schema(&self) -> &Schema {
+        &self.record.schema
+    }
+
+    /// Its partitions, in order.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        self.record.partition_ids()
+    }
+
+    /// The partition of an encoded key.
+    pub fn partition_of(&self, key: &[u8]) -> Result<PartitionId, ClientError> {
+        let place = data::route_key(self.schema(), key, self.record.seed, self.record.partitions);
+        Ok(PartitionId(self.record.first_partition.0 + place.map_err(|error| self.data(error))?))
+    }
+
+    /// The encoded key of these values, in the order of the key's columns.
+    pub fn key(&self, values: &[Value]) -> Result<Bytes, ClientError> {
+        Ok(data::encode_key(self.schema(), values).map_err(|error| self.data(error))?.into())
+    }
+
+    /// A row as it is stored: key and value.
+    pub fn encode(&self, row: &Row) -> Result<(Bytes, Bytes), ClientError> {
+        let key = data::key::encode_row_key(self.schema(), row).map_err(|error| self.data(error))?;
+        let stored = data::encode_row(self.schema(), row).map_err(|error| self.data(error))?;
+        Ok((key.into(), stored.into()))
+    }
+
+    /// A stored row.
+    pub fn decode(&self, key: &[u8], stored: &[u8]) -> Result<Row, ClientError> {
+        data::decode_row(self.schema(), key, stored).map_err(|error| self.data(error))
+    }
+
+    /// A call to one partition of this table.
+    pub fn call(&self, partition: PartitionId, op: Op) -> Call {
+        Call::new(self.id(), self.schema().version(), partition, op)
+    }
+
+    /// A write of these operations, all or none. All keys must belong to this partition.
+    pub fn write(&self, partition: PartitionId, ops: Vec<RowOp>) -> Call {
+        self.call(partition, Op::Write { ops, mark: None })
+    }
+
+    /// Writes a row, whatever was there.
+    pub fn put(&self, row: &Row) -> Result<Call, ClientError> {
+        let (key, row) = self.encode(row)?;
+        Ok(self.write(self.partition_of(&key)?, vec![RowOp::Put { key, row }]))
+    }
+
+    /// Writes a row if there is none with its key.
+    pub fn insert(&self, row: &Row) -> Result<Call, ClientError> {
+        let (key, row) = self.encode(row)?;
+        Ok(self.write(self.partition_of(&key)?, vec![RowOp::Insert { key, row }]))
+    }
+
+    /// Removes the row with this key, if there is one.
+    pub fn delete(&self, key: &[Value]) -> Result<Call, ClientError> {
+        let key = self.key(key)?;
+        Ok(self.write(self.partition_of(&key)?, vec![RowOp::Delete { key }]))
+    }
+
+    /// Reads the row with this key.
+    pub fn get(&self, key: &[Value]) -> Result<Call, ClientError> {
+        let key = self.key(key)?;
+        Ok(self.call(self.partition_of(&key)?, Op::Get { key }))
+    }
+
+    fn data(&self, error: impl std::fmt::Display) -> ClientError {
+        ClientError::Data { table: self.name().to_string(), why: error.to_string() }
+    }
+}
+
+/// One partition's digest and the position it was taken at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartitionDigest {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The hash of all its rows.
+    pub digest: u64,
+    /// At which LSN.
+    pub lsn: Lsn,
+}
+
+impl Client {
+    /// The lane of blocking calls.
+    pub const BLOCKING: LaneId = LaneId(u32::MAX);
+
+    /// A table that exists.
+    pub fn table(&mut self, name: &str) -> Result<Table, ClientError> {
+        // A picture that is on its way may have it.
+        self.turn(Instant::now())?;
+        let found = self.picture().table(name).cloned().map(Table::new);
+        found.ok_or_else(|| ClientError::NoTable(name.to_string()))
+    }
+
+    /// Waits until a table is in the picture and every partition of it answers.
+    pub fn wait_table(&mut self, name: &str) -> Result<Table, ClientError> {
+        let deadline = Instant::now() + self.timeout();
+        let table = loop {
+            if let Some(record) = self.picture().table(name) {
+                break Table::new(record.clone());
+            }
+            if Instant::now() >= deadline {
+                return Err(ClientError::NoTable(name.to_string()));
+            }
+            self.turn(deadline)?;
+        };
+        // A read of nothing: only a primary that serves answers it.
+        let empty = Op::Count { from: Bytes::from_static(&[0]), to: Bytes::from_static(&[0]) };
+        let calls = table.partitions().map(|partition| table.call(partition, empty.clone())).collect();
+        match self.all(calls) {
+            Ok(_) => Ok(table),
+            Err(error) => Err(ClientError::NotReady { table: name.to_string(), why: error.to_string() }),
+        }
+    }
+
+    /// Makes one call and waits for its end, at most [`Client::timeout`] unless it has a deadline.
+    pub fn call(&mut self, call: Call) -> Result<Answer, ClientError> {
+        let lane = Client::BLOCKING;
+        let ticket = self.submit_bounded(lane, call);
+        self.wait_for(ticket)?.outcome.into_result()
+    }
+
+    /// Makes calls at once and waits for all; answers in their order, or the first error.
+    pub fn all(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, ClientError> {
+        let tickets: Vec<_> =
+            calls.into_iter().map(|call| self.submit_bounded(Client::BLOCKING, call)).collect();
+        let ends: Result<Vec<Completed>, ClientError> =
+            tickets.into_iter().map(|ticket| self.wait_for(ticket)).collect();
+        ends?.into_iter().map(|completed| completed.outcome.into_result()).collect()
+    }
+
+    /// Writes a row, whatever was there.
+    pub fn put(&mut self, table: &Table, row: &Row) -> Result<Answer, ClientError> {
+        self.call(table.put(row)?)
+    }
+
+    /// Writes a row; [`ClientError::Exists`] if there is one with its key.
+    pub fn insert(&mut self, table: &Table, row: &Row) -> Result<Answer, ClientError> {
+        self.call(table.insert(row)?)
+    }
+
+    /// Removes a row. True if there was one.
+    pub fn delete(&mut self, table: &Table, key: &[Value]) -> Result<bool, ClientError> {
+        match self.call(table.delete(key)?)?.body {
+            Body::Affected(rows) => Ok(rows > 0),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Reads a row from its primary.
+    pub fn get(&mut self, table: &Table, key: &[Value]) -> Result<Option<Row>, ClientError> {
+        self.get_at(table, key, ReadLevel::Primary)
+    }
+
+    /// Reads a row at a read level.
+    pub fn get_at(
+        &mut self,
+        table: &Table,
+        key: &[Value],
+        read: ReadLevel,
+    ) -> Result<Option<Row>, ClientError> {
+        let encoded = table.key(key)?;
+        match self.call(table.get(key)?.at_level(read))?.body {
+            Body::Row(None) => Ok(None),
+            Body::Row(Some((_, stored))) => Ok(Some(table.decode(&encoded, &stored)?)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// How many rows a table has. Each partition is counted at its own moment.
+    pub fn count(&mut self, table: &Table) -> Result<u64, ClientError> {
+        let op = Op::Count { from: Bytes::new(), to: Bytes::new() };
+        let answers =
+            self.all(table.partitions().map(|partition| table.call(partition, op.clone())).collect())?;
+        answers.iter().map(number).sum()
+    }
+
+    /// The digest of every partition, as its primary has it.
+    pub fn digest(&mut self, table: &Table) -> Result<Vec<PartitionDigest>, ClientError> {
+        let answers =
+            self.all(table.partitions().map(|partition| table.call(partition, Op::Digest)).collect())?;
+        let pairs = table.partitions().zip(&answers);
+        pairs
+            .map(|(partition, answer)| {
+                Ok(PartitionDigest { partition, digest: number(answer)?, lsn: answer.lsn })
+            })
+            .collect()
+    }
+
+    /// Asks one certain replica, to compare replicas. `read` should be a [`ReadLevel::Any`].
+    pub fn replica_read(
+        &mut self,
+        table: &Table,
+        node: NodeId,
+        partition: PartitionId,
+        op: Op,
+        read: ReadLevel,
+    ) -> Result<Answer, ClientError> {
+        self.call(table.call(partition, op).at_node(node).at_level(read))
+    }
+
+    /// Whether an acknowledged commit is still there (PR-29). Exact for whoever asks about its own.
+    pub fn fate(
+        &mut self,
+        table: &Table,
+        partition: PartitionId,
+        commit: Position,
+    ) -> Result<Fate, ClientError> {
+        match self.call(table.call(partition, Op::EpochEnd { epoch: commit.epoch }))?.body {
+            Body::EpochEnd(end) => Ok(Fate::of(commit.lsn, end)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// True if this client's newest acknowledged write in the partition is lost; `None` if it has none.
+    pub fn newest_lost(
+        &mut self,
+        table: &Table,
+        partition: PartitionId,
+    ) -> Result<Option<bool>, ClientError> {
+        let Some(newest) = self.picture().newest(partition) else { return Ok(None) };
+        Ok(Some(self.fate(table, partition, newest)? != Fate::Kept))
+    }
+
+    /// Creates a table and waits until it serves.
+    pub fn create_table(&mut self, table: &wire::control::CreateTable) -> Result<Table, ClientError> {
+        self.admin(AdminCommand::CreateTable(wire::RecordText::new(table)))?;
+        self.wait_table(&table.name)
+    }
+
+    fn submit_bounded(&mut self, lane: LaneId, call: Call) -> crate::call::Ticket {
+        let bounded = call.deadline > Micros::ZERO;
+        let limit = micros(self.timeout());
+        self.submit(lane, if bounded { call } else { call.within(limit) })
+    }
+}
+
+/// A duration as the core counts.
+pub(crate) fn micros(duration: Duration) -> Micros {
+    Micros(duration.as_micros().try_into().unwrap_or(u64::MAX))
+}
+
+pub(crate) fn unexpected(body: &Body) -> ClientError {
+    ClientError::Protocol(format!("{body:?}"))
+}
+
+fn number(answer: &Answer) -> Result<u64, ClientError> {
+    answer.number().ok_or_else(|| unexpected(&answer.body))
+}

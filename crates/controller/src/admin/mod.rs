@@ -1,0 +1,164 @@
+//! Operators: what they ask for, and what they are told. A refusal is one sentence with the exit status that fits it.
+
+mod force;
+mod moves;
+mod tables;
+
+use crate::api::ConnId;
+use crate::controller::Controller;
+use std::collections::VecDeque;
+use tables::Creation;
+use types::{Micros, NodeId, Now, PartitionId, Remedy};
+use wire::RecordText;
+use wire::control::{Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable};
+
+/// The answer to an operator: JSON, or an exit status with a sentence.
+pub(crate) type Answer = Result<String, (u8, String)>;
+
+/// It failed.
+const FAILED: u8 = 1;
+/// The request makes no sense.
+const USAGE: u8 = 2;
+/// There is no such thing.
+const NOT_FOUND: u8 = 3;
+/// Somebody cannot be reached.
+const UNREACHABLE: u8 = 4;
+/// It would not be safe.
+const REFUSED: u8 = 5;
+
+/// What an operator's transaction is a step of.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Job {
+    /// A table's numbers are being reserved.
+    Reserve(Box<Creation>),
+    /// Its partitions are being written.
+    Fill(Box<Creation>),
+    /// It is being made visible.
+    Publish(Box<Creation>),
+    /// A table's record is being removed.
+    Drop(String),
+    /// A table's policy is being changed.
+    Alter(AlterTable),
+    /// A copy's place is being changed in its table's record.
+    Move {
+        /// The partition.
+        partition: PartitionId,
+        /// From here.
+        from: NodeId,
+        /// To there.
+        to: NodeId,
+    },
+    /// A node is being put first in a partition's placement.
+    Prefer(PartitionId, NodeId),
+    /// A node is being marked: it leads nothing until its next life.
+    Drain(NodeId),
+    /// A partition is being sealed on an operator's word.
+    Force(PartitionId, Option<NodeId>),
+}
+
+impl Job {
+    /// True if it writes the cluster's record.
+    pub(crate) fn takes_numbers(&self) -> bool {
+        matches!(self, Job::Reserve(_) | Job::Force(..))
+    }
+}
+
+/// Wishes that need numbers from the cluster's record, while another transaction takes some.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiting(VecDeque<(ConnId, u64, Wish)>);
+
+#[derive(Clone, Debug)]
+enum Wish {
+    Create(Box<CreateTable>),
+    Force(PartitionId, Option<NodeId>),
+}
+
+impl<R: Remedy> Controller<R> {
+    pub(crate) fn on_admin(&mut self, now: Now, conn: ConnId, admin: Admin) {
+        let id = admin.id;
+        let answer = match admin.command {
+            AdminCommand::Watch => {
+                self.send_whole(conn);
+                Some(Ok("{}".into()))
+            }
+            AdminCommand::Status => Some(Ok(RecordText::new(&self.cluster_status(now.mono)).0)),
+            AdminCommand::Failovers => {
+                Some(Ok(RecordText::new(&self.records.failovers().collect::<Vec<_>>()).0))
+            }
+            AdminCommand::CreateTable(text) => match text.read::<CreateTable>() {
+                Ok(request) => self.wait(now, conn, id, Wish::Create(Box::new(request))),
+                Err(why) => Some(Err((USAGE, why))),
+            },
+            AdminCommand::AlterTable(text) => match text.read::<AlterTable>() {
+                Ok(request) => self.alter_table(conn, id, request),
+                Err(why) => Some(Err((USAGE, why))),
+            },
+            AdminCommand::DropTable(name) => self.drop_table(conn, id, name),
+            AdminCommand::Switchover { partition, to } => self.switchover(now, conn, id, partition, to),
+            AdminCommand::Drain(node) => self.drain(now, conn, id, node),
+            AdminCommand::Move { partition, from, to } => self.move_copy(now, conn, id, partition, from, to),
+            AdminCommand::Force { partition, node } => self.wait(now, conn, id, Wish::Force(partition, node)),
+        };
+        if let Some(answer) = answer {
+            self.answer(conn, id, answer);
+        }
+    }
+
+    /// Answers an operator.
+    pub(crate) fn answer(&mut self, conn: ConnId, id: u64, result: Answer) {
+        self.send(conn, AdminAnswer { id, result });
+    }
+
+    fn cluster_status(&self, now: Micros) -> ClusterStatus {
+        let nodes = self.hearing.nodes().filter_map(|heard| heard.status.clone());
+        let nodes = nodes.map(|(status, at)| (status, now.since(at).as_millis())).collect();
+        ClusterStatus { nodes, partitions: self.records.partitions().cloned().collect() }
+    }
+
+    fn wait(&mut self, now: Now, conn: ConnId, id: u64, wish: Wish) -> Option<Answer> {
+        self.waiting.0.push_back((conn, id, wish));
+        self.go_on_waiting(now);
+        None
+    }
+
+    /// Begins the next wish that waited for its turn at the cluster's record.
+    pub(crate) fn go_on_waiting(&mut self, now: Now) {
+        while !self.takes_numbers() {
+            let Some((conn, id, wish)) = self.waiting.0.pop_front() else { return };
+            let answer = match wish {
+                Wish::Create(request) => self.create_table(now, conn, id, *request),
+                Wish::Force(partition, node) => self.force(now, conn, id, partition, node),
+            };
+            if let Some(answer) = answer {
+                self.answer(conn, id, answer);
+            }
+        }
+    }
+
+    /// A step was taken, or somebody else was faster: then it is begun again on what the records are now.
+    pub(crate) fn job_done(&mut self, now: Now, conn: ConnId, id: u64, job: Job, applied: bool) {
+        let answer = match (job, applied) {
+            (Job::Reserve(creation), true) => self.fill(conn, id, *creation),
+            (Job::Reserve(creation), false) => {
+                self.wait(now, conn, id, Wish::Create(Box::new(creation.request)))
+            }
+            (Job::Fill(creation), true) => self.fill(conn, id, *creation),
+            (Job::Fill(creation), false) => Some(self.creation_failed(&creation)),
+            (Job::Publish(creation), true) => Some(self.created(&creation)),
+            (Job::Publish(creation), false) => Some(self.creation_failed(&creation)),
+            (Job::Drop(name), true) => Some(Ok(serde_json::json!({ "dropped": name }).to_string())),
+            (Job::Drop(name), false) => self.drop_table(conn, id, name),
+            (Job::Alter(request), true) => Some(self.altered(&request)),
+            (Job::Alter(request), false) => self.alter_table(conn, id, request),
+            (Job::Move { partition, .. }, true) => Some(self.placed(partition)),
+            (Job::Move { partition, from, to }, false) => self.move_copy(now, conn, id, partition, from, to),
+            (Job::Prefer(partition, to), _) => self.switchover(now, conn, id, Some(partition), Some(to)),
+            (Job::Drain(node), _) => self.drain(now, conn, id, node),
+            (Job::Force(partition, _), true) => Some(self.forced(partition)),
+            (Job::Force(partition, node), false) => self.wait(now, conn, id, Wish::Force(partition, node)),
+        };
+        if let Some(answer) = answer {
+            self.answer(conn, id, answer);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Creating, dropping and altering tables.
+//!
+//! A table is created in three kinds of transactions: numbers are reserved and a mark is set; its partitions are written, a
+//! hundred at a time; its record and name are written and the mark is taken away, in one. Nobody sees it before the last
+//! one. What an interrupted creation leaves is swept away.
+
+use super::{Answer, FAILED, Job, NOT_FOUND, REFUSED, UNREACHABLE, USAGE};
+use crate::api::ConnId;
+use crate::controller::Controller;
+use crate::keys::Key;
+use crate::ledger::Purpose;
+use crate::placement::{self, Site};
+use crate::txn::Txn;
+use std::collections::BTreeSet;
+use types::config::{Cause, FORMAT, PartitionRecord, TableRecord};
+use types::policy::Below;
+use types::{Epoch, LogKind, Member, NodeId, Now, PartitionId, Policy, Remedy, TableId};
+use wire::RecordText;
+use wire::control::{AlterTable, CreateTable};
+
+/// The most partitions of one table.
+const MOST_PARTITIONS: u32 = 4096;
+
+/// Copies, if nothing else is said and there are enough nodes.
+const COPIES: usize = 3;
+
+/// The policy of a table to be, and where its copies go.
+type Checked = (Policy, Vec<Vec<NodeId>>);
+
+/// A creation under way.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Creation {
+    /// What was asked for.
+    pub(crate) request: CreateTable,
+    /// The record to be.
+    table: TableRecord,
+    /// How many partitions are written.
+    filled: u32,
+    /// The revision of the mark; the creation is void once the mark is gone.
+    mark: u64,
+}
+
+impl<R: Remedy> Controller<R> {
+    /// Checks the request and reserves numbers.
+    pub(super) fn create_table(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        id: u64,
+        request: CreateTable,
+    ) -> Option<Answer> {
+        let (policy, placement) = match self.check_request(now, &request) {
+            Ok(checked) => checked,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let mut cluster = self.records.cluster()?.clone();
+        let seed = self.draw();
+        let table = TableRecord {
+            format: FORMAT,
+            id: TableId(cluster.next_table),
+            name: request.name.clone(),
+            schema: request.schema.clone(),
+            engine: request.engine,
+            log: request.log,
+            policy,
+            first_partition: PartitionId(cluster.next_partition),
+            partitions: request.partitions,
+            hash: types::data::HASH_NAME.into(),
+            seed,
+            placement,
+            created_ms: now.wall_ms,
+            unknown: Default::default(),
+        };
+        cluster.next_table += 1;
+        cluster.next_partition += request.partitions;
+        let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
+        let txn = Txn::default()
+            .compare(Key::Cluster, self.records.compare_with(&Key::Cluster))
+            .compare(&name, 0)
+            .compare(&mark, 0)
+            .put(Key::Cluster, &cluster)
+            .put(&mark, &seed);
+        let creation = Box::new(Creation { request, table, filled: 0, mark: 0 });
+        self.submit(Purpose::Admin(conn, id, Job::Reserve(creation)), txn);
+        None
+    }
+
+    /// Writes the next partitions, or at last the table.
+    pub(super) fn fill(&mut self, conn: ConnId, id: u64, mut creation: Creation) -> Option<Answer> {
+        let mark = Key::Creating(creation.table.id);
+        if creation.mark == 0 {
+            creation.mark = self.records.compare_with(&mark);
+        }
+        if creation.filled == creation.table.partitions {
+            return self.publish(conn, id, creation);
+        }
+        let mut txn = Txn::default();
+        let ids: Vec<PartitionId> =
+            creation.table.partition_ids().skip(creation.filled as usize).take(Txn::MOST).collect();
+        for partition in &ids {
+            let record = match self.first_record(&creation.table, *partition) {
+                Ok(record) => record,
+                Err(refusal) => return Some(Err(refusal)),
+            };
+            let key = Key::Partition(*partition);
+            txn = txn.compare(&key, 0).put(&key, &record);
+        }
+        creation.filled += ids.len() as u32;
+        self.submit(Purpose::Admin(conn, id, Job::Fill(Box::new(creation))), txn);
+        None
+    }
+
+    fn publish(&mut self, conn: ConnId, id: u64, creation: Creation) -> Option<Answer> {
+        let table = &creation.table;
+        let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
+        let txn = Txn::default()
+            .compare(&mark, creation.mark)
+            .compare(&name, 0)
+            .compare(Key::Table(table.id), 0)
+            .put(Key::Table(table.id), table)
+            .put(&name, &table.id)
+            .delete(&mark);
+        self.submit(Purpose::Admin(conn, id, Job::Publish(Box::new(creation))), txn);
+        None
+    }
+
+    /// A partition's first configuration: everybody in their present lives, with empty logs, in sync.
+    fn first_record(
+        &mut self,
+        table: &TableRecord,
+        id: PartitionId,
+    ) -> Result<PartitionRecord, (u8, String)> {
+        let index = (id.0 - table.first_partition.0) as usize;
+        let present = |node: &NodeId| self.records.node(*node).map(|node| node.member());
+        let in_sync: Vec<Member> = table.placement[index].iter().filter_map(present).collect();
+        if in_sync.len() != table.placement[index].len() {
+            return Err((
+                FAILED,
+                format!("a node of table '{}' was removed while it was created", table.name),
+            ));
+        }
+        Ok(PartitionRecord {
+            format: FORMAT,
+            id,
+            table: table.id,
+            epoch: Epoch(1),
+            primary: in_sync[0],
+            led_since: Epoch(1),
+            in_sync,
+            catching_up: Vec::new(),
+            policy: table.policy.clone(),
+            next_policy: None,
+            proposal: self.proposal(),
+            cause: Cause::Created,
+            before: None,
+            failover: None,
+            lossy: false,
+            unknown: Default::default(),
+        })
+    }
+
+    /// The table is there.
+    pub(super) fn created(&self, creation: &Creation) -> Answer {
+        Ok(RecordText::new(&creation.table).0)
+    }
+
+    /// Somebody was faster, or the creation took so long that it was swept away.
+    pub(super) fn creation_failed(&mut self, creation: &Creation) -> Answer {
+        let name = &creation.table.name;
+        let mark = Key::Creating(creation.table.id);
+        if self.records.compare_with(&mark) == creation.mark && creation.mark > 0 {
+            self.submit(Purpose::Sweep, Txn::default().compare(&mark, creation.mark).delete(&mark));
+        }
+        match self.records.compare_with(&Key::Name(name.clone())) {
+            0 => Err((
+                FAILED,
+                format!("the creation of table '{name}' was interrupted; nothing of it remains"),
+            )),
+            _ => Err((FAILED, format!("table '{name}' exists already"))),
+        }
+    }
+
+    fn check_request(&self, now: Now, request: &CreateTable) -> Result<Checked, (u8, String)> {
+        check_name(&request.name)?;
+        if self.records.compare_with(&Key::Name(request.name.clone())) > 0 {
+            return Err((FAILED, format!("table '{}' exists already", request.name)));
+        }
+        if request.partitions == 0 || request.partitions > MOST_PARTITIONS {
+            return Err((
+                USAGE,
+                format!("{} partitions are out of range: 1 to {MOST_PARTITIONS}", request.partitions),
+            ));
+        }
+        let nodes =
+            self.records.nodes().filter(|node| self.is_live(now, node.id) && !self.is_draining(node.id));
+        let sites: Vec<Site> = nodes.map(|node| Site { node: node.id, zone: node.zone.clone() }).collect();
+        if sites.is_empty() {
+            return Err((UNREACHABLE, "no node is live".into()));
+        }
+        let default = if request.policy == "none" { 1 } else { sites.len().min(COPIES) };
+        let factor = request.factor.unwrap_or(default as u8);
+        let policy =
+            policy(&request.policy, factor, request.log, 1, request.min_in_sync, Some(request.available))?;
+        policy.check(request.engine).map_err(|error| (USAGE, error.to_string()))?;
+        let (copies, partitions) = (usize::from(factor), request.partitions as usize);
+        if copies > sites.len() {
+            return Err((REFUSED, too_few(&request.name, copies, &sites)));
+        }
+        if !request.placement.is_empty() {
+            let live: BTreeSet<NodeId> = sites.iter().map(|site| site.node).collect();
+            placement::check(&request.placement, &live, copies, partitions).map_err(|why| (USAGE, why))?;
+            return Ok((policy, request.placement.clone()));
+        }
+        let offset = self.records.cluster().map_or(0, |cluster| cluster.next_table as usize - 1);
+        let chained = placement::chained(&sites, copies, partitions, offset);
+        Ok((policy, chained.ok_or_else(|| (REFUSED, too_few(&request.name, copies, &sites)))?))
+    }
+
+    /// Removes a table's record; its partitions are swept away after it.
+    pub(super) fn drop_table(&mut self, conn: ConnId, id: u64, name: String) -> Option<Answer> {
+        let Some(table) = self.records.table_named(&name) else { return Some(Err(no_table(&name))) };
+        let (table, key) = (Key::Table(table.id), Key::Name(name.clone()));
+        let txn = Txn::default()
+            .compare(&table, self.records.compare_with(&table))
+            .compare(&key, self.records.compare_with(&key))
+            .delete(&table)
+            .delete(&key);
+        self.submit(Purpose::Admin(conn, id, Job::Drop(name)), txn);
+        None
+    }
+
+    /// Writes the new policy into the table's record; the partitions follow, advised by the planner (PR-24).
+    pub(super) fn alter_table(&mut self, conn: ConnId, id: u64, request: AlterTable) -> Option<Answer> {
+        let Some(table) = self.records.table_named(&request.name) else {
+            return Some(Err(no_table(&request.name)));
+        };
+        if request.policy.is_none() && request.min_in_sync.is_none() && request.available.is_none() {
+            return Some(Err((USAGE, format!("nothing is to be changed in table '{}'", request.name))));
+        }
+        let old = &table.policy;
+        let name = request.policy.as_ref().unwrap_or(&old.name);
+        let min = request.min_in_sync.or(Some(old.min_in_sync));
+        let available = request.available.or(Some(old.below == Below::Available));
+        let changed = policy(name, old.factor, table.log, old.version + 1, min, available);
+        let checked = changed.and_then(|policy| match policy.check(table.engine) {
+            Ok(()) => Ok(policy),
+            Err(error) => Err((USAGE, error.to_string())),
+        });
+        let policy = match checked {
+            Ok(policy) => policy,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let key = Key::Table(table.id);
+        let record = TableRecord { policy, ..table.clone() };
+        let txn = Txn::default().compare(&key, self.records.compare_with(&key)).put(&key, &record);
+        self.submit(Purpose::Admin(conn, id, Job::Alter(request)), txn);
+        None
+    }
+
+    /// The table's record has the new policy.
+    pub(super) fn altered(&self, request: &AlterTable) -> Answer {
+        let table = self.records.table_named(&request.name).ok_or_else(|| no_table(&request.name))?;
+        Ok(RecordText::new(&table.policy).0)
+    }
+}
+
+/// A preset with its adjustments.
+fn policy(
+    name: &str,
+    factor: u8,
+    log: LogKind,
+    version: u32,
+    min_in_sync: Option<u8>,
+    available: Option<bool>,
+) -> Result<Policy, (u8, String)> {
+    let mut policy = Policy::preset(name, factor, log).map_err(|error| (USAGE, error.to_string()))?;
+    policy.version = version;
+    policy.min_in_sync = min_in_sync.unwrap_or(policy.min_in_sync);
+    if let Some(available) = available {
+        policy.below = if available { Below::Available } else { Below::Strict };
+    }
+    Ok(policy)
+}
+
+fn check_name(name: &str) -> Result<(), (u8, String)> {
+    let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if letters && name.starts_with(|first: char| first.is_ascii_alphabetic()) && name.len() <= 63 {
+        return Ok(());
+    }
+    Err((
+        USAGE,
+        format!("'{name}' is not a table's name: letters, digits and _, a letter first, at most 63 bytes"),
+    ))
+}
+
+fn no_table(name: &str) -> (u8, String) {
+    (NOT_FOUND, format!("there is no table '{name}'"))
+}
+
+fn too_few(name: &str, copies: usize, sites: &[Site]) -> String {
+    let nodes: Vec<String> = sites.iter().map(|site| site.node.to_string()).collect();
+    let are = if nodes.len() == 1 { "node is" } else { "nodes are" };
+    format!("table '{name}' wants {copies} copies, but only {} {are} live: {}", nodes.len(), nodes.join(", "))
+}

@@ -1,0 +1,93 @@
+//! Two sides of a cut ask for opposite things: who is granted, and how long the loser keeps still (PR-09, F18).
+
+use crate::controller::Controller;
+use crate::settings::{Settings, doubled};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Finding, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Remedy};
+
+/// What is remembered of earlier arbitrations. Lost with the controller: it only damps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arbitration {
+    /// Primaries that were refused an eviction.
+    losses: BTreeMap<PartitionId, Damped>,
+    /// Partitions whose primary changed lately.
+    changes: BTreeMap<PartitionId, Damped>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Damped {
+    /// How often in a row.
+    times: u32,
+    /// Until when.
+    until: Micros,
+}
+
+impl Damped {
+    /// Once more: for twice as long, unless the last time is long past.
+    fn again(before: Option<Damped>, now: Micros, base: Micros) -> Damped {
+        let recent = before.filter(|before| now.since(before.until) < doubled(base, 6));
+        let times = recent.map_or(0, |before| before.times + 1);
+        Damped { times, until: now + doubled(base, times) }
+    }
+}
+
+impl Arbitration {
+    /// The primary of this partition was refused.
+    fn lost(&mut self, partition: PartitionId, now: Micros, settings: &Settings) {
+        let damped = Damped::again(self.losses.get(&partition).copied(), now, settings.arbitration);
+        self.losses.insert(partition, damped);
+    }
+
+    /// True while a refused primary need not ask again.
+    fn must_wait(&self, partition: PartitionId, now: Micros) -> bool {
+        self.losses.get(&partition).is_some_and(|damped| now < damped.until)
+    }
+
+    /// Another primary leads.
+    pub(crate) fn reign_ended(&mut self, record: &PartitionRecord, now: Micros, settings: &Settings) {
+        self.losses.remove(&record.id);
+        let damped = Damped::again(self.changes.get(&record.id).copied(), now, settings.arbitration);
+        self.changes.insert(record.id, damped);
+    }
+
+    /// True while a new primary is given the benefit of the doubt: complaints about it count only if this controller
+    /// misses it too.
+    pub(crate) fn settling(&self, partition: PartitionId, now: Micros) -> bool {
+        self.changes.get(&partition).is_some_and(|damped| now < damped.until)
+    }
+}
+
+impl<R: Remedy> Controller<R> {
+    /// True if the primary may evict these members. Evicting a minority is granted at once. A primary that would be left in
+    /// a minority is granted unless the members that miss it, with those they hear, are at least as many (PR-09).
+    pub(crate) fn grants_eviction(&mut self, now: Now, record: &PartitionRecord, kept: &[Member]) -> bool {
+        let stays = record.in_sync.iter().filter(|member| kept.contains(member)).count();
+        if 2 * stays > record.in_sync.len() {
+            return true;
+        }
+        if self.remedy.has(Finding::F18) && self.arbitration.must_wait(record.id, now.mono) {
+            return false;
+        }
+        // Where acknowledgements rest on the primary alone it keeps the lead as long as it is heard here (PR-80).
+        let claim = if self.rules(record).rests { 0 } else { self.claim(now, record).len() };
+        if claim > 0 && claim >= stays {
+            self.arbitration.lost(record.id, now.mono, &self.settings);
+            return false;
+        }
+        true
+    }
+
+    /// The in-sync members that miss the primary, with the in-sync members that they hear.
+    fn claim(&self, now: Now, record: &PartitionRecord) -> BTreeSet<NodeId> {
+        let suspecting = self.suspecting(record);
+        let mut side: BTreeSet<NodeId> = suspecting.iter().map(|member| member.node).collect();
+        for other in &record.in_sync {
+            let heard =
+                |by: &Member| self.hearing.said_to_hear(by.node, other.node, now.mono, self.settings.alive);
+            if *other != record.primary && suspecting.iter().any(heard) {
+                side.insert(other.node);
+            }
+        }
+        side
+    }
+}

@@ -1,0 +1,107 @@
+//! Whom to promote: never anyone outside the recorded in-sync set (F05), never a life that may have forgotten (F06).
+
+use crate::controller::Controller;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use types::config::PartitionRecord;
+use types::{Finding, LogKind, Member, NodeId, Now, Remedy};
+
+/// What the policy of a partition means for a failover: while it changes, the weaker of the two (PR-24).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Rules {
+    /// An acknowledgement may rest on the primary alone.
+    pub(crate) rests: bool,
+    /// What was acknowledged is on the disk of whoever counted, in whatever life.
+    pub(crate) survives: bool,
+    /// The log is on disk at all.
+    pub(crate) disk: bool,
+}
+
+/// A member as the record names it, and in the life in which it would lead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Candidate {
+    /// In the record.
+    pub(crate) recorded: Member,
+    /// Now.
+    pub(crate) present: Member,
+}
+
+impl<R: Remedy> Controller<R> {
+    /// The rules of a partition.
+    pub(crate) fn rules(&self, record: &PartitionRecord) -> Rules {
+        let policies = || std::iter::once(&record.policy).chain(&record.next_policy);
+        Rules {
+            rests: policies().any(|policy| policy.rests_on_primary()),
+            // Without the remedy a member counts whatever it may have forgotten.
+            survives: policies().all(|policy| policy.survives_restart()) || !self.remedy.has(Finding::F06),
+            disk: policies().all(|policy| policy.log == LogKind::Disk),
+        }
+    }
+
+    /// The present life of a recorded member, if nothing it acknowledged can have been forgotten since (PR-17).
+    pub(crate) fn unforgetful(&self, rules: Rules, recorded: &Member) -> Option<Member> {
+        let node = self.records.node(recorded.node)?;
+        let present = node.member();
+        if present == *recorded {
+            return Some(present);
+        }
+        let next_clean =
+            rules.disk && node.clean_start && present.incarnation.0 == recorded.incarnation.0 + 1;
+        (present.same_store(recorded) && (rules.survives || next_clean)).then_some(present)
+    }
+
+    /// True if this partition's data on the node are sound and the node is connected and alive.
+    pub(crate) fn fit(&self, now: Now, record: &PartitionRecord, present: &Member) -> bool {
+        let damaged = self.records.node(present.node).is_none_or(|node| node.damaged.contains(&record.id));
+        !damaged && self.hearing.hears(present, now.mono, self.settings.alive)
+    }
+
+    /// The members that may be promoted, the present primary's node left out unless `itself`.
+    pub(crate) fn candidates(&self, now: Now, record: &PartitionRecord, itself: bool) -> Vec<Candidate> {
+        let rules = self.rules(record);
+        let asked = |member: &&Member| itself || member.node != record.primary.node;
+        let intact = |member: &Member| {
+            let present = self.unforgetful(rules, member)?;
+            self.fit(now, record, &present).then_some(Candidate { recorded: *member, present })
+        };
+        if !self.remedy.has(Finding::F05) {
+            // The planted bug: anyone who is heard will do, counted or not.
+            return record.members().filter(asked).filter_map(intact).collect();
+        }
+        record.in_sync.iter().filter(asked).filter_map(intact).collect()
+    }
+
+    /// The best of them: with the longest log, so that the least must be fetched; then who leads least, then by placement.
+    pub(crate) fn best(
+        &self,
+        record: &PartitionRecord,
+        candidates: &[Candidate],
+        led: &BTreeMap<NodeId, usize>,
+    ) -> Option<Candidate> {
+        let placement = self.records.placement(record);
+        let rank =
+            |node: NodeId| placement.iter().position(|placed| *placed == node).unwrap_or(placement.len());
+        let order = |candidate: &&Candidate| {
+            let node = candidate.present.node;
+            let end = self.hearing.end_of(&candidate.present, record.id);
+            (Reverse(end), led.get(&node).copied().unwrap_or(0), rank(node), node)
+        };
+        candidates.iter().min_by_key(order).copied()
+    }
+
+    /// True if the present reign has come to serve, as far as is known here.
+    pub(crate) fn serves(&self, record: &PartitionRecord) -> bool {
+        let reported = |id| self.records.failover(id).is_some_and(|failover| failover.serving_ms.is_some());
+        let said = self.hearing.says_it_serves(record);
+        said.unwrap_or_else(|| record.failover.is_none_or(reported))
+    }
+
+    /// How many partitions each node leads.
+    pub(crate) fn leads(&self) -> BTreeMap<NodeId, usize> {
+        let mut led = BTreeMap::new();
+        for record in self.records.partitions() {
+            *led.entry(record.primary.node).or_insert(0) += 1;
+        }
+        led
+    }
+}

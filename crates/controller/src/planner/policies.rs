@@ -1,0 +1,31 @@
+//! Brings every partition to its table's policy (PR-24): the primary makes the steps, the planner reminds it.
+
+use crate::controller::Controller;
+use types::{Now, PartitionId, Remedy};
+use wire::RecordText;
+use wire::control::Advice;
+
+impl<R: Remedy> Controller<R> {
+    /// Advises the policy to primaries of partitions that have another one. After a failover the new primary is advised.
+    pub(super) fn plan_policies(&mut self, now: Now) {
+        let behind = |record: &&types::PartitionRecord| {
+            let table = self.records.table(record.table);
+            table.is_some_and(|table| {
+                table.policy != record.policy && record.next_policy.as_ref() != Some(&table.policy)
+            })
+        };
+        let behind: Vec<PartitionId> =
+            self.records.partitions().filter(behind).map(|record| record.id).collect();
+        for partition in behind {
+            let Some(record) = self.records.partition(partition).cloned() else { continue };
+            let Some(table) = self.records.table(record.table) else { continue };
+            // A primary that does not serve for want of copies must hear that fewer are allowed now.
+            let bound_only = table.policy.same_demands(&record.policy);
+            if !(self.serves(&record) || bound_only) || self.advised(partition) {
+                continue;
+            }
+            let advice = Advice::Policy(RecordText::new(&table.policy));
+            self.advise(now, &record, advice);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A node that starts, or connects again, says who it is.
+
+use crate::api::ConnId;
+use crate::controller::Controller;
+use crate::keys::Key;
+use crate::ledger::Purpose;
+use crate::txn::Txn;
+use types::config::{FORMAT, NodeRecord};
+use types::{Now, Remedy};
+use wire::control::Register;
+
+/// A registration under way.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct RegisterJob {
+    /// Who waits.
+    pub(crate) conn: ConnId,
+    /// What it said.
+    pub(crate) register: Register,
+}
+
+impl<R: Remedy> Controller<R> {
+    /// Writes the node's record if it is news, then sends the picture.
+    pub(crate) fn on_register(&mut self, now: Now, conn: ConnId, register: Register) {
+        let known = self.records.node(register.member.node);
+        if known.is_some_and(|known| self.outlived(now, known, &register)) {
+            self.close(conn);
+            return;
+        }
+        let record = self.node_record(&register);
+        if self.records.node(register.member.node) == Some(&record) {
+            self.welcome(now, conn, &register);
+            return;
+        }
+        let key = Key::Node(record.id);
+        let txn = Txn::default().compare(&key, self.records.compare_with(&key)).put(&key, &record);
+        self.submit(Purpose::Register(RegisterJob { conn, register }), txn);
+    }
+
+    /// True if the one who registers is a life that was followed by another one, or an impostor beside a living store.
+    fn outlived(&self, now: Now, known: &NodeRecord, register: &Register) -> bool {
+        let member = register.member;
+        if known.store == member.store {
+            return known.incarnation > member.incarnation;
+        }
+        self.hearing.hears(&known.member(), now.mono, self.settings.alive)
+    }
+
+    fn node_record(&self, register: &Register) -> NodeRecord {
+        let member = register.member;
+        let known = self.records.node(member.node);
+        let mut unknown = known.map(|known| known.unknown.clone()).unwrap_or_default();
+        if known.is_none_or(|known| known.member() != member) {
+            // A node that starts anew takes part again.
+            unknown.remove(crate::planner::DRAINING);
+        }
+        NodeRecord {
+            format: FORMAT,
+            id: member.node,
+            store: member.store,
+            incarnation: member.incarnation,
+            clean_start: register.clean_start,
+            addresses: register.addresses.clone(),
+            zone: register.zone.clone(),
+            damaged: register.damaged.clone(),
+            unknown,
+        }
+    }
+
+    /// The record is in, or somebody else wrote one: then everything is looked at again.
+    pub(crate) fn registered(&mut self, now: Now, job: RegisterJob, applied: bool) {
+        match applied {
+            _ if !self.hearing.is_open(job.conn) => {}
+            true => self.welcome(now, job.conn, &job.register),
+            false => self.on_register(now, job.conn, job.register),
+        }
+    }
+
+    fn welcome(&mut self, now: Now, conn: ConnId, register: &Register) {
+        self.send_whole(conn);
+        self.hearing.registered(conn, register.member, now.mono);
+        self.judge_all(now);
+    }
+}

@@ -1,0 +1,190 @@
+//! Seals: the one compare-and-set that ends a reign and names the next (R6, PR-10, PR-64).
+
+use crate::candidate::Candidate;
+use crate::controller::Controller;
+use crate::judge::Verdict;
+use crate::keys::Key;
+use crate::ledger::Purpose;
+use crate::txn::Txn;
+use types::config::{Cause, FORMAT, FailoverRecord, LossReport, PartitionRecord, Reign};
+use types::{Finding, Member, Now, PartitionId, Remedy};
+
+/// The most partitions in one seal: each writes its own record and its failover's, and all share the cluster's.
+pub(crate) const PER_TXN: usize = (Txn::MOST - 1) / 2;
+
+/// A partition's next reign, as decided.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Plan {
+    /// The record that is replaced.
+    pub(crate) old: PartitionRecord,
+    /// Who leads.
+    pub(crate) candidate: Candidate,
+    /// The next in-sync set, the candidate first.
+    pub(crate) in_sync: Vec<Member>,
+    /// Why.
+    pub(crate) cause: Cause,
+    /// True if acknowledged commits may be lost.
+    pub(crate) lossy: bool,
+    /// When it was asked for, milliseconds since 1970.
+    pub(crate) suspected_ms: u64,
+    /// When the old primary was last heard, milliseconds since 1970.
+    pub(crate) last_heard_ms: u64,
+}
+
+impl<R: Remedy> Controller<R> {
+    /// What the next record of this partition will say.
+    pub(crate) fn plan_of(
+        &self,
+        now: Now,
+        record: &PartitionRecord,
+        candidate: Candidate,
+        verdict: &Verdict,
+    ) -> Plan {
+        let ago = |span: types::Micros| now.wall_ms.saturating_sub(span.as_millis());
+        let restarted_ms = self.sealing.restarted_at(record.id).map(|at| ago(now.mono.since(at)));
+        let suspicion = self.hearing.suspicion(record.id);
+        let asked_ms = suspicion.map(|suspicion| suspicion.asked_ms);
+        let suspected_ms = asked_ms.or(restarted_ms).unwrap_or(now.wall_ms);
+        Plan {
+            old: record.clone(),
+            candidate,
+            in_sync: self.next_set(now, record, candidate, verdict),
+            cause: verdict.cause,
+            // A promotion that never came to serve hands its doubts on.
+            lossy: verdict.lossy || record.lossy && !self.serves(record),
+            suspected_ms,
+            last_heard_ms: suspicion.map_or(suspected_ms, |suspicion| suspicion.last_heard_ms),
+        }
+    }
+
+    /// The candidate, then everyone of the old set in order. Who is absent stays: it may hold what the candidate must not be
+    /// alone with (F07, PR-15). Only the primary that is missed leaves, and one whose data are not what the record says.
+    fn next_set(
+        &self,
+        now: Now,
+        record: &PartitionRecord,
+        candidate: Candidate,
+        verdict: &Verdict,
+    ) -> Vec<Member> {
+        let mut set = vec![candidate.present];
+        if !self.remedy.has(Finding::F07) {
+            // The planted bug: whoever is not the candidate is dropped at once.
+            return set;
+        }
+        for member in record.in_sync.iter().filter(|member| **member != candidate.recorded) {
+            let present = self.next_life(record, member, verdict);
+            if verdict.lossy && !present.is_some_and(|present| self.fit(now, record, &present)) {
+                // Everyone in the set is asked before anything is given up: who cannot answer would be waited for in vain.
+                continue;
+            }
+            if *member != record.primary {
+                set.push(present.unwrap_or(*member));
+            } else if verdict.cause != Cause::Suspected {
+                set.extend(present);
+            }
+        }
+        set
+    }
+
+    /// The life in which a member counts from now on, if it is sound and has forgotten nothing.
+    fn next_life(&self, record: &PartitionRecord, member: &Member, verdict: &Verdict) -> Option<Member> {
+        let node = self.records.node(member.node).filter(|node| !node.damaged.contains(&record.id))?;
+        let present = node.member();
+        match verdict.compared && present.same_store(member) {
+            true => Some(present),
+            false => self.unforgetful(self.rules(record), member),
+        }
+    }
+
+    /// Seals: all these partitions in one transaction, each with its failover's record.
+    pub(crate) fn seal(&mut self, now: Now, plans: Vec<Plan>) {
+        let partitions: Vec<PartitionId> = plans.iter().map(|plan| plan.old.id).collect();
+        let txn = self.seal_txn(now, &plans);
+        self.submit(Purpose::Seal(partitions), txn);
+    }
+
+    /// The transaction that writes these plans.
+    pub(crate) fn seal_txn(&mut self, now: Now, plans: &[Plan]) -> Txn {
+        assert!(plans.len() <= PER_TXN, "{} partitions are too many for one seal", plans.len());
+        let mut cluster =
+            self.records.cluster().expect("seals begin after the cluster's record is known").clone();
+        let mut txn = Txn::default().compare(Key::Cluster, self.records.compare_with(&Key::Cluster));
+        let first = cluster.next_failover;
+        cluster.next_failover += plans.len() as u64;
+        txn = txn.put(Key::Cluster, &cluster);
+        for (failover, plan) in (first..).zip(plans) {
+            let record = self.sealed_record(plan, failover);
+            assert_eq!(record.validate(), Ok(()), "R1: a seal must be a sound record");
+            let counted = plan.old.in_sync.contains(&plan.candidate.recorded) || plan.cause == Cause::Forced;
+            assert!(
+                counted || !self.remedy.has(Finding::F05),
+                "R6: {} never counted",
+                plan.candidate.recorded
+            );
+            let key = Key::Partition(record.id);
+            txn = txn.compare(&key, self.records.compare_with(&key));
+            txn = txn.put(Key::Failover(failover), &failover_record(now, plan, &record, failover));
+            txn = txn.put(&key, &record);
+        }
+        txn
+    }
+
+    fn sealed_record(&mut self, plan: &Plan, failover: u64) -> PartitionRecord {
+        let old = &plan.old;
+        let counts = |member: &Member| plan.in_sync.iter().any(|other| other.node == member.node);
+        PartitionRecord {
+            epoch: old.epoch.next(),
+            primary: plan.candidate.present,
+            led_since: old.epoch.next(),
+            in_sync: plan.in_sync.clone(),
+            catching_up: old.catching_up.iter().filter(|member| !counts(member)).copied().collect(),
+            proposal: self.proposal(),
+            cause: plan.cause,
+            before: Some(Reign {
+                epoch: old.epoch,
+                primary: old.primary,
+                handed_over: false,
+                in_sync: old.in_sync.clone(),
+            }),
+            failover: Some(failover),
+            lossy: plan.lossy,
+            ..old.clone()
+        }
+    }
+
+    /// A seal was answered. Whoever lost the race finds another record in the picture now, and is judged by it.
+    pub(crate) fn sealed(&mut self, now: Now, partitions: &[PartitionId]) {
+        for partition in partitions {
+            let Some(record) = self.records.partition(*partition) else { continue };
+            let open =
+                |id: &u64| self.records.failover(*id).is_some_and(|failover| failover.serving_ms.is_none());
+            if let Some(failover) = record.failover.filter(open) {
+                self.sealing.answered_ms.entry(failover).or_insert(now.wall_ms);
+            }
+        }
+        while self.sealing.answered_ms.len() > self.settings.failovers_kept {
+            self.sealing.answered_ms.pop_first();
+        }
+    }
+}
+
+fn failover_record(now: Now, plan: &Plan, record: &PartitionRecord, id: u64) -> FailoverRecord {
+    FailoverRecord {
+        format: FORMAT,
+        id,
+        partition: record.id,
+        cause: plan.cause,
+        old_epoch: plan.old.epoch,
+        old_primary: plan.old.primary,
+        new_epoch: record.epoch,
+        new_primary: record.primary,
+        last_heard_ms: plan.last_heard_ms,
+        suspected_ms: plan.suspected_ms,
+        // The time of asking; replaced by that of the answer when the new primary reports.
+        sealed_ms: now.wall_ms,
+        reconciled_ms: None,
+        serving_ms: None,
+        loss: LossReport { possible: plan.lossy, ..LossReport::default() },
+        unknown: Default::default(),
+    }
+}

@@ -1,0 +1,111 @@
+//! The planted bugs bite: each remedy that is taken out does the harm it was there to prevent.
+
+mod common;
+
+use common::lines::table;
+use common::{Fate, World};
+use types::config::{Cause, PartitionRecord};
+use types::{Epoch, Finding, LogKind, Lsn, NodeId, PartitionId, Position, Remedy};
+use understudy_controller::Settings;
+use wire::Message;
+
+/// Every remedy but one.
+#[derive(Clone, Copy, Debug)]
+struct Without(Finding);
+
+impl Remedy for Without {
+    fn has(&self, finding: Finding) -> bool {
+        finding != self.0
+    }
+}
+
+fn world(finding: Finding, controllers: usize, policy: &str) -> World<Without> {
+    let mut world = World::with(controllers, Settings::default(), Without(finding));
+    world.with_table(3, table("t", policy, LogKind::Disk, None, 1));
+    world
+}
+
+#[test]
+fn f05_the_most_advanced_leads_though_it_never_counted() {
+    let mut world = world(Finding::F05, 1, "durable");
+    world.start(4, 1, 40);
+    let spare = world.nodes[&NodeId(4)].member;
+    world.propose(0, 64, |record| {
+        record.catching_up.push(spare);
+        record.cause = Cause::CatchingUp;
+    });
+    world.nodes.get_mut(&NodeId(4)).unwrap().ends.insert(PartitionId(64), Position::new(Epoch(1), Lsn(900)));
+    world.kill(1);
+    world.pass(200);
+    world.suspect(2, 1, 100);
+    assert_eq!(world.partition(64).primary, spare);
+}
+
+#[test]
+fn f06_members_that_forgot_lead_without_waiting_for_the_rest() {
+    let mut world = world(Finding::F06, 1, "semi");
+    for node in 1..=3 {
+        world.kill(node);
+    }
+    world.start(2, 2, 20);
+    world.start(1, 2, 10);
+    world.pass(700);
+    let record = world.partition(64);
+    assert_eq!(record.epoch, Epoch(2));
+    assert!(!record.lossy, "and nothing is said of a loss");
+}
+
+#[test]
+fn f07_the_absent_are_dropped_by_the_seal() {
+    let mut world = world(Finding::F07, 1, "durable");
+    world.kill(1);
+    world.pass(200);
+    world.suspect(2, 1, 100);
+    assert_eq!(world.partition(64).in_sync.len(), 1);
+}
+
+#[test]
+fn f16_a_controller_overwrites_what_it_has_not_heard_of() {
+    let mut world = world(Finding::F16, 2, "durable");
+    world.cut_off.insert(1);
+    world.suspect_at(0, 2, 1, 101);
+    world.suspect_at(0, 3, 1, 100);
+    let sealed = world.partition(64);
+    assert_eq!(sealed.primary.node, NodeId(2));
+    // The zombie still has the first epoch, and grants its primary the very number that was given away.
+    let mut zombie: PartitionRecord = sealed.clone();
+    zombie.primary = sealed.before.as_ref().unwrap().primary;
+    zombie.in_sync = sealed.before.as_ref().unwrap().in_sync.clone();
+    zombie.led_since = Epoch(1);
+    zombie.before = None;
+    zombie.failover = None;
+    zombie.cause = Cause::InSync;
+    zombie.proposal = types::ProposalId(5);
+    world.propose_record(1, NodeId(1), Epoch(1), &zombie);
+    assert_eq!(world.partition(64), zombie, "two records have borne epoch 2");
+}
+
+#[test]
+fn f17_an_unknown_outcome_is_taken_for_a_yes() {
+    let mut world = world(Finding::F17, 1, "durable");
+    world.fates = vec![Fate::RequestLost];
+    world.propose(0, 64, |record| {
+        record.in_sync.pop();
+        record.cause = Cause::EvictedSilent;
+    });
+    let Some((_, _, Message::Proposed(answer))) =
+        world.sent.iter().rfind(|(_, _, message)| matches!(message, Message::Proposed(_)))
+    else {
+        panic!("answered at once")
+    };
+    assert!(answer.accepted);
+    assert_eq!(world.partition(64).in_sync.len(), 3, "the metastore never heard of it");
+}
+
+#[test]
+fn f18_the_controllers_own_silence_seals() {
+    let mut world = world(Finding::F18, 1, "durable");
+    world.pause(1);
+    world.pass(200);
+    assert_eq!(world.partition(64).epoch, Epoch(2));
+}

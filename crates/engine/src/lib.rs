@@ -1,0 +1,46 @@
+//! Floor 2: the engines under a partition's replica.
+//!
+//! [`MemoryEngine`] and [`LsmEngine`] keep the contract of [`types::engine`], which is re-exported here. Both hold tentative
+//! entries in an [`Overlay`] and are held to one conformance suite (`tests/conformance.rs`). [`open`] chooses by name.
+
+mod files;
+pub mod lsm;
+pub mod memory;
+pub mod overlay;
+mod scan;
+
+pub use lsm::LsmEngine;
+pub use memory::{MemoryEngine, SnapshotStore};
+pub use overlay::{Overlay, mutation_fault};
+pub use types::engine::*;
+
+use std::path::Path;
+use types::EngineKind;
+
+/// Opens the engine of a replica in `dir`. The memory engine without a directory keeps nothing on disk; the LSM engine
+/// needs one.
+pub fn open(kind: EngineKind, dir: Option<&Path>) -> Result<Box<dyn Engine>, EngineError> {
+    match (kind, dir) {
+        (EngineKind::Memory, None) => Ok(Box::new(MemoryEngine::volatile())),
+        (EngineKind::Memory, Some(dir)) => Ok(Box::new(MemoryEngine::open(dir)?)),
+        (EngineKind::Lsm, Some(dir)) => Ok(Box::new(LsmEngine::open(dir)?)),
+        (EngineKind::Lsm, None) => Err(EngineError::Library("the engine lsm needs a directory".into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_opened_by_name() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (memory, lsm) = (dir.path().join("memory"), dir.path().join("a/b/lsm"));
+        let persistent =
+            |kind, dir: Option<&Path>| open(kind, dir).map(|engine| engine.capabilities().persistent);
+        assert!(matches!(persistent(EngineKind::Memory, None), Ok(false)));
+        assert!(matches!(persistent(EngineKind::Memory, Some(&memory)), Ok(true)));
+        assert!(matches!(persistent(EngineKind::Lsm, Some(&lsm)), Ok(true)));
+        assert!(matches!(persistent(EngineKind::Lsm, None), Err(EngineError::Library(_))));
+    }
+}

@@ -1,0 +1,304 @@
+//! The LSM engine: published rows in a log-structured merge tree on disk, by the rules of section 10 of the protocol.
+//!
+//! ```text
+//! dir/CURRENT        names the tree, and says whether it is complete
+//! dir/tree-000001/   the tree's files, of the crate lsm-tree
+//! ```
+//!
+//! The applied position is a row of the tree, written last before each flush, so that the files cannot disagree with it
+//! (PR-40). An installation fills a new directory, which becomes current by one rename (PR-37). Only `lsm/tree.rs` touches
+//! the crate.
+
+mod merger;
+mod pointer;
+mod tree;
+
+use crate::files;
+use crate::memory::check_installed;
+use crate::overlay::Overlay;
+use crate::scan::{self, FIRST_KEY, resolve};
+use bytes::Bytes;
+use merger::Merger;
+use pointer::{Pointer, remove_others, tree_dir, tree_numbers};
+use std::path::{Path, PathBuf};
+use tree::Tree;
+use types::engine::{Capabilities, ReadAt, Row};
+use types::{Engine, EngineError, Lsn, Mutation, Position};
+
+/// An installation is written to disk whenever so much of it is in memory.
+const INSTALL_FLUSH_BYTES: u64 = 32 << 20;
+
+/// An engine on disk.
+pub struct LsmEngine {
+    dir: PathBuf,
+    /// The number of the current tree's directory, or of the one being installed.
+    number: u64,
+    /// Waits for its merge when dropped, so it stands before the tree.
+    merger: Merger,
+    tree: Tree,
+    /// Tentative entries, and the published and applied position.
+    overlay: Overlay,
+    /// The lowest LSN that can be read.
+    floor: Lsn,
+    /// The position that a restart finds in the files.
+    persisted: Position,
+    /// Bytes in the tree's memory.
+    unflushed: u64,
+    /// The state that is being installed, if one is.
+    installing: Option<Position>,
+    /// A write to disk failed. What is on disk is then unknown, and no later success may hide it (F08).
+    failed: bool,
+}
+
+impl LsmEngine {
+    /// The engine in `dir`, at its last checkpoint, or empty.
+    pub fn open(dir: &Path) -> Result<LsmEngine, EngineError> {
+        files::create_dir(dir)?;
+        files::remove_if_there(&dir.join("CURRENT.new"))?;
+        let (number, tree) = match Pointer::read(dir)? {
+            Some(Pointer { number, complete: true }) => {
+                let tree = Tree::open(&tree_dir(dir, number))?;
+                remove_others(dir, Some(number))?;
+                (number, tree)
+            }
+            Some(Pointer { number, complete: false }) => begin(dir, number + 1)?,
+            None if has_tables(dir)? => {
+                return Err(EngineError::Corrupt("lsm: there are files, but CURRENT is missing".into()));
+            }
+            None => begin(dir, 1)?,
+        };
+        let persisted = tree.position()?;
+        Ok(LsmEngine {
+            dir: dir.to_owned(),
+            number,
+            merger: Merger::default(),
+            tree,
+            overlay: Overlay::new(persisted),
+            // Merges may have collected what only reads below needed.
+            floor: persisted.lsn,
+            persisted,
+            unflushed: 0,
+            installing: None,
+            failed: false,
+        })
+    }
+
+    /// Reads every file and compares it with its checksum (F11). Waits for a merge that is running.
+    pub fn verify(&mut self) -> Result<(), EngineError> {
+        self.merger.wait()?;
+        self.tree.verify()
+    }
+
+    /// Waits until no merge is running.
+    pub fn wait_for_merge(&mut self) -> Result<(), EngineError> {
+        let outcome = self.merger.wait();
+        self.note(outcome)
+    }
+
+    /// How many files hold the rows.
+    pub fn files(&self) -> usize {
+        self.tree.files()
+    }
+
+    /// Remembers a failure of the disk.
+    fn note<T>(&mut self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
+        self.failed |= outcome.is_err();
+        outcome
+    }
+
+    /// Refuses to go on after a failed write.
+    fn usable(&self) -> Result<(), EngineError> {
+        match self.failed {
+            false => Ok(()),
+            true => Err(EngineError::Library("F08: an earlier write to disk failed".into())),
+        }
+    }
+
+    /// Reads during an installation would see half a state.
+    fn readable(&self) -> Result<(), EngineError> {
+        match self.installing {
+            None => Ok(()),
+            Some(base) => Err(EngineError::Library(format!("the state at {base} is being installed"))),
+        }
+    }
+
+    /// Writes what is in the tree's memory to disk, together with the position `at` that it is the state of.
+    fn flush_at(&mut self, at: Position) -> Result<(), EngineError> {
+        self.merger.wait()?;
+        self.tree.write_position(at);
+        self.tree.flush()?;
+        (self.persisted, self.unflushed) = (at, 0);
+        Ok(())
+    }
+
+    /// Starts a merge if there are enough small files.
+    fn merge_if_due(&mut self) -> Result<(), EngineError> {
+        if self.tree.wants_merge() {
+            self.merger.start(&self.tree, self.floor, self.persisted.lsn)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the old state out of the way and begins a new tree beside it.
+    fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
+        self.merger.wait()?;
+        self.number += 1;
+        let tree = Tree::create(&tree_dir(&self.dir, self.number))?;
+        // From here on a restart finds an empty engine; up to here the old one.
+        Pointer { number: self.number, complete: false }.write(&self.dir)?;
+        self.tree = tree;
+        remove_others(&self.dir, Some(self.number))?;
+        (self.overlay, self.floor) = (Overlay::new(base), base.lsn);
+        (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
+        Ok(())
+    }
+
+    /// Bounds the memory and the number of files of an installation.
+    fn flush_install(&mut self) -> Result<(), EngineError> {
+        if self.unflushed < INSTALL_FLUSH_BYTES {
+            return Ok(());
+        }
+        self.tree.flush()?;
+        self.unflushed = 0;
+        match self.tree.wants_merge() {
+            true => self.tree.merge_keeping_all(),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the installed tree the current one.
+    fn end_install(&mut self, base: Position) -> Result<(), EngineError> {
+        self.flush_at(base)?;
+        Ok(Pointer { number: self.number, complete: true }.write(&self.dir)?)
+    }
+}
+
+/// Begins with an empty tree, in a directory that no tree had before.
+fn begin(dir: &Path, at_least: u64) -> Result<(u64, Tree), EngineError> {
+    let highest = tree_numbers(dir)?.into_iter().max().unwrap_or(0);
+    let number = at_least.max(highest + 1);
+    let tree = Tree::create(&tree_dir(dir, number))?;
+    Pointer { number, complete: true }.write(dir)?;
+    remove_others(dir, Some(number))?;
+    Ok((number, tree))
+}
+
+/// True if a tree in `dir` has rows on disk.
+fn has_tables(dir: &Path) -> std::io::Result<bool> {
+    for number in tree_numbers(dir)? {
+        let tables = tree_dir(dir, number).join("tables");
+        if tables.is_dir() && std::fs::read_dir(tables)?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+impl Engine for LsmEngine {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { reads_at_any_lsn: true, ships_files: false, persistent: true }
+    }
+
+    fn execute(&mut self, at: Position, mutations: &[Mutation]) {
+        assert!(self.installing.is_none(), "R4: entry {at} executed on half a state");
+        self.overlay.insert(at, mutations);
+    }
+
+    fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
+        let (tree, unflushed) = (&self.tree, &mut self.unflushed);
+        self.overlay.drain(upto, |key, lsn, value| {
+            *unflushed += tree.write(key, lsn, value.map(|value| &value[..]));
+        });
+        Ok(())
+    }
+
+    fn discard_above(&mut self, to: Position) {
+        self.overlay.discard_above(to);
+    }
+
+    fn applied(&self) -> Position {
+        self.overlay.applied()
+    }
+
+    fn published(&self) -> Position {
+        self.overlay.published()
+    }
+
+    fn persisted(&self) -> Position {
+        self.persisted
+    }
+
+    fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError> {
+        self.readable()?;
+        let at = resolve(at, self.floor)?;
+        if let Some((lsn, value)) = self.overlay.get(key, at) {
+            return Ok(value.map(|value| (lsn, value.clone())));
+        }
+        if key < FIRST_KEY { Ok(None) } else { self.tree.get(key, at) }
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        at: ReadAt,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Row>, EngineError> {
+        self.readable()?;
+        let at = resolve(at, self.floor)?;
+        let from = from.max(FIRST_KEY);
+        scan::merge(self.overlay.range(from, to, at), self.tree.range(from, to, at), limit, max_bytes)
+    }
+
+    fn raise_floor(&mut self, floor: Lsn) {
+        self.floor = self.floor.max(floor);
+    }
+
+    fn floor(&self) -> Lsn {
+        self.floor
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.overlay.bytes() + self.unflushed
+    }
+
+    fn checkpoint(&mut self) -> Result<Position, EngineError> {
+        self.usable()?;
+        let published = self.overlay.published();
+        // During an installation a restart finds an empty engine, and must go on finding one.
+        if self.installing.is_none() && published != self.persisted {
+            let outcome = self.flush_at(published).and_then(|()| self.merge_if_due());
+            self.note(outcome)?;
+        }
+        Ok(self.persisted)
+    }
+
+    fn reset(&mut self, base: Position) -> Result<(), EngineError> {
+        self.usable()?;
+        let outcome = self.begin_install(base);
+        self.note(outcome)
+    }
+
+    fn install(&mut self, rows: &[Row]) -> Result<(), EngineError> {
+        self.usable()?;
+        let base = self.installing.expect("rows are installed between reset and finish_install");
+        for row in rows {
+            check_installed(row, base)?;
+            self.unflushed += self.tree.write(&row.key, row.lsn, Some(&row.value));
+        }
+        let outcome = self.flush_install();
+        self.note(outcome)
+    }
+
+    fn finish_install(&mut self) -> Result<(), EngineError> {
+        self.usable()?;
+        let base = self.installing.expect("an installation ends that was begun");
+        assert_eq!(self.overlay.applied(), base, "nothing is executed during an installation");
+        let outcome = self.end_install(base);
+        self.note(outcome)?;
+        self.installing = None;
+        let outcome = self.merge_if_due();
+        self.note(outcome)
+    }
+}

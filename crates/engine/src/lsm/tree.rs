@@ -1,0 +1,289 @@
+//! The one place that touches the crate `lsm-tree` (N19). Its traps and what is done about each:
+//!
+//! - It stamps every version with a counter, and a read at `s` uses the newest version stamped below `s`. Our sequence
+//!   numbers are 2^40 + LSN and its counter is private and starts at 0, so the newest version is always chosen (PR-68).
+//! - Its collector drops an older version below the threshold even if a reader between the two needs it. The threshold is
+//!   0 unless no reader is below the highest persisted entry (PR-69).
+//! - Its flush merges and collects. Ours writes one sealed memtable as it is (section 10 of the protocol).
+//! - Opening deletes files that the version does not name, makes an empty tree where the version is missing, does not check
+//!   the version's checksum and panics on some damage. All that is looked at before, behind a barrier (PR-72).
+//! - A range read does not give sequence numbers, so the LSN stands in front of each value.
+
+use crate::scan::FIRST_KEY;
+use bytes::Bytes;
+use lsm_tree::compaction::Leveled;
+use lsm_tree::{AbstractTree, AnyTree, Config, Guard, SequenceNumberCounter, Slice};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use types::engine::{MAX_KEY_BYTES, Row, space};
+use types::{EngineError, Epoch, Lsn, Position};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Lies above every stamp that the crate draws and below every sequence number.
+const SEQUENCE_BASE: u64 = 1 << 40;
+/// Handed to `register_tables`, which prunes the versions stamped below it: all but the newest.
+const PRUNE_BELOW: u64 = 1 << 39;
+/// The crate's sequence numbers have 63 bits.
+const MAX_SEQUENCE: u64 = (1 << 63) - 1;
+/// The row of the applied position (PR-40).
+const POSITION_KEY: &[u8] = &[space::POSITION];
+/// Tables on the first level that make a merge worth its while, the crate's default.
+const MERGE_AT: usize = 4;
+/// Merges in one go. Each moves one level's overhang to the next, and there are seven levels.
+const MERGE_ROUNDS: usize = 8;
+
+/// A tree whose versions are LSNs. Clones share it.
+#[derive(Clone)]
+pub(super) struct Tree {
+    tree: AnyTree,
+    dir: PathBuf,
+}
+
+impl Tree {
+    /// Makes an empty tree in `dir`, in which there must be none.
+    pub(super) fn create(dir: &Path) -> Result<Tree, EngineError> {
+        assert!(!dir.exists(), "PR-37: a new directory per installation, but {} is there", dir.display());
+        open_behind_barrier(dir)
+    }
+
+    /// Opens the tree in `dir`, which must be whole.
+    pub(super) fn open(dir: &Path) -> Result<Tree, EngineError> {
+        verify_version(dir)?;
+        open_behind_barrier(dir)
+    }
+
+    /// Writes a version of a row, or a tombstone. Gives the memory it takes.
+    pub(super) fn write(&self, key: &[u8], lsn: Lsn, value: Option<&[u8]>) -> u64 {
+        assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "PR-72: a key of {} bytes", key.len());
+        let (bytes, _) = match value {
+            Some(value) => self.tree.insert(key, with_lsn(lsn, value), sequence(lsn)),
+            None => self.tree.remove(key, sequence(lsn)),
+        };
+        bytes
+    }
+
+    /// Writes the row of the applied position. It must be the last write before a flush (PR-40).
+    pub(super) fn write_position(&self, at: Position) {
+        let mut value = [0; 16];
+        value[..8].copy_from_slice(&at.epoch.0.to_le_bytes());
+        value[8..].copy_from_slice(&at.lsn.0.to_le_bytes());
+        self.write(POSITION_KEY, at.lsn, Some(&value));
+    }
+
+    /// The position of the newest flush, from the rows themselves, or zero if there was none.
+    pub(super) fn position(&self) -> Result<Position, EngineError> {
+        let Some((lsn, value)) = self.get(POSITION_KEY, Lsn::MAX)? else {
+            return match self.tree.table_count() {
+                0 => Ok(Position::ZERO),
+                _ => Err(corrupt("PR-40: there are files, but no applied position in them")),
+            };
+        };
+        let Ok(bytes) = <[u8; 16]>::try_from(&value[..]) else {
+            return Err(corrupt("PR-40: the row of the applied position has another length"));
+        };
+        let (epoch, own) = bytes.split_at(8);
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("a half of sixteen bytes"));
+        let at = Position::new(Epoch(word(epoch)), Lsn(word(own)));
+        if at.lsn != lsn || self.tree.get_highest_persisted_seqno() > Some(sequence(lsn)) {
+            return Err(corrupt(&format!("PR-40: the files hold more than the state at {at}")));
+        }
+        Ok(at)
+    }
+
+    /// The version of `key` at `at`.
+    pub(super) fn get(&self, key: &[u8], at: Lsn) -> Result<Option<(Lsn, Bytes)>, EngineError> {
+        match self.tree.get(key, read_sequence(at)).map_err(error)? {
+            Some(stored) => split_lsn(&stored).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The rows at `at` with `from <= key < to` (`to` empty: no end).
+    pub(super) fn range(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        at: Lsn,
+    ) -> impl Iterator<Item = Result<Row, EngineError>> + use<> {
+        let bounds = crate::overlay::key_bounds(from, to);
+        // The crate does not say what it makes of an empty range.
+        let empty = !to.is_empty() && from >= to;
+        let rows = (!empty).then(|| self.tree.range::<&[u8], _>(bounds, read_sequence(at), None));
+        rows.into_iter().flatten().map(|item| {
+            let (key, stored) = item.into_inner().map_err(error)?;
+            let (lsn, value) = split_lsn(&stored)?;
+            Ok(Row { key: Bytes::copy_from_slice(&key), lsn, value })
+        })
+    }
+
+    /// Writes everything in memory into files and makes them part of the tree, durably.
+    ///
+    /// The caller keeps merges away meanwhile (PR-69).
+    pub(super) fn flush(&self) -> Result<(), EngineError> {
+        let Some(memtable) = self.tree.rotate_memtable() else { return Ok(()) };
+        assert_eq!(self.tree.sealed_memtable_count(), 1, "a memtable of a failed flush is still there");
+        let rows = memtable.iter().map(Ok);
+        // The crate syncs each table, then its directory, then the version that names it.
+        let (tables, blobs) = self.tree.flush_to_tables(rows).map_err(error)?.expect("no memtable is empty");
+        assert!(blobs.is_none(), "PR-72: key-value separation is off");
+        self.tree.register_tables(&tables, None, None, &[memtable.id()], PRUNE_BELOW).map_err(error)?;
+        assert_eq!(self.tree.sealed_memtable_count(), 0, "the flushed memtable has left the tree");
+        Ok(())
+    }
+
+    /// True if there are enough small files.
+    pub(super) fn wants_merge(&self) -> bool {
+        self.tree.level_table_count(0).unwrap_or(0) >= MERGE_AT
+    }
+
+    /// Merges files until no level is too large. No read looks below `readers_from`; `persisted` is the newest flush.
+    ///
+    /// The caller keeps flushes away meanwhile, so that nothing newer than `persisted` is merged (PR-69).
+    pub(super) fn merge(&self, readers_from: Lsn, persisted: Lsn) -> Result<(), EngineError> {
+        match readers_from >= persisted {
+            true => self.merge_below(sequence(persisted)),
+            false => self.merge_keeping_all(),
+        }
+    }
+
+    /// Merges files and collects nothing.
+    pub(super) fn merge_keeping_all(&self) -> Result<(), EngineError> {
+        self.merge_below(0)
+    }
+
+    fn merge_below(&self, threshold: u64) -> Result<(), EngineError> {
+        for _ in 0..MERGE_ROUNDS {
+            let before = self.tree.current_version().id();
+            self.tree.compact(Arc::new(Leveled::default()), threshold).map_err(error)?;
+            if self.tree.current_version().id() == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads every file whole and compares it with the checksum that the version has for it.
+    pub(super) fn verify(&self) -> Result<(), EngineError> {
+        verify_version(&self.dir)?;
+        for table in self.tree.current_version().iter_tables() {
+            let (path, expected) = (&*table.path, table.checksum().into_u128());
+            if digest_file(path)? != expected {
+                return Err(corrupt(&format!("{} does not match its checksum", path.display())));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many files hold the tree's rows.
+    pub(super) fn files(&self) -> usize {
+        self.tree.table_count()
+    }
+}
+
+/// The sequence number of what `lsn` wrote.
+fn sequence(lsn: Lsn) -> u64 {
+    let sequence = SEQUENCE_BASE.checked_add(lsn.0).filter(|sequence| *sequence < MAX_SEQUENCE);
+    sequence.expect("PR-68: an LSN that no log reaches")
+}
+
+/// The sequence number that sees what was written at `at` and below: the crate's reads are exclusive.
+fn read_sequence(at: Lsn) -> u64 {
+    SEQUENCE_BASE.saturating_add(at.0).min(MAX_SEQUENCE - 1) + 1
+}
+
+/// The LSN and then the value, as it is stored.
+fn with_lsn(lsn: Lsn, value: &[u8]) -> Slice {
+    let mut stored = Vec::with_capacity(8 + value.len());
+    stored.extend_from_slice(&lsn.0.to_le_bytes());
+    stored.extend_from_slice(value);
+    stored.into()
+}
+
+/// Takes the stored value apart again.
+fn split_lsn(stored: &[u8]) -> Result<(Lsn, Bytes), EngineError> {
+    let Some((lsn, value)) = stored.split_first_chunk::<8>() else {
+        return Err(corrupt("a value without its LSN"));
+    };
+    Ok((Lsn(u64::from_le_bytes(*lsn)), Bytes::copy_from_slice(value)))
+}
+
+/// Opens or makes the tree in `dir`. A panic of the crate is damage that it did not expect (PR-72).
+fn open_behind_barrier(dir: &Path) -> Result<Tree, EngineError> {
+    let open = || {
+        let (stamps, visible) = (SequenceNumberCounter::default(), SequenceNumberCounter::default());
+        Config::new(dir, stamps, visible).open()
+    };
+    match catch_unwind(AssertUnwindSafe(open)) {
+        Ok(Ok(tree)) => Ok(Tree { tree, dir: dir.to_owned() }),
+        Ok(Err(failure)) => Err(error(failure)),
+        Err(_) => Err(corrupt(&format!("{} cannot be opened", dir.display()))),
+    }
+}
+
+/// Compares the version that `current` names with the checksum that `current` has for it; the crate does not (PR-72).
+///
+/// A missing one is damage too, or the crate would make an empty tree of it.
+fn verify_version(dir: &Path) -> Result<(), EngineError> {
+    let current = read_whole(&dir.join("current"))?;
+    let Ok(current) = <[u8; 25]>::try_from(&current[..]) else {
+        return Err(corrupt("`current` has another length"));
+    };
+    let number = u64::from_le_bytes(current[..8].try_into().expect("eight bytes"));
+    let expected = u128::from_le_bytes(current[8..24].try_into().expect("sixteen bytes"));
+    if current[24] != 0 {
+        return Err(corrupt("`current` names an unknown kind of checksum"));
+    }
+    if digest_file(&dir.join(format!("v{number}")))? != expected {
+        return Err(corrupt(&format!("version {number} does not match its checksum")));
+    }
+    Ok(())
+}
+
+/// The contents of a small file; a missing one is damage.
+fn read_whole(path: &Path) -> Result<Vec<u8>, EngineError> {
+    fs::read(path).map_err(|error| missing_is_damage(error, path))
+}
+
+/// The XXH3 of a file, read in pieces.
+fn digest_file(path: &Path) -> Result<u128, EngineError> {
+    let mut file = File::open(path).map_err(|error| missing_is_damage(error, path))?;
+    let (mut hash, mut piece) = (Xxh3::new(), vec![0; 128 * 1024]);
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hash.digest128()),
+            bytes => hash.update(&piece[..bytes]),
+        }
+    }
+}
+
+fn missing_is_damage(error: std::io::Error, path: &Path) -> EngineError {
+    match error.kind() {
+        ErrorKind::NotFound => corrupt(&format!("{} is missing", path.display())),
+        _ => EngineError::Io(error),
+    }
+}
+
+/// The crate's error in our words: what the disk refused, or what it gave back wrongly.
+fn error(failure: lsm_tree::Error) -> EngineError {
+    use ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
+    match failure {
+        // A file that is cut or gone ends a read early, or sends it before the file's begin.
+        lsm_tree::Error::Io(error)
+            if matches!(error.kind(), UnexpectedEof | InvalidData | InvalidInput | NotFound) =>
+        {
+            corrupt(&error.to_string())
+        }
+        lsm_tree::Error::Io(error) => EngineError::Io(error),
+        other => corrupt(&format!("{other:?}")),
+    }
+}
+
+fn corrupt(what: &str) -> EngineError {
+    EngineError::Corrupt(format!("lsm: {what}"))
+}
+
+/// The first key of a row that reads may see lies above the row of the position.
+const _: () = assert!(FIRST_KEY[0] > POSITION_KEY[0]);

@@ -1,0 +1,338 @@
+//! The memory engine: every published row in an ordered map, and snapshots of it where it is to survive a restart.
+//!
+//! A checkpoint writes the newest versions at the published position as one immutable component, with the position inside
+//! (PR-40) and the sessions among the rows (PR-45). After a restart, versions below that position cannot be read.
+
+mod key;
+mod rows;
+mod snapshot;
+mod store;
+
+pub use store::{SnapshotStore, SnapshotWriter};
+
+use crate::overlay::{Overlay, mutation_fault};
+use crate::scan::{self, FIRST_KEY, resolve};
+use bytes::Bytes;
+use rows::Rows;
+use snapshot::Header;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use store::DirStore;
+use types::engine::{Capabilities, ReadAt, Row, space};
+use types::{Engine, EngineError, Finding, Lsn, Mutation, Position, Remedy, Sound};
+
+/// Keys whose old versions are collected when the floor rises.
+const COLLECT_ON_RAISE: usize = 256;
+/// Keys whose old versions are collected with each publishing, beside twice as many as it wrote.
+const COLLECT_ON_PUBLISH: usize = 4;
+
+/// An engine in memory. `R` says which remedies are in force; nodes run [`Sound`].
+pub struct MemoryEngine<R: Remedy = Sound> {
+    /// Tentative entries, and the published and applied position.
+    overlay: Overlay,
+    /// Everything published.
+    rows: Rows,
+    /// The lowest LSN that can be read.
+    floor: Lsn,
+    /// What the snapshot in the store contains.
+    persisted: Position,
+    /// Bytes written since that snapshot was.
+    unsaved: u64,
+    /// The published position at the last snapshot. Differs from `persisted` only without the remedy against PR-40.
+    saved: Position,
+    /// The state that is being installed, if one is.
+    installing: Option<Position>,
+    store: Option<Box<dyn SnapshotStore>>,
+    remedy: R,
+}
+
+impl MemoryEngine<Sound> {
+    /// An empty engine with nothing on disk.
+    pub fn volatile() -> MemoryEngine {
+        MemoryEngine::volatile_with(Sound)
+    }
+
+    /// The engine in `dir`, at its last checkpoint, or empty.
+    pub fn open(dir: &Path) -> Result<MemoryEngine, EngineError> {
+        MemoryEngine::open_with(dir, Sound)
+    }
+
+    /// The engine in `store`, at its last checkpoint, or empty.
+    pub fn with_store(store: Box<dyn SnapshotStore>) -> Result<MemoryEngine, EngineError> {
+        MemoryEngine::with_store_and(store, Sound)
+    }
+
+    /// An engine with nothing on disk in the state that `bytes` are a snapshot of.
+    pub fn from_snapshot(bytes: &[u8]) -> Result<MemoryEngine, EngineError> {
+        MemoryEngine::from_snapshot_with(bytes, Sound)
+    }
+}
+
+impl<R: Remedy> MemoryEngine<R> {
+    /// [`MemoryEngine::volatile`] under the remedies `remedy`.
+    pub fn volatile_with(remedy: R) -> MemoryEngine<R> {
+        MemoryEngine {
+            overlay: Overlay::new(Position::ZERO),
+            rows: Rows::default(),
+            floor: Lsn::ZERO,
+            persisted: Position::ZERO,
+            unsaved: 0,
+            saved: Position::ZERO,
+            installing: None,
+            store: None,
+            remedy,
+        }
+    }
+
+    /// [`MemoryEngine::open`] under the remedies `remedy`.
+    pub fn open_with(dir: &Path, remedy: R) -> Result<MemoryEngine<R>, EngineError> {
+        MemoryEngine::with_store_and(Box::new(DirStore::open(dir)?), remedy)
+    }
+
+    /// [`MemoryEngine::with_store`] under the remedies `remedy`.
+    pub fn with_store_and(
+        mut store: Box<dyn SnapshotStore>,
+        remedy: R,
+    ) -> Result<MemoryEngine<R>, EngineError> {
+        let mut engine = MemoryEngine::volatile_with(remedy);
+        if let Some(mut input) = store.load()? {
+            engine.load(&mut input)?;
+        }
+        engine.store = Some(store);
+        Ok(engine)
+    }
+
+    /// [`MemoryEngine::from_snapshot`] under the remedies `remedy`.
+    pub fn from_snapshot_with(mut bytes: &[u8], remedy: R) -> Result<MemoryEngine<R>, EngineError> {
+        let mut engine = MemoryEngine::volatile_with(remedy);
+        engine.load(&mut bytes)?;
+        Ok(engine)
+    }
+
+    /// The bytes that a checkpoint would write. The caller keeps them; what they contain counts as persisted from now on.
+    ///
+    /// Panics during an installation: half a state is no component.
+    pub fn snapshot_bytes(&mut self) -> Vec<u8> {
+        assert!(self.installing.is_none(), "R4: no component is made of half a state");
+        let mut bytes = Vec::new();
+        let header = self.header();
+        self.write_snapshot(header, &mut bytes).expect("writing into memory does not fail");
+        self.note_saved(header.position);
+        bytes
+    }
+
+    /// Memory held by all rows, tentative ones included.
+    pub fn total_bytes(&self) -> u64 {
+        self.overlay.bytes() + self.rows.bytes()
+    }
+
+    /// Old versions and tombstones that are kept for reads above the floor, or wait to be collected.
+    pub fn old_versions(&self) -> usize {
+        self.rows.hidden()
+    }
+
+    /// Keys that have a published row.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Fills an empty engine from a snapshot.
+    fn load(&mut self, input: &mut dyn Read) -> Result<(), EngineError> {
+        let mut newest = Lsn::ZERO;
+        let rows = &mut self.rows;
+        let header = snapshot::read(input, |row| {
+            newest = newest.max(row.lsn);
+            // Nothing is below: the floor is where the row is.
+            rows.write(&row.key, row.lsn, Some(&row.value), Lsn::MAX);
+        })?;
+        if self.remedy.has(Finding::Pr40) && newest > header.position.lsn {
+            return Err(EngineError::Corrupt(format!(
+                "snapshot: a row of {newest} in the state at {}",
+                header.position
+            )));
+        }
+        self.overlay = Overlay::new(header.position);
+        self.floor = header.floor;
+        (self.persisted, self.saved, self.unsaved) = (header.position, header.position, 0);
+        Ok(())
+    }
+
+    /// What a snapshot made now says about itself.
+    fn header(&self) -> Header {
+        // The defect of PR-40: the position stands in a manifest that is written apart from the data, and is still the
+        // previous one when the process dies.
+        let position = match self.remedy.has(Finding::Pr40) {
+            true => self.overlay.published(),
+            false => self.saved,
+        };
+        Header { position, floor: position.lsn }
+    }
+
+    fn write_snapshot(&self, header: Header, out: &mut dyn Write) -> io::Result<()> {
+        let at = self.overlay.published().lsn;
+        // The defect of PR-45: sessions are kept beside the state, so that a component does not contain them.
+        let sessions = self.remedy.has(Finding::Pr45);
+        let rows = self.rows.range(FIRST_KEY, &[], at);
+        snapshot::write(out, header, rows.filter(|(key, ..)| sessions || key[0] != space::SESSION))
+    }
+
+    /// Takes note that a snapshot of everything published is kept, which says `position` of itself.
+    fn note_saved(&mut self, position: Position) {
+        (self.persisted, self.saved, self.unsaved) = (position, self.overlay.published(), 0);
+    }
+
+    /// Writes a snapshot into the store, if there is one.
+    fn save(&mut self) -> Result<(), EngineError> {
+        let header = self.header();
+        let Some(mut store) = self.store.take() else { return Ok(()) };
+        let saved = store.save(&mut |out| self.write_snapshot(header, out));
+        self.store = Some(store);
+        saved?;
+        self.note_saved(header.position);
+        Ok(())
+    }
+
+    /// Reads during an installation would see half a state.
+    fn readable(&self) -> Result<(), EngineError> {
+        match self.installing {
+            None => Ok(()),
+            Some(base) => Err(EngineError::Library(format!("the state at {base} is being installed"))),
+        }
+    }
+}
+
+impl<R: Remedy> Engine for MemoryEngine<R> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { reads_at_any_lsn: true, ships_files: false, persistent: self.store.is_some() }
+    }
+
+    fn execute(&mut self, at: Position, mutations: &[Mutation]) {
+        assert!(self.installing.is_none(), "R4: entry {at} executed on half a state");
+        self.overlay.insert(at, mutations);
+    }
+
+    fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
+        let (rows, floor) = (&mut self.rows, self.floor);
+        let strict = self.remedy.has(Finding::Pr40);
+        let mut written = 0;
+        self.overlay.drain(upto, |key, lsn, value| {
+            let newer = rows.write(key, lsn, value.map(|value| &value[..]), floor);
+            assert!(newer || !strict, "PR-40: entry {lsn} is published below a version of its row");
+            self.unsaved += (key.len() + value.map_or(0, Bytes::len)) as u64;
+            written += 1;
+        });
+        self.rows.collect(floor, COLLECT_ON_PUBLISH + 2 * written);
+        Ok(())
+    }
+
+    fn discard_above(&mut self, to: Position) {
+        self.overlay.discard_above(to);
+    }
+
+    fn applied(&self) -> Position {
+        self.overlay.applied()
+    }
+
+    fn published(&self) -> Position {
+        self.overlay.published()
+    }
+
+    fn persisted(&self) -> Position {
+        self.persisted
+    }
+
+    fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError> {
+        self.readable()?;
+        let at = resolve(at, self.floor)?;
+        if let Some((lsn, value)) = self.overlay.get(key, at) {
+            return Ok(value.map(|value| (lsn, value.clone())));
+        }
+        Ok(self.rows.get(key, at).map(|(lsn, value)| (lsn, value.clone())))
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        at: ReadAt,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Row>, EngineError> {
+        self.readable()?;
+        let at = resolve(at, self.floor)?;
+        let from = from.max(FIRST_KEY);
+        let base = self
+            .rows
+            .range(from, to, at)
+            .map(|(key, lsn, value)| Ok(Row { key: Bytes::copy_from_slice(key), lsn, value: value.clone() }));
+        scan::merge(self.overlay.range(from, to, at), base, limit, max_bytes)
+    }
+
+    fn raise_floor(&mut self, floor: Lsn) {
+        self.floor = self.floor.max(floor);
+        self.rows.collect(self.floor, COLLECT_ON_RAISE);
+    }
+
+    fn floor(&self) -> Lsn {
+        self.floor
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        match self.store {
+            Some(_) => self.overlay.bytes() + self.unsaved,
+            None => self.total_bytes(),
+        }
+    }
+
+    fn checkpoint(&mut self) -> Result<Position, EngineError> {
+        if self.store.is_none() {
+            return Ok(Position::ZERO);
+        }
+        // During an installation a restart finds an empty engine, and must go on finding one.
+        if self.installing.is_none() && self.saved != self.overlay.published() {
+            self.save()?;
+        }
+        Ok(self.persisted)
+    }
+
+    fn reset(&mut self, base: Position) -> Result<(), EngineError> {
+        if let Some(store) = &mut self.store {
+            store.clear()?;
+        }
+        (self.overlay, self.rows, self.floor) = (Overlay::new(base), Rows::default(), base.lsn);
+        (self.persisted, self.saved, self.unsaved) = (Position::ZERO, Position::ZERO, 0);
+        self.installing = Some(base);
+        Ok(())
+    }
+
+    fn install(&mut self, rows: &[Row]) -> Result<(), EngineError> {
+        let base = self.installing.expect("rows are installed between reset and finish_install");
+        for row in rows {
+            check_installed(row, base)?;
+            self.rows.write(&row.key, row.lsn, Some(&row.value), Lsn::MAX);
+            self.unsaved += (row.key.len() + row.value.len()) as u64;
+        }
+        Ok(())
+    }
+
+    fn finish_install(&mut self) -> Result<(), EngineError> {
+        let base = self.installing.take().expect("an installation ends that was begun");
+        assert_eq!(self.overlay.applied(), base, "nothing is executed during an installation");
+        self.save()
+    }
+}
+
+/// Refuses a row that the state at `base` cannot contain. It comes from a peer, so this is no bug of ours.
+pub(crate) fn check_installed(row: &Row, base: Position) -> Result<(), EngineError> {
+    let mutation = Mutation { key: row.key.clone(), value: Some(row.value.clone()) };
+    if let Some(fault) = mutation_fault(&mutation) {
+        return Err(EngineError::Corrupt(format!("a row to be installed: {fault}")));
+    }
+    if row.lsn > base.lsn {
+        return Err(EngineError::Corrupt(format!(
+            "a row of {} to be installed in the state at {base}",
+            row.lsn
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! The published rows of a memory engine: an ordered map, with old versions only where a read may still need them.
+//!
+//! A version written at LSN 9 hides the one below it from reads at 9 and above. The hidden version is needed until the
+//! collection floor reaches 9. If the floor is there already when the version is written, which is the normal case, the
+//! hidden one is dropped at once. Otherwise it is kept, and the key goes into a queue ordered by LSN that is worked off in
+//! small portions as the floor rises, so that no single call pays for a long-lived snapshot.
+
+use super::key::CompactKey;
+use crate::overlay::key_bounds;
+use bytes::Bytes;
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, VecDeque};
+use types::Lsn;
+
+/// Memory that a row costs beside its key and value: its place in the map and the allocation of the value.
+const ROW_OVERHEAD: u64 = 112;
+/// Memory that an old version costs beside its value: itself, and its place in the queue.
+const OLD_OVERHEAD: u64 = 96;
+
+/// A version that newer ones hide.
+#[derive(Debug)]
+struct Old {
+    lsn: Lsn,
+    value: Option<Bytes>,
+}
+
+/// One key: the newest version in place, those it hides behind a pointer that is usually null.
+#[derive(Debug)]
+struct Cell {
+    lsn: Lsn,
+    /// None is a tombstone. One stays only while a read below it needs an older version.
+    value: Option<Bytes>,
+    /// Oldest first.
+    #[expect(
+        clippy::box_collection,
+        reason = "8 bytes in each of millions of rows instead of 24; few rows have any"
+    )]
+    older: Option<Box<Vec<Old>>>,
+}
+
+/// An ordered multi-version map.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    map: BTreeMap<CompactKey, Cell>,
+    /// Keys with a version that is no longer needed once the floor reaches the LSN.
+    hidden: VecDeque<(Lsn, CompactKey)>,
+    bytes: u64,
+}
+
+impl Rows {
+    /// Memory held.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Keys held, tombstones included.
+    pub(super) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Old versions and tombstones that wait for the floor to rise.
+    pub(super) fn hidden(&self) -> usize {
+        self.hidden.len()
+    }
+
+    /// Writes a version, copying key and value: what arrives may be a small part of a large network buffer, which would
+    /// otherwise stay in memory as long as the row does.
+    ///
+    /// False if the row had this version or a newer one, which it has then replaced. That only happens to an engine whose
+    /// position lags behind its data (PR-40).
+    pub(super) fn write(&mut self, key: &[u8], lsn: Lsn, value: Option<&[u8]>, floor: Lsn) -> bool {
+        let value = value.map(Bytes::copy_from_slice);
+        let mut slot = match self.map.entry(CompactKey::new(key)) {
+            Slot::Occupied(slot) => slot,
+            Slot::Vacant(slot) => {
+                // Deleting what is not there changes no read.
+                if let Some(value) = value {
+                    self.bytes += key.len() as u64 + value.len() as u64 + ROW_OVERHEAD;
+                    slot.insert(Cell { lsn, value: Some(value), older: None });
+                }
+                return true;
+            }
+        };
+        let cell = slot.get_mut();
+        let grows = cell.lsn < lsn;
+        self.bytes += length(&value);
+        let hidden = Old { lsn: cell.lsn, value: std::mem::replace(&mut cell.value, value) };
+        cell.lsn = lsn;
+        if grows && floor < lsn {
+            self.bytes += OLD_OVERHEAD;
+            cell.older.get_or_insert_default().push(hidden);
+            self.hidden.push_back((lsn, slot.key().clone()));
+            return true;
+        }
+        self.bytes -= length(&hidden.value);
+        for old in cell.older.take().into_iter().flat_map(|older| *older) {
+            self.bytes -= length(&old.value) + OLD_OVERHEAD;
+        }
+        if cell.value.is_none() {
+            self.bytes -= key.len() as u64 + ROW_OVERHEAD;
+            slot.remove();
+        }
+        grows
+    }
+
+    /// Drops versions that no read at or above `floor` needs, of at most `portion` keys.
+    pub(super) fn collect(&mut self, floor: Lsn, portion: usize) {
+        for _ in 0..portion {
+            match self.hidden.front() {
+                Some((lsn, _)) if *lsn <= floor => {}
+                _ => return,
+            }
+            let (_, key) = self.hidden.pop_front().expect("the queue was not empty a moment ago");
+            self.collect_key(key, floor);
+        }
+    }
+
+    /// Drops the versions of one key that no read at or above `floor` needs.
+    fn collect_key(&mut self, key: CompactKey, floor: Lsn) {
+        // The row may be gone: a later deletion that was collected at once took it along.
+        let Slot::Occupied(mut slot) = self.map.entry(key) else { return };
+        let cell = slot.get_mut();
+        if let Some(older) = &mut cell.older {
+            let readable = if cell.lsn <= floor {
+                older.len()
+            } else {
+                let below = older.partition_point(|old| old.lsn <= floor);
+                let mut keep = below.saturating_sub(1);
+                // A tombstone at the bottom says no more than its absence.
+                while older.get(keep).is_some_and(|old| old.value.is_none()) {
+                    keep += 1;
+                }
+                keep
+            };
+            for old in older.drain(..readable) {
+                self.bytes -= length(&old.value) + OLD_OVERHEAD;
+            }
+            if older.is_empty() {
+                cell.older = None;
+            }
+        }
+        if cell.value.is_none() && cell.lsn <= floor {
+            self.bytes -= slot.key().as_slice().len() as u64 + ROW_OVERHEAD;
+            slot.remove();
+        }
+    }
+
+    /// The newest version of `key` at or below `at`.
+    pub(super) fn get(&self, key: &[u8], at: Lsn) -> Option<(Lsn, &Bytes)> {
+        self.map.get(key)?.at(at)
+    }
+
+    /// The rows at `at` with `from <= key < to` (`to` empty: no end).
+    pub(super) fn range<'a>(
+        &'a self,
+        from: &[u8],
+        to: &[u8],
+        at: Lsn,
+    ) -> impl Iterator<Item = (&'a [u8], Lsn, &'a Bytes)> + use<'a> {
+        let bounds = key_bounds(from, to);
+        self.map.range::<[u8], _>(bounds).filter_map(move |(key, cell)| {
+            let (lsn, value) = cell.at(at)?;
+            Some((key.as_slice(), lsn, value))
+        })
+    }
+}
+
+impl Cell {
+    /// The value at `at`, if the key had one.
+    fn at(&self, at: Lsn) -> Option<(Lsn, &Bytes)> {
+        if self.lsn <= at {
+            return self.value.as_ref().map(|value| (self.lsn, value));
+        }
+        let older = self.older.as_ref()?;
+        let below = older.partition_point(|old| old.lsn <= at);
+        let old = &older[below.checked_sub(1)?];
+        old.value.as_ref().map(|value| (old.lsn, value))
+    }
+}
+
+/// The bytes of a value; a deletion has none.
+fn length(value: &Option<Bytes>) -> u64 {
+    value.as_ref().map_or(0, |value| value.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const K: &[u8] = b"\x10k";
+
+    fn value(rows: &Rows, at: u64) -> Option<&[u8]> {
+        rows.get(K, Lsn(at)).map(|(_, value)| &value[..])
+    }
+
+    #[test]
+    fn versions_stay_only_while_the_floor_is_below_their_successor() {
+        let mut rows = Rows::default();
+        for lsn in [10, 20, 30] {
+            assert!(rows.write(K, Lsn(lsn), Some(lsn.to_string().as_bytes()), Lsn(5)));
+        }
+        assert_eq!([value(&rows, 9), value(&rows, 19)], [None, Some(&b"10"[..])]);
+        rows.collect(Lsn(19), 100);
+        assert_eq!(value(&rows, 19), Some(&b"10"[..]));
+        rows.collect(Lsn(20), 100);
+        assert_eq!([value(&rows, 20), value(&rows, 30)], [Some(&b"20"[..]), Some(&b"30"[..])]);
+        rows.collect(Lsn(30), 100);
+        assert_eq!((value(&rows, 29), rows.hidden()), (None, 0));
+        assert_eq!(rows.bytes(), 2 + 2 + ROW_OVERHEAD);
+    }
+
+    #[test]
+    fn a_version_at_or_below_the_floor_replaces_what_it_hides() {
+        let mut rows = Rows::default();
+        rows.write(K, Lsn(1), Some(b"old"), Lsn(0));
+        rows.write(K, Lsn(2), Some(b"new"), Lsn(2));
+        assert_eq!((value(&rows, 1), rows.hidden()), (None, 0));
+        rows.write(K, Lsn(3), None, Lsn(3));
+        assert_eq!((rows.len(), rows.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_tombstone_goes_with_the_last_version_below_it() {
+        let mut rows = Rows::default();
+        rows.write(K, Lsn(1), Some(b"v"), Lsn(0));
+        rows.write(K, Lsn(2), None, Lsn(1));
+        assert_eq!((value(&rows, 1), value(&rows, 2), rows.len()), (Some(&b"v"[..]), None, 1));
+        rows.collect(Lsn(2), 100);
+        assert_eq!((rows.len(), rows.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn collecting_in_portions_gets_there() {
+        let mut rows = Rows::default();
+        for lsn in 1..=100 {
+            rows.write(&[0x10, lsn as u8 % 7], Lsn(lsn), Some(b"v"), Lsn(0));
+        }
+        let mut portions = 0;
+        while rows.hidden() > 0 {
+            rows.collect(Lsn(100), 10);
+            portions += 1;
+        }
+        assert_eq!((portions, rows.len()), (10, 7));
+        assert_eq!(rows.bytes(), 7 * (2 + 1 + ROW_OVERHEAD));
+    }
+
+    #[test]
+    fn replaying_below_a_version_is_told() {
+        let mut rows = Rows::default();
+        rows.write(K, Lsn(5), Some(b"v"), Lsn(5));
+        assert!(!rows.write(K, Lsn(4), Some(b"w"), Lsn(4)));
+        assert_eq!(rows.get(K, Lsn(9)).unwrap().0, Lsn(4));
+    }
+}

@@ -1,0 +1,52 @@
+//! The configuration files of the processes, in TOML.
+
+use super::launch::Plan;
+use super::options::Metastore;
+use crate::error::LocalError;
+use std::path::Path;
+use toml::{Table, Value};
+
+/// Writes a node's configuration.
+pub(super) fn write_node(plan: &Plan, id: u32, path: &Path) -> Result<(), LocalError> {
+    let at = &plan.nodes[id as usize - 1];
+    let mut node = Table::new();
+    node.insert("id".into(), Value::Integer(id.into()));
+    node.insert("data_dir".into(), text(plan.node_dir(id).display()));
+    node.insert("controllers".into(), plan.controllers.iter().map(text).collect::<Vec<_>>().into());
+    for (key, address) in
+        [("client", &at.client), ("peer", &at.peer), ("beacon", &at.beacon), ("http", &at.http)]
+    {
+        node.insert(format!("listen_{key}"), text(address));
+    }
+    node.insert("harm".into(), plan.options.harm.into());
+    node.insert("volatile".into(), plan.options.volatile.into());
+    write(path, "node", node)
+}
+
+/// Writes a controller's configuration.
+pub(super) fn write_controller(plan: &Plan, number: u32, path: &Path) -> Result<(), LocalError> {
+    let mut controller = Table::new();
+    controller.insert("data_dir".into(), text(plan.controller_dir(number).display()));
+    controller.insert("listen".into(), text(&plan.controllers[number as usize - 1]));
+    match plan.options.metastore {
+        Metastore::Embedded => controller.insert("metastore".into(), text("embedded")),
+        Metastore::Etcd => {
+            let endpoints: Vec<Value> = plan.etcd.iter().map(|(client, _)| text(client)).collect();
+            controller.insert("endpoints".into(), endpoints.into());
+            controller.insert("metastore".into(), text("etcd"))
+        }
+    };
+    if let Some(ms) = plan.options.failover_wait_ms {
+        controller.insert("failover_wait_ms".into(), Value::Integer(ms as i64));
+    }
+    write(path, "controller", controller)
+}
+
+fn text(value: impl ToString) -> Value {
+    Value::String(value.to_string())
+}
+
+fn write(path: &Path, name: &str, section: Table) -> Result<(), LocalError> {
+    let file = Table::from_iter([(name.to_string(), Value::Table(section))]);
+    super::file::write_atomic(path, file.to_string().as_bytes())
+}

@@ -1,0 +1,317 @@
+//! A cluster of processes on this machine: started, harmed and stopped.
+
+mod config;
+pub mod file;
+mod launch;
+mod options;
+mod running;
+
+pub use file::{ClusterFile, ControllerFile, NodeFile, ProcessFile};
+pub use options::{ClusterOptions, Metastore};
+pub use running::Running;
+
+use crate::error::LocalError;
+use crate::ports::Ports;
+use crate::process::{Process, Signal};
+use file::{CLUSTER_FILE, write_json};
+use launch::{Plan, addresses, start_on, wait_http, wait_ports};
+use node::datadir::Kind;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use types::NodeId;
+use types::config::Addresses;
+
+/// Members of etcd, where it is the metastore.
+const ETCD_MEMBERS: u32 = 3;
+/// How long processes may take to hand over and to flush before they are ended.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+
+/// A cluster whose processes are children of this one. Dropped, it ends them all.
+#[derive(Debug)]
+pub struct Cluster {
+    plan: Plan,
+    etcd: Vec<Process>,
+    controllers: Vec<Process>,
+    nodes: Vec<Process>,
+    /// Where nodes are reached in their present life.
+    addresses: Vec<Addresses>,
+}
+
+impl Cluster {
+    /// Writes configurations, starts every process and waits until all are ready.
+    pub fn start(options: ClusterOptions) -> Result<Cluster, LocalError> {
+        let plan = plan(options)?;
+        let mut cluster =
+            Cluster { plan, etcd: vec![], controllers: vec![], nodes: vec![], addresses: vec![] };
+        cluster.start_all()?;
+        Ok(cluster)
+    }
+
+    /// What runs in `dir`, whoever started it.
+    pub fn find(dir: &Path) -> Result<Running, LocalError> {
+        Running::find(dir)
+    }
+
+    /// Where everything is.
+    pub fn dir(&self) -> &Path {
+        &self.plan.options.dir
+    }
+
+    /// Controllers' addresses, as a client takes them.
+    pub fn controllers(&self) -> Vec<String> {
+        self.plan.controllers.clone()
+    }
+
+    /// The nodes' ids.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (1..=self.plan.options.nodes).map(NodeId)
+    }
+
+    /// Where a node is reached in its present life.
+    pub fn addresses(&self, node: NodeId) -> &Addresses {
+        &self.addresses[node.0 as usize - 1]
+    }
+
+    /// Where a node keeps its data.
+    pub fn node_dir(&self, node: NodeId) -> PathBuf {
+        self.plan.node_dir(node.0)
+    }
+
+    /// What runs, as `cluster.json` has it.
+    pub fn file(&self) -> ClusterFile {
+        let of = |process: &Process, mark: &str| {
+            let program = process.program();
+            // What follows the flag is a path that no other process has.
+            let at = program.arguments.iter().position(|argument| argument == mark).map_or(0, |at| at + 1);
+            ProcessFile {
+                name: program.name.clone(),
+                pid: process.pid(),
+                mark: program.arguments[at].clone().into(),
+                log: program.log.clone(),
+            }
+        };
+        let controllers = self.controllers.iter().zip(&self.plan.controllers);
+        let nodes = self.nodes.iter().zip(&self.addresses).zip(self.nodes());
+        ClusterFile {
+            format: ClusterFile::FORMAT,
+            keeper: std::process::id() as i32,
+            controllers: controllers
+                .map(|(process, address)| ControllerFile {
+                    process: of(process, "--config"),
+                    address: address.clone(),
+                })
+                .collect(),
+            nodes: nodes
+                .map(|((process, addresses), id)| NodeFile {
+                    id,
+                    process: of(process, "--config"),
+                    addresses: addresses.clone(),
+                    data_dir: self.plan.node_dir(id.0),
+                })
+                .collect(),
+            etcd: self.etcd.iter().map(|process| of(process, "--data-dir")).collect(),
+        }
+    }
+
+    /// The cluster as anyone finds it: for harm that needs no child.
+    fn running(&self) -> Result<Running, LocalError> {
+        Running::find(self.dir())
+    }
+
+    /// Ends a node's process at once, as a crash does.
+    pub fn kill(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.process(node)?.kill();
+        Ok(())
+    }
+
+    /// Freezes a node's process: its connections stay open, and nothing comes from it.
+    pub fn stop(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.signal(node, Signal::Stop)
+    }
+
+    /// Lets a frozen process go on.
+    pub fn cont(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.signal(node, Signal::Continue)
+    }
+
+    /// Cuts a node off from all other nodes, from controllers and from clients.
+    pub fn cut(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.running()?.cut(node)
+    }
+
+    /// Cuts a node off from all other nodes, but neither from controllers nor from clients.
+    pub fn cut_links(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.running()?.cut_links(node)
+    }
+
+    /// Ends a cut, and lets the process go on if it was frozen.
+    pub fn heal(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.running()?.heal(node)
+    }
+
+    /// Ends a node's process at once; if the cluster is volatile, what it had not synced is gone with it.
+    pub fn power_loss_of(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.kill(node)
+    }
+
+    /// Ends every process at once: all are signalled before any is waited for.
+    pub fn power_loss(&mut self) {
+        for process in self.all() {
+            process.signal(Signal::Kill);
+        }
+        for process in self.all() {
+            process.kill();
+        }
+    }
+
+    /// Ends a node's process if it runs, and starts it again on its data. Returns when its ports are open; what it holds is
+    /// brought level after that.
+    pub fn restart(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.process(node)?.kill();
+        let at = node.0 as usize - 1;
+        let dir = self.plan.node_dir(node.0);
+        self.nodes[at] = start_on(self.plan.node(node.0)?, &dir, Kind::Node, node)?;
+        let within = self.plan.options.ready_within;
+        self.addresses[at] = addresses(&wait_ports(&mut self.nodes[at], &dir, within)?);
+        self.write_file()
+    }
+
+    /// Starts everything again that does not run, as after a power loss, and waits until all are ready.
+    pub fn restart_all(&mut self) -> Result<(), LocalError> {
+        self.power_loss();
+        self.start_all()
+    }
+
+    /// The processes that ended without having been asked, by name. For whoever keeps the cluster.
+    pub fn ended(&mut self) -> Vec<(String, i32)> {
+        let ended = self.all().filter_map(|process| {
+            (!process.is_running()).then(|| (process.program().name.clone(), process.pid()))
+        });
+        ended.collect()
+    }
+
+    /// Stops everything: nodes hand over and flush, then controllers, then the metastore. What takes too long is ended.
+    pub fn shutdown(mut self) {
+        for nodes in [&mut self.nodes, &mut self.controllers, &mut self.etcd] {
+            for process in nodes.iter_mut() {
+                process.signal(Signal::Terminate);
+                // A frozen process cannot stop.
+                process.signal(Signal::Continue);
+            }
+            let deadline = Instant::now() + STOP_WITHIN;
+            for process in nodes.iter_mut() {
+                process.wait(deadline.saturating_duration_since(Instant::now()));
+                process.kill();
+            }
+        }
+        // The file goes when the cluster is dropped, right now.
+    }
+
+    fn process(&mut self, node: NodeId) -> Result<&mut Process, LocalError> {
+        let nodes: Vec<String> = self.nodes().map(|id| id.0.to_string()).collect();
+        let found = (node.0 as usize).checked_sub(1).and_then(|at| self.nodes.get_mut(at));
+        found.ok_or(LocalError::NoNode { asked: node.0.to_string(), nodes: nodes.join(", ") })
+    }
+
+    fn signal(&mut self, node: NodeId, signal: Signal) -> Result<(), LocalError> {
+        let process = self.process(node)?;
+        let (name, pid) = (process.program().name.clone(), process.pid());
+        if process.signal(signal) { Ok(()) } else { Err(LocalError::NotRunning { name, pid }) }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.nodes.iter_mut().chain(&mut self.controllers).chain(&mut self.etcd)
+    }
+
+    fn start_all(&mut self) -> Result<(), LocalError> {
+        let within = self.plan.options.ready_within;
+        self.start_etcd(within)?;
+        self.controllers.clear();
+        for number in 1..=self.plan.options.controllers {
+            let dir = self.plan.controller_dir(number);
+            let program = self.plan.controller(number)?;
+            self.controllers.push(start_on(program, &dir, Kind::Controller, NodeId(0))?);
+        }
+        self.nodes.clear();
+        for id in 1..=self.plan.options.nodes {
+            let dir = self.plan.node_dir(id);
+            self.nodes.push(start_on(self.plan.node(id)?, &dir, Kind::Node, NodeId(id))?);
+        }
+        for (process, number) in self.controllers.iter_mut().zip(1..) {
+            wait_ports(process, &self.plan.controller_dir(number), within)?;
+        }
+        self.addresses.clear();
+        for (process, id) in self.nodes.iter_mut().zip(1..) {
+            self.addresses.push(addresses(&wait_ports(process, &self.plan.node_dir(id), within)?));
+        }
+        self.write_file()?;
+        for (process, addresses) in self.nodes.iter_mut().zip(&self.addresses) {
+            wait_http(process, &addresses.http, "/readyz", within)?;
+        }
+        Ok(())
+    }
+
+    fn start_etcd(&mut self, within: Duration) -> Result<(), LocalError> {
+        self.etcd.clear();
+        if self.plan.options.metastore != Metastore::Etcd {
+            return Ok(());
+        }
+        for number in 1..=ETCD_MEMBERS {
+            let started = Process::start(self.plan.etcd(number));
+            self.etcd.push(started.map_err(|error| match error {
+                LocalError::Io { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+                    LocalError::NotInstalled("etcd".into())
+                }
+                error => error,
+            })?);
+        }
+        for (process, (client, _)) in self.etcd.iter_mut().zip(&self.plan.etcd) {
+            wait_http(process, client, "/health", within)?;
+        }
+        Ok(())
+    }
+
+    fn write_file(&self) -> Result<(), LocalError> {
+        write_json(&self.dir().join(CLUSTER_FILE), &self.file())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.power_loss();
+        // Nobody is to find processes that are gone. A file that stays behind names pids that are not ours any more.
+        let _ = fs::remove_file(self.dir().join(CLUSTER_FILE));
+    }
+}
+
+/// Decides on every path and port.
+fn plan(options: ClusterOptions) -> Result<Plan, LocalError> {
+    let mut options = options;
+    if options.nodes == 0 || options.nodes > 99 {
+        return Err(LocalError::Usage(format!("a local cluster has 1 to 99 nodes, not {}", options.nodes)));
+    }
+    if options.controllers == 0 || (options.metastore == Metastore::Embedded && options.controllers > 1) {
+        let why = "the embedded metastore has exactly one controller; several need etcd";
+        return Err(LocalError::Usage(why.into()));
+    }
+    fs::create_dir_all(&options.dir).map_err(LocalError::io(&options.dir))?;
+    options.dir = fs::canonicalize(&options.dir).map_err(LocalError::io(&options.dir))?;
+    let mut ports = Ports::from(options.first_port);
+    let mut address = || ports.address().ok_or_else(|| LocalError::Failed("no free port was found".into()));
+    let fixed = options.first_port.is_some();
+    let controllers = (0..options.controllers).map(|_| address()).collect::<Result<_, _>>()?;
+    let mut pair = || Ok::<_, LocalError>((address()?, address()?));
+    let members = if options.metastore == Metastore::Etcd { ETCD_MEMBERS } else { 0 };
+    let etcd = (0..members).map(|_| pair()).collect::<Result<_, _>>()?;
+    let any = || "127.0.0.1:0".to_string();
+    let mut node = || match fixed {
+        true => {
+            let ((client, peer), (beacon, http)) = (pair()?, pair()?);
+            Ok::<_, LocalError>(Addresses { client, peer, beacon, http })
+        }
+        false => Ok(Addresses { client: any(), peer: any(), beacon: any(), http: any() }),
+    };
+    let nodes = (0..options.nodes).map(|_| node()).collect::<Result<_, _>>()?;
+    Ok(Plan { options, controllers, etcd, nodes })
+}

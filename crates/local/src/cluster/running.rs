@@ -1,0 +1,107 @@
+//! Harm to a cluster that runs, whoever started it. Found by `cluster.json`; every pid is verified before it is signalled.
+
+use super::file::{ClusterFile, NodeFile, ProcessFile};
+use crate::error::LocalError;
+use crate::http;
+use crate::process::{self, Signal};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use types::NodeId;
+
+/// How long a node may take to carry out a cut or a heal.
+const HARM_WITHIN: Duration = Duration::from_secs(5);
+
+/// A cluster that runs.
+#[derive(Clone, Debug)]
+pub struct Running {
+    dir: PathBuf,
+    file: ClusterFile,
+}
+
+impl Running {
+    /// Finds the cluster that runs in `dir`.
+    pub fn find(dir: &Path) -> Result<Running, LocalError> {
+        Ok(Running { dir: dir.to_path_buf(), file: ClusterFile::find(dir)? })
+    }
+
+    /// Where it runs.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What runs.
+    pub fn file(&self) -> &ClusterFile {
+        &self.file
+    }
+
+    /// Ends a node's process at once.
+    pub fn kill(&self, node: NodeId) -> Result<(), LocalError> {
+        self.file.node(node)?.process.signal(Signal::Kill)
+    }
+
+    /// Freezes a node's process.
+    pub fn stop(&self, node: NodeId) -> Result<(), LocalError> {
+        self.file.node(node)?.process.signal(Signal::Stop)
+    }
+
+    /// Lets a frozen process go on.
+    pub fn cont(&self, node: NodeId) -> Result<(), LocalError> {
+        self.file.node(node)?.process.signal(Signal::Continue)
+    }
+
+    /// Cuts a node off from all other nodes, from controllers and from clients.
+    pub fn cut(&self, node: NodeId) -> Result<(), LocalError> {
+        harm(self.file.node(node)?, &format!("{}&controllers&clients", self.links(node)))
+    }
+
+    /// Cuts a node off from all other nodes, but neither from controllers nor from clients.
+    pub fn cut_links(&self, node: NodeId) -> Result<(), LocalError> {
+        harm(self.file.node(node)?, &self.links(node))
+    }
+
+    /// The request that cuts a node off from the other nodes.
+    fn links(&self, node: NodeId) -> String {
+        let others = self.file.nodes.iter().filter(|other| other.id != node);
+        let others: Vec<String> = others.map(|other| other.id.0.to_string()).collect();
+        format!("/harm/cut?nodes={}", others.join(","))
+    }
+
+    /// Ends a cut, and lets the process go on if it was frozen.
+    pub fn heal(&self, node: NodeId) -> Result<(), LocalError> {
+        let node = self.file.node(node)?;
+        if process::is_stopped(node.process.pid) {
+            node.process.signal(Signal::Continue)?;
+        }
+        harm(node, "/harm/heal")
+    }
+
+    /// Ends every process at once.
+    pub fn power_loss(&self) -> Result<(), LocalError> {
+        let alive: Vec<&ProcessFile> = self.file.processes().filter(|process| process.is_running()).collect();
+        if alive.is_empty() {
+            return Err(LocalError::NoCluster(self.dir.clone()));
+        }
+        for process in alive {
+            // One that ended by itself in between is as dead as it should be.
+            let _ = process.signal(Signal::Kill);
+        }
+        Ok(())
+    }
+}
+
+/// Asks a node to cut itself off, or to heal.
+fn harm(node: &NodeFile, path: &str) -> Result<(), LocalError> {
+    let name = node.process.name.clone();
+    if !node.process.is_running() {
+        return Err(LocalError::NotRunning { name, pid: node.process.pid });
+    }
+    match http::request("POST", &node.addresses.http, path, HARM_WITHIN) {
+        Ok((200..=299, _)) => Ok(()),
+        Ok((404, _)) => {
+            let why = "it was started without harm".to_string();
+            Err(LocalError::Harm { name, why })
+        }
+        Ok((status, body)) => Err(LocalError::Harm { name, why: format!("{status} {body}") }),
+        Err(why) => Err(LocalError::Harm { name, why }),
+    }
+}

@@ -1,0 +1,383 @@
+//! What the demo found out: one act, both acts, as a table for people and as one JSON object.
+
+use super::figures::Split;
+use super::options::Fault;
+use super::stale::StaleReport;
+use super::verify::Verdict;
+use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
+use serde::Serialize;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// A line of the table: what, the figure, a remark.
+type Line = (&'static str, String, String);
+
+/// One act. Times in milliseconds; what could not be measured is null.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ActReport {
+    /// The table's policy.
+    pub policy: String,
+    /// What happened.
+    pub fault: Fault,
+    /// The node that it happened to.
+    pub node: u32,
+    /// Nodes of the cluster.
+    pub nodes: u32,
+    /// Partitions of the table.
+    pub partitions: u32,
+    /// Closed-loop clients.
+    pub clients: u32,
+    /// Seconds of load.
+    pub seconds: u64,
+    /// Rows loaded.
+    pub loaded: u64,
+    /// Writes acknowledged to clients and prober, the load not counted.
+    pub acknowledged: u64,
+    /// Reads answered.
+    pub reads: u64,
+    /// Writes whose outcome the client does not know.
+    pub unknown: u64,
+    /// Writes that surely were not done.
+    pub not_done: u64,
+    /// Acknowledged writes that are gone although the policy promised them, or unreported.
+    pub missing: u64,
+    /// Keys that show what nobody wrote, or on which replicas differ.
+    pub different: u64,
+    /// Acknowledged writes that the cluster reports lost.
+    pub reported_lost: u64,
+    /// Acknowledged writes that are gone and were not reported.
+    pub unreported_lost: u64,
+    /// Writes that are reported lost and are still there.
+    pub wrongly_reported: u64,
+    /// Writes on which a partition and its failover's record differ.
+    pub reports_differ: u64,
+    /// Reads under load that showed something older than was acknowledged to the same client.
+    pub wrong_reads: u64,
+    /// Acknowledged writes that the client library itself found out to be lost.
+    pub noticed_by_clients: u64,
+    /// Commits, acknowledged or not, that the returned node had alone and set aside.
+    pub set_aside: u64,
+    /// Keys compared, each on every replica.
+    pub compared: u64,
+    /// Replicas read back.
+    pub replicas: u64,
+    /// From the fault to the seal in the metastore, on the slowest partition.
+    pub detection_ms: Option<f64>,
+    /// From the fault to the first acknowledged write on every partition that the node led.
+    pub failover_ms: Option<f64>,
+    /// The longest time without an acknowledged write on any partition.
+    pub longest_gap_ms: Option<f64>,
+    /// When that time began, in seconds since the start of the load.
+    pub longest_gap_at_s: Option<f64>,
+    /// How the failover's time splits.
+    pub split: Split,
+    /// Failovers before the fault or of other nodes.
+    pub other_failovers: u64,
+    /// Each of them, in words.
+    pub others: Vec<String>,
+    /// Operations per second before the fault.
+    pub before_ops_s: Option<f64>,
+    /// Between the fault and the return.
+    pub during_ops_s: Option<f64>,
+    /// After the return.
+    pub after_ops_s: Option<f64>,
+    /// From the return of the node until every partition had all its copies in sync.
+    pub rejoin_ms: Option<f64>,
+    /// Fsyncs of all nodes per second before the fault.
+    pub fsyncs_s: Option<f64>,
+    /// Commits per fsync of any node before the fault.
+    pub commits_per_fsync: Option<f64>,
+    /// What the old primary said to a client of the past; null if it had lost its process.
+    pub stale: Option<StaleReport>,
+    /// The chart.
+    pub chart: PathBuf,
+    /// The list of lost writes, if there are any.
+    pub lost_list: Option<PathBuf>,
+    /// What is wrong, in words.
+    pub findings: Vec<String>,
+}
+
+impl ActReport {
+    /// True if nothing promised is missing, every loss was reported exactly, and nothing else is wrong.
+    pub fn is_good(&self) -> bool {
+        let wrong = [
+            self.missing,
+            self.different,
+            self.unreported_lost,
+            self.wrongly_reported,
+            self.reports_differ,
+            self.wrong_reads,
+            self.stale.as_ref().map_or(0, |stale| stale.acknowledged),
+        ];
+        wrong.iter().all(|count| *count == 0) && self.rejoin_ms.is_some()
+    }
+
+    /// Takes a verdict in.
+    pub(super) fn judged(&mut self, verdict: &Verdict) {
+        self.missing = verdict.missing;
+        self.different = verdict.different;
+        self.reported_lost = verdict.reported_lost;
+        self.unreported_lost = verdict.unreported_lost;
+        self.wrongly_reported = verdict.wrongly_reported;
+        self.reports_differ = verdict.reports_differ;
+        self.compared = verdict.compared;
+        self.findings.extend(verdict.findings.iter().cloned());
+    }
+
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
+        for (what, figure, remark) in self.lines() {
+            table.add_row([what.to_string(), figure, remark]);
+        }
+        table.to_string()
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let mut lines = self.counts();
+        lines.extend(self.times());
+        if let Some(stale) = &self.stale {
+            let remark =
+                format!("of {} writes sent to the old primary, {} refused", stale.sent, stale.refused);
+            lines.push(("stale acknowledgements", grouped(stale.acknowledged), remark));
+        }
+        if let Some(other) = self.others.first() {
+            lines.push(("other failovers", grouped(self.other_failovers), other.clone()));
+        }
+        lines
+    }
+
+    fn counts(&self) -> Vec<Line> {
+        let set_aside = match self.set_aside {
+            0 => "said by the cluster".to_string(),
+            commits => {
+                format!("said by the cluster; {} commits set aside on the node's disk", grouped(commits))
+            }
+        };
+        let checked = format!("{} keys on {} replicas", grouped(self.compared), self.replicas);
+        let unknown = format!("{} unknown, {} not done", self.unknown, self.not_done);
+        let mut lines = vec![
+            ("policy", self.policy.clone(), format!("{} nodes, {} partitions", self.nodes, self.partitions)),
+            ("fault", self.fault.to_string(), format!("node {} {}", self.node, self.fault.done())),
+            ("rows loaded", grouped(self.loaded), String::new()),
+            ("writes acknowledged", grouped(self.acknowledged), unknown),
+            ("missing", grouped(self.missing), checked),
+            ("different", grouped(self.different), String::new()),
+            ("reported lost", grouped(self.reported_lost), set_aside),
+            ("unreported lost", grouped(self.unreported_lost), String::new()),
+        ];
+        let rare = [
+            ("wrongly reported", self.wrongly_reported, "reported lost and still there"),
+            ("reports differ", self.reports_differ, "a partition and its failover's record"),
+            ("wrong reads", self.wrong_reads, "older than what the same client was told"),
+        ];
+        let found = rare.into_iter().filter(|(_, count, _)| *count > 0);
+        lines.extend(found.map(|(what, count, remark)| (what, grouped(count), remark.to_string())));
+        lines
+    }
+
+    fn times(&self) -> Vec<Line> {
+        let ms = |value: Option<f64>| value.map_or("-".into(), |ms| format!("{ms:.0} ms"));
+        let part = |value: Option<f64>| value.map_or("-".into(), |ms| format!("{ms:.0}"));
+        let split = &self.split;
+        let times = format!(
+            "suspicion {}, seal {}, replay {}, serving {}, first write {}",
+            part(split.suspect_ms),
+            part(split.seal_ms),
+            part(split.replay_ms),
+            part(split.serve_ms),
+            part(split.first_write_ms)
+        );
+        let began = self.longest_gap_at_s.map_or(String::new(), |at| format!(", from {at:.1} s on"));
+        let gap = format!("without a write to some partition{began}");
+        let rate = |value: Option<f64>| value.map_or("-".into(), |rate| grouped(rate as u64));
+        let rates = [self.before_ops_s, self.during_ops_s, self.after_ops_s].map(rate).join(" / ");
+        vec![
+            ("detection", ms(self.detection_ms), "fault to seal in the metastore".to_string()),
+            ("failover", ms(self.failover_ms), times),
+            ("longest gap", ms(self.longest_gap_ms), gap),
+            ("in sync again", ms(self.rejoin_ms), format!("after the node was {}", self.fault.undone())),
+            ("operations/s", rates, "before / during / after the fault".into()),
+            ("fsyncs/s", rate(self.fsyncs_s), self.commits_per_fsync()),
+        ]
+    }
+
+    fn commits_per_fsync(&self) -> String {
+        self.commits_per_fsync
+            .map_or(String::new(), |commits| format!("{commits:.2} commits per fsync of any node"))
+    }
+}
+
+/// The whole demo.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DemoReport {
+    /// The first act.
+    pub first: ActReport,
+    /// The second, unless it was left out.
+    pub second: Option<ActReport>,
+    /// Seconds that everything took.
+    pub took_s: f64,
+    /// Where the charts and lists are.
+    pub output: PathBuf,
+}
+
+impl DemoReport {
+    /// True if nothing is missing that a policy promised, and every loss was reported exactly.
+    pub fn is_good(&self) -> bool {
+        self.first.is_good() && self.second.as_ref().is_none_or(ActReport::is_good)
+    }
+
+    /// The process's exit status.
+    pub fn exit_status(&self) -> u8 {
+        u8::from(!self.is_good())
+    }
+
+    /// One object: the first act's figures, and the second act under `second_act`.
+    pub fn to_json(&self) -> Value {
+        let object = |act: &ActReport| {
+            let mut value = serde_json::to_value(act).expect("a report has only text keys");
+            value["good"] = act.is_good().into();
+            value
+        };
+        let mut value = object(&self.first);
+        value["second_act"] = self.second.as_ref().map_or(Value::Null, object);
+        value["took_s"] = ((self.took_s * 10.0).round() / 10.0).into();
+        value["good"] = self.is_good().into();
+        value
+    }
+}
+
+/// A number with its thousands set apart.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// An act in which all went well.
+    pub fn good() -> ActReport {
+        ActReport {
+            policy: "durable".into(),
+            fault: Fault::Stop,
+            node: 1,
+            nodes: 3,
+            partitions: 6,
+            clients: 10,
+            seconds: 20,
+            loaded: 50_000,
+            acknowledged: 123_456,
+            reads: 120_000,
+            unknown: 2,
+            not_done: 0,
+            missing: 0,
+            different: 0,
+            reported_lost: 0,
+            unreported_lost: 0,
+            wrongly_reported: 0,
+            reports_differ: 0,
+            wrong_reads: 0,
+            noticed_by_clients: 0,
+            set_aside: 0,
+            compared: 50_100,
+            replicas: 18,
+            detection_ms: Some(140.0),
+            failover_ms: Some(312.4),
+            longest_gap_ms: Some(313.0),
+            longest_gap_at_s: Some(6.66),
+            split: Split {
+                suspect_ms: Some(131.0),
+                seal_ms: Some(9.0),
+                replay_ms: Some(3.0),
+                serve_ms: Some(160.0),
+                first_write_ms: Some(9.0),
+            },
+            other_failovers: 0,
+            others: Vec::new(),
+            before_ops_s: Some(9000.4),
+            during_ops_s: Some(10_000.0),
+            after_ops_s: None,
+            rejoin_ms: Some(900.0),
+            fsyncs_s: Some(2500.0),
+            commits_per_fsync: Some(1.875),
+            stale: Some(StaleReport { sent: 100, acknowledged: 0, refused: 60 }),
+            chart: "chart.svg".into(),
+            lost_list: None,
+            findings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_status_is_zero_only_if_nothing_is_wrong() {
+        let report = |first: ActReport, second| {
+            DemoReport { first, second, took_s: 1.0, output: "o".into() }.exit_status()
+        };
+        assert_eq!(report(good(), None), 0);
+        assert_eq!(report(good(), Some(ActReport { reported_lost: 12, ..good() })), 0);
+        let wrong = [
+            ActReport { missing: 1, ..good() },
+            ActReport { different: 1, ..good() },
+            ActReport { unreported_lost: 1, ..good() },
+            ActReport { wrongly_reported: 1, ..good() },
+            ActReport { reports_differ: 1, ..good() },
+            ActReport { wrong_reads: 1, ..good() },
+            ActReport { rejoin_ms: None, ..good() },
+            ActReport { stale: Some(StaleReport { acknowledged: 1, ..StaleReport::default() }), ..good() },
+        ];
+        for act in wrong {
+            assert_eq!((report(act.clone(), None), report(good(), Some(act))), (1, 1));
+        }
+    }
+
+    #[test]
+    fn the_json_has_every_figure_that_is_promised() {
+        let report = DemoReport { first: good(), second: Some(good()), took_s: 61.26, output: "o".into() };
+        let json = report.to_json();
+        let names = "policy fault loaded acknowledged missing different reported_lost unreported_lost detection_ms \
+                     failover_ms longest_gap_ms before_ops_s during_ops_s after_ops_s rejoin_ms fsyncs_s \
+                     commits_per_fsync second_act good took_s";
+        for name in names.split_whitespace() {
+            assert!(json.get(name).is_some(), "{name} is missing");
+        }
+        assert_eq!((json["fault"].as_str(), json["took_s"].as_f64()), (Some("stop"), Some(61.3)));
+        assert_eq!(json["second_act"]["split"]["serve_ms"].as_f64(), Some(160.0));
+    }
+
+    #[test]
+    fn the_table_is_drawn() {
+        let expected = "\
+┌────────────────────────┬────────────────────┬─────────────────────────────────────────────────────────────┐
+│ policy                 ┆ durable            ┆ 3 nodes, 6 partitions                                       │
+│ fault                  ┆ stop               ┆ node 1 stopped                                              │
+│ rows loaded            ┆ 50,000             ┆                                                             │
+│ writes acknowledged    ┆ 123,456            ┆ 2 unknown, 0 not done                                       │
+│ missing                ┆ 0                  ┆ 50,100 keys on 18 replicas                                  │
+│ different              ┆ 0                  ┆                                                             │
+│ reported lost          ┆ 0                  ┆ said by the cluster                                         │
+│ unreported lost        ┆ 0                  ┆                                                             │
+│ detection              ┆ 140 ms             ┆ fault to seal in the metastore                              │
+│ failover               ┆ 312 ms             ┆ suspicion 131, seal 9, replay 3, serving 160, first write 9 │
+│ longest gap            ┆ 313 ms             ┆ without a write to some partition, from 6.7 s on            │
+│ in sync again          ┆ 900 ms             ┆ after the node was continued                                │
+│ operations/s           ┆ 9,000 / 10,000 / - ┆ before / during / after the fault                           │
+│ fsyncs/s               ┆ 2,500              ┆ 1.88 commits per fsync of any node                          │
+│ stale acknowledgements ┆ 0                  ┆ of 100 writes sent to the old primary, 60 refused           │
+└────────────────────────┴────────────────────┴─────────────────────────────────────────────────────────────┘";
+        assert_eq!(good().table(), expected);
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,54 @@
+//! End-to-end tests with real processes: this program runs itself again as node, controller and `dev`.
+//!
+//! It has its own `main` for that reason. Arguments that are no flags choose tests by a part of their names.
+
+mod demos;
+mod harm;
+mod role;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// A test and its name.
+type Test = (&'static str, fn());
+
+const TESTS: &[Test] = &[
+    ("a_cluster_survives_its_nodes_and_leaves_nothing_behind", harm::survives),
+    ("a_frozen_node_goes_on_as_a_backup", harm::frozen),
+    ("a_power_loss_of_everything_loses_nothing_durable", harm::power_loss),
+    ("three_controllers_keep_their_records_in_etcd", harm::etcd),
+    ("a_program_that_does_not_start_says_why", harm::does_not_start),
+    ("dev_keeps_a_cluster_and_takes_harm", harm::dev),
+    ("nothing_outlives_a_killed_dev", harm::dev_killed),
+    ("demo_kill_and_second_act", demos::kill),
+    ("demo_stop", demos::stop),
+    ("demo_cut", demos::cut),
+    ("demo_of_a_file", demos::file),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(status) = role::run(&arguments) {
+        return status;
+    }
+    let wanted: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with("--")).collect();
+    let chosen = |test: &&Test| wanted.is_empty() || wanted.iter().any(|part| test.0.contains(part.as_str()));
+    let mut failed = Vec::new();
+    let tests: Vec<&Test> = TESTS.iter().filter(chosen).collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        tests.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    for (name, test) in &tests {
+        let started = Instant::now();
+        let ended = catch_unwind(test);
+        let how = if ended.is_ok() { "ok" } else { "FAILED" };
+        println!("test {name} ... {how} ({:.1} s)", started.elapsed().as_secs_f64());
+        if ended.is_err() {
+            failed.push(*name);
+        }
+    }
+    println!("\n{} passed, {} failed {failed:?}", tests.len() - failed.len(), failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,321 @@
+//! The thread that a node wraps around its log: group commit.
+//!
+//! While one fsync runs, everything that is submitted queues up; then all of it is one frame, one write and one fsync.
+//! Nothing sleeps to make batches larger: the disk's own time does that. After [`IDLE`] without work the thread writes the
+//! sync mark (PR-18), which nobody waits for.
+
+use crate::error::LogError;
+use crate::log::{Log, Stats};
+use crate::reader::Reader;
+use crate::record::Record;
+use crate::segments::Spare;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use types::{Durable, PartitionId, Position, Remedy};
+
+/// How long the log is idle before its mark is written.
+pub const IDLE: Duration = Duration::from_millis(5);
+/// A batch is closed once it has this many bytes of entries, so that no reply waits for a very long write.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Names one submission; they count up from 1.
+pub type Ticket = u64;
+
+/// A submission that the log did not take.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Which.
+    pub ticket: Ticket,
+    /// The partitions it was about. Their log ends where it did before; later submissions of entries for them are refused
+    /// as well until one continues that end.
+    pub partitions: Vec<PartitionId>,
+    /// Why.
+    pub error: LogError,
+}
+
+/// What one sync made durable.
+#[derive(Clone, Debug, Default)]
+pub struct SyncedBatch {
+    /// Every submission up to this ticket is durable, or is named in a `refused`.
+    pub through: Ticket,
+    /// Every partition whose durable end changed.
+    pub durable: Vec<(PartitionId, Durable<Position>)>,
+    /// Submissions that were not taken.
+    pub refused: Vec<Refused>,
+    /// The log has failed: nothing after `through` of the batch before is durable, nothing more will be, and the process
+    /// must stop (R10).
+    pub fatal: Option<LogError>,
+    /// The log's counters.
+    pub stats: Stats,
+    /// How long the fsync took.
+    pub sync_took: Duration,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<(Ticket, Vec<Record>)>,
+    last: Ticket,
+    stop: Option<Stop>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// With a clean-shutdown mark, after everything that waits was written.
+    Clean,
+    /// As it is.
+    Now,
+}
+
+#[derive(Default)]
+struct Inbox {
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+impl Inbox {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("a thread panicked while it held the log's queue")
+    }
+}
+
+/// The log on a thread of its own.
+pub struct Writer {
+    inbox: Arc<Inbox>,
+    reader: Reader,
+    thread: Option<JoinHandle<Result<(), LogError>>>,
+}
+
+impl Writer {
+    /// Starts the thread. `on_synced` is called on it after every sync, in order.
+    pub fn start<R: Remedy>(log: Log<R>, on_synced: Box<dyn FnMut(SyncedBatch) + Send>) -> Writer {
+        let inbox = Arc::new(Inbox::default());
+        let reader = log.reader();
+        let (made, spares) = mpsc::channel();
+        let thread = Thread { log, inbox: inbox.clone(), on_synced, behind: BTreeMap::new(), made, spares };
+        let spawned = std::thread::Builder::new().name("log".to_owned()).spawn(move || thread.run());
+        Writer { inbox, reader, thread: Some(spawned.expect("the system starts threads")) }
+    }
+
+    /// Queues records to be written together, after all that were submitted before.
+    pub fn submit(&self, records: Vec<Record>) -> Ticket {
+        let mut queue = self.inbox.queue();
+        queue.last += 1;
+        let ticket = queue.last;
+        queue.waiting.push((ticket, records));
+        drop(queue);
+        self.inbox.filled.notify_one();
+        ticket
+    }
+
+    /// How many submissions wait for the thread.
+    pub fn waiting(&self) -> usize {
+        self.inbox.queue().waiting.len()
+    }
+
+    /// A handle for reading from any thread.
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    /// Writes what waits and the clean-shutdown mark, and ends the thread.
+    pub fn shutdown(mut self) -> Result<(), LogError> {
+        self.stop(Stop::Clean)
+    }
+
+    fn stop(&mut self, how: Stop) -> Result<(), LogError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.inbox.queue().stop = Some(how);
+        self.inbox.filled.notify_one();
+        thread.join().expect("the log's thread panicked")
+    }
+}
+
+impl Drop for Writer {
+    /// Ends the thread without a clean-shutdown mark; what waits is not written.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.inbox.queue().stop = Some(Stop::Now);
+            self.inbox.filled.notify_one();
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Thread<R: Remedy> {
+    log: Log<R>,
+    inbox: Arc<Inbox>,
+    on_synced: Box<dyn FnMut(SyncedBatch) + Send>,
+    /// Partitions of which a submission was refused, and why: what follows it may not continue their log.
+    behind: BTreeMap<PartitionId, LogError>,
+    made: mpsc::Sender<Spare>,
+    spares: mpsc::Receiver<Spare>,
+}
+
+/// What the thread finds to do.
+enum Work {
+    Write(Vec<(Ticket, Vec<Record>)>),
+    Mark,
+    Stop(Stop),
+}
+
+impl<R: Remedy> Thread<R> {
+    fn run(mut self) -> Result<(), LogError> {
+        loop {
+            let done = match self.wait() {
+                Work::Write(waiting) => self.write(waiting),
+                // A mark that found no room or was not taken is no loss yet: the next frame carries it as well.
+                Work::Mark => match self.log.mark() {
+                    Err(error @ LogError::Poisoned { .. }) => Err(error),
+                    Err(_) | Ok(()) => Ok(()),
+                },
+                Work::Stop(Stop::Clean) => return self.log.shutdown(),
+                Work::Stop(Stop::Now) => return Ok(()),
+            };
+            if let Err(error) = done {
+                let fatal = Some(error.clone());
+                (self.on_synced)(SyncedBatch { fatal, stats: self.log.stats(), ..SyncedBatch::default() });
+                return Err(error);
+            }
+        }
+    }
+
+    /// Waits for work. While there is any, no clock is read.
+    fn wait(&mut self) -> Work {
+        let inbox = self.inbox.clone();
+        let mut queue = inbox.queue();
+        loop {
+            if queue.stop == Some(Stop::Now) {
+                return Work::Stop(Stop::Now);
+            }
+            if !queue.waiting.is_empty() {
+                return Work::Write(std::mem::take(&mut queue.waiting));
+            }
+            if let Some(stop) = queue.stop {
+                return Work::Stop(stop);
+            }
+            if !self.log.wants_mark() {
+                queue = inbox.filled.wait(queue).expect("a thread panicked while it held the log's queue");
+                continue;
+            }
+            let (again, timeout) = inbox
+                .filled
+                .wait_timeout(queue, IDLE)
+                .expect("a thread panicked while it held the log's queue");
+            queue = again;
+            if timeout.timed_out() && queue.waiting.is_empty() && queue.stop.is_none() {
+                return Work::Mark;
+            }
+        }
+    }
+
+    /// Writes all that waited, in as few batches as its size allows.
+    fn write(&mut self, waiting: Vec<(Ticket, Vec<Record>)>) -> Result<(), LogError> {
+        let mut batch: Vec<(Ticket, Vec<Record>)> = Vec::new();
+        let mut bytes = 0;
+        for (ticket, records) in waiting {
+            bytes += records.iter().map(length).sum::<usize>();
+            batch.push((ticket, records));
+            if bytes >= BATCH_BYTES {
+                self.batch(std::mem::take(&mut batch))?;
+                bytes = 0;
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.batch(batch) }
+    }
+
+    fn batch(&mut self, batch: Vec<(Ticket, Vec<Record>)>) -> Result<(), LogError> {
+        let through = batch.last().expect("not empty").0;
+        let mut refused = Vec::new();
+        let apart = self.together(batch)?;
+        for (ticket, records) in apart.into_iter().flatten() {
+            if let Err(error) = self.alone(&records) {
+                if matches!(error, LogError::Poisoned { .. }) {
+                    return Err(error);
+                }
+                let partitions: BTreeSet<_> = records.iter().map(Record::partition).collect();
+                self.behind.extend(partitions.iter().map(|partition| (*partition, error.clone())));
+                refused.push(Refused { ticket, partitions: partitions.into_iter().collect(), error });
+            }
+        }
+        let start = Instant::now();
+        let durable = self.log.sync()?;
+        let (sync_took, stats) = (start.elapsed(), self.log.stats());
+        (self.on_synced)(SyncedBatch { through, durable, refused, fatal: None, stats, sync_took });
+        self.housekeeping()
+    }
+
+    /// Appends all submissions as one frame. If the log refuses, they are given back to be tried one by one: the small ones
+    /// and those that make room may still pass.
+    #[expect(clippy::type_complexity, reason = "the same list that came in")]
+    fn together(
+        &mut self,
+        batch: Vec<(Ticket, Vec<Record>)>,
+    ) -> Result<Option<Vec<(Ticket, Vec<Record>)>>, LogError> {
+        let all: Vec<Record> = batch.iter().flat_map(|(_, records)| records.iter().cloned()).collect();
+        if !self.behind.is_empty() && !self.log.accepts(&all) {
+            return Ok(Some(batch));
+        }
+        match self.log.append(&all) {
+            Ok(()) => {
+                self.caught_up(&all);
+                Ok(None)
+            }
+            Err(error @ LogError::Poisoned { .. }) => Err(error),
+            Err(_) => Ok(Some(batch)),
+        }
+    }
+
+    fn alone(&mut self, records: &[Record]) -> Result<(), LogError> {
+        let behind = records.iter().find_map(|record| self.behind.get(&record.partition()));
+        if let Some(error) = behind
+            && !self.log.accepts(records)
+        {
+            return Err(error.clone());
+        }
+        self.log.append(records)?;
+        self.caught_up(records);
+        Ok(())
+    }
+
+    /// The owner of these partitions knows of the refusal: it went on where their log ends.
+    fn caught_up(&mut self, records: &[Record]) {
+        if self.behind.is_empty() {
+            return;
+        }
+        for record in records.iter().filter(|record| matches!(record, Record::Entry(_))) {
+            self.behind.remove(&record.partition());
+        }
+    }
+
+    /// What can be done after the replies went out.
+    fn housekeeping(&mut self) -> Result<(), LogError> {
+        self.log.reclaim()?;
+        while let Ok(spare) = self.spares.try_recv() {
+            self.log.add_spare(spare);
+        }
+        if let Some(order) = self.log.wants_spare() {
+            let made = self.made.clone();
+            // Writing a segment's zeros takes as long as many batches, so another thread does it. If the log is gone when
+            // it is done, the file is found at the next opening.
+            let spawned = std::thread::Builder::new().name("log-spare".to_owned()).spawn(move || {
+                let _ = made.send(order.make());
+            });
+            drop(spawned.expect("the system starts threads"));
+        }
+        Ok(())
+    }
+}
+
+/// About how many bytes a record takes.
+fn length(record: &Record) -> usize {
+    match record {
+        Record::Entry(entry) => entry.bytes().len(),
+        Record::Custom { value, .. } => value.len(),
+        _ => 0,
+    }
+}

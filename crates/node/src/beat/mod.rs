@@ -1,0 +1,226 @@
+//! The thread that beats (PR-65): beacons and their answers on connections of their own, so that neither a busy executor nor
+//! a slow disk nor a long message delays them.
+//!
+//! It does no file work and prints nothing. It shares [`Beat`] with the executor under a lock that both hold for the time of
+//! a look-up. It stops vouching for this node's partitions when the executor has not ticked for [`EXECUTOR_DEAD`] or a
+//! write to the log has been pending for [`DISK_DEAD`], and only then.
+
+mod thread;
+
+use crate::failure::Failure;
+use crate::net::Harm;
+use mio::{Poll, Waker};
+use replica::{Beat, Leases};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use types::{ClusterId, Epoch, Member, Micros, NodeId, PartitionId, Sound};
+
+/// An executor that has not ticked for so long is not vouched for.
+pub const EXECUTOR_DEAD: Micros = Micros::from_millis(500);
+/// A log with a write pending for so long is not vouched for.
+pub const DISK_DEAD: Micros = Micros::from_millis(1000);
+
+/// Signs of life that the executor leaves.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    executor_us: AtomicU64,
+    pending_us: AtomicU64,
+    /// When the beating thread last had its turn, and since when it has had one all the time.
+    turned_us: AtomicU64,
+    steady_us: AtomicU64,
+}
+
+impl Pulse {
+    /// The executor is alive; its oldest pending write to the log was submitted at `pending`.
+    pub fn beat(&self, now: Micros, pending: Option<Micros>) {
+        self.pending_us.store(pending.map_or(0, |at| at.0), Ordering::Relaxed);
+        self.executor_us.store(now.0, Ordering::Release);
+    }
+
+    /// The beating thread has its turn; `gap` is longer than it is ever away unless the machine does not let it run.
+    pub fn turned(&self, now: Micros, gap: Micros) {
+        let before = Micros(self.turned_us.load(Ordering::Relaxed));
+        if now.since(before) > gap {
+            self.steady_us.store(now.0, Ordering::Relaxed);
+        }
+        self.turned_us.store(now.0, Ordering::Release);
+    }
+
+    /// True if the beating thread has listened without a gap for `span`: only then is another node's silence its own.
+    pub fn listened(&self, now: Micros, span: Micros, gap: Micros) -> bool {
+        let turned = Micros(self.turned_us.load(Ordering::Acquire));
+        let steady = Micros(self.steady_us.load(Ordering::Relaxed));
+        now.since(turned) <= gap && now.since(steady) >= span
+    }
+
+    /// True if executor and log make progress.
+    pub fn alive(&self, now: Micros) -> bool {
+        let executor = Micros(self.executor_us.load(Ordering::Acquire));
+        let pending = self.pending_us.load(Ordering::Relaxed);
+        now.since(executor) < EXECUTOR_DEAD && (pending == 0 || now.since(Micros(pending)) < DISK_DEAD)
+    }
+}
+
+/// What the two threads share.
+pub struct Shared {
+    beat: Mutex<Beat<Sound>>,
+    /// Signs of life.
+    pub pulse: Pulse,
+    /// Where other nodes' beacons are answered, with a number that grows with each change.
+    nodes: Mutex<BTreeMap<NodeId, SocketAddr>>,
+    nodes_version: AtomicU64,
+    /// The cluster; 0: not known yet.
+    cluster: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    /// The state of the beat.
+    pub fn beat(&self) -> MutexGuard<'_, Beat<Sound>> {
+        self.beat.lock().expect("a thread panicked while it held the beat")
+    }
+}
+
+/// The executor's handle on leases: the shared beat, locked for each question.
+#[derive(Clone)]
+pub struct SharedLeases(Arc<Shared>);
+
+impl SharedLeases {
+    /// Every node heard, with when it was.
+    pub fn heard_nodes(&self) -> Vec<(NodeId, Micros)> {
+        self.0.beat().heard_nodes()
+    }
+}
+
+impl Leases for SharedLeases {
+    fn held_until(&self, partition: PartitionId, reign: Epoch, by: Member) -> Micros {
+        self.0.beat().held_until(partition, reign, by)
+    }
+
+    fn answered_at(&self, by: Member) -> Micros {
+        self.0.beat().answered_at(by)
+    }
+
+    fn heard_at(&self, partition: PartitionId, from: Member) -> Micros {
+        self.0.beat().heard_at(partition, from)
+    }
+
+    fn promised_until(&self, partition: PartitionId, reign: Epoch) -> Micros {
+        self.0.beat().promised_until(partition, reign)
+    }
+
+    fn know(&mut self, partition: PartitionId, reign: Epoch) {
+        self.0.beat().know(partition, reign);
+    }
+
+    fn lead(&mut self, partition: PartitionId, reign: Option<Epoch>) {
+        self.0.beat().lead(partition, reign);
+    }
+}
+
+/// The thread, as its node holds it.
+pub struct BeatThread {
+    shared: Arc<Shared>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BeatThread {
+    /// Starts to beat for `me`, which started now.
+    pub fn start(
+        me: Member,
+        settings: &replica::Settings,
+        listener: TcpListener,
+        harm: Arc<Harm>,
+    ) -> Result<BeatThread, Failure> {
+        let system = |error: std::io::Error| Failure::new(1, format!("the beat cannot start: {error}"));
+        let shared = Arc::new(Shared {
+            beat: Mutex::new(Beat::new(me, settings, crate::clock::mono(), Sound)),
+            pulse: Pulse::default(),
+            nodes: Mutex::default(),
+            nodes_version: AtomicU64::new(0),
+            cluster: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let poll = Poll::new().map_err(system)?;
+        let waker = Arc::new(Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
+        let beater =
+            thread::Beater::new(me, settings, shared.clone(), poll, listener, harm).map_err(system)?;
+        let spawned = std::thread::Builder::new().name("beat".into()).spawn(move || beater.run());
+        Ok(BeatThread { shared, waker, thread: Some(spawned.map_err(system)?) })
+    }
+
+    /// The executor's handle.
+    pub fn leases(&self) -> SharedLeases {
+        SharedLeases(self.shared.clone())
+    }
+
+    /// Where the executor leaves its signs of life.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The nodes to beat to: all but this one.
+    pub fn set_nodes(&self, cluster: ClusterId, nodes: BTreeMap<NodeId, SocketAddr>) {
+        let mut known = self.shared.nodes.lock().expect("a thread panicked while it held the nodes");
+        if *known == nodes && self.shared.cluster.load(Ordering::Acquire) == cluster.0 {
+            return;
+        }
+        *known = nodes;
+        self.shared.cluster.store(cluster.0, Ordering::Release);
+        self.shared.nodes_version.fetch_add(1, Ordering::Release);
+        drop(known);
+        // Fails only if the poll is gone, and with it the thread.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Drop for BeatThread {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        let _ = self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f18_who_did_not_listen_suspects_nobody() {
+        let pulse = Pulse::default();
+        let ms = Micros::from_millis;
+        for at in (1000..1200).step_by(20) {
+            pulse.turned(ms(at), ms(60));
+        }
+        assert!(pulse.listened(ms(1200), ms(120), ms(60)));
+        assert!(!pulse.listened(ms(1300), ms(120), ms(60)), "it is away now");
+        pulse.turned(ms(1300), ms(60));
+        assert!(!pulse.listened(ms(1301), ms(120), ms(60)), "it was away until now");
+        for at in (1320..1440).step_by(20) {
+            pulse.turned(ms(at), ms(60));
+        }
+        assert!(pulse.listened(ms(1440), ms(120), ms(60)));
+    }
+
+    #[test]
+    fn n18_only_a_dead_executor_or_disk_is_not_vouched_for() {
+        let pulse = Pulse::default();
+        let ms = Micros::from_millis;
+        pulse.beat(ms(10_000), None);
+        assert!(pulse.alive(ms(10_499)) && !pulse.alive(ms(10_500)));
+        pulse.beat(ms(10_400), Some(ms(9_900)));
+        assert!(pulse.alive(ms(10_899)));
+        pulse.beat(ms(10_850), Some(ms(9_900)));
+        assert!(!pulse.alive(ms(10_900)), "a write has been pending for a second");
+        pulse.beat(ms(10_900), None);
+        assert!(pulse.alive(ms(10_901)));
+    }
+}

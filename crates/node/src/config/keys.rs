@@ -1,0 +1,131 @@
+//! Every setting there is: its name, what it holds and its default. Whatever is not here is an unknown key.
+
+/// What a setting holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Text, also a path or an address.
+    Text,
+    /// A whole number, not negative.
+    Number,
+    /// `true` or `false`.
+    Flag,
+    /// A list of texts; separated by commas outside of files.
+    List,
+}
+
+/// One setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// `section.key`.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// Its default, written as in the environment.
+    pub default: &'static str,
+    /// What it is for, in a few words.
+    pub about: &'static str,
+}
+
+const fn text(name: &'static str, default: &'static str, about: &'static str) -> Setting {
+    Setting { name, kind: Kind::Text, default, about }
+}
+
+const fn number(name: &'static str, default: &'static str, about: &'static str) -> Setting {
+    Setting { name, kind: Kind::Number, default, about }
+}
+
+const fn flag(name: &'static str, about: &'static str) -> Setting {
+    Setting { name, kind: Kind::Flag, default: "false", about }
+}
+
+const fn list(name: &'static str, about: &'static str) -> Setting {
+    Setting { name, kind: Kind::List, default: "", about }
+}
+
+/// All of them.
+pub const SETTINGS: &[Setting] = &[
+    number("node.id", "0", "the node's number; 0: the one in its data directory"),
+    text("node.data_dir", "./understudy-data", "everything the node keeps"),
+    text("node.listen_client", "127.0.0.1:7401", "native clients"),
+    text("node.listen_peer", "127.0.0.1:7402", "other nodes: log shipping"),
+    text("node.listen_beacon", "127.0.0.1:7403", "other nodes: beacons"),
+    text("node.listen_http", "127.0.0.1:7404", "health and metrics"),
+    text("node.zone", "", "copies of one partition avoid sharing a zone"),
+    list("node.controllers", "addresses of the controllers"),
+    number("node.max_connections", "4096", "connections of clients and nodes together"),
+    flag("node.insecure", "allow addresses beyond loopback without encryption"),
+    flag("node.volatile", "keep unsynced log bytes from the disk, to play a power loss; tests only"),
+    flag("node.harm", "allow cuts of the network to be played over HTTP; tests only"),
+    text("log.dir", "", "the log's directory; empty: `log` in the data directory"),
+    number("log.segment_bytes", "67108864", "length of a segment file"),
+    number("log.max_bytes", "17179869184", "writes are refused when the log takes more"),
+    number("log.keep_bytes", "16777216", "newest entries kept in memory"),
+    number(
+        "log.checkpoint_bytes",
+        "67108864",
+        "log of a partition after which its engine is written to disk",
+    ),
+    number("log.reserve_bytes", "268435456", "writes are refused when the disk has less than this left"),
+    number("timing.beacon_ms", "20", "between two beacons to a node"),
+    number("timing.suspect_ms", "120", "a primary silent for so long is suspected"),
+    number("timing.suspect_alone_ms", "1000", "the same where commits rest on the primary alone"),
+    number("timing.lease_ms", "150", "a primary serves so long after sending a beacon that was answered"),
+    number("timing.grace_ms", "180", "how long an answered beacon binds the one that answered"),
+    number("timing.drift_permille", "50", "the clock rate error that lease and grace allow for"),
+    number("timing.evict_lone_ms", "330", "a primary waits so long before it evicts the majority"),
+    number("timing.evict_slow_ms", "1500", "a backup that acknowledges later leaves the set"),
+    number("timing.gather_ms", "150", "a new primary waits so long for reports it can do without"),
+    number("timing.ask_old_ms", "180", "the old primary is asked so long for what only it has"),
+    number("timing.level_ms", "300", "a replica must be level for so long before it joins the set"),
+    number("timing.hand_over_ms", "1000", "how long a hand-over may take"),
+    number("timing.resend_ms", "50", "a request without an answer is asked again"),
+    number("timing.session_ttl_ms", "3600000", "an unused session expires"),
+    number("limits.window_bytes", "8388608", "entries on the way to one member"),
+    number("limits.append_bytes", "1048576", "entries in one message"),
+    number("limits.uncommitted_bytes", "67108864", "uncommitted entries of a partition"),
+    number("limits.tail_bytes", "4194304", "entries kept in memory for members a little behind"),
+    number("limits.copy_bytes", "1048576", "rows in one piece of a copy"),
+    text("controller.data_dir", "./understudy-controller", "the embedded metastore"),
+    text("controller.listen", "127.0.0.1:7400", "nodes, operators and clients"),
+    text("controller.metastore", "embedded", "`embedded` (one controller) or `etcd`"),
+    list("controller.endpoints", "etcd's addresses"),
+    text("controller.prefix", "/understudy", "what the keys in etcd begin with"),
+    number("controller.failover_wait_ms", "5000", "wait for an old primary on which commits rested alone"),
+    number(
+        "controller.balance_after_ms",
+        "3000",
+        "the lead returns to the node placed first after this long",
+    ),
+    number("controller.spare_after_ms", "5000", "another node stands in for a missing copy after this long"),
+    flag("controller.insecure", "allow addresses beyond loopback without encryption"),
+];
+
+/// The setting of this name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
+
+/// The name that is most like `name`, if one is like it at all: for the sentence about an unknown key.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let key = name.rsplit('.').next().unwrap_or(name);
+    let alike = |setting: &&Setting| {
+        let known = setting.name.rsplit('.').next().unwrap_or(setting.name);
+        known == key || distance(known, key) <= 2
+    };
+    SETTINGS.iter().find(alike).map(|setting| setting.name)
+}
+
+/// How many letters must be changed, added or removed.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}

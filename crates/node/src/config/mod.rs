@@ -1,0 +1,312 @@
+//! The configuration of a process: flag over environment over file over default (conventions).
+//!
+//! Settings of the cluster itself are in the metastore, not here. [`keys::SETTINGS`] lists every setting.
+
+pub mod keys;
+mod source;
+
+pub use source::{Origin, Shown, Sources};
+
+use crate::failure::Failure;
+use replica::Settings;
+use source::Values;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use types::{Micros, NodeId};
+
+/// A node's own settings.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its number; `None`: the one in its data directory.
+    pub id: Option<NodeId>,
+    /// Everything it keeps.
+    pub data_dir: PathBuf,
+    /// Where native clients connect.
+    pub listen_client: SocketAddr,
+    /// Where other nodes ship logs.
+    pub listen_peer: SocketAddr,
+    /// Where other nodes send beacons.
+    pub listen_beacon: SocketAddr,
+    /// Health and metrics.
+    pub listen_http: SocketAddr,
+    /// Its zone, or empty.
+    pub zone: String,
+    /// Where controllers are.
+    pub controllers: Vec<String>,
+    /// The most connections of clients and nodes together.
+    pub max_connections: usize,
+    /// Addresses beyond loopback are allowed.
+    pub insecure: bool,
+    /// Unsynced log bytes stay off the disk.
+    pub volatile: bool,
+    /// Cuts of the network can be played.
+    pub harm: bool,
+}
+
+/// The log's settings.
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    /// Its directory; `None`: in the data directory.
+    pub dir: Option<PathBuf>,
+    /// How it is laid out.
+    pub options: wal::Options,
+    /// Log of a partition after which its engine is written to disk.
+    pub checkpoint_bytes: u64,
+    /// Free bytes below which writes are refused (F20).
+    pub reserve_bytes: u64,
+}
+
+/// Where the cluster's records are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MetastoreConfig {
+    /// In the controller's own directory.
+    Embedded,
+    /// In etcd.
+    Etcd {
+        /// Its addresses.
+        endpoints: Vec<String>,
+        /// What the keys begin with.
+        prefix: String,
+    },
+}
+
+/// A controller's settings.
+#[derive(Clone, Debug)]
+pub struct ControllerConfig {
+    /// Everything it keeps.
+    pub data_dir: PathBuf,
+    /// Where nodes, operators and clients connect.
+    pub listen: SocketAddr,
+    /// Where the records are.
+    pub metastore: MetastoreConfig,
+    /// Its numbers.
+    pub settings: controller::Settings,
+    /// Addresses beyond loopback are allowed.
+    pub insecure: bool,
+}
+
+/// Everything, with where each value came from.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// For a node.
+    pub node: NodeConfig,
+    /// For a node's log.
+    pub log: LogConfig,
+    /// Times and bounds of replicas.
+    pub timing: Settings,
+    /// For a controller.
+    pub controller: ControllerConfig,
+    shown: Vec<Shown>,
+}
+
+impl Config {
+    /// Reads all sources and checks that the values fit together.
+    pub fn load(sources: &Sources) -> Result<Config, Failure> {
+        let values = Values::gather(sources)?;
+        Config::build(&values).map_err(Failure::usage)
+    }
+
+    /// The defaults with these changes, as flags would make them: `("node.data_dir", "/tmp/x")`.
+    pub fn with(changes: &[(&str, &str)]) -> Result<Config, Failure> {
+        let flags = changes.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        Config::load(&Sources { flags, ..Sources::default() })
+    }
+
+    /// Every setting with its value and where it came from.
+    pub fn show_origin(&self) -> &[Shown] {
+        &self.shown
+    }
+
+    fn build(values: &Values) -> Result<Config, String> {
+        let config = Config {
+            node: node(values)?,
+            log: log(values)?,
+            timing: timing(values)?,
+            controller: controller(values)?,
+            shown: values.shown(),
+        };
+        config.timing.check()?;
+        Ok(config)
+    }
+}
+
+/// Checks the text of a configuration file. The error is a sentence.
+pub fn check(text: &str) -> Result<Config, String> {
+    let values = Values::of_text(text)?;
+    Config::build(&values)
+}
+
+fn node(values: &Values) -> Result<NodeConfig, String> {
+    let id = values.number("node.id")?;
+    let id = u32::try_from(id).map_err(|_| format!("node.id {id} is too large"))?;
+    Ok(NodeConfig {
+        id: (id > 0).then_some(NodeId(id)),
+        data_dir: values.text("node.data_dir").into(),
+        listen_client: address(values, "node.listen_client")?,
+        listen_peer: address(values, "node.listen_peer")?,
+        listen_beacon: address(values, "node.listen_beacon")?,
+        listen_http: address(values, "node.listen_http")?,
+        zone: values.text("node.zone").into(),
+        controllers: values.list("node.controllers"),
+        max_connections: values.number("node.max_connections")? as usize,
+        insecure: values.flag("node.insecure"),
+        volatile: values.flag("node.volatile"),
+        harm: values.flag("node.harm"),
+    })
+}
+
+/// The shortest segment file that is allowed.
+const MIN_SEGMENT: u64 = 1 << 20;
+
+fn log(values: &Values) -> Result<LogConfig, String> {
+    let dir = values.text("log.dir");
+    let segment_bytes = values.number("log.segment_bytes")?;
+    let max_bytes = values.number("log.max_bytes")?;
+    if segment_bytes < MIN_SEGMENT {
+        return Err(format!("log.segment_bytes {segment_bytes} is less than {MIN_SEGMENT}"));
+    }
+    if max_bytes < 2 * segment_bytes {
+        return Err(format!("log.max_bytes {max_bytes} is less than two segments of {segment_bytes}"));
+    }
+    let keep_bytes = values.number("log.keep_bytes")? as usize;
+    Ok(LogConfig {
+        dir: (!dir.is_empty()).then(|| dir.into()),
+        options: wal::Options { segment_bytes, max_bytes, keep_bytes, ..wal::Options::default() },
+        checkpoint_bytes: values.number("log.checkpoint_bytes")?.max(1 << 16),
+        reserve_bytes: values.number("log.reserve_bytes")?,
+    })
+}
+
+fn timing(values: &Values) -> Result<Settings, String> {
+    let ms = |name: &str| values.number(name).map(Micros::from_millis);
+    let bytes = |name: &str| values.number(name).map(|bytes| bytes as usize);
+    Ok(Settings {
+        beacon: ms("timing.beacon_ms").and_then(|beacon| match beacon {
+            Micros::ZERO => Err("timing.beacon_ms must not be 0".into()),
+            beacon => Ok(beacon),
+        })?,
+        suspect: ms("timing.suspect_ms")?,
+        suspect_alone: ms("timing.suspect_alone_ms")?,
+        lease: ms("timing.lease_ms")?,
+        grace: ms("timing.grace_ms")?,
+        drift_permille: values.number("timing.drift_permille")?,
+        evict_lone: ms("timing.evict_lone_ms")?,
+        evict_slow: ms("timing.evict_slow_ms")?,
+        gather: ms("timing.gather_ms")?,
+        ask_old: ms("timing.ask_old_ms")?,
+        level: ms("timing.level_ms")?,
+        hand_over: ms("timing.hand_over_ms")?,
+        resend: ms("timing.resend_ms")?,
+        session_ttl: ms("timing.session_ttl_ms")?,
+        window_bytes: bytes("limits.window_bytes")?,
+        append_bytes: bytes("limits.append_bytes")?,
+        uncommitted_bytes: bytes("limits.uncommitted_bytes")?,
+        tail_bytes: bytes("limits.tail_bytes")?,
+        copy_bytes: bytes("limits.copy_bytes")?,
+    })
+}
+
+fn controller(values: &Values) -> Result<ControllerConfig, String> {
+    let ms = |name: &str| values.number(name).map(Micros::from_millis);
+    let endpoints = values.list("controller.endpoints");
+    let metastore = match values.text("controller.metastore") {
+        "embedded" => MetastoreConfig::Embedded,
+        "etcd" if endpoints.is_empty() => {
+            return Err("controller.endpoints: etcd needs at least one address".into());
+        }
+        "etcd" => MetastoreConfig::Etcd { endpoints, prefix: values.text("controller.prefix").into() },
+        other => return Err(format!("controller.metastore '{other}' is neither 'embedded' nor 'etcd'")),
+    };
+    Ok(ControllerConfig {
+        data_dir: values.text("controller.data_dir").into(),
+        listen: address(values, "controller.listen")?,
+        metastore,
+        settings: controller::Settings {
+            suspect: ms("timing.suspect_ms")?,
+            failover_wait: ms("controller.failover_wait_ms")?,
+            balance_after: ms("controller.balance_after_ms")?,
+            spare_after: ms("controller.spare_after_ms")?,
+            ..controller::Settings::default()
+        },
+        insecure: values.flag("controller.insecure"),
+    })
+}
+
+fn address(values: &Values, name: &str) -> Result<SocketAddr, String> {
+    let text = values.text(name);
+    let wrong = |why: String| format!("{name} '{text}' is not an address like 127.0.0.1:7401: {why}");
+    let mut found = text.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
+    found.next().ok_or_else(|| wrong("no such host".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_fit_together() {
+        let config = check("").expect("the defaults are good");
+        assert_eq!(config.timing.grace, Settings::default().grace);
+        assert_eq!(config.timing.session_ttl, Settings::default().session_ttl);
+        assert_eq!(config.show_origin().len(), keys::SETTINGS.len());
+        assert!(config.show_origin().iter().all(|shown| shown.origin == Origin::Default));
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_neighbour() {
+        let error = check("[node]\ndata_dirr = \"x\"\n").unwrap_err();
+        assert!(error.contains("node.data_dirr") && error.contains("node.data_dir"), "{error}");
+        let error = check("[nodes]\nid = 1\n").unwrap_err();
+        assert!(error.contains("nodes.id"), "{error}");
+        let error = check("id = 1\n").unwrap_err();
+        assert!(error.contains("'id'"), "{error}");
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        let cases = [
+            ("[node]\nid = \"one\"\n", "node.id"),
+            ("[node]\ninsecure = 1\n", "node.insecure"),
+            ("[node]\nlisten_client = \"nowhere\"\n", "node.listen_client"),
+            ("[timing]\ngrace_ms = 160\n", "grace 160 ms is too short"),
+            ("[timing]\nbeacon_ms = 0\n", "timing.beacon_ms"),
+            ("[controller]\nmetastore = \"paper\"\n", "paper"),
+            ("[controller]\nmetastore = \"etcd\"\n", "controller.endpoints"),
+            ("[log]\nmax_bytes = 1\n", "log.max_bytes"),
+            ("[node\n", "line 1"),
+        ];
+        for (text, named) in cases {
+            let error = check(text).unwrap_err();
+            assert!(error.contains(named), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_flag_goes_before_the_environment_before_the_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("node.toml");
+        std::fs::write(&file, "[node]\nid = 1\nzone = \"a\"\nharm = true\n").expect("writes");
+        let sources = Sources {
+            file: Some(file.clone()),
+            env: vec![
+                ("UNDERSTUDY_NODE_ID".into(), "2".into()),
+                ("UNDERSTUDY_NODE_ZONE".into(), "b".into()),
+                ("UNDERSTUDY_CONNECT".into(), "127.0.0.1:1".into()),
+                ("HOME".into(), "/".into()),
+            ],
+            flags: vec![("node.id".into(), "3".into()), ("node.controllers".into(), "a:1, b:2".into())],
+        };
+        let config = Config::load(&sources).expect("loads");
+        assert_eq!((config.node.id, config.node.zone.as_str()), (Some(NodeId(3)), "b"));
+        assert_eq!(config.node.controllers, ["a:1", "b:2"]);
+        let origin =
+            |name: &str| config.show_origin().iter().find(|s| s.name == name).unwrap().origin.to_string();
+        assert_eq!(origin("node.id"), "flag");
+        assert_eq!(origin("node.zone"), "environment UNDERSTUDY_NODE_ZONE");
+        assert_eq!(origin("node.harm"), format!("file {}", file.display()));
+        assert_eq!(origin("log.dir"), "default");
+        let sources = Sources { env: vec![("UNDERSTUDY_LOG_DRI".into(), "x".into())], ..Sources::default() };
+        let error = Config::load(&sources).unwrap_err();
+        assert!(error.status == 2 && error.sentence.contains("UNDERSTUDY_LOG_DRI"), "{error}");
+    }
+}

@@ -1,0 +1,202 @@
+//! A controller's connections. All of them are accepted; what the messages mean is not known here.
+
+use crate::clock;
+use crate::net::conn::Got;
+use crate::net::outbox::MAX_BYTES;
+use crate::net::{Conn, Slab};
+use controller::ConnId;
+use mio::event::Event;
+use mio::net::TcpListener;
+use mio::{Interest, Poll, Token};
+use std::time::Duration;
+use types::{ClusterId, Micros};
+use wire::Message;
+use wire::hello::Welcome;
+
+pub const WAKER: Token = Token(usize::MAX);
+const LISTENER: Token = Token(usize::MAX - 1);
+
+/// So many reads of one connection before others have their turn.
+pub const READS: usize = 16;
+/// A handshake that takes longer closes the connection.
+const GREETING: Micros = Micros::from_millis(5000);
+/// The most connections.
+const MOST: usize = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    In,
+    Refused,
+}
+
+struct Link {
+    conn: Conn,
+    state: State,
+    since: Micros,
+    dirty: bool,
+}
+
+/// All connections of a controller.
+pub struct Links {
+    /// Where events come from.
+    pub poll: Poll,
+    listener: TcpListener,
+    slab: Slab<Link>,
+    dirty: Vec<u64>,
+    unread: Vec<u64>,
+}
+
+impl Links {
+    pub fn new(poll: Poll, listener: std::net::TcpListener) -> std::io::Result<Links> {
+        let mut listener = TcpListener::from_std(listener);
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+        Ok(Links { poll, listener, slab: Slab::default(), dirty: Vec::new(), unread: Vec::new() })
+    }
+
+    /// How long the poll may sleep.
+    pub fn patience(&self, until: Duration) -> Duration {
+        if self.unread.is_empty() && self.dirty.is_empty() { until } else { Duration::ZERO }
+    }
+
+    /// Looks at an event; gives the connection to be read, if it is one.
+    pub fn on_event(&mut self, event: &Event) -> Option<(u64, bool)> {
+        let key = match event.token() {
+            WAKER => return None,
+            LISTENER => {
+                self.accept();
+                return None;
+            }
+            Token(key) => key as u64,
+        };
+        let ended = event.is_read_closed() || event.is_error();
+        let link = self.slab.get_mut(key)?;
+        if event.is_writable() && link.conn.writable() && !link.conn.out.is_empty() {
+            self.mark(key);
+        }
+        (event.is_readable() || ended).then_some((key, ended))
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            };
+            if self.slab.len() >= MOST {
+                continue;
+            }
+            let link =
+                Link { conn: Conn::accepted(stream), state: State::New, since: clock::mono(), dirty: false };
+            let key = self.slab.insert(link);
+            let link = self.slab.get_mut(key).expect("just put in");
+            if link.conn.register(self.poll.registry(), Token(key as usize)).is_err() {
+                self.slab.remove(key);
+            }
+        }
+    }
+
+    /// Reads once. `None`: the connection is gone.
+    pub fn read(&mut self, key: u64, to_the_end: bool) -> Option<Got> {
+        Some(self.slab.get_mut(key)?.conn.read(to_the_end))
+    }
+
+    /// It is read on in the next turn.
+    pub fn read_on(&mut self, key: u64) {
+        self.unread.push(key);
+    }
+
+    /// Connections that were not read to the end.
+    pub fn take_unread(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// The next message of a connection, and whether it has been let in. `Err`: close it.
+    pub fn next(&mut self, key: u64) -> Result<Option<(bool, Message)>, String> {
+        loop {
+            let Some(link) = self.slab.get_mut(key) else { return Ok(None) };
+            if link.state == State::New && link.conn.next_number().is_some_and(|number| number != 1) {
+                return Err("the first message is not a hello".into());
+            }
+            let Some(message) = link.conn.next_message()? else { return Ok(None) };
+            if link.state != State::Refused {
+                return Ok(Some((link.state == State::In, message)));
+            }
+        }
+    }
+
+    /// Queues a message. It is written at the end of the turn.
+    pub fn push(&mut self, key: u64, message: &Message) {
+        let Some(link) = self.slab.get_mut(key) else { return };
+        if let Err(error) = link.conn.out.push(message) {
+            eprintln!("a message is not sent: {error}");
+            link.state = State::Refused;
+        } else if link.conn.out.len() > MAX_BYTES {
+            // Whoever does not read is told nothing more, and comes again.
+            link.state = State::Refused;
+        }
+        self.mark(key);
+    }
+
+    fn mark(&mut self, key: u64) {
+        if let Some(link) = self.slab.get_mut(key)
+            && !link.dirty
+        {
+            link.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    /// Lets a connection in.
+    pub fn welcome(&mut self, key: u64, cluster: ClusterId) {
+        self.push(key, &Message::Welcome(Welcome::Accepted { cluster, member: None }));
+        if let Some(link) = self.slab.get_mut(key) {
+            link.state = State::In;
+        }
+    }
+
+    /// Refuses a connection with one sentence.
+    pub fn refuse(&mut self, key: u64, sentence: String) {
+        self.push(key, &Message::Welcome(Welcome::Refused(sentence)));
+        if let Some(link) = self.slab.get_mut(key) {
+            (link.state, link.since) = (State::Refused, clock::mono());
+        }
+    }
+
+    /// Closes a connection after what was sent on it.
+    pub fn close(&mut self, key: u64) {
+        let Some(mut link) = self.slab.remove(key) else { return };
+        // What the socket does not take now is lost with it.
+        let _ = link.conn.flush();
+        link.conn.close(self.poll.registry());
+    }
+
+    /// Writes every connection's buffer, once. Gives those that broke.
+    pub fn flush(&mut self) -> Vec<ConnId> {
+        let mut broken = Vec::new();
+        for key in std::mem::take(&mut self.dirty) {
+            let Some(link) = self.slab.get_mut(key) else { continue };
+            link.dirty = false;
+            if link.conn.flush().is_err() {
+                self.close(key);
+                broken.push(ConnId(key));
+            }
+        }
+        broken
+    }
+
+    /// Closes connections whose handshake takes too long, and refused ones that have been told.
+    pub fn tidy(&mut self, now: Micros) {
+        let late = |link: &Link| {
+            let age = now.since(link.since);
+            match link.state {
+                State::New => age > GREETING,
+                State::Refused => link.conn.out.is_empty() || age > GREETING,
+                State::In => false,
+            }
+        };
+        let late: Vec<u64> = self.slab.iter().filter(|(_, link)| late(link)).map(|(key, _)| key).collect();
+        late.into_iter().for_each(|key| self.close(key));
+    }
+}

@@ -1,0 +1,261 @@
+//! The metastore under a controller: the embedded one in the controller's own thread, etcd behind threads that block.
+
+use crate::config::MetastoreConfig;
+use crate::datadir::files;
+use crate::failure::Failure;
+use controller::{Input, Tag, TxnError};
+use metastore::{
+    Changes, Election, Embedded, Etcd, EtcdConfig, FileStore, MetaError, Metastore, Snapshot, TxnOutcome,
+};
+use mio::Waker;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Transactions of etcd that run at the same time.
+const WORKERS: usize = 4;
+/// How long the one who plans keeps that office without renewing it.
+const LEADER_TTL: Duration = Duration::from_secs(2);
+/// How often etcd's news are looked at. They arrive by themselves; this only takes them in.
+const LOOK: Duration = Duration::from_millis(5);
+/// After a failed read of everything.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What the metastore has to say.
+pub enum News {
+    /// Something for the controller.
+    Input(Input),
+    /// The process cannot go on.
+    Failed(Failure),
+}
+
+/// A metastore of either kind.
+pub enum Store {
+    /// In this thread.
+    Embedded {
+        /// The metastore.
+        store: Box<Embedded<FileStore>>,
+        /// What it has to say.
+        news: Vec<News>,
+    },
+    /// Behind threads.
+    Etcd(Threads),
+}
+
+impl Store {
+    /// Opens it. Its first news is everything in it.
+    pub fn open(config: &MetastoreConfig, dir: &Path, me: &str, waker: Arc<Waker>) -> Result<Store, Failure> {
+        match config {
+            MetastoreConfig::Embedded => {
+                let place = dir.join("metastore");
+                let io = |error: std::io::Error| Failure::io(&place, &error);
+                files::ensure_dir(&place).map_err(io)?;
+                let file = FileStore::open(place.join("journal")).map_err(io)?;
+                let mut store = Box::new(Embedded::open(file).map_err(failure)?);
+                let all = store.range("").map_err(failure)?;
+                let news = vec![News::Input(loaded(all)), News::Input(Input::Lead(true))];
+                Ok(Store::Embedded { store, news })
+            }
+            MetastoreConfig::Etcd { endpoints, prefix } => {
+                let config = EtcdConfig::new(endpoints.clone(), prefix.trim_end_matches('/'));
+                Threads::start(config, me, waker).map(Store::Etcd)
+            }
+        }
+    }
+
+    /// Runs a transaction; its outcome comes as news.
+    pub fn submit(&mut self, tag: Tag, txn: controller::Txn) {
+        match self {
+            Store::Embedded { store, news } => {
+                let outcome = store.txn(translate(txn));
+                if let Err(error @ (MetaError::Poisoned(_) | MetaError::Damaged(_))) = outcome {
+                    return news.push(News::Failed(failure(error)));
+                }
+                news.push(News::Input(Input::TxnDone { tag, outcome: outcome.map(done).map_err(undone) }));
+            }
+            // The threads end only with this process.
+            Store::Etcd(threads) => drop(threads.work.send((tag, txn))),
+        }
+    }
+
+    /// Everything new.
+    pub fn news(&mut self) -> Vec<News> {
+        match self {
+            Store::Embedded { news, .. } => std::mem::take(news),
+            Store::Etcd(threads) => threads.shared.take(),
+        }
+    }
+
+    /// What came of transactions that ran in this thread.
+    pub fn done_at_once(&mut self) -> Vec<News> {
+        match self {
+            Store::Embedded { news, .. } => std::mem::take(news),
+            Store::Etcd(_) => Vec::new(),
+        }
+    }
+}
+
+fn loaded(all: Snapshot) -> Input {
+    let entry = |entry: metastore::Entry| controller::Entry {
+        key: entry.key,
+        revision: entry.revision,
+        value: entry.value,
+    };
+    Input::Loaded { revision: all.revision, entries: all.entries.into_iter().map(entry).collect() }
+}
+
+fn translate(txn: controller::Txn) -> metastore::Txn {
+    let compare =
+        |compare: controller::Compare| metastore::Compare { key: compare.key, revision: compare.revision };
+    metastore::Txn {
+        compares: txn.compares.into_iter().map(compare).collect(),
+        puts: txn.puts,
+        deletes: txn.deletes,
+        also_read: txn.also_read,
+    }
+}
+
+fn done(outcome: TxnOutcome) -> controller::TxnOutcome {
+    controller::TxnOutcome {
+        succeeded: outcome.succeeded,
+        revision: outcome.revision,
+        current: outcome.current,
+    }
+}
+
+/// An error leaves the outcome unknown, unless the store is sure that nothing was done (F17).
+fn undone(error: MetaError) -> TxnError {
+    match error {
+        MetaError::Invalid(why) => TxnError::Refused(why),
+        _ => TxnError::Unknown,
+    }
+}
+
+fn failure(error: MetaError) -> Failure {
+    let status = match &error {
+        MetaError::Damaged(_) => 6,
+        MetaError::Poisoned(_) => 7,
+        MetaError::Unknown(_) | MetaError::Unavailable(_) => 4,
+        MetaError::Invalid(_) => 1,
+    };
+    Failure::new(status, format!("the metastore: {error}"))
+}
+
+/// What the threads leave for the controller.
+struct Shared {
+    news: Mutex<Vec<News>>,
+    waker: Arc<Waker>,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    fn put(&self, input: Input) {
+        self.news.lock().expect("a thread panicked while it held the news").push(News::Input(input));
+        // Fails only when the controller is gone.
+        let _ = self.waker.wake();
+    }
+
+    fn take(&self) -> Vec<News> {
+        std::mem::take(&mut *self.news.lock().expect("a thread panicked while it held the news"))
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// The threads in front of etcd.
+pub struct Threads {
+    work: Sender<(Tag, controller::Txn)>,
+    shared: Arc<Shared>,
+}
+
+impl Threads {
+    fn start(config: EtcdConfig, me: &str, waker: Arc<Waker>) -> Result<Threads, Failure> {
+        let shared = Arc::new(Shared { news: Mutex::default(), waker, stop: AtomicBool::new(false) });
+        let (work, todo) = mpsc::channel();
+        let todo = Arc::new(Mutex::new(todo));
+        for number in 0..WORKERS {
+            let etcd = Etcd::new(config.clone()).map_err(failure)?;
+            let (todo, shared) = (todo.clone(), shared.clone());
+            spawn(&format!("etcd-{number}"), move || run_transactions(etcd, &todo, &shared))?;
+        }
+        let etcd = Etcd::new(config.clone()).map_err(failure)?;
+        let follower = shared.clone();
+        spawn("etcd-watch", move || follow(etcd, &follower))?;
+        let name = format!("{me} {:x}", crate::datadir::random());
+        let election = Election::new(&config, name, LEADER_TTL).map_err(failure)?;
+        let candidate = shared.clone();
+        spawn("etcd-lead", move || stand(election, &candidate))?;
+        Ok(Threads { work, shared })
+    }
+}
+
+impl Drop for Threads {
+    /// The threads end by themselves; one that waits for etcd may take a moment longer than this process's controller.
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
+    spawned.map(drop).map_err(|error| Failure::new(1, format!("a thread cannot start: {error}")))
+}
+
+fn run_transactions(mut etcd: Etcd, todo: &Mutex<Receiver<(Tag, controller::Txn)>>, shared: &Shared) {
+    loop {
+        let next = todo.lock().expect("a worker panicked while it waited").recv();
+        let Ok((tag, txn)) = next else { return };
+        let outcome = etcd.txn(translate(txn)).map(done).map_err(undone);
+        shared.put(Input::TxnDone { tag, outcome });
+    }
+}
+
+/// Tells everything once, then every change.
+fn follow(mut etcd: Etcd, shared: &Shared) {
+    let mut known: Option<u64> = None;
+    while !shared.stopped() {
+        let Some(revision) = known else {
+            match etcd.range("") {
+                Ok(all) => {
+                    known = Some(all.revision);
+                    shared.put(loaded(all));
+                }
+                Err(_) => std::thread::sleep(AGAIN),
+            }
+            continue;
+        };
+        match etcd.changes_since(revision) {
+            Ok(Changes::Since { changes, .. }) if changes.is_empty() => std::thread::sleep(LOOK),
+            Ok(Changes::Since { revision, changes }) => {
+                known = Some(revision);
+                let change = |change: metastore::Change| controller::Change {
+                    key: change.key,
+                    revision: change.revision,
+                    value: change.value,
+                };
+                shared.put(Input::Changed { revision, changes: changes.into_iter().map(change).collect() });
+            }
+            Ok(Changes::Reload) => known = None,
+            Err(_) => std::thread::sleep(AGAIN),
+        }
+    }
+}
+
+/// Stands for election, and tells whenever the outcome changes.
+fn stand(mut election: Election, shared: &Shared) {
+    let mut leads = false;
+    while !shared.stopped() {
+        let now = election.step().unwrap_or_else(|_| election.leads());
+        if now != leads {
+            leads = now;
+            shared.put(Input::Lead(leads));
+        }
+        std::thread::sleep(LEADER_TTL / 6);
+    }
+    // Another one may plan at once.
+    let _ = election.resign();
+}

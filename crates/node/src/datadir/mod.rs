@@ -1,0 +1,251 @@
+//! A data directory (conventions): whose it is, who uses it, and where its parts lie.
+//!
+//! ```text
+//! VERSION            the layout's number
+//! node.id            JSON: node, store, incarnation, cluster
+//! LOCK               held by the process that uses the directory
+//! ports.json         JSON: where the process listens, and its id
+//! log/               the write-ahead log, unless `log.dir` says otherwise
+//! partitions/ID/     one replica: partition.json and engine/
+//! tails/             divergent tails set aside
+//! trash/             what is being removed
+//! ```
+//!
+//! A controller's directory has `controller.id` and `metastore/` instead of the last five.
+
+pub mod files;
+mod identity;
+mod ports;
+mod trash;
+
+pub use identity::{Identity, Kind};
+pub use ports::Ports;
+
+use crate::failure::Failure;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use types::{ClusterId, Incarnation, NodeId, PartitionId, StoreId};
+
+/// The layout that this version writes and reads.
+pub const VERSION: u32 = 1;
+
+/// A data directory that this process holds locked.
+#[derive(Debug)]
+pub struct DataDir {
+    root: PathBuf,
+    kind: Kind,
+    identity: Identity,
+    /// Unlocked when closed.
+    _lock: File,
+}
+
+/// Creates a data directory. Never formats: a directory with anything in it that is not ours is refused, and so is one that
+/// was initialised before.
+pub fn init(root: &Path, kind: Kind, node: NodeId) -> Result<Identity, Failure> {
+    let io = |error: std::io::Error| Failure::io(root, &error);
+    if root.join("VERSION").exists() {
+        return Err(Failure::refused(format!(
+            "{} is initialised already; nothing was changed",
+            root.display()
+        )));
+    }
+    if root.exists() && fs::read_dir(root).map_err(io)?.next().is_some() {
+        return Err(Failure::refused(format!(
+            "{} is not empty and not a data directory of understudy; nothing was changed",
+            root.display()
+        )));
+    }
+    if kind == Kind::Node && node.0 == 0 {
+        return Err(Failure::usage("a node's number must be at least 1"));
+    }
+    files::ensure_dir(root).map_err(io)?;
+    let identity = Identity {
+        node,
+        store: StoreId(random()),
+        incarnation: Incarnation(0),
+        // A node learns its cluster from the controllers; a controller's own directory founds one.
+        cluster: (kind == Kind::Controller).then(|| ClusterId(random())),
+    };
+    identity.write(root, kind).map_err(io)?;
+    // Last: with this file the directory is whole.
+    files::replace(&root.join("VERSION"), format!("{VERSION}\n").as_bytes()).map_err(io)?;
+    Ok(identity)
+}
+
+/// A number that nobody can guess or draw again.
+pub fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    // Its keys come from the system's source of randomness.
+    let mut hasher = std::hash::RandomState::new().build_hasher();
+    hasher.write_u64(crate::clock::mono().0);
+    hasher.finish() >> 1
+}
+
+impl DataDir {
+    /// Opens a directory for a new life of its process: locks it, checks that it is ours, and raises the incarnation.
+    pub fn open(root: &Path, kind: Kind) -> Result<DataDir, Failure> {
+        let io = |error: std::io::Error| Failure::io(root, &error);
+        let version = files::read(&root.join("VERSION")).map_err(io)?;
+        check_version(root, version)?;
+        let lock = lock(root)?;
+        let mut identity = Identity::read(root, kind)?;
+        identity.incarnation = Incarnation(identity.incarnation.0 + 1);
+        identity.write(root, kind).map_err(io)?;
+        let dir = DataDir { root: root.to_owned(), kind, identity, _lock: lock };
+        if kind == Kind::Node {
+            for part in ["partitions", "tails", "trash"] {
+                files::ensure_dir(&root.join(part)).map_err(io)?;
+            }
+            dir.empty_trash();
+        }
+        Ok(dir)
+    }
+
+    /// Where it lies.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whose it is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The cluster that answered: noted the first time, compared ever after.
+    pub fn join(&mut self, cluster: ClusterId) -> Result<(), Failure> {
+        match self.identity.cluster {
+            Some(ours) if ours == cluster => Ok(()),
+            Some(ours) => Err(Failure::refused(format!(
+                "{} belongs to cluster {ours}, but the controllers are those of {cluster}; \
+                 use another data directory or the right controllers",
+                self.root.display()
+            ))),
+            None => {
+                self.identity.cluster = Some(cluster);
+                self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))
+            }
+        }
+    }
+
+    /// The directory of a partition's replica.
+    pub fn partition(&self, id: PartitionId) -> PathBuf {
+        self.root.join("partitions").join(id.0.to_string())
+    }
+
+    /// The directory of tails.
+    pub fn tails(&self) -> PathBuf {
+        self.root.join("tails")
+    }
+}
+
+fn check_version(root: &Path, version: Option<Vec<u8>>) -> Result<(), Failure> {
+    let Some(version) = version else {
+        return Err(match root.exists() {
+            true => {
+                Failure::refused(format!("{} is not a data directory; run: understudy init", root.display()))
+            }
+            false => {
+                Failure::new(3, format!("there is no directory {}; run: understudy init", root.display()))
+            }
+        });
+    };
+    let text = String::from_utf8_lossy(&version);
+    let number: u32 = text.trim().parse().map_err(|_| {
+        Failure::corrupt(format!("{} holds '{}', not a number", root.join("VERSION").display(), text.trim()))
+    })?;
+    if number > VERSION {
+        return Err(Failure::refused(format!(
+            "{} has layout {number}, written by a newer version; this one knows {VERSION}",
+            root.display()
+        )));
+    }
+    Ok(())
+}
+
+fn lock(root: &Path) -> Result<File, Failure> {
+    let path = root.join("LOCK");
+    let open = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = open.map_err(|error| Failure::io(&path, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(Failure::refused(format!("{} is in use by another process", root.display())))
+        }
+        Err(TryLockError::Error(error)) => Err(Failure::io(&path, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().join("data");
+        (dir, root)
+    }
+
+    #[test]
+    fn every_start_is_another_life_of_the_same_store() {
+        let (_keep, root) = fresh();
+        let made = init(&root, Kind::Node, NodeId(7)).expect("initialises");
+        let first = DataDir::open(&root, Kind::Node).expect("opens").identity().clone();
+        let second = DataDir::open(&root, Kind::Node).expect("opens").identity().clone();
+        assert_eq!((first.node, first.store, first.incarnation), (NodeId(7), made.store, Incarnation(1)));
+        assert_eq!((second.store, second.incarnation), (made.store, Incarnation(2)));
+    }
+
+    #[test]
+    fn nothing_is_formatted_silently() {
+        let (keep, root) = fresh();
+        std::fs::write(keep.path().join("letter.txt"), "dear").expect("writes");
+        let refused = init(keep.path(), Kind::Node, NodeId(1)).unwrap_err();
+        assert!(refused.status == 5 && refused.sentence.contains("not empty"), "{refused}");
+        init(&root, Kind::Node, NodeId(1)).expect("initialises");
+        assert_eq!(init(&root, Kind::Node, NodeId(1)).unwrap_err().status, 5);
+        let error = DataDir::open(keep.path(), Kind::Node).unwrap_err();
+        assert!(error.status == 5 && error.sentence.contains("not a data directory"), "{error}");
+        assert_eq!(DataDir::open(&keep.path().join("none"), Kind::Node).unwrap_err().status, 3);
+    }
+
+    #[test]
+    fn a_directory_serves_one_process_of_its_version() {
+        let (_keep, root) = fresh();
+        init(&root, Kind::Node, NodeId(1)).expect("initialises");
+        let held = DataDir::open(&root, Kind::Node).expect("opens");
+        let error = DataDir::open(&root, Kind::Node).unwrap_err();
+        assert!(error.sentence.contains("in use"), "{error}");
+        drop(held);
+        std::fs::write(root.join("VERSION"), "2\n").expect("writes");
+        let error = DataDir::open(&root, Kind::Node).unwrap_err();
+        assert!(error.status == 5 && error.sentence.contains("newer"), "{error}");
+        std::fs::write(root.join("VERSION"), "x\n").expect("writes");
+        assert_eq!(DataDir::open(&root, Kind::Node).unwrap_err().status, 6);
+    }
+
+    #[test]
+    fn another_clusters_directory_is_refused() {
+        let (_keep, root) = fresh();
+        init(&root, Kind::Node, NodeId(1)).expect("initialises");
+        let mut dir = DataDir::open(&root, Kind::Node).expect("opens");
+        dir.join(ClusterId(5)).expect("the first one");
+        drop(dir);
+        let mut dir = DataDir::open(&root, Kind::Node).expect("opens");
+        dir.join(ClusterId(5)).expect("the same one");
+        let error = dir.join(ClusterId(6)).unwrap_err();
+        assert!(
+            error.status == 5 && error.sentence.contains("c5") && error.sentence.contains("c6"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_damaged_identity_is_told() {
+        let (_keep, root) = fresh();
+        init(&root, Kind::Node, NodeId(1)).expect("initialises");
+        std::fs::write(root.join("node.id"), "{").expect("writes");
+        assert_eq!(DataDir::open(&root, Kind::Node).unwrap_err().status, 6);
+        std::fs::remove_file(root.join("node.id")).expect("removes");
+        assert_eq!(DataDir::open(&root, Kind::Controller).unwrap_err().status, 6);
+    }
+}

@@ -1,0 +1,234 @@
+//! Health, metrics and status over HTTP, on a thread of its own: it reads the board and never waits for the executor.
+
+use crate::board::Board;
+use crate::metrics::{head, line};
+use crate::net::Cut;
+use crate::stop::Stop;
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+use wire::control::{ReplicaStatus, Role};
+
+type Shared = State<Arc<Board>>;
+
+/// The thread.
+pub struct HttpThread {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpThread {
+    /// Serves on `listener`, which does not block.
+    pub fn start(listener: TcpListener, board: Arc<Board>) -> std::io::Result<HttpThread> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let routes = routes(board);
+        let serve = async move {
+            let listener = match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => listener,
+                Err(error) => return eprintln!("http: {error}"),
+            };
+            // An open connection does not keep the process: the server is dropped with all of them.
+            tokio::select! {
+                _ = stopped => {}
+                served = axum::serve(listener, routes) => {
+                    if let Err(error) = served {
+                        eprintln!("http: {error}");
+                    }
+                }
+            }
+        };
+        let spawned = std::thread::Builder::new().name("http".into()).spawn(move || runtime.block_on(serve));
+        Ok(HttpThread { stop: Some(stop), thread: Some(spawned?) })
+    }
+}
+
+impl Drop for HttpThread {
+    fn drop(&mut self) {
+        self.stop.take().map(|stop| stop.send(()));
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn routes(board: Arc<Board>) -> Router {
+    let mut routes = Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/version", get(version))
+        .route("/status.json", get(status))
+        .route("/partition/{id}/primary", get(primary))
+        .route("/partition/{id}/replica", get(replica));
+    if board.harm.is_some() {
+        routes = routes.route("/harm/cut", post(cut)).route("/harm/heal", post(heal));
+    }
+    routes.with_state(board)
+}
+
+async fn livez() -> &'static str {
+    "ok\n"
+}
+
+async fn version() -> String {
+    format!("{}\n", crate::AGENT)
+}
+
+async fn status(State(board): Shared) -> Response {
+    let text = serde_json::to_string(&*board.status()).expect("a status has only text keys");
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// The value of a query's key; empty if it has none.
+fn value<'a>(query: &'a Option<String>, wanted: &str) -> Option<&'a str> {
+    query.as_deref()?.split('&').find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (key == wanted).then_some(value)
+    })
+}
+
+async fn readyz(State(board): Shared, RawQuery(query): RawQuery) -> Response {
+    let status = board.status();
+    let checks = [
+        ("controllers", board.registered.load(Ordering::Acquire)),
+        ("running", board.stop.asked() == Stop::No),
+        ("disk", !status.full),
+        ("replicas", !status.replicas.iter().any(|replica| replica.role == Role::Damaged)),
+    ];
+    let ready = checks.iter().all(|(_, good)| *good);
+    let mut text = String::new();
+    if value(&query, "verbose").is_some() {
+        for (name, good) in checks {
+            let _ = writeln!(text, "[{}]{name}", if good { "+" } else { "-" });
+        }
+    }
+    text.push_str(if ready { "ok\n" } else { "not ready\n" });
+    let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, text).into_response()
+}
+
+fn find(board: &Board, id: u32) -> Option<ReplicaStatus> {
+    board.status().replicas.iter().find(|replica| replica.partition.0 == id).cloned()
+}
+
+fn answer(good: bool, text: String) -> Response {
+    let code = if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, format!("{text}\n")).into_response()
+}
+
+async fn primary(State(board): Shared, Path(id): Path<u32>) -> Response {
+    match find(&board, id) {
+        Some(replica) if replica.role == Role::Primary => answer(true, "primary".into()),
+        Some(replica) => answer(false, format!("{:?}", replica.role).to_lowercase()),
+        None => answer(false, "no replica".into()),
+    }
+}
+
+/// A replica that may serve reads. `?lag=` in milliseconds: one that is further behind its primary does not count.
+async fn replica(State(board): Shared, Path(id): Path<u32>, RawQuery(query): RawQuery) -> Response {
+    let Some(replica) = find(&board, id) else { return answer(false, "no replica".into()) };
+    let serves = matches!(replica.role, Role::Primary | Role::Backup);
+    let bound = match value(&query, "lag").map(str::parse::<u64>) {
+        None => u64::MAX,
+        Some(Ok(bound)) => bound,
+        Some(Err(_)) => {
+            return (StatusCode::BAD_REQUEST, "lag is a number of milliseconds\n").into_response();
+        }
+    };
+    let lag_ms = replica.lag_us / 1000;
+    answer(
+        serves && lag_ms <= bound,
+        format!("{} lag {lag_ms} ms", format!("{:?}", replica.role).to_lowercase()),
+    )
+}
+
+async fn cut(State(board): Shared, RawQuery(query): RawQuery) -> Response {
+    let mut words = value(&query, "nodes").unwrap_or("").replace("%2C", ",");
+    for flag in ["controllers", "clients"] {
+        if value(&query, flag).is_some() {
+            words = format!("{words},{flag}");
+        }
+    }
+    match (Cut::parse(&words), &board.harm) {
+        (Ok(cut), Some(harm)) => {
+            harm.set(cut);
+            "cut\n".into_response()
+        }
+        (Err(error), _) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+        (_, None) => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+async fn heal(State(board): Shared) -> &'static str {
+    if let Some(harm) = &board.harm {
+        harm.set(Cut::default());
+    }
+    "healed\n"
+}
+
+async fn metrics(State(board): Shared) -> Response {
+    let mut out = String::new();
+    board.metrics.print(&mut out);
+    print_status(&board, &mut out);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], out).into_response()
+}
+
+fn print_status(board: &Board, out: &mut String) {
+    let status = board.status();
+    for (name, help, value) in [
+        ("understudy_log_bytes", "Bytes of log kept.", status.log_bytes as f64),
+        (
+            "understudy_disk_full",
+            "1 if writes are refused for want of room.",
+            f64::from(u8::from(status.full)),
+        ),
+        ("understudy_tails", "Divergent tails set aside.", status.tails.len() as f64),
+        ("understudy_up_incarnation", "How often this node was started.", board.me.incarnation.0 as f64),
+    ] {
+        head(out, name, "gauge", help);
+        line(out, name, value);
+    }
+    head(out, "process_cpu_seconds_total", "counter", "Processor time.");
+    line(out, "process_cpu_seconds_total", status.cpu_us as f64 / 1e6);
+    head(out, "understudy_partition_has_primary", "gauge", "1 if this node leads the partition and serves.");
+    for replica in &status.replicas {
+        let name = format!("understudy_partition_has_primary{{partition=\"{}\"}}", replica.partition.0);
+        line(out, &name, u8::from(replica.role == Role::Primary));
+    }
+    head(
+        out,
+        "understudy_partition_committed_lsn",
+        "gauge",
+        "The partition's committed position as known here.",
+    );
+    for replica in &status.replicas {
+        let name = format!("understudy_partition_committed_lsn{{partition=\"{}\"}}", replica.partition.0);
+        line(out, &name, replica.committed.0);
+    }
+    for (name, help) in [
+        (
+            "understudy_replica_lag_bytes",
+            "Bytes a member is behind its primary, as this node, its primary, sees it.",
+        ),
+        ("understudy_replica_lag_seconds", "Seconds a member is behind its primary."),
+    ] {
+        head(out, name, "gauge", help);
+        for replica in &status.replicas {
+            for (member, _, bytes, us) in &replica.members {
+                let labels = format!("{{partition=\"{}\",node=\"{}\"}}", replica.partition.0, member.node.0);
+                let value = if name.ends_with("bytes") { *bytes as f64 } else { *us as f64 / 1e6 };
+                line(out, &format!("{name}{labels}"), value);
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Between the replicas' [`LogOp`]s and the node's log: one submission per turn, group commit on the log's thread, and what
+//! to do while the disk is full (F20).
+//!
+//! What the log refuses for want of room is kept here, in order, and tried again; until all of it is in, clients' writes are
+//! refused at the door.
+
+use crate::failure::Failure;
+use mio::Waker;
+use replica::LogOp;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use types::{Durable, Lsn, Micros, PartitionId, Position};
+use wal::writer::Ticket;
+use wal::{Log, LogError, MemoryLog, ReadLog, Reader, Record, Stats, SyncedBatch, Writer};
+use wire::Entry;
+
+/// Refused records are tried again this often.
+const RETRY: Micros = Micros::from_millis(100);
+
+/// What the log's thread leaves for the executor.
+#[derive(Default)]
+struct Done {
+    batches: Mutex<Vec<SyncedBatch>>,
+    /// The executor has been woken and has not looked yet.
+    signalled: AtomicBool,
+}
+
+/// A submission that is not known to be durable.
+struct Flight {
+    ticket: Ticket,
+    at: Micros,
+    records: Vec<Record>,
+}
+
+/// Refused records of one partition, by the submission they were in and a number within it.
+type Backlog = BTreeMap<(Ticket, u64), Vec<Record>>;
+
+/// The log as the executor sees it.
+pub struct Journal {
+    writer: Writer,
+    reader: Reader,
+    memory: MemoryLog,
+    /// Partitions whose log is in memory.
+    in_memory: BTreeSet<PartitionId>,
+    /// This turn's records.
+    batch: Vec<Record>,
+    in_flight: VecDeque<Flight>,
+    backlog: BTreeMap<PartitionId, Backlog>,
+    last_ticket: Ticket,
+    next_in_backlog: u64,
+    retried_at: Micros,
+    done: Arc<Done>,
+    stats: Stats,
+}
+
+impl Journal {
+    /// Puts a log on a thread of its own. `waker` wakes the executor when something became durable.
+    pub fn start(log: Log, waker: Arc<Waker>) -> Journal {
+        let done = Arc::new(Done::default());
+        let leave = done.clone();
+        let reader = log.reader();
+        let on_synced = Box::new(move |batch: SyncedBatch| {
+            leave.batches.lock().expect("a thread panicked while it held the batches").push(batch);
+            if !leave.signalled.swap(true, Ordering::AcqRel) {
+                // Fails only when the executor is gone.
+                let _ = waker.wake();
+            }
+        });
+        Journal {
+            writer: Writer::start(log, on_synced),
+            reader,
+            memory: MemoryLog::new(),
+            in_memory: BTreeSet::new(),
+            batch: Vec::new(),
+            in_flight: VecDeque::new(),
+            backlog: BTreeMap::new(),
+            last_ticket: 0,
+            next_in_backlog: 1,
+            retried_at: Micros::ZERO,
+            done,
+            stats: Stats::default(),
+        }
+    }
+
+    /// From now on this partition's log is in memory.
+    pub fn keep_in_memory(&mut self, partition: PartitionId) {
+        self.in_memory.insert(partition);
+    }
+
+    /// Takes a change of a partition's log; it is written with the rest of this turn.
+    pub fn push(&mut self, op: LogOp) {
+        let record = match op {
+            LogOp::Entry(entry) => Record::Entry(entry),
+            LogOp::Cut { partition, to } => Record::Cut { partition, to },
+            LogOp::Base { partition, at, crc } => Record::Base { partition, at, crc },
+            LogOp::Truncate { partition, below } => Record::Truncate { partition, below },
+            LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
+            LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
+        };
+        self.add(record);
+    }
+
+    /// Nothing of this partition is needed any more.
+    pub fn forget(&mut self, partition: PartitionId) {
+        self.add(Record::Forget { partition });
+        self.in_memory.remove(&partition);
+    }
+
+    fn add(&mut self, record: Record) {
+        let partition = record.partition();
+        if !self.in_memory.is_empty() && self.in_memory.contains(&partition) {
+            return self.memory.append(&[record]);
+        }
+        if let Some(backlog) = self.backlog.get_mut(&partition) {
+            let key = (self.last_ticket, self.next_in_backlog);
+            self.next_in_backlog += 1;
+            backlog.insert(key, vec![record]);
+            return;
+        }
+        self.batch.push(record);
+    }
+
+    /// Hands this turn's records to the log's thread.
+    pub fn submit(&mut self, now: Micros) {
+        if !self.backlog.is_empty() && now.since(self.retried_at) >= RETRY {
+            self.retried_at = now;
+            for (_, backlog) in std::mem::take(&mut self.backlog) {
+                let records = backlog.into_values().flatten().collect();
+                self.send(now, records);
+            }
+        }
+        if !self.batch.is_empty() {
+            let records = std::mem::take(&mut self.batch);
+            self.send(now, records);
+        }
+    }
+
+    fn send(&mut self, now: Micros, records: Vec<Record>) {
+        self.last_ticket = self.writer.submit(records.clone());
+        self.in_flight.push_back(Flight { ticket: self.last_ticket, at: now, records });
+    }
+
+    /// What became durable since the last call. A failure of the log is the end of the process (F08, R10).
+    pub fn synced(&mut self) -> Result<Vec<(PartitionId, Durable<Position>)>, Failure> {
+        if !self.done.signalled.swap(false, Ordering::AcqRel) {
+            return Ok(Vec::new());
+        }
+        let batches = {
+            let mut batches = self.done.batches.lock().expect("a thread panicked while it held the batches");
+            std::mem::take(&mut *batches)
+        };
+        let mut tokens = Vec::new();
+        for batch in batches {
+            if let Some(error) = batch.fatal {
+                return Err(Failure::new(7, format!("the log failed, this node stops: {error}")));
+            }
+            let refused: BTreeSet<Ticket> = batch.refused.iter().map(|refused| refused.ticket).collect();
+            if let Some(other) = batch.refused.iter().find(|r| !matches!(r.error, LogError::Full { .. })) {
+                return Err(Failure::new(
+                    7,
+                    format!("the log cannot be written, this node stops: {}", other.error),
+                ));
+            }
+            while self.in_flight.front().is_some_and(|flight| flight.ticket <= batch.through) {
+                let flight = self.in_flight.pop_front().expect("a front");
+                if refused.contains(&flight.ticket) {
+                    self.keep(flight);
+                }
+            }
+            tokens.extend(batch.durable);
+            self.stats = batch.stats;
+        }
+        Ok(tokens)
+    }
+
+    /// Keeps what was refused, partition by partition.
+    fn keep(&mut self, flight: Flight) {
+        for record in flight.records {
+            let backlog = self.backlog.entry(record.partition()).or_default();
+            backlog.entry((flight.ticket, 0)).or_default().push(record);
+        }
+    }
+
+    /// True while something waits for room on the disk.
+    pub fn is_full(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// When the oldest write that is pending was submitted. One that waits for room is not pending: the disk answered.
+    pub fn oldest_pending(&self) -> Option<Micros> {
+        self.in_flight.front().map(|flight| flight.at)
+    }
+
+    /// For reading what is on the disk.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Reads entries back.
+    pub fn read(&self, partition: PartitionId, from: Lsn, max_bytes: usize) -> Result<Vec<Entry>, String> {
+        let read = match self.in_memory.contains(&partition) {
+            true => self.memory.read(partition, from, max_bytes),
+            false => self.reader.read(partition, from, max_bytes),
+        };
+        read.map_err(|error| error.to_string())
+    }
+
+    /// Bytes of a partition's entries at and above `lsn` on the disk.
+    pub fn bytes_since(&self, partition: PartitionId, lsn: Lsn) -> u64 {
+        if self.in_memory.contains(&partition) { 0 } else { self.reader.bytes_since(partition, lsn) }
+    }
+
+    /// Bytes of log in use, on the disk and in memory.
+    pub fn bytes(&self) -> u64 {
+        self.reader.bytes() + self.memory.bytes()
+    }
+
+    /// The log's counters.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room.
+    pub fn shutdown(mut self, now: Micros) -> Result<(), Failure> {
+        self.submit(now);
+        if self.is_full() {
+            return Ok(());
+        }
+        self.writer
+            .shutdown()
+            .map_err(|error| Failure::new(7, format!("the log could not be closed: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mio::{Poll, Token};
+    use types::{Epoch, Sound};
+    use wal::{Options, RealFiles};
+    use wire::entry::{Header, Kind};
+
+    const P: PartitionId = PartitionId(64);
+    const Q: PartitionId = PartitionId(65);
+
+    struct Chain(PartitionId, Lsn, u32);
+
+    impl Chain {
+        fn next(&mut self, bytes: usize) -> Entry {
+            self.1 = self.1.next();
+            let at = Position::new(Epoch(1), self.1);
+            let entry = Entry::encode(Header::new(Kind::Noop, self.0, at, self.2), &vec![7; bytes]);
+            self.2 = entry.crc();
+            entry
+        }
+    }
+
+    fn journal(dir: &std::path::Path, options: Options) -> (Journal, Poll) {
+        let files = Arc::new(RealFiles::open(dir).expect("opens"));
+        let (log, _) = Log::open(files, options, Sound).expect("opens");
+        let poll = Poll::new().expect("a poll");
+        let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+        (Journal::start(log, waker), poll)
+    }
+
+    fn wait(journal: &mut Journal, poll: &mut Poll) -> Vec<(PartitionId, Durable<Position>)> {
+        let mut events = mio::Events::with_capacity(4);
+        poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).expect("polls");
+        assert!(!events.is_empty(), "nothing became durable in ten seconds");
+        journal.synced().expect("the log works")
+    }
+
+    #[test]
+    fn a_turn_is_one_submission_and_memory_logs_never_become_durable() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut journal, mut poll) = journal(dir.path(), Options::default());
+        let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+        journal.keep_in_memory(Q);
+        for _ in 0..3 {
+            journal.push(LogOp::Entry(p.next(10)));
+            journal.push(LogOp::Entry(q.next(10)));
+        }
+        assert_eq!(journal.oldest_pending(), None);
+        journal.submit(Micros(5));
+        assert_eq!(journal.oldest_pending(), Some(Micros(5)));
+        let tokens = wait(&mut journal, &mut poll);
+        assert_eq!(
+            tokens.iter().map(|(id, token)| (*id, token.get().lsn)).collect::<Vec<_>>(),
+            [(P, Lsn(3))]
+        );
+        assert_eq!((journal.oldest_pending(), journal.stats().last_batch), (None, 3));
+        assert_eq!(journal.read(Q, Lsn(2), 1 << 20).map(|entries| entries.len()), Ok(2));
+        assert_eq!(journal.bytes_since(Q, Lsn(1)), 0);
+        journal.shutdown(Micros(9)).expect("closes");
+    }
+
+    #[test]
+    fn f20_what_finds_no_room_is_kept_in_order_until_it_does() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+        let (mut journal, mut poll) = journal(dir.path(), options);
+        let mut p = Chain(P, Lsn::ZERO, 0);
+        let mut now = Micros(0);
+        while !journal.is_full() {
+            journal.push(LogOp::Entry(p.next(100_000)));
+            journal.push(LogOp::Promise { partition: Q, epoch: Epoch(1) });
+            journal.submit(now);
+            wait(&mut journal, &mut poll);
+            assert!(p.1 < Lsn(40), "three megabytes never end");
+        }
+        let refused = p.1;
+        journal.push(LogOp::Entry(p.next(100_000)));
+        journal.push(LogOp::Truncate { partition: P, below: refused });
+        // The truncation waits behind the entries; one for another partition makes no room. Free the log as a flush would.
+        let last = journal.reader.end(P).expect("known").0;
+        journal.batch.push(Record::Truncate { partition: P, below: last.lsn.next() });
+        let mut durable = Lsn::ZERO;
+        while journal.is_full() || durable < p.1 {
+            now = now + RETRY;
+            journal.submit(now);
+            for (id, token) in wait(&mut journal, &mut poll) {
+                if id == P {
+                    durable = token.get().lsn;
+                }
+            }
+            assert!(now < Micros::from_millis(60_000), "it never went on: {durable} of {}", p.1);
+        }
+        assert_eq!(journal.reader.end(P).map(|(end, _)| end.lsn), Some(refused.next()));
+    }
+}

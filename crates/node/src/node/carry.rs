@@ -1,0 +1,134 @@
+//! Outputs out: carried out in the order in which the host gave them.
+
+use super::links::Role;
+use super::{LogRead, Node};
+use crate::clock;
+use crate::failure::Failure;
+use crate::metrics::Outcome;
+use crate::tails;
+use replica::{ClientRef, Output};
+use types::config::TailReport;
+use types::{Member, Micros};
+use wire::control::Propose;
+use wire::{Body, Entry, Message, PeerMessage, Reply, Status};
+
+/// The most messages kept for controllers while none is there.
+const MOST_UNTOLD: usize = 4096;
+
+impl Node {
+    pub(super) fn carry_out(&mut self) -> Result<(), Failure> {
+        let mut outputs = std::mem::take(&mut self.out);
+        for output in outputs.drain(..) {
+            self.carry(output)?;
+        }
+        // Its memory is used again.
+        self.out = outputs;
+        Ok(())
+    }
+
+    fn carry(&mut self, output: Output) -> Result<(), Failure> {
+        match output {
+            Output::Log(op) => self.journal.push(op),
+            Output::Send { to, message } => self.send(to, message),
+            Output::Reply { to, reply, valid_until } => self.reply(to, *reply, valid_until),
+            Output::Propose(propose) => self.propose(propose),
+            Output::Suspect(suspect) => {
+                // A node that the machine did not let listen knows nothing of the others; it is asked again soon.
+                let timing = &self.config.timing;
+                let gap = Micros(timing.suspect.0 / 2);
+                if self.beat.shared().pulse.listened(clock::mono(), timing.suspect, gap) {
+                    self.tell_all(&Message::Suspect(suspect));
+                }
+            }
+            Output::Served(served) => self.tell(Message::Served(served)),
+            Output::SetAside { report, entries } => self.set_aside(report, &entries)?,
+            Output::ReadLog { partition, from, max_bytes, purpose } => {
+                self.log_reads.push_back(LogRead { partition, from, max_bytes, purpose });
+            }
+            Output::Damaged { partition, reason } => {
+                eprintln!("partition {partition} on node {}: {reason}", self.host.me().node.0);
+                self.timer.status_soon();
+            }
+        }
+        Ok(())
+    }
+
+    /// To another replica. Lost if that life of that node is not connected.
+    pub(super) fn send(&mut self, to: Member, message: PeerMessage) {
+        if let Some(key) = self.peers.to(to) {
+            self.links.push(key, &Message::from(message));
+        }
+    }
+
+    fn reply(&mut self, to: ClientRef, reply: Reply, valid_until: Option<Micros>) {
+        if let Some(outcome) = outcome(&reply) {
+            self.metrics.answered(outcome);
+        }
+        self.links.reply(to.connection, reply, valid_until);
+    }
+
+    /// To one controller; to another one if the same is proposed again without an answer.
+    fn propose(&mut self, propose: Propose) {
+        if self.timer.proposed_before(self.now.mono, &propose.record.0) {
+            self.controllers.another();
+        }
+        if let Some(key) = self.controllers.one() {
+            self.links.push(key, &Message::Propose(propose));
+        }
+    }
+
+    /// To every controller that is there; suspicions are repeated anyway.
+    fn tell_all(&mut self, message: &Message) {
+        for key in self.controllers.all() {
+            self.links.push(key, message);
+        }
+    }
+
+    /// To one controller, now or when one is there.
+    pub(super) fn tell(&mut self, message: Message) {
+        match self.controllers.one() {
+            Some(key) => self.links.push(key, &message),
+            None if self.untold.len() < MOST_UNTOLD => self.untold.push_back(message),
+            None => {}
+        }
+    }
+
+    /// A divergent tail: on disk before anything that follows (R9).
+    fn set_aside(&mut self, report: TailReport, entries: &[Entry]) -> Result<(), Failure> {
+        let dir = self.dir.tails();
+        let written = tails::write(&dir, report, entries).map_err(|error| Failure::io(&dir, &error))?;
+        eprintln!(
+            "partition {}: {} commits of an older reign are set aside in tails/{}",
+            written.partition, written.commits, written.file
+        );
+        self.tails.push(written.clone());
+        self.tell(Message::TailSetAside(written));
+        Ok(())
+    }
+
+    /// Notes which connections are gone, so that they are made again.
+    pub(super) fn note_closed(&mut self) {
+        for (key, role) in self.links.take_closed() {
+            match role {
+                Role::Dialing(node) | Role::PeerOut(Member { node, .. }) => {
+                    self.peers.lost(node, key, self.now.mono);
+                }
+                Role::Controller(index) | Role::DialingController(index) => {
+                    self.controllers.lost(index, key, self.now.mono);
+                }
+                Role::New(_) | Role::Client | Role::PeerIn(_) | Role::Refused => {}
+            }
+        }
+    }
+}
+
+/// How a write was answered; `None` for a read.
+fn outcome(reply: &Reply) -> Option<Outcome> {
+    match (&reply.status, &reply.body) {
+        (Status::Ok, Body::Affected(_)) => Some(Outcome::Ok),
+        (Status::Refused(_), _) => Some(Outcome::Refused),
+        (Status::Unknown(_), _) => Some(Outcome::Unknown),
+        (Status::Ok, _) => None,
+        _ => Some(Outcome::NotDone),
+    }
+}

@@ -1,0 +1,141 @@
+//! Messages in: each by the role of the connection it came on.
+
+use super::Node;
+use super::links::{Door, Role};
+use crate::failure::Failure;
+use replica::ClientRef;
+use std::sync::atomic::Ordering;
+use types::{Lsn, Member};
+use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
+use wire::peer::{AppendRefused, Refusal};
+use wire::request::Hint;
+use wire::{Body, Message, PeerMessage, Reply, Request, Status};
+
+impl Node {
+    pub(super) fn on_message(&mut self, key: u64, role: Role, message: Message) -> Result<(), Failure> {
+        match (role, message) {
+            (Role::Client, Message::Request(request)) => self.on_request(key, request),
+            (Role::PeerIn(member), message) => match message.into_peer() {
+                Some(message) => self.on_peer(key, member, message),
+                None => self.links.close_bad(key),
+            },
+            (Role::New(door), Message::Hello(hello)) => self.on_hello(key, door, &hello),
+            (Role::Dialing(node), Message::Welcome(welcome)) => match welcome {
+                Welcome::Accepted { member: Some(member), .. } if member.node == node => {
+                    self.links.set_role(key, Role::PeerOut(member), self.now.mono);
+                    self.peers.welcomed(key, member);
+                    self.host.connected(self.now, member, &mut self.out);
+                }
+                _ => self.links.close(key),
+            },
+            (Role::DialingController(index), Message::Welcome(welcome)) => {
+                self.on_controllers_welcome(key, index, welcome)?;
+            }
+            (Role::Controller(_), message) => self.on_controller(key, message)?,
+            (Role::Refused, _) => {}
+            _ => self.links.close_bad(key),
+        }
+        Ok(())
+    }
+
+    /// Who is there? Clients and nodes of this cluster are let in.
+    fn on_hello(&mut self, key: u64, door: Door, hello: &Hello) {
+        let now = self.now.mono;
+        if hello.protocol != PROTOCOL {
+            let sentence = format!(
+                "this node speaks protocol {PROTOCOL}, not {}: use the same version on both sides",
+                hello.protocol
+            );
+            return self.links.refuse(key, sentence, now);
+        }
+        // Not part of a cluster yet: come again.
+        let Some(cluster) = self.dir.identity().cluster else { return self.links.close(key) };
+        if hello.cluster.is_some_and(|wanted| wanted != cluster) {
+            let sentence = format!("node {} belongs to cluster {cluster}", self.host.me().node.0);
+            return self.links.refuse(key, sentence, now);
+        }
+        let role = match (hello.role, door, hello.member) {
+            (HelloRole::Client, Door::Client, _) => Role::Client,
+            (HelloRole::Peer, Door::Peer, Some(member)) if member.node != self.host.me().node => {
+                Role::PeerIn(member)
+            }
+            _ => return self.links.refuse(key, "this door is for others: look at the ports".into(), now),
+        };
+        self.links.set_role(key, role, now);
+        let welcome = Welcome::Accepted { cluster, member: Some(self.host.me()) };
+        self.links.push(key, &Message::Welcome(welcome));
+    }
+
+    fn on_request(&mut self, key: u64, request: Request) {
+        self.metrics.requests.fetch_add(1, Ordering::Relaxed);
+        let to = ClientRef { connection: key, request: request.id };
+        if !self.host.has(request.partition) {
+            // No replica here, but the controllers have told who has one.
+            return self.turn_away(key, &request, Status::NotPrimary);
+        }
+        if self.timer.full && request.op.writes() {
+            // Reads, flushes and truncation go on (F20).
+            let status = Status::Full(format!(
+                "the disk of node {} is full: free space in {}, or hand its partitions over",
+                self.host.me().node.0,
+                self.dir.root().display()
+            ));
+            return self.turn_away(key, &request, status);
+        }
+        self.host.request(self.now, to, request, &mut self.out);
+    }
+
+    /// Answers without asking a replica; nothing was done.
+    fn turn_away(&mut self, key: u64, request: &Request, status: Status) {
+        let record = self.view.partitions.get(&request.partition);
+        let elsewhere = status == Status::NotPrimary;
+        let reply = Reply {
+            id: request.id,
+            status,
+            lsn: Lsn::ZERO,
+            epoch: record.map(|record| record.epoch).unwrap_or_default(),
+            policy: record.map_or(0, |record| record.policy.version),
+            copies: 0,
+            hint: record.filter(|_| elsewhere).map(|record| Box::new(Hint::new(record))),
+            body: Body::None,
+        };
+        self.links.reply(key, reply, None);
+    }
+
+    /// A message between replicas must come from whom it names.
+    fn on_peer(&mut self, key: u64, member: Member, message: PeerMessage) {
+        if sender(&message).is_some_and(|from| from != member) {
+            return self.links.close_bad(key);
+        }
+        if let (true, PeerMessage::Append(append)) = (self.timer.full, &message)
+            && !append.entries.is_empty()
+        {
+            // The primary goes on without this copy until there is room again.
+            let refused = AppendRefused {
+                partition: append.partition,
+                epoch: append.epoch,
+                from: self.host.me(),
+                number: append.number,
+                why: Refusal::Busy,
+            };
+            return self.send(append.from, PeerMessage::AppendRefused(refused));
+        }
+        self.host.peer(self.now, message, &mut self.out);
+    }
+}
+
+/// Who says that it sent this.
+fn sender(message: &PeerMessage) -> Option<Member> {
+    match message {
+        PeerMessage::Append(m) => Some(m.from),
+        PeerMessage::Ack(m) => Some(m.from),
+        PeerMessage::AppendRefused(m) => Some(m.from),
+        PeerMessage::ReportRequest(m) => Some(m.from),
+        PeerMessage::Report(m) => Some(m.from),
+        PeerMessage::Fetch(m) => Some(m.from),
+        PeerMessage::Fetched(m) => Some(m.from),
+        PeerMessage::Copy(m) => Some(m.from),
+        PeerMessage::Copied(m) => Some(m.from),
+        PeerMessage::Inform(_) => None,
+    }
+}

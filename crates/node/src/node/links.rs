@@ -1,0 +1,356 @@
+//! A node's connections: accepted and made, read, written and closed. What the messages mean is not known here.
+
+use crate::metrics::Metrics;
+use crate::net::conn::Got;
+use crate::net::outbox::MAX_BYTES;
+use crate::net::{Conn, Cut, Slab};
+use mio::event::Event;
+use mio::net::TcpListener;
+use mio::{Interest, Poll, Token};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use types::{Member, Micros, NodeId};
+use wire::{Message, Reply};
+
+/// Who is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Accepted at a door; its hello is awaited.
+    New(Door),
+    /// A client.
+    Client,
+    /// A node that sends to us.
+    PeerIn(Member),
+    /// A node that we connect to.
+    Dialing(NodeId),
+    /// A node that we send to, in this very life.
+    PeerOut(Member),
+    /// A controller that we connect to, by its place in the configuration.
+    DialingController(usize),
+    /// A controller.
+    Controller(usize),
+    /// Refused: closed once the refusal is written.
+    Refused,
+}
+
+/// Where a connection came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Door {
+    /// For clients.
+    Client,
+    /// For nodes.
+    Peer,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Link {
+    conn: Conn,
+    /// Who is there.
+    pub role: Role,
+    /// Since when this role lasts.
+    pub since: Micros,
+    /// Something waits to be written.
+    dirty: bool,
+    /// A message vanished here in a cut.
+    lossy: bool,
+}
+
+/// A handshake that takes longer closes the connection.
+const GREETING: Micros = Micros::from_millis(5000);
+/// The same for connections that we made: the other side may be stopped.
+const DIALING: Micros = Micros::from_millis(1000);
+/// So many reads of one connection before others have their turn.
+const READS: usize = 16;
+
+pub const WAKER: Token = Token(usize::MAX);
+const CLIENTS: Token = Token(usize::MAX - 1);
+const PEERS: Token = Token(usize::MAX - 2);
+
+/// All connections of a node.
+pub struct Links {
+    /// Where events come from.
+    pub poll: Poll,
+    slab: Slab<Link>,
+    clients: TcpListener,
+    peers: TcpListener,
+    max: usize,
+    /// Connections with something to write.
+    dirty: Vec<u64>,
+    /// Connections that were not read to the end.
+    unread: Vec<u64>,
+    /// Connections that are gone, for the owner to note.
+    closed: Vec<(u64, Role)>,
+    cut: Cut,
+    cutting: bool,
+    metrics: Arc<Metrics>,
+}
+
+impl Links {
+    /// Listens at both doors.
+    pub fn new(
+        poll: Poll,
+        clients: std::net::TcpListener,
+        peers: std::net::TcpListener,
+        max: usize,
+        metrics: Arc<Metrics>,
+    ) -> std::io::Result<Links> {
+        let (mut clients, mut peers) = (TcpListener::from_std(clients), TcpListener::from_std(peers));
+        poll.registry().register(&mut clients, CLIENTS, Interest::READABLE)?;
+        poll.registry().register(&mut peers, PEERS, Interest::READABLE)?;
+        Ok(Links {
+            poll,
+            slab: Slab::default(),
+            clients,
+            peers,
+            max,
+            dirty: Vec::new(),
+            unread: Vec::new(),
+            closed: Vec::new(),
+            cut: Cut::default(),
+            cutting: false,
+            metrics,
+        })
+    }
+
+    /// How long the poll may sleep.
+    pub fn patience(&self, until: Duration) -> Duration {
+        if self.unread.is_empty() { until } else { Duration::ZERO }
+    }
+
+    /// Looks at an event; gives the connection to be read, if it is one.
+    pub fn on_event(&mut self, event: &Event, now: Micros) -> Option<(u64, bool)> {
+        let key = match event.token() {
+            WAKER => return None,
+            CLIENTS => {
+                self.accept(Door::Client, now);
+                return None;
+            }
+            PEERS => {
+                self.accept(Door::Peer, now);
+                return None;
+            }
+            Token(key) => key as u64,
+        };
+        let link = self.slab.get_mut(key)?;
+        if event.is_writable() {
+            if !link.conn.writable() {
+                self.close(key);
+                return None;
+            }
+            if !link.conn.out.is_empty() {
+                self.mark(key);
+            }
+        }
+        let ended = event.is_read_closed() || event.is_error();
+        (event.is_readable() || ended).then_some((key, ended))
+    }
+
+    fn accept(&mut self, door: Door, now: Micros) {
+        loop {
+            let accepted = match door {
+                Door::Client => self.clients.accept(),
+                Door::Peer => self.peers.accept(),
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(_) => return,
+            };
+            if self.slab.len() < self.max {
+                self.add(Conn::accepted(stream), Role::New(door), now);
+            }
+        }
+    }
+
+    /// Takes a connection in; `None` if the system does not let us.
+    pub fn add(&mut self, conn: Conn, role: Role, now: Micros) -> Option<u64> {
+        let key = self.slab.insert(Link { conn, role, since: now, dirty: false, lossy: false });
+        let link = self.slab.get_mut(key).expect("just put in");
+        if link.conn.register(self.poll.registry(), Token(key as usize)).is_err() {
+            self.slab.remove(key);
+            return None;
+        }
+        self.metrics.connections.store(self.slab.len() as u64, Ordering::Relaxed);
+        Some(key)
+    }
+
+    /// Reads once. `None`: the connection is gone.
+    pub fn read(&mut self, key: u64, to_the_end: bool) -> Option<Got> {
+        let link = self.slab.get_mut(key)?;
+        Some(link.conn.read(to_the_end))
+    }
+
+    /// How often a connection may be read in one turn.
+    pub fn reads(&self) -> usize {
+        READS
+    }
+
+    /// It was not read to the end: it is read on in the next turn.
+    pub fn read_on(&mut self, key: u64) {
+        self.unread.push(key);
+    }
+
+    /// Connections that were not read to the end.
+    pub fn take_unread(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// The next message of a connection and who sent it. `Err`: close it. Messages vanish in a cut.
+    pub fn next(&mut self, key: u64) -> Result<Option<(Role, Message)>, String> {
+        loop {
+            let Some(link) = self.slab.get_mut(key) else { return Ok(None) };
+            let greeting = matches!(link.role, Role::New(_) | Role::Refused);
+            if greeting && link.conn.next_number().is_some_and(|number| number != 1) {
+                return Err("the first message is not a hello".into());
+            }
+            let Some(message) = link.conn.next_message()? else { return Ok(None) };
+            let role = link.role;
+            if self.cutting && self.is_cut(role, Some(&message)) {
+                self.slab.get_mut(key).expect("just seen").lossy = true;
+                continue;
+            }
+            return Ok(Some((role, message)));
+        }
+    }
+
+    fn is_cut(&self, role: Role, message: Option<&Message>) -> bool {
+        let node = match role {
+            Role::Client | Role::New(Door::Client) => return self.cut.clients,
+            Role::Controller(_) | Role::DialingController(_) => return self.cut.controllers,
+            Role::PeerIn(member) | Role::PeerOut(member) => member.node,
+            Role::Dialing(node) => node,
+            Role::New(Door::Peer) | Role::Refused => match message {
+                Some(Message::Hello(hello)) => hello.member.unwrap_or_default().node,
+                _ => return false,
+            },
+        };
+        self.cut.nodes.contains(&node)
+    }
+
+    /// True if nothing gets through to this node now.
+    pub fn cut_from(&self, node: NodeId) -> bool {
+        self.cut.nodes.contains(&node)
+    }
+
+    /// True if nothing gets through to controllers now.
+    pub fn cut_from_controllers(&self) -> bool {
+        self.cut.controllers
+    }
+
+    /// A new cut. Connections that lost something and are not cut any more are closed.
+    pub fn set_cut(&mut self, cut: Cut) {
+        self.cutting = cut != Cut::default();
+        self.cut = cut;
+        let healed = self.slab.iter().filter(|(_, link)| link.lossy && !self.is_cut(link.role, None));
+        for key in healed.map(|(key, _)| key).collect::<Vec<_>>() {
+            self.close(key);
+        }
+    }
+
+    /// Queues a message. It is written at the end of the turn.
+    pub fn push(&mut self, key: u64, message: &Message) {
+        self.put(key, |link| link.conn.out.push(message));
+    }
+
+    /// Queues a reply, which is given only before `until` (F01).
+    pub fn reply(&mut self, key: u64, reply: Reply, until: Option<Micros>) {
+        self.put(key, |link| match until {
+            None => link.conn.out.push(&Message::Reply(reply)),
+            Some(until) => link.conn.out.push_timed(reply, until),
+        });
+    }
+
+    fn put(&mut self, key: u64, put: impl FnOnce(&mut Link) -> Result<(), String>) {
+        let Some(link) = self.slab.get(key) else { return };
+        let cut = self.cutting && self.is_cut(link.role, None);
+        let link = self.slab.get_mut(key).expect("just seen");
+        if cut {
+            link.lossy = true;
+            return;
+        }
+        if let Err(error) = put(link) {
+            eprintln!("a message is not sent: {error}");
+            return self.close(key);
+        }
+        if link.conn.out.len() > MAX_BYTES {
+            return self.close(key);
+        }
+        self.mark(key);
+    }
+
+    fn mark(&mut self, key: u64) {
+        if let Some(link) = self.slab.get_mut(key)
+            && !link.dirty
+        {
+            link.dirty = true;
+            self.dirty.push(key);
+        }
+    }
+
+    /// Another role begins for this connection.
+    pub fn set_role(&mut self, key: u64, role: Role, now: Micros) {
+        if let Some(link) = self.slab.get_mut(key) {
+            (link.role, link.since) = (role, now);
+        }
+    }
+
+    /// Refuses a connection with one sentence; what else comes is not looked at.
+    pub fn refuse(&mut self, key: u64, sentence: String, now: Micros) {
+        self.push(key, &Message::Welcome(wire::hello::Welcome::Refused(sentence)));
+        self.set_role(key, Role::Refused, now);
+    }
+
+    /// Closes a connection because of what came on it.
+    pub fn close_bad(&mut self, key: u64) {
+        self.metrics.bad_connections.fetch_add(1, Ordering::Relaxed);
+        self.close(key);
+    }
+
+    /// Closes a connection.
+    pub fn close(&mut self, key: u64) {
+        let Some(link) = self.slab.remove(key) else { return };
+        self.closed.push((key, link.role));
+        link.conn.close(self.poll.registry());
+        self.metrics.connections.store(self.slab.len() as u64, Ordering::Relaxed);
+    }
+
+    /// Who is gone since the last call.
+    pub fn take_closed(&mut self) -> Vec<(u64, Role)> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Writes every connection's buffer, once.
+    pub fn flush(&mut self) {
+        let mut sent = 0;
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for key in dirty.drain(..) {
+            let Some(link) = self.slab.get_mut(key) else { continue };
+            link.dirty = false;
+            match link.conn.flush() {
+                Ok(written) => sent += written,
+                Err(_) => self.close(key),
+            }
+        }
+        self.dirty = dirty;
+        self.metrics.sent.fetch_add(sent, Ordering::Relaxed);
+    }
+
+    /// Closes connections whose handshake takes too long, and refused ones that have been told.
+    pub fn tidy(&mut self, now: Micros) {
+        let late = |link: &Link| {
+            let age = now.since(link.since);
+            match link.role {
+                Role::New(_) => age > GREETING,
+                Role::Dialing(_) | Role::DialingController(_) => age > DIALING,
+                Role::Refused => link.conn.out.is_empty() || age > DIALING,
+                _ => false,
+            }
+        };
+        let late: Vec<u64> = self.slab.iter().filter(|(_, link)| late(link)).map(|(key, _)| key).collect();
+        for key in late {
+            self.close(key);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The executor: one thread that owns all of a node's replicas and connections.
+//!
+//! A turn: wait for events, feed what came to [`Host`], and when nothing is left to read, flush the host, carry out its
+//! outputs in order, hand the turn's records to the log's thread in one submission, and write each connection's buffer once.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `start` | directory, log, engines, doors, threads |
+//! | `links`, `peers` | connections: all of them; whom we connect to |
+//! | `dispatch` | messages in |
+//! | `carry` | outputs out |
+//! | `picture` | what controllers tell; replicas come and go |
+//! | `timer` | ticks, status, checkpoints, room on the disk |
+//! | `ending` | handing over, the clean-shutdown mark |
+
+mod carry;
+mod dispatch;
+mod ending;
+mod links;
+mod peers;
+mod picture;
+mod start;
+mod timer;
+
+pub use start::{Running, start};
+
+use crate::beat::{BeatThread, SharedLeases};
+use crate::board::Board;
+use crate::clock;
+use crate::config::Config;
+use crate::datadir::DataDir;
+use crate::failure::Failure;
+use crate::journal::Journal;
+use crate::metrics::Metrics;
+use crate::net::conn::Got;
+use crate::stop::Stop;
+use crate::stores::{Found, Meta};
+use ending::Ending;
+use links::Links;
+use mio::Events;
+use peers::{Controllers, Peers};
+use picture::View;
+use replica::{Host, Output, ReadFor};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use timer::Timer;
+use types::config::{Addresses, TailReport};
+use types::{Lsn, Now, PartitionId, Sound};
+use wire::Message;
+
+/// A read of the log that was asked for.
+struct LogRead {
+    partition: PartitionId,
+    from: Lsn,
+    max_bytes: usize,
+    purpose: ReadFor,
+}
+
+/// Reads of the log in one turn: each is of a bounded length, and clients wait meanwhile.
+const LOG_READS: usize = 4;
+
+/// The executor's state.
+struct Node {
+    config: Config,
+    dir: DataDir,
+    now: Now,
+    host: Host<SharedLeases, Sound>,
+    leases: SharedLeases,
+    beat: BeatThread,
+    links: Links,
+    peers: Peers,
+    controllers: Controllers,
+    journal: Journal,
+    /// Outputs of the host that are not carried out yet.
+    out: Vec<Output>,
+    log_reads: VecDeque<LogRead>,
+    view: View,
+    /// Replicas there are, and what they are made of.
+    metas: BTreeMap<PartitionId, Meta>,
+    /// What the log had of partitions that have no replica yet.
+    found: Found,
+    clean_start: bool,
+    addresses: Addresses,
+    /// Tails on this disk.
+    tails: Vec<TailReport>,
+    /// What controllers must hear, until one is there to hear it.
+    untold: VecDeque<Message>,
+    timer: Timer,
+    ending: Ending,
+    board: Arc<Board>,
+    metrics: Arc<Metrics>,
+    harm_version: u64,
+}
+
+impl Node {
+    /// Runs until it is asked to stop, or cannot go on.
+    fn run(mut self) -> Result<(), Failure> {
+        let mut events = Events::with_capacity(1024);
+        loop {
+            let wait =
+                if self.log_reads.is_empty() { self.timer.wait(clock::mono()) } else { Duration::ZERO };
+            let wait = self.links.patience(wait);
+            if let Err(error) = self.links.poll.poll(&mut events, Some(wait))
+                && error.kind() != std::io::ErrorKind::Interrupted
+            {
+                return Err(Failure::new(1, format!("the system's poll failed: {error}")));
+            }
+            self.now = clock::now();
+            if self.board.stop.asked() == Stop::Now {
+                return Err(Failure::new(1, "stopped at once"));
+            }
+            self.take_cut();
+            for key in self.links.take_unread() {
+                self.read(key, false)?;
+            }
+            for event in &events {
+                if let Some((key, ended)) = self.links.on_event(event, self.now.mono) {
+                    self.read(key, ended)?;
+                }
+            }
+            self.turn()?;
+            if self.ending.is_over() {
+                return self.end();
+            }
+        }
+    }
+
+    /// What follows from the inputs of a turn.
+    fn turn(&mut self) -> Result<(), Failure> {
+        let synced = self.journal.synced()?;
+        if !synced.is_empty() {
+            self.host.synced(self.now, &synced, &mut self.out);
+        }
+        self.serve_log_reads();
+        if self.timer.is_due(self.now.mono) {
+            self.tick()?;
+        }
+        self.host.flush(self.now, &mut self.out);
+        self.carry_out()?;
+        self.journal.submit(self.now.mono);
+        self.links.flush();
+        self.note_closed();
+        self.beat.shared().pulse.beat(clock::mono(), self.journal.oldest_pending());
+        Ok(())
+    }
+
+    /// Reads a connection, to its end or until others should have their turn.
+    fn read(&mut self, key: u64, to_the_end: bool) -> Result<(), Failure> {
+        for _ in 0..self.links.reads() {
+            let Some(got) = self.links.read(key, to_the_end) else { return Ok(()) };
+            self.handle_all(key)?;
+            match got {
+                Got::More => {}
+                Got::All => return Ok(()),
+                Got::Closed => {
+                    self.links.close(key);
+                    return Ok(());
+                }
+            }
+        }
+        self.links.read_on(key);
+        Ok(())
+    }
+
+    /// Handles every message that a connection has brought.
+    fn handle_all(&mut self, key: u64) -> Result<(), Failure> {
+        loop {
+            match self.links.next(key) {
+                Ok(Some((role, message))) => self.on_message(key, role, message)?,
+                Ok(None) => return Ok(()),
+                Err(_) => {
+                    self.links.close_bad(key);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Reads entries back for members that are behind.
+    fn serve_log_reads(&mut self) {
+        for _ in 0..LOG_READS {
+            let Some(read) = self.log_reads.pop_front() else { return };
+            let entries = self.journal.read(read.partition, read.from, read.max_bytes);
+            self.host.log_read(self.now, read.partition, read.purpose, entries, &mut self.out);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Whom this node connects to: every other node, every controller.
+
+use super::links::{Links, Role};
+use crate::net::Conn;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use types::{ClusterId, Member, Micros, NodeId, NodeRecord};
+use wire::Message;
+use wire::hello::{Hello, HelloRole, PROTOCOL};
+
+/// The shortest and the longest wait before another attempt.
+const SHORTEST: Micros = Micros::from_millis(5);
+const LONGEST: Micros = Micros::from_millis(100);
+
+/// One place to connect to.
+#[derive(Debug)]
+struct Target {
+    address: String,
+    link: Option<u64>,
+    retry_at: Micros,
+    wait: Micros,
+}
+
+impl Target {
+    fn new(address: String) -> Target {
+        Target { address, link: None, retry_at: Micros::ZERO, wait: SHORTEST }
+    }
+
+    fn lost(&mut self, now: Micros) {
+        self.link = None;
+        self.retry_at = now + self.wait;
+        self.wait = Micros(self.wait.0 * 2).min(LONGEST);
+    }
+
+    fn dial(&mut self, links: &mut Links, role: Role, hello: Hello, now: Micros) {
+        let conn = resolve(&self.address).and_then(|address| Conn::dial(address).ok());
+        match conn.and_then(|conn| links.add(conn, role, now)) {
+            Some(key) => {
+                self.link = Some(key);
+                links.push(key, &Message::Hello(hello));
+            }
+            None => self.lost(now),
+        }
+    }
+}
+
+/// An address that may be a name.
+pub fn resolve(address: &str) -> Option<SocketAddr> {
+    match address.parse() {
+        Ok(address) => Some(address),
+        Err(_) => address.to_socket_addrs().ok()?.next(),
+    }
+}
+
+/// The other nodes.
+#[derive(Debug, Default)]
+pub struct Peers {
+    targets: BTreeMap<NodeId, Target>,
+    /// Connections whose handshake named this very life.
+    ready: BTreeMap<NodeId, (Member, u64)>,
+}
+
+impl Peers {
+    /// The nodes there are now.
+    pub fn set(&mut self, me: NodeId, nodes: &BTreeMap<NodeId, NodeRecord>, links: &mut Links) {
+        let wanted = |node: &NodeId| nodes.get(node).map(|record| record.addresses.peer.as_str());
+        let stale: Vec<NodeId> = self
+            .targets
+            .iter()
+            .filter(|(node, target)| wanted(node) != Some(target.address.as_str()))
+            .map(|(node, _)| *node)
+            .collect();
+        for node in stale {
+            let target = self.targets.remove(&node).expect("just seen");
+            self.ready.remove(&node);
+            target.link.into_iter().for_each(|key| links.close(key));
+        }
+        for (node, record) in nodes.iter().filter(|(node, _)| **node != me) {
+            self.targets.entry(*node).or_insert_with(|| Target::new(record.addresses.peer.clone()));
+        }
+    }
+
+    /// Connects to whom it is time to.
+    pub fn dial(&mut self, me: Member, cluster: ClusterId, links: &mut Links, now: Micros) {
+        for (node, target) in &mut self.targets {
+            if target.link.is_none() && now >= target.retry_at && !links.cut_from(*node) {
+                let hello = hello(HelloRole::Peer, me, Some(cluster));
+                target.dial(links, Role::Dialing(*node), hello, now);
+            }
+        }
+    }
+
+    /// A connection is welcomed by this life of its node.
+    pub fn welcomed(&mut self, key: u64, member: Member) {
+        if let Some(target) = self.targets.get_mut(&member.node).filter(|target| target.link == Some(key)) {
+            target.wait = SHORTEST;
+            self.ready.insert(member.node, (member, key));
+        }
+    }
+
+    /// A connection to this node is gone.
+    pub fn lost(&mut self, node: NodeId, key: u64, now: Micros) {
+        if let Some(target) = self.targets.get_mut(&node)
+            && target.link == Some(key)
+        {
+            target.lost(now);
+            self.ready.remove(&node);
+        }
+    }
+
+    /// The connection to this very life.
+    pub fn to(&self, member: Member) -> Option<u64> {
+        self.ready.get(&member.node).filter(|(life, _)| *life == member).map(|(_, key)| *key)
+    }
+}
+
+/// The controllers.
+#[derive(Debug)]
+pub struct Controllers {
+    targets: Vec<Target>,
+    ready: Vec<bool>,
+    /// The one that proposals go to, while it answers.
+    preferred: usize,
+}
+
+impl Controllers {
+    /// Those of the configuration.
+    pub fn new(addresses: &[String]) -> Controllers {
+        let targets: Vec<Target> = addresses.iter().cloned().map(Target::new).collect();
+        Controllers { ready: vec![false; targets.len()], targets, preferred: 0 }
+    }
+
+    /// Connects to whom it is time to.
+    pub fn dial(&mut self, me: Member, cluster: Option<ClusterId>, links: &mut Links, now: Micros) {
+        if links.cut_from_controllers() {
+            return;
+        }
+        for (index, target) in self.targets.iter_mut().enumerate() {
+            if target.link.is_none() && now >= target.retry_at {
+                let hello = hello(HelloRole::Node, me, cluster);
+                target.dial(links, Role::DialingController(index), hello, now);
+            }
+        }
+    }
+
+    /// A controller lets us in; its connection.
+    pub fn welcomed(&mut self, index: usize) -> Option<u64> {
+        let target = &mut self.targets[index];
+        target.wait = SHORTEST;
+        self.ready[index] = target.link.is_some();
+        target.link
+    }
+
+    /// A connection to a controller is gone.
+    pub fn lost(&mut self, index: usize, key: u64, now: Micros) {
+        if self.targets[index].link == Some(key) {
+            self.targets[index].lost(now);
+            self.ready[index] = false;
+        }
+    }
+
+    /// The connections of all that let us in.
+    pub fn all(&self) -> Vec<u64> {
+        let ready = self.targets.iter().zip(&self.ready).filter(|(_, ready)| **ready);
+        ready.filter_map(|(target, _)| target.link).collect()
+    }
+
+    /// The connection of the one that proposals go to.
+    pub fn one(&mut self) -> Option<u64> {
+        let count = self.targets.len();
+        let index = (0..count).map(|n| (self.preferred + n) % count).find(|index| self.ready[*index])?;
+        self.preferred = index;
+        self.targets[index].link
+    }
+
+    /// The one that proposals went to did not answer: the next one is tried.
+    pub fn another(&mut self) {
+        self.preferred = (self.preferred + 1) % self.targets.len().max(1);
+    }
+
+    /// The address of one.
+    pub fn address(&self, index: usize) -> &str {
+        &self.targets[index].address
+    }
+}
+
+fn hello(role: HelloRole, me: Member, cluster: Option<ClusterId>) -> Hello {
+    Hello { role, protocol: PROTOCOL, cluster, member: Some(me), secret: None, agent: crate::AGENT.into() }
+}

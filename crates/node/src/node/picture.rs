@@ -1,0 +1,237 @@
+//! What controllers tell: who is in the cluster, which partitions there are, and what becomes of proposals. Replicas come
+//! and go by it.
+
+use super::Node;
+use super::links::Role;
+use crate::failure::Failure;
+use crate::stop::Stop;
+use crate::stores::{self, Meta};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use types::{ClusterRecord, LogKind, NodeId, NodeRecord, PartitionId, PartitionRecord, TableId, TableRecord};
+use wire::Message;
+use wire::control::{AdminAnswer, Picture, Register};
+use wire::hello::Welcome;
+
+/// The records as this node knows them.
+#[derive(Debug, Default)]
+pub struct View {
+    /// The newest revision of the metastore that was told.
+    revision: u64,
+    cluster: Option<ClusterRecord>,
+    /// All nodes.
+    pub nodes: BTreeMap<NodeId, NodeRecord>,
+    tables: BTreeMap<TableId, TableRecord>,
+    /// The newest configuration of every partition.
+    pub partitions: BTreeMap<PartitionId, PartitionRecord>,
+}
+
+impl Node {
+    /// A controller answered our hello.
+    pub(super) fn on_controllers_welcome(
+        &mut self,
+        key: u64,
+        index: usize,
+        welcome: Welcome,
+    ) -> Result<(), Failure> {
+        let outcome = match welcome {
+            Welcome::Accepted { cluster, .. } => self.dir.join(cluster),
+            Welcome::Refused(why) => {
+                Err(Failure::refused(format!("the controller {}: {why}", self.controllers.address(index))))
+            }
+        };
+        if let Err(failure) = outcome {
+            // Before it has been let in anywhere, a refusal is for the operator; later, one controller is wrong.
+            if !self.board.registered.load(Ordering::Acquire) {
+                return Err(failure);
+            }
+            eprintln!("{failure}");
+            self.links.close(key);
+            return Ok(());
+        }
+        self.links.set_role(key, Role::Controller(index), self.now.mono);
+        self.controllers.welcomed(index);
+        let register = self.registration();
+        self.links.push(key, &Message::Register(register));
+        Ok(())
+    }
+
+    fn registration(&self) -> Register {
+        Register {
+            member: self.host.me(),
+            clean_start: self.clean_start,
+            addresses: self.addresses.clone(),
+            zone: self.config.node.zone.clone(),
+            damaged: self.timer.damaged.clone(),
+        }
+    }
+
+    /// Says anew who this is, after something about it changed.
+    pub(super) fn register_again(&mut self) {
+        let register = Message::Register(self.registration());
+        for key in self.controllers.all() {
+            self.links.push(key, &register);
+        }
+    }
+
+    pub(super) fn on_controller(&mut self, key: u64, message: Message) -> Result<(), Failure> {
+        match message {
+            Message::Picture(picture) => self.on_picture(picture)?,
+            Message::Proposed(proposed) => {
+                if let Ok(record) = proposed.record.read::<PartitionRecord>() {
+                    self.remember(&record);
+                }
+                self.timer.answered();
+                self.host.proposed(self.now, &proposed, &mut self.out);
+            }
+            Message::Advise(advise) => self.host.advise(self.now, advise, &mut self.out),
+            Message::AdminAnswer(AdminAnswer { result: Err((_, why)), .. })
+                if self.board.stop.asked() != Stop::No =>
+            {
+                eprintln!("handing over: {why}");
+            }
+            Message::AdminAnswer(_) => {}
+            _ => self.links.close_bad(key),
+        }
+        Ok(())
+    }
+
+    fn on_picture(&mut self, picture: Picture) -> Result<(), Failure> {
+        // A controller that is behind says nothing new of nodes and tables; partitions carry epochs of their own.
+        let newer = picture.revision >= self.view.revision;
+        let whole = picture.cluster.is_some() && newer;
+        if newer {
+            self.view.revision = picture.revision;
+            self.take_records(&picture);
+        }
+        for text in &picture.partitions {
+            match text.read::<PartitionRecord>() {
+                Ok(record) => self.configure(record)?,
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+        for table in &picture.dropped {
+            self.drop_table(TableId(*table))?;
+        }
+        if whole {
+            self.drop_unknown()?;
+        }
+        self.connect_nodes();
+        self.board.registered.store(true, Ordering::Release);
+        let untold: Vec<Message> = self.untold.drain(..).collect();
+        for message in untold {
+            self.tell(message);
+        }
+        Ok(())
+    }
+
+    fn take_records(&mut self, picture: &Picture) {
+        if let Some(Ok(record)) = picture.cluster.as_ref().map(|text| text.read()) {
+            self.view.cluster = Some(record);
+        }
+        for text in &picture.nodes {
+            match text.read::<NodeRecord>() {
+                Ok(record) => drop(self.view.nodes.insert(record.id, record)),
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+        for text in &picture.tables {
+            match text.read::<TableRecord>() {
+                Ok(record) => drop(self.view.tables.insert(record.id, record)),
+                Err(error) => eprintln!("{error}"),
+            }
+        }
+    }
+
+    /// Keeps the newest configuration. True if this one is.
+    fn remember(&mut self, record: &PartitionRecord) -> bool {
+        let known = self.view.partitions.get(&record.id);
+        if known.is_some_and(|known| known.epoch > record.epoch) {
+            return false;
+        }
+        self.view.partitions.insert(record.id, record.clone());
+        true
+    }
+
+    fn configure(&mut self, record: PartitionRecord) -> Result<(), Failure> {
+        if !self.remember(&record) {
+            return Ok(());
+        }
+        let id = record.id;
+        if !self.host.configure(self.now, record.clone(), &mut self.out) {
+            self.make_replica(&record)?;
+            let made = self.host.configure(self.now, record, &mut self.out);
+            assert!(made, "partition {id} was just made");
+        }
+        Ok(())
+    }
+
+    /// This node is a member and has no replica yet.
+    fn make_replica(&mut self, record: &PartitionRecord) -> Result<(), Failure> {
+        let id = record.id;
+        let meta = match (self.metas.get(&id), self.view.tables.get(&record.table)) {
+            (Some(meta), _) => *meta,
+            (None, Some(table)) => Meta::of(id, table),
+            (None, None) => {
+                let why = format!("partition {id} came before its table {}", record.table);
+                return Err(Failure::corrupt(why));
+            }
+        };
+        match meta.log {
+            LogKind::Disk => stores::create(&self.dir, &meta)?,
+            LogKind::Memory => self.journal.keep_in_memory(id),
+        }
+        let found = self.found.remove(&id);
+        let reader = self.journal.reader();
+        let me = self.host.me();
+        let replica = stores::open(&self.dir, me, &meta, found.as_ref(), reader, &self.metrics)?;
+        self.metas.insert(id, meta);
+        self.host.add(replica);
+        Ok(())
+    }
+
+    /// A table is gone, with all its data.
+    fn drop_table(&mut self, table: TableId) -> Result<(), Failure> {
+        self.view.tables.remove(&table);
+        self.view.partitions.retain(|_, record| record.table != table);
+        let gone: Vec<PartitionId> =
+            self.metas.values().filter(|meta| meta.table == table).map(|meta| meta.partition).collect();
+        gone.into_iter().try_for_each(|id| self.drop_replica(id))
+    }
+
+    /// Tables that were dropped while this node was away. A picture that is older than a partition does not prove that it
+    /// is gone: numbers are given out in order and never again.
+    fn drop_unknown(&mut self) -> Result<(), Failure> {
+        let Some(next) = self.view.cluster.as_ref().map(|cluster| cluster.next_partition) else {
+            return Ok(());
+        };
+        let known = self.metas.keys().chain(self.found.keys());
+        let gone = |id: &&PartitionId| id.0 < next && !self.view.partitions.contains_key(*id);
+        let gone: Vec<PartitionId> = known.filter(gone).copied().collect();
+        gone.into_iter().try_for_each(|id| self.drop_replica(id))
+    }
+
+    fn drop_replica(&mut self, id: PartitionId) -> Result<(), Failure> {
+        // The engine's files are closed before they are moved.
+        drop(self.host.remove(id));
+        self.metas.remove(&id);
+        self.found.remove(&id);
+        self.journal.forget(id);
+        let path = self.dir.partition(id);
+        self.dir.discard(&path).map_err(|error| Failure::io(&path, &error))
+    }
+
+    /// Connects to whoever is in the cluster now.
+    fn connect_nodes(&mut self) {
+        let me = self.host.me();
+        self.peers.set(me.node, &self.view.nodes, &mut self.links);
+        let Some(cluster) = self.dir.identity().cluster else { return };
+        self.peers.dial(me, cluster, &mut self.links, self.now.mono);
+        let others = self.view.nodes.iter().filter(|(node, _)| **node != me.node);
+        let beacons = others
+            .filter_map(|(node, record)| Some((*node, super::peers::resolve(&record.addresses.beacon)?)));
+        let beacons: BTreeMap<NodeId, SocketAddr> = beacons.collect();
+        self.beat.set_nodes(cluster, beacons);
+    }
+}

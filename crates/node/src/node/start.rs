@@ -1,0 +1,219 @@
+//! From a configuration to a running node: the directory, the log, the engines, the doors, the threads.
+
+use super::links::{Links, WAKER};
+use super::peers::{Controllers, Peers};
+use super::picture::View;
+use super::timer::Timer;
+use super::{Ending, Node};
+use crate::beat::BeatThread;
+use crate::board::Board;
+use crate::clock;
+use crate::config::Config;
+use crate::datadir::{DataDir, Kind, Ports};
+use crate::failure::Failure;
+use crate::http::HttpThread;
+use crate::journal::Journal;
+use crate::metrics::Metrics;
+use crate::net::{Harm, listen};
+use crate::stop::{Stop, Stopper};
+use crate::timed_files::TimedFiles;
+use crate::{stores, tails};
+use mio::{Poll, Waker};
+use replica::Host;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Instant;
+use types::Sound;
+use types::config::Addresses;
+use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
+
+/// A node that runs on threads of this process.
+pub struct Running {
+    board: Arc<Board>,
+    ports: Ports,
+    thread: Option<JoinHandle<Result<(), Failure>>>,
+    _http: HttpThread,
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// Its board.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Asks it to end.
+    pub fn stopper(&self) -> &Stopper {
+        &self.board.stop
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(mut self) -> Result<(), Failure> {
+        self.thread.take().expect("waited for once").join().expect("the executor panicked")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.board.stop.ask(Stop::Now);
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The doors of a node.
+struct Doors {
+    client: TcpListener,
+    peer: TcpListener,
+    beacon: TcpListener,
+    http: TcpListener,
+    addresses: Addresses,
+}
+
+/// Starts a node. It has recovered and listens when this returns; it looks for its controllers from then on.
+pub fn start(config: Config) -> Result<Running, Failure> {
+    let system = |error: std::io::Error| Failure::new(1, format!("the node cannot start: {error}"));
+    if config.node.controllers.is_empty() {
+        return Err(Failure::usage("node.controllers names no controller"));
+    }
+    let dir = DataDir::open(&config.node.data_dir, Kind::Node)?;
+    let me = dir.identity().member();
+    if let Some(wanted) = config.node.id.filter(|wanted| *wanted != me.node) {
+        return Err(Failure::refused(format!(
+            "{} is the directory of node {}, not of node {}",
+            dir.root().display(),
+            me.node.0,
+            wanted.0
+        )));
+    }
+    let (doors, ports) = open_doors(&config, &dir)?;
+    let metrics = Arc::new(Metrics::default());
+    let harm = Arc::new(Harm::default());
+    let poll = Poll::new().map_err(system)?;
+    let stopper = Stopper::new(Arc::new(Waker::new(poll.registry(), WAKER).map_err(system)?));
+    let played = config.node.harm.then(|| harm.clone());
+    let board = Arc::new(Board::new(me, metrics.clone(), played, stopper));
+    let links = Links::new(poll, doors.client, doors.peer, config.node.max_connections, metrics.clone());
+    let beat = BeatThread::start(me, &config.timing, doors.beacon, harm)?;
+    let mut node = recover(config, dir, board.clone(), links.map_err(system)?, beat)?;
+    node.addresses = doors.addresses;
+    let http = HttpThread::start(doors.http, board.clone()).map_err(system)?;
+    ports.write(node.dir.root()).map_err(|error| Failure::io(node.dir.root(), &error))?;
+    let spawned = std::thread::Builder::new().name(format!("node-{}", me.node.0)).spawn(move || node.run());
+    Ok(Running { board, ports, thread: Some(spawned.map_err(system)?), _http: http })
+}
+
+fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure> {
+    let node = &config.node;
+    let before = Ports::read(dir.root()).unwrap_or_default();
+    let identity = dir.identity();
+    let mut ports = Ports {
+        role: "node".into(),
+        node: identity.node.0,
+        pid: std::process::id(),
+        incarnation: identity.incarnation.0,
+        listen: BTreeMap::new(),
+    };
+    let bind = |name: &str, address| {
+        listen::bind(&format!("node.listen_{name}"), address, node.insecure, before.address(name))
+    };
+    let client = bind("client", node.listen_client)?;
+    let peer = bind("peer", node.listen_peer)?;
+    let beacon = bind("beacon", node.listen_beacon)?;
+    let http = bind("http", node.listen_http)?;
+    let addresses = Addresses {
+        client: listen::note(&mut ports, "client", &client),
+        peer: listen::note(&mut ports, "peer", &peer),
+        beacon: listen::note(&mut ports, "beacon", &beacon),
+        http: listen::note(&mut ports, "http", &http),
+    };
+    Ok((Doors { client, peer, beacon, http, addresses }, ports))
+}
+
+/// Opens the log and every replica on the disk. Nothing is led before a controller says so (N1).
+fn recover(
+    config: Config,
+    dir: DataDir,
+    board: Arc<Board>,
+    links: Links,
+    beat: BeatThread,
+) -> Result<Node, Failure> {
+    let metrics = board.metrics.clone();
+    let me = dir.identity().member();
+    let started = Instant::now();
+    let (log, recovered) = open_log(&config, &dir, &metrics)?;
+    metrics.recovery_log_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+    for damage in &recovered.damage {
+        eprintln!("the log of node {}: {damage}", me.node.0);
+    }
+    let reader = log.reader();
+    let leases = beat.leases();
+    let mut host = Host::new(me, config.timing.clone(), leases.clone(), Sound);
+    let mut found = recovered.partitions;
+    let mut metas = BTreeMap::new();
+    for meta in stores::load(&dir)? {
+        let id = meta.partition;
+        host.add(stores::open(&dir, me, &meta, found.remove(&id).as_ref(), &reader, &metrics)?);
+        metas.insert(id, meta);
+    }
+    let timer = Timer::new(&config.timing, clock::mono());
+    let controllers = Controllers::new(&config.node.controllers);
+    let tails = tails::list(dir.root())?;
+    Ok(Node {
+        config,
+        dir,
+        now: clock::now(),
+        host,
+        leases,
+        beat,
+        links,
+        peers: Peers::default(),
+        controllers,
+        journal: Journal::start(log, board.stop.waker().clone()),
+        out: Vec::new(),
+        log_reads: VecDeque::new(),
+        view: View::default(),
+        metas,
+        found,
+        clean_start: recovered.clean_shutdown,
+        addresses: Addresses::default(),
+        tails,
+        untold: VecDeque::new(),
+        timer,
+        ending: Ending::default(),
+        board,
+        metrics,
+        harm_version: 0,
+    })
+}
+
+fn open_log(
+    config: &Config,
+    dir: &DataDir,
+    metrics: &Arc<Metrics>,
+) -> Result<(Log, wal::Recovered), Failure> {
+    let place = config.log.dir.clone().unwrap_or_else(|| dir.root().join("log"));
+    let io = |error: std::io::Error| Failure::io(&place, &error);
+    crate::datadir::files::ensure_dir(&place).map_err(io)?;
+    let files: Arc<dyn Files> = match config.node.volatile {
+        true => Arc::new(TimedFiles::new(VolatileFiles::open(&place).map_err(io)?, metrics.clone())),
+        false => Arc::new(TimedFiles::new(RealFiles::open(&place).map_err(io)?, metrics.clone())),
+    };
+    Log::open(files, config.log.options.clone(), Sound).map_err(|error| {
+        let status = match &error {
+            LogError::Format(_) => 5,
+            LogError::Unreadable(_) | LogError::Read(_) => 6,
+            _ => 7,
+        };
+        Failure::new(status, format!("the log in {}: {error}", place.display()))
+    })
+}

@@ -1,0 +1,208 @@
+//! What happens by the clock: ticks of the replicas, status, checkpoints, a look at the disk's room.
+
+use super::Node;
+use crate::clock;
+use crate::failure::Failure;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use types::{Micros, PartitionId};
+use wire::Message;
+use wire::control::{NodeStatus, Role};
+
+/// How often the disk's room and the logs' lengths are looked at.
+const LOOK: Micros = Micros::from_millis(500);
+/// A proposal that comes again within this time was not answered.
+const SAME_PROPOSAL: Micros = Micros::from_millis(1000);
+
+/// When what is due, and what was found the last time.
+#[derive(Debug)]
+pub struct Timer {
+    interval: Micros,
+    next_tick: Micros,
+    /// Controllers must hear something at least so often.
+    status_every: Micros,
+    next_status: Micros,
+    next_look: Micros,
+    /// Partitions whose log has grown past the budget.
+    to_checkpoint: Vec<PartitionId>,
+    /// Writes are refused: there is no room.
+    pub full: bool,
+    low_room: bool,
+    /// Partitions whose replica here is damaged.
+    pub damaged: Vec<PartitionId>,
+    led: BTreeMap<PartitionId, types::Epoch>,
+    /// Checksums of proposals that are not answered, and when they were made.
+    proposals: BTreeMap<u32, Micros>,
+}
+
+impl Timer {
+    /// One that is due now.
+    pub fn new(settings: &replica::Settings, now: Micros) -> Timer {
+        Timer {
+            interval: settings.beacon,
+            next_tick: now,
+            status_every: Micros(settings.suspect.0 / 2),
+            next_status: now,
+            next_look: now,
+            to_checkpoint: Vec::new(),
+            full: false,
+            low_room: false,
+            damaged: Vec::new(),
+            led: BTreeMap::new(),
+            proposals: BTreeMap::new(),
+        }
+    }
+
+    /// How long until something is due.
+    pub fn wait(&self, now: Micros) -> Duration {
+        let wait = if self.to_checkpoint.is_empty() { self.next_tick.since(now) } else { Micros::ZERO };
+        // Rounded up: the system would wake a little too early, for nothing.
+        Duration::from_millis(wait.0.div_ceil(1000))
+    }
+
+    /// True if something is due.
+    pub fn is_due(&self, now: Micros) -> bool {
+        now >= self.next_tick || !self.to_checkpoint.is_empty()
+    }
+
+    /// The next status goes out with the next tick.
+    pub fn status_soon(&mut self) {
+        self.next_status = Micros::ZERO;
+    }
+
+    /// True if the very same was proposed a moment ago: whoever got it does not answer.
+    pub fn proposed_before(&mut self, now: Micros, text: &str) -> bool {
+        self.proposals.retain(|_, at| now.since(*at) < SAME_PROPOSAL);
+        self.proposals.insert(crc32c::crc32c(text.as_bytes()), now).is_some()
+    }
+
+    /// A controller answered a proposal.
+    pub fn answered(&mut self) {
+        self.proposals.clear();
+    }
+}
+
+impl Node {
+    pub(super) fn tick(&mut self) -> Result<(), Failure> {
+        self.checkpoint_one();
+        let now = self.now.mono;
+        if now < self.timer.next_tick {
+            return Ok(());
+        }
+        self.timer.next_tick = now + self.timer.interval;
+        self.host.tick(self.now, &mut self.out);
+        self.links.tidy(now);
+        let (me, cluster) = (self.host.me(), self.dir.identity().cluster);
+        self.controllers.dial(me, cluster, &mut self.links, now);
+        if let Some(cluster) = cluster {
+            self.peers.dial(me, cluster, &mut self.links, now);
+        }
+        if now >= self.timer.next_look {
+            self.timer.next_look = now + LOOK;
+            self.look_at_disk();
+        }
+        self.timer.full = self.journal.is_full() || self.timer.low_room;
+        if now >= self.timer.next_status {
+            self.timer.next_status = now + self.timer.status_every;
+            self.tell_status();
+        }
+        self.ending_tick();
+        Ok(())
+    }
+
+    /// A cut is in force for everything that is read after it was asked for.
+    pub(super) fn take_cut(&mut self) {
+        let Some(harm) = &self.board.harm else { return };
+        if let Some(cut) = harm.news(&mut self.harm_version) {
+            self.links.set_cut(cut);
+        }
+    }
+
+    /// Finds the logs that are too long, and the disk's room.
+    fn look_at_disk(&mut self) {
+        let room = rustix::fs::statvfs(self.dir.root());
+        let free = room.map_or(u64::MAX, |room| room.f_bavail.saturating_mul(room.f_frsize));
+        self.timer.low_room = free < self.config.log.reserve_bytes;
+        let budget = self.config.log.checkpoint_bytes;
+        let long = self.host.replicas().filter(|replica| {
+            let persisted = replica.engine().persisted().lsn;
+            replica.engine().capabilities().persistent
+                && replica.engine().published().lsn > persisted
+                && self.journal.bytes_since(replica.id(), persisted.next()) > budget
+        });
+        self.timer.to_checkpoint = long.map(|replica| replica.id()).collect();
+    }
+
+    /// Writes one engine to disk. The executor waits for it, so there is at most one in a turn.
+    fn checkpoint_one(&mut self) {
+        let Some(id) = self.timer.to_checkpoint.pop() else { return };
+        // Without room a half-written component would take the replica out of service.
+        if self.timer.low_room {
+            return;
+        }
+        let Some(replica) = self.host.replica_mut(id) else { return };
+        let started = Instant::now();
+        let outcome = replica.checkpoint();
+        self.metrics.checkpointed(started.elapsed());
+        if let Err(error) = outcome {
+            eprintln!("partition {id}: its engine cannot be written to disk: {error}");
+        }
+    }
+
+    /// Puts the status up and sends it to every controller.
+    fn tell_status(&mut self) {
+        let status = self.status();
+        let damaged: Vec<PartitionId> = status
+            .replicas
+            .iter()
+            .filter(|replica| replica.role == Role::Damaged)
+            .map(|replica| replica.partition)
+            .collect();
+        self.count_reigns(&status);
+        if damaged != self.timer.damaged {
+            self.timer.damaged = damaged;
+            self.register_again();
+        }
+        let message = Message::NodeStatus(status);
+        for key in self.controllers.all() {
+            self.links.push(key, &message);
+        }
+        let Message::NodeStatus(status) = message else { unreachable!("made above") };
+        self.board.put_status(status);
+    }
+
+    fn count_reigns(&mut self, status: &NodeStatus) {
+        let led = status.replicas.iter().filter(|replica| replica.role == Role::Primary);
+        let led: BTreeMap<_, _> = led
+            .filter_map(|replica| {
+                let record = self.view.partitions.get(&replica.partition)?;
+                Some((replica.partition, record.led_since))
+            })
+            .collect();
+        let new = led.iter().filter(|(id, since)| self.timer.led.get(id) != Some(since)).count();
+        self.metrics.primary_changes.fetch_add(new as u64, Ordering::Relaxed);
+        self.timer.led.extend(led);
+    }
+
+    pub(super) fn status(&self) -> NodeStatus {
+        let now = clock::mono();
+        let stats = self.journal.stats();
+        self.metrics.fsyncs.store(stats.fsyncs, Ordering::Relaxed);
+        self.metrics.log_bytes.store(stats.bytes, Ordering::Relaxed);
+        self.metrics.log_entries.store(stats.entries, Ordering::Relaxed);
+        let heard = self.leases.heard_nodes().into_iter().filter(|(_, at)| *at > Micros::ZERO);
+        NodeStatus {
+            member: self.host.me(),
+            hears: heard.map(|(node, at)| (node, now.since(at).0)).collect(),
+            replicas: self.host.status(self.now),
+            log_bytes: self.journal.bytes(),
+            fsyncs: stats.fsyncs,
+            commits: self.host.replicas().map(|replica| replica.commits()).sum(),
+            sent_bytes: self.metrics.sent.load(Ordering::Relaxed),
+            cpu_us: clock::cpu_us(),
+            full: self.timer.full,
+            tails: self.tails.clone(),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The replicas on this node's disk: which there are, and how they are opened after a restart.
+//!
+//! A replica's directory has `partition.json` from the moment it exists, since it appears by a rename.
+
+use crate::datadir::{DataDir, files};
+use crate::failure::Failure;
+use crate::metrics::Metrics;
+use bytes::Bytes;
+use replica::history::History;
+use replica::{Note, Recovered, Replica};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use types::{
+    Engine, EngineError, EngineKind, LogKind, Lsn, Member, PartitionId, Sound, TableId, TableRecord,
+};
+use wal::{Reader, RecoveredPartition};
+
+/// Bytes of log that are read at a time while it is replayed.
+const REPLAY_BYTES: usize = 4 << 20;
+
+/// What `partition.json` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Meta {
+    /// Format number.
+    pub format: u16,
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its table.
+    pub table: TableId,
+    /// Its engine.
+    pub engine: EngineKind,
+    /// Where its log lives.
+    pub log: LogKind,
+}
+
+impl Meta {
+    /// For a partition of this table.
+    pub fn of(partition: PartitionId, table: &TableRecord) -> Meta {
+        Meta {
+            format: types::config::FORMAT,
+            partition,
+            table: table.id,
+            engine: table.engine,
+            log: table.log,
+        }
+    }
+}
+
+/// Every replica that has a directory. One whose description cannot be read is discarded: it is fetched again.
+pub fn load(dir: &DataDir) -> Result<Vec<Meta>, Failure> {
+    let root = dir.root().join("partitions");
+    let io = |error: std::io::Error| Failure::io(&root, &error);
+    let mut metas = Vec::new();
+    for entry in fs::read_dir(&root).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let id = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        let text = files::read(&path.join("partition.json")).map_err(io)?;
+        let meta: Option<Meta> = text.and_then(|text| serde_json::from_slice(&text).ok());
+        match meta {
+            Some(meta) if id == Some(meta.partition.0) => metas.push(meta),
+            _ => {
+                eprintln!("{} is not a whole replica: it is set aside in trash/", path.display());
+                dir.discard(&path).map_err(io)?;
+            }
+        }
+    }
+    metas.sort_by_key(|meta| meta.partition);
+    Ok(metas)
+}
+
+/// Makes the directory of a new replica.
+pub fn create(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
+    let path = dir.partition(meta.partition);
+    if path.exists() {
+        return Ok(());
+    }
+    let root = dir.root().join("partitions");
+    let aside = root.join(format!(".{}.new", meta.partition.0));
+    let text = serde_json::to_vec_pretty(meta).expect("a description has only text keys");
+    let made = (|| {
+        if aside.exists() {
+            fs::remove_dir_all(&aside)?;
+        }
+        fs::create_dir(&aside)?;
+        files::replace(&aside.join("partition.json"), &text)?;
+        fs::rename(&aside, &path)?;
+        files::sync_dir(&root)
+    })();
+    made.map_err(|error| Failure::io(&path, &error))
+}
+
+/// Opens the replica and replays its log above what its engine has on disk. `found` is what the log has of it.
+pub fn open(
+    dir: &DataDir,
+    me: Member,
+    meta: &Meta,
+    found: Option<&RecoveredPartition>,
+    reader: &Reader,
+    metrics: &Metrics,
+) -> Result<Replica<Sound>, Failure> {
+    let started = Instant::now();
+    let (engine, broken) = open_engine(dir, meta)?;
+    metrics.recovery_engines_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+    let started = Instant::now();
+    let mut recovered = found.map_or_else(Recovered::nothing, translate);
+    recovered.damaged = recovered.damaged.or(broken);
+    let usable = recovered.damaged.is_none();
+    let (base, end) = (recovered.base.lsn, recovered.end.lsn);
+    let mut next = engine.persisted().lsn.next();
+    let mut replica = Replica::recover(me, meta.partition, Sound, engine, recovered);
+    while usable && next > base && next <= end {
+        let entries = match reader.read(meta.partition, next, REPLAY_BYTES) {
+            Ok(entries) => entries,
+            Err(error) => return Err(Failure::corrupt(format!("partition {}: {error}", meta.partition))),
+        };
+        let Some(last) = entries.last() else { break };
+        next = last.lsn().next();
+        replica.replay(entries);
+    }
+    metrics.recovery_replay_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+    Ok(replica)
+}
+
+/// The engine, and a sentence if the one on disk was damaged: then it is a new one.
+fn open_engine(dir: &DataDir, meta: &Meta) -> Result<(Box<dyn Engine>, Option<String>), Failure> {
+    let path = dir.partition(meta.partition).join("engine");
+    let place = (meta.log == LogKind::Disk).then_some(path.as_path());
+    match engine::open(meta.engine, place) {
+        Ok(engine) => Ok((engine, None)),
+        Err(EngineError::Io(error)) => Err(Failure::io(&path, &error)),
+        Err(error) => {
+            let why = error.to_string();
+            eprintln!("partition {}: {why}; its files are set aside and a copy is asked for", meta.partition);
+            dir.discard(&path).map_err(|error| Failure::io(&path, &error))?;
+            let fresh = engine::open(meta.engine, place);
+            fresh.map(|engine| (engine, Some(why))).map_err(|error| Failure::corrupt(error.to_string()))
+        }
+    }
+}
+
+fn translate(found: &RecoveredPartition) -> Recovered {
+    let custom = |note: Note| found.custom.get(&(note as u16));
+    let mut damaged = found.damaged.as_ref().map(ToString::to_string);
+    let mut history = match custom(Note::History).map(|bytes| History::decode(bytes)) {
+        Some(Ok(history)) => history,
+        Some(Err(error)) => {
+            damaged.get_or_insert(error);
+            History::default()
+        }
+        None => History::default(),
+    };
+    // The note may have come further than the entries when the end of the log was torn.
+    history.cut(found.end.lsn);
+    Recovered {
+        base: found.base,
+        base_crc: found.base_crc,
+        end: found.end,
+        end_crc: found.end_crc,
+        history,
+        secured: custom(Note::Secured).map_or(Lsn::ZERO, |bytes| lsn(bytes).min(found.end.lsn)),
+        cut: found.cut_by_torn_end,
+        damaged,
+    }
+}
+
+fn lsn(bytes: &Bytes) -> Lsn {
+    bytes.first_chunk().map_or(Lsn::ZERO, |eight| Lsn(u64::from_le_bytes(*eight)))
+}
+
+/// What the log has of every partition, after opening it.
+pub type Found = BTreeMap<PartitionId, RecoveredPartition>;

@@ -1,0 +1,143 @@
+//! Divergent tails set aside (R9): one file each below `tails/`, never removed but by an operator's word.
+//!
+//! A file is `UTAIL001 | length u32 | JSON of a TailReport | CRC-32C of the JSON u32 | the entries verbatim`, integers
+//! little-endian. Entries carry their own checksums.
+
+use crate::datadir::files;
+use crate::failure::Failure;
+use bytes::Bytes;
+use std::path::Path;
+use types::config::TailReport;
+use wire::Entry;
+
+const MAGIC: &[u8; 8] = b"UTAIL001";
+
+/// Writes a tail durably and returns the report with the file's name. `dir` is the directory `tails`.
+pub fn write(dir: &Path, mut report: TailReport, entries: &[Entry]) -> std::io::Result<TailReport> {
+    let stem = format!("{}-{}-{}-{}", report.partition.0, report.epoch.0, report.from, report.to);
+    // The same tail may come twice: after a crash between this file and the cut. Another content gets another name.
+    report.file = (0..)
+        .map(|n| if n == 0 { format!("{stem}.tail") } else { format!("{stem}.{n}.tail") })
+        .find(|name| !dir.join(name).exists())
+        .expect("numbers do not end");
+    let text = serde_json::to_vec(&report).expect("a report has only text keys");
+    let mut bytes =
+        Vec::with_capacity(16 + text.len() + entries.iter().map(|e| e.bytes().len()).sum::<usize>());
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&text);
+    bytes.extend_from_slice(&crc32c::crc32c(&text).to_le_bytes());
+    for entry in entries {
+        bytes.extend_from_slice(entry.bytes());
+    }
+    files::replace(&dir.join(&report.file), &bytes)?;
+    Ok(report)
+}
+
+/// The reports of all tails in a node's data directory. A file that cannot be read is an error that names it.
+pub fn list(data_dir: &Path) -> Result<Vec<TailReport>, Failure> {
+    let dir = data_dir.join("tails");
+    let io = |error: std::io::Error| Failure::io(&dir, &error);
+    if !dir.exists() {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&dir).map_err(io)? {
+        let name = entry.map_err(io)?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(".tail") && !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    names.sort();
+    names.iter().map(|name| read_report(&dir.join(name)).map(|(report, _)| report)).collect()
+}
+
+/// A tail's report and entries, all checked.
+pub fn read(data_dir: &Path, file: &str) -> Result<(TailReport, Vec<Entry>), Failure> {
+    let path = named(data_dir, file)?;
+    let (report, rest) = read_report(&path)?;
+    let damaged = |what: &dyn std::fmt::Display| Failure::corrupt(format!("{}: {what}", path.display()));
+    let entries = Entry::all(rest).map_err(|error| damaged(&error))?;
+    let range = (entries.first().map(Entry::lsn), entries.last().map(Entry::lsn));
+    if range != (Some(report.from), Some(report.to)) {
+        return Err(damaged(&"entries are missing"));
+    }
+    Ok((report, entries))
+}
+
+/// Removes a tail for good: an operator has said so.
+pub fn discard(data_dir: &Path, file: &str) -> Result<(), Failure> {
+    let path = named(data_dir, file)?;
+    let removed = std::fs::remove_file(&path).and_then(|()| files::sync_dir(&data_dir.join("tails")));
+    removed.map_err(|error| Failure::io(&path, &error))
+}
+
+fn named(data_dir: &Path, file: &str) -> Result<std::path::PathBuf, Failure> {
+    let path = data_dir.join("tails").join(file);
+    let plain = !file.contains(['/', '\\']) && file.ends_with(".tail");
+    match plain && path.is_file() {
+        true => Ok(path),
+        false => Err(Failure::new(3, format!("there is no tail '{file}' in {}", data_dir.display()))),
+    }
+}
+
+fn read_report(path: &Path) -> Result<(TailReport, Bytes), Failure> {
+    let bytes = Bytes::from(std::fs::read(path).map_err(|error| Failure::io(path, &error))?);
+    let broken = || Failure::corrupt(format!("{} is not a whole tail", path.display()));
+    let length = bytes.get(8..12).map(|l| u32::from_le_bytes(l.try_into().expect("four bytes")) as usize);
+    let (Some(MAGIC), Some(length)) = (bytes.first_chunk(), length) else { return Err(broken()) };
+    let text = bytes.get(12..12 + length).ok_or_else(broken)?;
+    let crc = bytes.get(12 + length..16 + length).ok_or_else(broken)?;
+    if crc32c::crc32c(text).to_le_bytes() != *crc {
+        return Err(broken());
+    }
+    let report = serde_json::from_slice(text).map_err(|_| broken())?;
+    Ok((report, bytes.slice(16 + length..)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, Lsn, NodeId, PartitionId, Position};
+    use wire::{Header, Kind};
+
+    fn sample() -> (TailReport, Vec<Entry>) {
+        let at = |lsn| Position::new(Epoch(2), Lsn(lsn));
+        let first = Entry::encode(Header::new(Kind::Noop, PartitionId(64), at(11), 9), b"a");
+        let second = Entry::encode(Header::new(Kind::Noop, PartitionId(64), at(12), first.crc()), b"bc");
+        let report = TailReport {
+            partition: PartitionId(64),
+            node: NodeId(1),
+            file: String::new(),
+            epoch: Epoch(2),
+            from: Lsn(11),
+            to: Lsn(12),
+            commits: 2,
+            surely_acknowledged: 1,
+            sessions: 1,
+        };
+        (report, vec![first, second])
+    }
+
+    #[test]
+    fn a_tail_reads_back_and_every_cut_is_noticed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(dir.path().join("tails")).expect("makes");
+        let (report, entries) = sample();
+        let written = write(&dir.path().join("tails"), report.clone(), &entries).expect("writes");
+        assert_eq!(written.file, "64-2-11-12.tail");
+        let again = write(&dir.path().join("tails"), report, &entries).expect("writes");
+        assert_eq!(again.file, "64-2-11-12.1.tail");
+        assert_eq!(list(dir.path()).expect("lists"), [again.clone(), written.clone()]);
+        assert_eq!(read(dir.path(), &written.file).expect("reads"), (written.clone(), entries));
+        let path = dir.path().join("tails").join(&written.file);
+        let whole = std::fs::read(&path).expect("reads");
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).expect("writes");
+            assert_eq!(read(dir.path(), &written.file).unwrap_err().status, 6, "cut at {length}");
+        }
+        discard(dir.path(), &again.file).expect("discards");
+        assert_eq!(read(dir.path(), &again.file).unwrap_err().status, 3);
+        assert_eq!(read(dir.path(), "../node.id").unwrap_err().status, 3);
+    }
+}

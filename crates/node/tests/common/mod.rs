@@ -1,0 +1,174 @@
+//! A small cluster on threads of the test's process: every node with its own directory, real sockets, real files.
+
+#![allow(dead_code, reason = "each test uses its own part")]
+
+use client::{Client, Options, Table};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use types::data::{Column, ColumnType, Row, Schema, Value};
+use types::{EngineKind, LogKind, NodeId};
+use understudy_node::config::Config;
+use understudy_node::stop::Stop;
+use understudy_node::{controller_process, datadir};
+use wire::control::{AdminCommand, ClusterStatus, CreateTable, NodeStatus, Role};
+
+/// Longer than anything here should take on a busy machine.
+pub const LONG: Duration = Duration::from_secs(60);
+
+pub struct Cluster {
+    pub dir: tempfile::TempDir,
+    pub controller: Option<controller_process::Running>,
+    pub nodes: Vec<Option<understudy_node::node::Running>>,
+    pub settings: Vec<(String, String)>,
+}
+
+impl Cluster {
+    /// Three nodes and a controller.
+    pub fn start() -> Cluster {
+        Cluster::with(3, &[])
+    }
+
+    /// So many nodes, with these settings.
+    pub fn with(nodes: u32, settings: &[(&str, &str)]) -> Cluster {
+        let dir = tempfile::tempdir().expect("a directory");
+        let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let mut cluster = Cluster { dir, controller: None, nodes: Vec::new(), settings };
+        understudy_node::init_controller(&cluster.dir.path().join("controller")).expect("initialises");
+        cluster.start_controller();
+        for number in 1..=nodes {
+            understudy_node::init_node(&cluster.node_dir(number), NodeId(number)).expect("initialises");
+            cluster.nodes.push(None);
+            cluster.start_node(number);
+        }
+        cluster
+    }
+
+    pub fn node_dir(&self, number: u32) -> PathBuf {
+        self.dir.path().join(format!("node-{number}"))
+    }
+
+    pub fn start_controller(&mut self) {
+        let dir = self.dir.path().join("controller");
+        let config = self.config(&[("controller.data_dir", dir.to_str().expect("a name"))]);
+        self.controller = Some(controller_process::start(config).expect("the controller starts"));
+    }
+
+    fn config(&self, own: &[(&str, &str)]) -> Config {
+        let mut all: Vec<(&str, &str)> = vec![
+            ("controller.listen", "127.0.0.1:0"),
+            ("node.listen_client", "127.0.0.1:0"),
+            ("node.listen_peer", "127.0.0.1:0"),
+            ("node.listen_beacon", "127.0.0.1:0"),
+            ("node.listen_http", "127.0.0.1:0"),
+            ("log.segment_bytes", "4194304"),
+        ];
+        all.extend(self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        all.extend(own);
+        Config::with(&all).expect("a good configuration")
+    }
+
+    pub fn node_config(&self, number: u32) -> Config {
+        let dir = self.node_dir(number);
+        let controller = self.controller_address();
+        self.config(&[("node.data_dir", dir.to_str().expect("a name")), ("node.controllers", &controller)])
+    }
+
+    pub fn start_node(&mut self, number: u32) {
+        let running = understudy_node::node::start(self.node_config(number)).expect("the node starts");
+        self.nodes[number as usize - 1] = Some(running);
+    }
+
+    pub fn controller_address(&self) -> String {
+        let ports = datadir::Ports::read(&self.dir.path().join("controller")).expect("it has ports");
+        ports.address("controller").expect("it listens").to_string()
+    }
+
+    /// A node that runs.
+    pub fn node(&self, number: u32) -> &understudy_node::node::Running {
+        self.nodes[number as usize - 1].as_ref().expect("it runs")
+    }
+
+    /// Ends a node as a kill would.
+    pub fn kill(&mut self, number: u32) {
+        let node = self.nodes[number as usize - 1].take().expect("it runs");
+        node.stopper().ask(Stop::Now);
+        node.wait().unwrap_err();
+    }
+
+    /// Ends a node gently.
+    pub fn stop(&mut self, number: u32) {
+        let node = self.nodes[number as usize - 1].take().expect("it runs");
+        node.stopper().ask(Stop::Gently);
+        node.wait().expect("it ends well");
+    }
+
+    pub fn client(&self) -> Client {
+        let controllers = vec![self.controller_address()];
+        let options = Options { controllers, wait: true, timeout: LONG, ..Options::default() };
+        Client::connect(options).expect("connects")
+    }
+
+    /// A client that sees all nodes registered.
+    pub fn ready(&self) -> Client {
+        let mut client = self.client();
+        let wanted = self.nodes.iter().flatten().count();
+        wait_for(&mut client, "every node to register", |status| status.nodes.len() == wanted);
+        client
+    }
+}
+
+/// Asks for the cluster's status until it is as wanted.
+pub fn wait_for(client: &mut Client, what: &str, wanted: impl Fn(&ClusterStatus) -> bool) -> ClusterStatus {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let text = client.admin(AdminCommand::Status).expect("the controller answers");
+        let status: ClusterStatus = serde_json::from_str(&text).expect("a status");
+        if wanted(&status) {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "waited for {what} in vain: {status:#?}");
+        client.poll(Duration::from_millis(5)).expect("polls");
+    }
+}
+
+/// True if every partition has so many copies in sync.
+pub fn in_sync(status: &ClusterStatus, copies: usize) -> bool {
+    !status.partitions.is_empty() && status.partitions.iter().all(|record| record.in_sync.len() == copies)
+}
+
+/// The newest status of a node.
+pub fn of_node(status: &ClusterStatus, number: u32) -> Option<&NodeStatus> {
+    status.nodes.iter().map(|(node, _)| node).find(|node| node.member.node == NodeId(number))
+}
+
+/// How many partitions this node leads.
+pub fn leads(status: &ClusterStatus, number: u32) -> usize {
+    let replicas = of_node(status, number).map(|node| node.replicas.as_slice()).unwrap_or_default();
+    replicas.iter().filter(|replica| replica.role == Role::Primary).count()
+}
+
+pub fn create(name: &str, policy: &str, engine: EngineKind, log: LogKind) -> CreateTable {
+    let columns = vec![Column::new("id", ColumnType::Int), Column::new("value", ColumnType::Text)];
+    CreateTable {
+        name: name.into(),
+        schema: Schema::new(columns, &["id"], 1, false).expect("a schema"),
+        engine,
+        log,
+        policy: policy.into(),
+        factor: None,
+        min_in_sync: None,
+        available: false,
+        partitions: 4,
+        placement: Vec::new(),
+    }
+}
+
+pub fn row(id: i64, value: &str) -> Row {
+    Row::new(vec![Value::Int(id), Value::Text(value.into())])
+}
+
+/// Writes rows `from..to`, all at once, and waits for every acknowledgement.
+pub fn put_all(client: &mut Client, table: &Table, from: i64, to: i64, value: &str) {
+    let calls = (from..to).map(|id| table.put(&row(id, value)).expect("encodes")).collect();
+    client.all(calls).expect("every write is acknowledged");
+}

@@ -1,0 +1,167 @@
+//! What comes in from outside: garbage, strangers, people with browsers, wrong directories.
+
+mod common;
+
+use common::{Cluster, create, put_all, row, wait_for};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+use types::data::Value;
+use types::{ClusterId, EngineKind, LogKind, NodeId};
+use understudy_node::{controller_process, node};
+use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
+use wire::{Message, frame};
+
+fn hello(role: HelloRole, cluster: Option<ClusterId>) -> Vec<u8> {
+    let hello = Hello { role, protocol: PROTOCOL, cluster, member: None, secret: None, agent: "test".into() };
+    let mut bytes = Vec::new();
+    frame::encode(&Message::Hello(hello), &mut bytes).expect("fits");
+    bytes
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(common::LONG)).expect("a timeout");
+    stream
+}
+
+/// Everything that is said until the other side hangs up.
+fn hear(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+    bytes
+}
+
+fn get(address: &str, request: &str) -> (u16, String) {
+    let mut stream = connect(address);
+    write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .expect("writes");
+    let text = String::from_utf8(hear(&mut stream)).expect("text");
+    let status = text.split(' ').nth(1).and_then(|number| number.parse().ok()).expect("a status");
+    (status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_string()).unwrap_or_default())
+}
+
+#[test]
+fn garbage_closes_its_connection_and_no_other() {
+    let cluster = Cluster::with(1, &[]);
+    let mut client = cluster.ready();
+    let mut wanted = create("t", "durable", EngineKind::Memory, LogKind::Disk);
+    wanted.factor = Some(1);
+    let table = client.create_table(&wanted).expect("creates");
+    let ports = cluster.node(1).ports().listen.clone();
+    let controller = cluster.controller_address();
+    let mut after_hello = hello(HelloRole::Client, None);
+    after_hello.extend_from_slice(&[0xff; 64]);
+    let mut long = hello(HelloRole::Client, None);
+    long.extend_from_slice(&[255, 255, 255, 127, 10, 0, 0, 0, 0, 0, 0, 0]);
+    let mut not_first = Vec::new();
+    let picture = wire::control::Admin { id: 1, command: wire::control::AdminCommand::Status };
+    frame::encode(&Message::Admin(picture), &mut not_first).expect("fits");
+    for address in [&ports["client"], &ports["peer"], &ports["beacon"], &controller] {
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 100], &after_hello, &long, &not_first] {
+            let mut stream = connect(address);
+            stream.write_all(garbage).expect("writes");
+            hear(&mut stream);
+        }
+    }
+    assert!(cluster.node(1).board().metrics.bad_connections.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    put_all(&mut client, &table, 0, 10, "x");
+    assert_eq!(client.get(&table, &[Value::Int(1)]).expect("reads"), Some(row(1, "x")));
+}
+
+#[test]
+fn strangers_are_refused_with_a_sentence() {
+    let cluster = Cluster::with(1, &[]);
+    let client = cluster.ready();
+    let ours = client.picture().cluster().expect("known").id;
+    let stranger = ClusterId(ours.0 ^ 1);
+    for (address, role) in [
+        (cluster.node(1).ports().listen["client"].clone(), HelloRole::Client),
+        (cluster.node(1).ports().listen["peer"].clone(), HelloRole::Peer),
+        (cluster.controller_address(), HelloRole::Operator),
+    ] {
+        let mut stream = connect(&address);
+        stream.write_all(&hello(role, Some(stranger))).expect("writes");
+        let heard = hear(&mut stream);
+        let (message, _) = frame::decode(&heard).expect("a frame").expect("whole");
+        let Message::Welcome(Welcome::Refused(why)) = message else { panic!("{message:?}") };
+        assert!(why.contains(&ours.to_string()), "{why}");
+    }
+}
+
+#[test]
+fn another_clusters_directory_stops_the_node_with_one_sentence() {
+    let one = Cluster::with(1, &[]);
+    drop(one.ready());
+    let other = Cluster::with(0, &[]);
+    let mut one = one;
+    one.stop(1);
+    let mut config = one.node_config(1);
+    config.node.controllers = vec![other.controller_address()];
+    let running = node::start(config).expect("it starts, and asks the controllers");
+    let failure = running.wait().unwrap_err();
+    assert!(failure.status == 5 && failure.sentence.contains("cluster"), "{failure}");
+}
+
+#[test]
+fn one_directory_one_process_and_only_its_own_kind() {
+    let cluster = Cluster::with(1, &[]);
+    let again = node::start(cluster.node_config(1)).err().expect("refused");
+    assert!(again.status == 5 && again.sentence.contains("in use"), "{again}");
+    let mut config = cluster.node_config(1);
+    config.controller.data_dir = cluster.node_dir(1);
+    assert!(controller_process::start(config).is_err());
+    let mut config = cluster.node_config(1);
+    config.node.data_dir = cluster.dir.path().join("fresh");
+    understudy_node::init_node(&config.node.data_dir, NodeId(9)).expect("initialises");
+    config.node.id = Some(NodeId(8));
+    let wrong = node::start(config.clone()).err().expect("refused");
+    assert!(wrong.sentence.contains("node 9") && wrong.sentence.contains("node 8"), "{wrong}");
+    config.node.id = None;
+    config.node.listen_client = "0.0.0.0:0".parse().expect("an address");
+    let open = node::start(config).err().expect("refused");
+    assert!(open.sentence.contains("TLS"), "{open}");
+}
+
+#[test]
+fn health_and_metrics_answer_over_http() {
+    let cluster = Cluster::with(1, &[("node.harm", "true")]);
+    let mut client = cluster.ready();
+    let mut wanted = create("t", "durable", EngineKind::Memory, LogKind::Disk);
+    (wanted.factor, wanted.partitions) = (Some(1), 1);
+    let table = client.create_table(&wanted).expect("creates");
+    put_all(&mut client, &table, 0, 5, "x");
+    wait_for(&mut client, "the status", |status| common::leads(status, 1) == 1);
+    let http = cluster.node(1).ports().listen["http"].clone();
+    assert_eq!(get(&http, "GET /livez"), (200, "ok\n".into()));
+    let (code, text) = get(&http, "GET /readyz?verbose");
+    assert!(code == 200 && text.contains("[+]controllers"), "{text}");
+    assert!(get(&http, "GET /version").1.starts_with("understudy "));
+    let partition = table.partitions().next().expect("one").0;
+    assert_eq!(get(&http, &format!("GET /partition/{partition}/primary")), (200, "primary\n".into()));
+    assert_eq!(get(&http, &format!("GET /partition/{partition}/replica?lag=100")).0, 200);
+    assert_eq!(get(&http, "GET /partition/9999/primary").0, 503);
+    let (_, metrics) = get(&http, "GET /metrics");
+    for name in [
+        "understudy_log_fsync_duration_seconds_count ",
+        "understudy_commits_total{outcome=\"ok\"} ",
+        "understudy_recovery_duration_seconds{phase=\"replay\"} ",
+        &format!("understudy_partition_has_primary{{partition=\"{partition}\"}} 1\n"),
+    ] {
+        assert!(metrics.contains(name), "{name} is missing in\n{metrics}");
+    }
+    let status: wire::control::NodeStatus =
+        serde_json::from_str(&get(&http, "GET /status.json").1).expect("a status");
+    assert_eq!(status.member.node, NodeId(1));
+    assert_eq!(get(&http, "POST /harm/cut?nodes=x").0, 400);
+    assert_eq!(get(&http, "POST /harm/cut?nodes=2,clients").0, 200);
+    let mut stream = connect(&cluster.node(1).ports().listen["client"]);
+    stream.write_all(&hello(HelloRole::Client, None)).expect("writes");
+    stream.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+    assert!(stream.read(&mut [0; 64]).is_err(), "a cut says nothing, and stays open");
+    assert_eq!(get(&http, "POST /harm/heal").0, 200);
+    put_all(&mut client, &table, 5, 10, "y");
+}

@@ -1,0 +1,34 @@
+//! Floor 6: what the commands of the `understudy` binary do, without how they are parsed and printed.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | rows in batches on their way to their partitions | [`pipeline`] |
+//! | `load`: a file into a table, all or nothing or without its bad rows | [`load`] |
+//! | `ingest`: feeds that neither skip nor repeat | [`ingest`] |
+//! | keys and ranges as people write them | [`keys`] |
+//! | a new table from options | [`design`] |
+//! | what the cluster survives now, and who is behind | [`overview`] |
+//! | failovers with their time split | [`failovers`] |
+//! | a stopped node's log | [`logview`] |
+//!
+//! A failure is one sentence with the exit status that the conventions give it ([`Failure`]).
+
+pub mod badrows;
+pub mod design;
+pub mod failovers;
+mod failure;
+pub mod ingest;
+pub mod keys;
+pub mod load;
+pub mod logview;
+pub mod overview;
+pub mod pipeline;
+mod port;
+pub mod secured;
+pub mod survive;
+
+#[cfg(test)]
+mod testing;
+
+pub use failure::{Failure, Status};
+pub use port::Port;

@@ -1,0 +1,458 @@
+//! The cluster as one looks at it: what each table survives now and who is behind, then nodes and partitions.
+//!
+//! Made from the picture of the records and the last status of every node. It is for people; safety never rests on it.
+
+use crate::survive;
+use client::Map;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Member, NodeId, PartitionRecord, TableRecord};
+use wire::control::{ClusterStatus, NodeStatus, ReplicaStatus, Role};
+
+/// Everything.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Overview {
+    /// One per table.
+    pub tables: Vec<TableLine>,
+    /// One per node.
+    pub nodes: Vec<NodeLine>,
+    /// One per partition.
+    pub partitions: Vec<PartitionLine>,
+}
+
+/// A table.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct TableLine {
+    /// Its name.
+    pub table: String,
+    /// Its policy.
+    pub policy: String,
+    /// The fewest copies in sync of any partition.
+    pub copies: usize,
+    /// Copies wanted.
+    pub factor: u8,
+    /// What an acknowledged commit survives now.
+    pub survives: String,
+    /// Who is behind, or what is wrong; empty if all is well.
+    pub behind: Vec<String>,
+    /// True if some partition acknowledges no writes.
+    pub stopped: bool,
+    /// All of it in one line.
+    pub words: String,
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct NodeLine {
+    /// The node.
+    pub node: u32,
+    /// Where clients reach it.
+    pub address: String,
+    /// True if the controller has heard it lately.
+    pub live: bool,
+    /// Milliseconds since the controller heard it.
+    pub heard_ms_ago: Option<u64>,
+    /// Partitions it leads.
+    pub leads: usize,
+    /// Replicas it is a member with.
+    pub holds: usize,
+    /// Bytes of log it keeps.
+    pub log_bytes: u64,
+    /// Commits it acknowledged since it started.
+    pub commits: u64,
+    /// Fsyncs since it started.
+    pub fsyncs: u64,
+    /// True if it refuses writes because its disk is full.
+    pub full: bool,
+    /// Tails set aside on its disk.
+    pub tails: usize,
+    /// Partitions whose data on it are damaged.
+    pub damaged: Vec<u32>,
+}
+
+/// A partition.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PartitionLine {
+    /// The partition.
+    pub partition: u32,
+    /// Its table.
+    pub table: String,
+    /// Its configuration's number.
+    pub epoch: u64,
+    /// The node that leads.
+    pub primary: u32,
+    /// What the primary is doing: `serving`, `promoting`, `not heard`.
+    pub state: String,
+    /// Nodes in sync, the primary first.
+    pub in_sync: Vec<u32>,
+    /// Nodes that catch up.
+    pub catching_up: Vec<u32>,
+    /// The primary's `committed`.
+    pub committed: u64,
+    /// Every replica.
+    pub replicas: Vec<ReplicaLine>,
+    /// What the primary waits for, or empty.
+    pub waits: String,
+}
+
+/// A replica of a partition.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ReplicaLine {
+    /// Its node.
+    pub node: u32,
+    /// What it is.
+    pub role: String,
+    /// In its memory.
+    pub received: u64,
+    /// Fsynced in its log.
+    pub durable: u64,
+    /// Executed by its engine.
+    pub applied: u64,
+    /// In its files.
+    pub persisted: u64,
+    /// Bytes behind the primary.
+    pub lag_bytes: u64,
+    /// Seconds behind the primary.
+    pub lag_seconds: f64,
+}
+
+/// A node that was not heard for so long is not live.
+const SILENT_MS: u64 = 1_500;
+/// In-sync copies further behind than this are named.
+const BEHIND_BYTES: u64 = 4 << 20;
+/// In-sync copies further behind than this are named.
+const BEHIND_US: u64 = 1_000_000;
+
+/// Puts the picture and the nodes' reports together.
+pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
+    let reports: BTreeMap<NodeId, (&NodeStatus, u64)> =
+        status.nodes.iter().map(|(node, age)| (node.member.node, (node, *age))).collect();
+    let mut records: BTreeMap<_, PartitionRecord> =
+        map.partitions().map(|record| (record.id, record.clone())).collect();
+    for record in &status.partitions {
+        // Whichever way the newer one came.
+        let known = records.get(&record.id);
+        if known.is_none_or(|known| known.epoch < record.epoch) {
+            records.insert(record.id, record.clone());
+        }
+    }
+    let look = Look { reports, records };
+    let tables: Vec<&TableRecord> = map.tables().map(|table| table.as_ref()).collect();
+    let name = |record: &PartitionRecord| {
+        tables.iter().find(|table| table.id == record.table).map(|table| table.name.clone())
+    };
+    let partitions = look.records.values().filter_map(|record| Some(look.partition(record, name(record)?)));
+    Overview {
+        tables: tables.iter().map(|table| look.table(table)).collect(),
+        nodes: map.nodes().map(|node| look.node(node)).collect(),
+        partitions: partitions.collect(),
+    }
+}
+
+struct Look<'a> {
+    reports: BTreeMap<NodeId, (&'a NodeStatus, u64)>,
+    records: BTreeMap<types::PartitionId, PartitionRecord>,
+}
+
+impl Look<'_> {
+    fn is_live(&self, node: NodeId) -> bool {
+        self.reports.get(&node).is_some_and(|(_, age)| *age < SILENT_MS)
+    }
+
+    fn replica(&self, member: &Member, record: &PartitionRecord) -> Option<&ReplicaStatus> {
+        let (report, _) = self.reports.get(&member.node)?;
+        let same = report.member == *member;
+        report.replicas.iter().find(|replica| same && replica.partition == record.id)
+    }
+
+    /// The primary's own view of its partition.
+    fn lead(&self, record: &PartitionRecord) -> Option<&ReplicaStatus> {
+        self.replica(&record.primary, record).filter(|_| self.is_live(record.primary.node))
+    }
+
+    fn node(&self, node: &types::NodeRecord) -> NodeLine {
+        let report = self.reports.get(&node.id).map(|(report, _)| *report);
+        let count = |mut which: Box<dyn FnMut(&PartitionRecord) -> bool + '_>| {
+            self.records.values().filter(|record| which(record)).count()
+        };
+        NodeLine {
+            node: node.id.0,
+            address: node.addresses.client.clone(),
+            live: self.is_live(node.id),
+            heard_ms_ago: self.reports.get(&node.id).map(|(_, age)| *age),
+            leads: count(Box::new(|record| record.primary.node == node.id)),
+            holds: count(Box::new(|record| record.member_on(node.id).is_some())),
+            log_bytes: report.map_or(0, |report| report.log_bytes),
+            commits: report.map_or(0, |report| report.commits),
+            fsyncs: report.map_or(0, |report| report.fsyncs),
+            full: report.is_some_and(|report| report.full),
+            tails: report.map_or(0, |report| report.tails.len()),
+            damaged: node.damaged.iter().map(|partition| partition.0).collect(),
+        }
+    }
+
+    fn partition(&self, record: &PartitionRecord, table: String) -> PartitionLine {
+        let lead = self.lead(record);
+        let state = match lead.map(|lead| lead.role) {
+            Some(Role::Primary) => "serving",
+            Some(Role::Promoting) => "promoting",
+            Some(_) => "starting",
+            None => "not heard",
+        };
+        let replicas = record.members().map(|member| {
+            let own = self.replica(member, record).map(|replica| replica.marks);
+            let seen = lead.and_then(|lead| lead.members.iter().find(|(other, ..)| other == member));
+            let marks = own.or(seen.map(|(_, marks, ..)| *marks)).unwrap_or_default();
+            let in_sync = record.in_sync.contains(member);
+            let role = match (*member == record.primary, in_sync, self.is_live(member.node)) {
+                (true, ..) => "primary",
+                (_, true, true) => "in sync",
+                (_, true, false) => "in sync, not heard",
+                (_, false, true) => "catching up",
+                (_, false, false) => "catching up, not heard",
+            };
+            ReplicaLine {
+                node: member.node.0,
+                role: role.into(),
+                received: marks.received.0,
+                durable: marks.durable.0,
+                applied: marks.applied.0,
+                persisted: marks.persisted.0,
+                lag_bytes: seen.map_or(0, |(_, _, bytes, _)| *bytes),
+                lag_seconds: seen.map_or(0.0, |(_, _, _, micros)| *micros as f64 / 1e6),
+            }
+        });
+        let nodes = |members: &[Member]| members.iter().map(|member| member.node.0).collect();
+        PartitionLine {
+            partition: record.id.0,
+            table,
+            epoch: record.epoch.0,
+            primary: record.primary.node.0,
+            state: state.into(),
+            in_sync: nodes(&record.in_sync),
+            catching_up: nodes(&record.catching_up),
+            committed: lead.map_or(0, |lead| lead.committed.0),
+            replicas: replicas.collect(),
+            waits: lead.map(|lead| lead.waits.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn table(&self, table: &TableRecord) -> TableLine {
+        let records: Vec<&PartitionRecord> =
+            table.partition_ids().filter_map(|id| self.records.get(&id)).collect();
+        let weakest = survive::weakest(records.iter().copied());
+        let copies = weakest.map_or(0, |record| record.in_sync.len());
+        let policy = weakest.map_or(&table.policy, |record| &record.policy);
+        let survives = survive::survives(policy, copies);
+        let (behind, stopped) = (self.behind(&records), self.trouble(&table.name, &records));
+        let wrong = !stopped.is_empty();
+        let factor = table.policy.factor;
+        let who = match behind.is_empty() {
+            true => "nobody is behind".to_string(),
+            false => behind.join(", "),
+        };
+        let mut words = format!(
+            "{} ({}): {survives}; {copies} of {factor} copies in sync; {who}",
+            table.name, policy.name
+        );
+        for sentence in &stopped {
+            words.push_str(&format!("; {sentence}"));
+        }
+        TableLine {
+            table: table.name.clone(),
+            policy: policy.name.clone(),
+            copies,
+            factor,
+            survives,
+            behind: behind.into_iter().chain(stopped).collect(),
+            stopped: wrong,
+            words,
+        }
+    }
+
+    /// Who of these partitions' members is behind, by node.
+    fn behind(&self, records: &[&PartitionRecord]) -> Vec<String> {
+        let mut catching_up: BTreeMap<NodeId, (usize, u64)> = BTreeMap::new();
+        let mut late: BTreeMap<NodeId, u64> = BTreeMap::new();
+        let mut missing = 0;
+        let mut silent = BTreeSet::new();
+        for record in records {
+            let lead = self.lead(record);
+            let lag = |member: &Member| {
+                let seen = lead.and_then(|lead| lead.members.iter().find(|(other, ..)| other == member));
+                seen.map_or((0, 0), |(_, _, bytes, micros)| (*bytes, *micros))
+            };
+            for member in &record.catching_up {
+                let entry = catching_up.entry(member.node).or_default();
+                *entry = (entry.0 + 1, entry.1 + lag(member).0);
+            }
+            for member in record.in_sync.iter().skip(1) {
+                let (bytes, micros) = lag(member);
+                if bytes > BEHIND_BYTES || micros > BEHIND_US {
+                    *late.entry(member.node).or_default() += bytes;
+                }
+            }
+            silent.extend(record.members().map(|member| member.node).filter(|node| !self.is_live(*node)));
+            missing += usize::from(record.policy.factor).saturating_sub(record.members().count());
+        }
+        let mut said: Vec<String> = Vec::new();
+        for (node, (partitions, bytes)) in catching_up {
+            said.push(format!("{node} is catching up in {} ({})", partitions_text(partitions), size(bytes)));
+        }
+        said.extend(late.into_iter().map(|(node, bytes)| format!("{node} is behind by {}", size(bytes))));
+        said.extend(silent.into_iter().map(|node| format!("{node} is not heard")));
+        if missing > 0 {
+            let copies = if missing == 1 { "1 copy is".into() } else { format!("{missing} copies are") };
+            said.push(format!("{copies} missing"));
+        }
+        said
+    }
+
+    /// What keeps partitions from serving or from acknowledging.
+    fn trouble(&self, table: &str, records: &[&PartitionRecord]) -> Vec<String> {
+        let mut said = Vec::new();
+        let few = records.iter().filter(|record| survive::stopped(record)).count();
+        if few > 0 {
+            said.push(format!(
+                "{} {} too few copies to acknowledge writes (`understudy table alter {table} --available` goes on \
+                 with fewer)",
+                partitions_text(few),
+                have(few)
+            ));
+        }
+        let serves =
+            |record: &&&PartitionRecord| self.lead(record).is_some_and(|lead| lead.role == Role::Primary);
+        let without = records.len() - records.iter().filter(serves).count();
+        if without > 0 {
+            said.push(format!("{} {} no serving primary", partitions_text(without), have(without)));
+        }
+        said
+    }
+}
+
+fn partitions_text(count: usize) -> String {
+    if count == 1 { "1 partition".into() } else { format!("{count} partitions") }
+}
+
+fn have(count: usize) -> &'static str {
+    if count == 1 { "has" } else { "have" }
+}
+
+/// Bytes as people read them.
+pub fn size(bytes: u64) -> String {
+    let units = [(1u64 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
+    match units.iter().find(|(unit, _)| bytes >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::table;
+    use types::config::{Addresses, Cause};
+    use types::{Epoch, Lsn, NodeRecord, PartitionId, ProposalId, Watermarks};
+    use wire::RecordText;
+    use wire::control::Picture;
+
+    fn member(node: u32) -> Member {
+        Member { node: NodeId(node), ..Member::default() }
+    }
+
+    fn record(partition: u32, in_sync: &[u32], catching_up: &[u32]) -> PartitionRecord {
+        PartitionRecord {
+            format: 1,
+            id: PartitionId(partition),
+            table: types::TableId(1),
+            epoch: Epoch(4),
+            primary: member(in_sync[0]),
+            led_since: Epoch(1),
+            in_sync: in_sync.iter().map(|node| member(*node)).collect(),
+            catching_up: catching_up.iter().map(|node| member(*node)).collect(),
+            policy: table(1).record().policy.clone(),
+            next_policy: None,
+            proposal: ProposalId(1),
+            cause: Cause::Created,
+            before: None,
+            failover: None,
+            lossy: false,
+            unknown: Default::default(),
+        }
+    }
+
+    fn map(records: &[PartitionRecord]) -> Map {
+        let node = |id| NodeRecord {
+            format: 1,
+            id: NodeId(id),
+            store: Default::default(),
+            incarnation: Default::default(),
+            clean_start: false,
+            addresses: Addresses::default(),
+            zone: String::new(),
+            damaged: Vec::new(),
+            unknown: Default::default(),
+        };
+        let picture = Picture {
+            revision: 1,
+            cluster: None,
+            nodes: [1, 2, 3].map(|id| RecordText::new(&node(id))).to_vec(),
+            tables: vec![RecordText::new(table(records.len() as u32).record())],
+            partitions: records.iter().map(RecordText::new).collect(),
+            dropped: Vec::new(),
+        };
+        let mut map = Map::default();
+        map.apply(&picture).expect("records read back");
+        map
+    }
+
+    fn status(records: &[PartitionRecord], lag: u64, silent: Option<u32>) -> ClusterStatus {
+        let replica = |record: &PartitionRecord, node: u32| ReplicaStatus {
+            partition: record.id,
+            role: if record.primary.node.0 == node { Role::Primary } else { Role::Backup },
+            committed: Lsn(9),
+            members: record.members().map(|member| (*member, Watermarks::default(), lag, 0)).collect(),
+            ..ReplicaStatus::default()
+        };
+        let node = |id: u32| {
+            let replicas = records.iter().map(|record| replica(record, id)).collect();
+            let age = if silent == Some(id) { 60_000 } else { 100 };
+            (NodeStatus { member: member(id), replicas, ..NodeStatus::default() }, age)
+        };
+        ClusterStatus { nodes: [1, 2, 3].map(node).to_vec(), partitions: Vec::new() }
+    }
+
+    #[test]
+    fn all_is_well() {
+        let records = [record(64, &[1, 2, 3], &[]), record(65, &[2, 3, 1], &[])];
+        let seen = overview(&map(&records), &status(&records, 0, None));
+        assert_eq!(
+            seen.tables[0].words,
+            "t (durable): survives any two node crashes, and a power loss of all nodes; 3 of 3 copies in sync; nobody \
+             is behind"
+        );
+        assert_eq!((seen.nodes[1].leads, seen.nodes[1].holds, seen.nodes[1].live), (1, 2, true));
+        assert_eq!((seen.partitions[0].state.as_str(), seen.partitions[0].committed), ("serving", 9));
+    }
+
+    #[test]
+    fn a_copy_that_is_behind_is_named() {
+        let records = [record(64, &[1, 2], &[3]), record(65, &[2, 1, 3], &[])];
+        let words = overview(&map(&records), &status(&records, 3 << 20, None)).tables.remove(0).words;
+        assert!(words.contains("survives any one node crash"), "{words}");
+        assert!(
+            words.contains("2 of 3 copies in sync; n3 is catching up in 1 partition (3.0 MB)"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn a_table_that_stopped_says_so_and_what_goes_on() {
+        let records = [record(64, &[1], &[])];
+        let line = overview(&map(&records), &status(&records, 0, Some(1))).tables.remove(0);
+        assert!(line.stopped);
+        assert!(line.words.contains("n1 is not heard, 2 copies are missing"), "{}", line.words);
+        assert!(line.words.contains("--available"), "{}", line.words);
+        assert!(line.words.contains("1 partition has no serving primary"), "{}", line.words);
+    }
+}

@@ -1,0 +1,238 @@
+//! All replicas of one node, driven together: inputs go to the partition they name, and what coalesces is sent once per
+//! batch of inputs.
+
+use crate::lease::Leases;
+use crate::output::{ClientRef, Output, ReadFor};
+use crate::replica::{Ctx, Replica};
+use crate::settings::Settings;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Durable, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy};
+use wire::control::{Advise, Proposed, ReplicaStatus, Suspect};
+use wire::{Body, Entry, PeerMessage, Reply, Request, Status};
+
+/// How long a primary was not heard, and for which partitions.
+type Missed = (Micros, Vec<(PartitionId, Epoch, Position)>);
+
+/// A node's replicas and what they share.
+pub struct Host<L: Leases, R: Remedy> {
+    me: Member,
+    settings: Settings,
+    leases: L,
+    remedy: R,
+    replicas: BTreeMap<PartitionId, Replica<R>>,
+    /// The newest life of each node that was connected.
+    lives: BTreeMap<NodeId, Member>,
+    /// Replicas that had an input since the last flush.
+    touched: BTreeSet<PartitionId>,
+}
+
+impl<L: Leases, R: Remedy> Host<L, R> {
+    /// A node without replicas.
+    pub fn new(me: Member, settings: Settings, leases: L, remedy: R) -> Host<L, R> {
+        Host {
+            me,
+            settings,
+            leases,
+            remedy,
+            replicas: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// This life of this node.
+    pub fn me(&self) -> Member {
+        self.me
+    }
+
+    /// The settings it runs with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The remedies it runs with.
+    pub fn remedy(&self) -> R {
+        self.remedy
+    }
+
+    /// The leases.
+    pub fn leases(&mut self) -> &mut L {
+        &mut self.leases
+    }
+
+    /// Adds a replica, new or recovered.
+    pub fn add(&mut self, replica: Replica<R>) {
+        self.replicas.insert(replica.id(), replica);
+    }
+
+    /// Removes a replica whose table was dropped.
+    pub fn remove(&mut self, partition: PartitionId) -> Option<Replica<R>> {
+        self.leases.lead(partition, None);
+        self.touched.remove(&partition);
+        self.replicas.remove(&partition)
+    }
+
+    /// True if this node has this partition's replica.
+    pub fn has(&self, partition: PartitionId) -> bool {
+        self.replicas.contains_key(&partition)
+    }
+
+    /// A replica.
+    pub fn replica(&self, partition: PartitionId) -> Option<&Replica<R>> {
+        self.replicas.get(&partition)
+    }
+
+    /// A replica, for checkpoints.
+    pub fn replica_mut(&mut self, partition: PartitionId) -> Option<&mut Replica<R>> {
+        self.replicas.get_mut(&partition)
+    }
+
+    /// All replicas.
+    pub fn replicas(&self) -> impl Iterator<Item = &Replica<R>> {
+        self.replicas.values()
+    }
+
+    fn with<T>(
+        &mut self,
+        now: Now,
+        partition: PartitionId,
+        out: &mut Vec<Output>,
+        act: impl FnOnce(&mut Replica<R>, &mut Ctx) -> T,
+    ) -> Option<T> {
+        let replica = self.replicas.get_mut(&partition)?;
+        self.touched.insert(partition);
+        let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
+        Some(act(replica, &mut ctx))
+    }
+
+    /// A record that a compare-and-set has written. False if this node is a member and has no such replica yet: the
+    /// driver makes one, adds it and calls again.
+    pub fn configure(&mut self, now: Now, record: PartitionRecord, out: &mut Vec<Output>) -> bool {
+        let partition = record.id;
+        if !self.has(partition) {
+            return !record.holds(&self.me);
+        }
+        self.with(now, partition, out, |replica, ctx| replica.configure(ctx, record));
+        let connected: Vec<Member> = self.lives.values().copied().collect();
+        self.with(now, partition, out, |replica, _| {
+            connected.into_iter().for_each(|life| replica.on_connected(life))
+        });
+        true
+    }
+
+    /// A client's request. Exactly one [`Output::Reply`] follows, now or later.
+    pub fn request(&mut self, now: Now, to: ClientRef, request: Request, out: &mut Vec<Output>) {
+        let (partition, id) = (request.partition, request.id);
+        if self.with(now, partition, out, |replica, ctx| replica.on_request(ctx, to, request)).is_none() {
+            let reply = Reply {
+                id,
+                status: Status::NotPrimary,
+                lsn: types::Lsn::ZERO,
+                epoch: Epoch::ZERO,
+                policy: 0,
+                copies: 0,
+                hint: None,
+                body: Body::None,
+            };
+            out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
+        }
+    }
+
+    /// A message from another replica, which the connection's handshake has named.
+    pub fn peer(&mut self, now: Now, message: PeerMessage, out: &mut Vec<Output>) {
+        self.with(now, message.partition(), out, |replica, ctx| match message {
+            PeerMessage::Append(append) => replica.on_append(ctx, append),
+            PeerMessage::Ack(ack) => replica.on_ack(ctx, &ack),
+            PeerMessage::AppendRefused(refused) => replica.on_refused(ctx, refused),
+            PeerMessage::ReportRequest(request) => replica.on_report_request(ctx, &request),
+            PeerMessage::Report(report) => replica.on_report(ctx, report),
+            PeerMessage::Fetch(fetch) => replica.on_fetch(ctx, &fetch),
+            PeerMessage::Fetched(fetched) => replica.on_fetched(ctx, fetched),
+            PeerMessage::Copy(copy) => replica.on_copy(ctx, copy),
+            PeerMessage::Copied(copied) => replica.on_copied(ctx, &copied),
+            PeerMessage::Inform(inform) => {
+                if let Ok(record) = inform.record.read() {
+                    replica.configure(ctx, record);
+                }
+            }
+        });
+    }
+
+    /// A connection to this life of a node was made.
+    pub fn connected(&mut self, now: Now, member: Member, out: &mut Vec<Output>) {
+        let known = self.lives.entry(member.node).or_insert(member);
+        if known.incarnation <= member.incarnation || known.store != member.store {
+            *known = member;
+        }
+        let partitions: Vec<PartitionId> = self.replicas.keys().copied().collect();
+        for partition in partitions {
+            self.with(now, partition, out, |replica, _| replica.on_connected(member));
+        }
+    }
+
+    /// The log made these durable.
+    pub fn synced(&mut self, now: Now, tokens: &[(PartitionId, Durable<Position>)], out: &mut Vec<Output>) {
+        for (partition, token) in tokens {
+            self.with(now, *partition, out, |replica, _| replica.on_synced(*token));
+        }
+    }
+
+    /// Entries came back from the log, or could not be read.
+    pub fn log_read(
+        &mut self,
+        now: Now,
+        partition: PartitionId,
+        purpose: ReadFor,
+        entries: Result<Vec<Entry>, String>,
+        out: &mut Vec<Output>,
+    ) {
+        self.with(now, partition, out, |replica, ctx| replica.on_log_read(ctx, purpose, entries));
+    }
+
+    /// What became of a proposal.
+    pub fn proposed(&mut self, now: Now, proposed: &Proposed, out: &mut Vec<Output>) {
+        self.with(now, proposed.partition, out, |replica, ctx| replica.on_proposed(ctx, proposed));
+    }
+
+    /// A controller asks for a change.
+    pub fn advise(&mut self, now: Now, advise: Advise, out: &mut Vec<Output>) {
+        self.with(now, advise.partition, out, |replica, _| replica.on_advice(advise.epoch, advise.advice));
+    }
+
+    /// Sends what the inputs since the last call have made due. A driver calls it when no input is left, so that appends,
+    /// acknowledgements and replies coalesce.
+    pub fn flush(&mut self, now: Now, out: &mut Vec<Output>) {
+        for partition in std::mem::take(&mut self.touched) {
+            let Some(replica) = self.replicas.get_mut(&partition) else { continue };
+            let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
+            replica.flush(&mut ctx);
+        }
+    }
+
+    /// Time has passed: at least every beacon interval.
+    pub fn tick(&mut self, now: Now, out: &mut Vec<Output>) {
+        let mut missed: BTreeMap<Member, Missed> = BTreeMap::new();
+        for replica in self.replicas.values_mut() {
+            let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
+            replica.tick(&mut ctx);
+            if let Some((primary, silent, what)) = replica.misses_primary(&ctx) {
+                let entry = missed.entry(primary).or_default();
+                entry.0 = entry.0.max(silent);
+                entry.1.push(what);
+            }
+        }
+        for (primary, (silent, partitions)) in missed {
+            out.push(Output::Suspect(Suspect { by: self.me, primary, silent_us: silent.0, partitions }));
+        }
+    }
+
+    /// Every replica's progress.
+    pub fn status(&self, now: Now) -> Vec<ReplicaStatus> {
+        self.replicas.values().map(|replica| replica.status(now)).collect()
+    }
+
+    /// Checks every replica's invariants (habits 6).
+    pub fn validate(&self) -> Result<(), String> {
+        self.replicas.values().try_for_each(Replica::validate)
+    }
+}

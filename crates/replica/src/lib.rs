@@ -1,0 +1,19 @@
+//! Floor 3, pure: one partition replica ([`Replica`]), a node's many ([`Host`]), and the leases between nodes ([`Beat`]).
+//!
+//! Nothing here does IO, reads a clock, starts a thread or draws a random number. A driver hands in the time and an input
+//! and carries out the [`Output`]s in order. `node` does so on a real machine, `sim` in a simulated world.
+
+pub mod history;
+pub mod host;
+pub mod lease;
+pub mod output;
+mod replica;
+pub mod session;
+pub mod settings;
+pub mod tail;
+
+pub use host::Host;
+pub use lease::{Beat, Leases};
+pub use output::{ClientRef, LogOp, Note, Output, ReadFor};
+pub use replica::{Recovered, Replica};
+pub use settings::Settings;

@@ -1,0 +1,136 @@
+//! What a replica asks its driver to do: one closed enum, carried out in order (habits 1).
+
+use bytes::Bytes;
+use types::config::TailReport;
+use types::{Epoch, Lsn, Member, Micros, PartitionId, Position};
+use wire::control::{Propose, Served, Suspect};
+use wire::{Entry, PeerMessage, Reply};
+
+/// Names a client's request for the driver: which connection, which request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientRef {
+    /// The driver's name for the connection.
+    pub connection: u64,
+    /// The request's id on it.
+    pub request: u64,
+}
+
+/// A small value kept beside a partition's log; the newest counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u16)]
+pub enum Note {
+    /// The epochs in the log: [`crate::history::History::encode`].
+    History = 1,
+    /// What may be published at a restart without asking anyone: an LSN, little-endian.
+    Secured = 2,
+}
+
+/// A change of a partition's log.
+#[derive(Clone, PartialEq, Debug)]
+pub enum LogOp {
+    /// Adds an entry.
+    Entry(Entry),
+    /// Drops every entry above a position (F02). Synced before anything that is appended after it.
+    Cut {
+        /// The partition.
+        partition: PartitionId,
+        /// The entry that becomes the last.
+        to: Position,
+    },
+    /// Drops the whole log and starts behind a position.
+    Base {
+        /// The partition.
+        partition: PartitionId,
+        /// The position that the engine holds.
+        at: Position,
+        /// The checksum of the entry there.
+        crc: u32,
+    },
+    /// Entries below an LSN are not needed any more (R8).
+    Truncate {
+        /// The partition.
+        partition: PartitionId,
+        /// The first LSN still needed.
+        below: Lsn,
+    },
+    /// The highest epoch this replica acted in (R2).
+    Promise {
+        /// The partition.
+        partition: PartitionId,
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// A small value beside the log.
+    Note {
+        /// The partition.
+        partition: PartitionId,
+        /// Which.
+        note: Note,
+        /// Its bytes.
+        value: Bytes,
+    },
+}
+
+/// Why entries are read back from the log; comes back with them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadFor {
+    /// To send them to a member.
+    Ship(Member),
+    /// To answer a fetch of a new primary in this epoch, up to this LSN.
+    Fetch(Member, Epoch, Lsn),
+}
+
+/// What the driver is asked to do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Output {
+    /// Change the log. Nothing else waits for it: what is durable is told by `Host::synced`.
+    Log(LogOp),
+    /// Send to another replica. Lost if that life of that node is not connected.
+    Send {
+        /// To whom.
+        to: Member,
+        /// What.
+        message: PeerMessage,
+    },
+    /// Answer a client. If `valid_until` has passed on the monotonic clock when the bytes leave, the answer is not given:
+    /// the client hears "not yet" for a read and "unknown" for a write instead (F01).
+    Reply {
+        /// Whom.
+        to: ClientRef,
+        /// The answer.
+        reply: Box<Reply>,
+        /// The end of the lease on which the answer rests.
+        valid_until: Option<Micros>,
+    },
+    /// Ask the controllers for a change of the set this replica leads.
+    Propose(Propose),
+    /// Tell the controllers that a primary is missed.
+    Suspect(Suspect),
+    /// Tell the controllers how a failover went.
+    Served(Served),
+    /// Write a divergent tail to a file, durably, before carrying out what follows (R9).
+    SetAside {
+        /// What it is; the driver names the file.
+        report: TailReport,
+        /// The entries.
+        entries: Vec<Entry>,
+    },
+    /// Read entries back and give them to `Host::log_read`.
+    ReadLog {
+        /// The partition.
+        partition: PartitionId,
+        /// The first LSN.
+        from: Lsn,
+        /// About so many bytes; at least one entry.
+        max_bytes: usize,
+        /// For what.
+        purpose: ReadFor,
+    },
+    /// The replica found damage, and stops until it is given a copy. One sentence.
+    Damaged {
+        /// The partition.
+        partition: PartitionId,
+        /// What.
+        reason: String,
+    },
+}

@@ -1,0 +1,437 @@
+//! Changes of the set that a primary leads (R1): evictions, joins, hand-overs, policies. One proposal at a time; until its
+//! outcome is known both sets count (N3, PR-16).
+
+use super::lead::Mode;
+use super::{Ctx, Leader, Phase, Replica, Role};
+use crate::output::Output;
+use types::config::{Cause, Reign};
+use types::{Finding, Lsn, Member, Micros, PartitionRecord, Policy, ProposalId, Remedy};
+use wire::Entry;
+use wire::control::{Advice, Propose, Proposed, RecordText};
+use wire::entry::Kind;
+
+/// A proposal on its way.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub record: PartitionRecord,
+    /// Refused before it, without a new epoch: an earlier copy of these may still win, so they count too.
+    pub withdrawn: Vec<PartitionRecord>,
+    sent_at: Micros,
+    refused_at: Option<Micros>,
+}
+
+impl Change {
+    /// Every record that may yet be the next one.
+    pub fn possible(&self) -> impl Iterator<Item = &PartitionRecord> {
+        self.withdrawn.iter().chain([&self.record])
+    }
+}
+
+/// A hand-over under way: writes wait until the target has everything.
+#[derive(Debug)]
+pub(super) struct HandOver {
+    to: Member,
+    since: Micros,
+    proposed: bool,
+}
+
+/// A catching-up member that was not heard, or did not get on, for so long is given up.
+const GIVE_UP: Micros = Micros::from_millis(5_000);
+/// A joining member that is not level within this time goes back to catching up.
+const JOIN_PATIENCE: Micros = Micros::from_millis(500);
+
+impl<R: Remedy> Replica<R> {
+    /// A controller asks for something. Advice that was thought of in another epoch is ignored (F16).
+    pub(crate) fn on_advice(&mut self, epoch: types::Epoch, advice: Advice) {
+        let current = self.record.as_ref().is_some_and(|record| record.epoch == epoch);
+        if let (true, Some(leader)) = (current, self.leader())
+            && leader.advice.len() < 16
+            && !leader.advice.contains(&advice)
+        {
+            leader.advice.push_back(advice);
+        }
+    }
+
+    /// What became of a proposal.
+    pub(crate) fn on_proposed(&mut self, ctx: &mut Ctx, proposed: &Proposed) {
+        let Ok(record) = proposed.record.read::<PartitionRecord>() else { return };
+        let known = self.record.as_ref().map(|known| known.epoch);
+        if Some(record.epoch) > known {
+            return self.configure(ctx, record);
+        }
+        let now = ctx.now.mono;
+        if let Some(change) = self.leader().and_then(|leader| leader.change.as_mut())
+            && change.record.proposal == proposed.proposal
+            && !proposed.accepted
+        {
+            change.refused_at.get_or_insert(now);
+        }
+    }
+
+    /// A new record of the same reign came: the proposal is decided, one way or the other.
+    pub(super) fn settle_change(&mut self, ctx: &mut Ctx, record: &PartitionRecord) {
+        let now = ctx.now.mono;
+        let me = self.me;
+        let Some(leader) = self.leader() else { return };
+        leader.change = None;
+        leader.handing = None;
+        if leader.joining.is_some_and(|(member, _)| !record.catching_up.contains(&member)) {
+            leader.joining = None;
+        }
+        if record.next_policy.is_none() {
+            leader.policy_entry = None;
+        }
+        for (member, progress) in &mut leader.members {
+            if *member != me && !record.in_sync.contains(member) {
+                progress.level_since = progress.level_since.map(|_| now);
+            }
+        }
+    }
+
+    /// Decides what should change next, and proposes it.
+    pub(super) fn reconsider(&mut self, ctx: &mut Ctx) {
+        if self.repeat_proposal(ctx) {
+            return;
+        }
+        let Role::Leader(leader) = &self.role else { return };
+        let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
+        let lossy_gather = !marked && self.record.as_ref().is_some_and(|record| record.lossy);
+        if lossy_gather {
+            return;
+        }
+        if self.evict(ctx) || !marked {
+            return;
+        }
+        let Role::Leader(leader) = &self.role else { return };
+        if leader.handing.is_some() {
+            return self.hand_over_step(ctx);
+        }
+        if self.join_step(ctx) || self.policy_step(ctx) || self.give_up(ctx) {
+            return;
+        }
+        self.take_advice(ctx);
+    }
+
+    /// Sends an undecided proposal again. True if there is one.
+    fn repeat_proposal(&mut self, ctx: &mut Ctx) -> bool {
+        let (now, resend) = (ctx.now.mono, ctx.settings.resend);
+        let Some(current) = self.record.clone() else { return false };
+        let id = self.proposal_id(&current);
+        let Some(leader) = self.leader() else { return false };
+        let Some(change) = &mut leader.change else { return false };
+        if now.since(change.sent_at) < resend {
+            return true;
+        }
+        if change.refused_at.is_some_and(|at| now.since(at) >= Micros(resend.0 * 4)) {
+            // Only another record can show that the refused one did not win: the same set under the next epoch.
+            leader.next_proposal += 1;
+            let mut again = current;
+            again.epoch = again.epoch.next();
+            again.proposal = id;
+            again.cause = Cause::InSync;
+            let refused = std::mem::replace(&mut change.record, again);
+            change.withdrawn.push(refused);
+            change.refused_at = None;
+        }
+        change.sent_at = now;
+        let expected = types::Epoch(change.record.epoch.0 - 1);
+        ctx.out.push(Output::Propose(Propose { expected, record: RecordText::new(&change.record) }));
+        true
+    }
+
+    /// A number that no other proposal for this partition has.
+    fn proposal_id(&self, current: &PartitionRecord) -> ProposalId {
+        let Role::Leader(leader) = &self.role else { return ProposalId(0) };
+        let reign =
+            (u64::from(self.me.node.0) << 48) ^ (self.me.incarnation.0 << 24) ^ (current.epoch.0 << 8);
+        ProposalId(reign ^ (leader.next_proposal + 1))
+    }
+
+    fn propose(&mut self, ctx: &mut Ctx, cause: Cause, alter: impl FnOnce(&mut PartitionRecord)) {
+        let Some(current) = self.record.clone() else { return };
+        let id = self.proposal_id(&current);
+        let Some(leader) = self.leader() else { return };
+        assert!(leader.change.is_none(), "N3: one change at a time");
+        leader.next_proposal += 1;
+        let mut record = current.clone();
+        record.epoch = current.epoch.next();
+        record.proposal = id;
+        record.cause = cause;
+        alter(&mut record);
+        let propose = Propose { expected: current.epoch, record: RecordText::new(&record) };
+        ctx.out.push(Output::Propose(propose));
+        leader.change =
+            Some(Change { record, withdrawn: Vec::new(), sent_at: ctx.now.mono, refused_at: None });
+    }
+
+    /// How long a member has not answered a beacon.
+    fn silence(&self, ctx: &Ctx, member: Member) -> Micros {
+        let since = match &self.role {
+            Role::Leader(leader) => {
+                leader.members.get(&member).map_or(Micros::ZERO, |progress| progress.since)
+            }
+            _ => Micros::ZERO,
+        };
+        ctx.now.mono.since(ctx.leases.answered_at(member).max(since))
+    }
+
+    pub(super) fn is_silent(&self, ctx: &Ctx, member: Member) -> bool {
+        member != self.me && self.silence(ctx, member) >= ctx.settings.suspect
+    }
+
+    /// Removes members that are gone, changed, spoilt, silent or too slow. True if something was proposed.
+    fn evict(&mut self, ctx: &mut Ctx) -> bool {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let others: Vec<Member> =
+            record.in_sync.iter().filter(|member| **member != self.me).copied().collect();
+        let changed = others.iter().find(|member| {
+            leader
+                .lives
+                .get(&member.node)
+                .is_some_and(|life| life != *member && life.incarnation > member.incarnation)
+        });
+        if let Some(old) = changed.copied() {
+            let new = leader.lives[&old.node];
+            let admit = !record.holds(&new);
+            self.propose(ctx, Cause::EvictedChanged, |record| {
+                record.in_sync.retain(|member| *member != old);
+                record.catching_up.retain(|member| member.node != new.node);
+                if admit {
+                    record.catching_up.push(new);
+                }
+            });
+            return true;
+        }
+        let spoilt = |member: &&Member| leader.members.get(member).is_some_and(|progress| progress.spoilt);
+        if let Some(member) = others.iter().find(spoilt).copied() {
+            return self.demote(ctx, Cause::EvictedChanged, member);
+        }
+        let silent: Vec<Member> =
+            others.iter().filter(|member| self.is_silent(ctx, **member)).copied().collect();
+        if !silent.is_empty() {
+            return self.evict_silent(ctx, &silent, others.len() + 1);
+        }
+        if !self.remedy.has(Finding::F19) {
+            return false;
+        }
+        let slow = |member: &&Member| {
+            let oldest = leader.members.get(member).and_then(|progress| progress.in_flight.front());
+            oldest.is_some_and(|(_, _, sent)| ctx.now.mono.since(*sent) >= ctx.settings.evict_slow)
+        };
+        match others.iter().find(slow).copied() {
+            Some(member) => self.demote(ctx, Cause::EvictedSlow, member),
+            None => false,
+        }
+    }
+
+    /// From the in-sync set back to catching up.
+    fn demote(&mut self, ctx: &mut Ctx, cause: Cause, member: Member) -> bool {
+        self.propose(ctx, cause, |record| {
+            record.in_sync.retain(|other| *other != member);
+            record.catching_up.push(member);
+        });
+        true
+    }
+
+    /// A minority may go at once; a set that would shrink to a minority waits, so that the other side can win (PR-09).
+    fn evict_silent(&mut self, ctx: &mut Ctx, silent: &[Member], members: usize) -> bool {
+        let left = members - silent.len();
+        let shortest = silent.iter().map(|member| self.silence(ctx, *member)).min().unwrap_or(Micros::ZERO);
+        // Where backups ask for a seal later, the primary waits longer too.
+        let alone = self.record.as_ref().is_some_and(|record| record.policy.rests_on_primary());
+        let later = if alone { ctx.settings.suspect_alone } else { Micros::ZERO };
+        if 2 * left <= members && shortest < ctx.settings.evict_lone + later {
+            return false;
+        }
+        let silent = silent.to_vec();
+        self.propose(ctx, Cause::EvictedSilent, |record| {
+            record.in_sync.retain(|member| !silent.contains(member))
+        });
+        true
+    }
+
+    /// Takes a level replica into the set: first commits count it, then it is proposed (PR-15, PR-06).
+    fn join_step(&mut self, ctx: &mut Ctx) -> bool {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let now = ctx.now.mono;
+        let need = record.policy.need(1);
+        let need = if need.counts() { need } else { types::policy::Need { received: true, ..need } };
+        if let Some((member, since)) = leader.joining {
+            let marks = self.marks_of(leader, &member);
+            let covered = need.met(&marks) >= self.committed || !self.remedy.has(Finding::Pr15);
+            let held =
+                ctx.leases.held_until(self.id, leader.reign, member) > now || !self.remedy.has(Finding::Pr06);
+            if covered && held && record.catching_up.contains(&member) {
+                self.propose(ctx, Cause::InSync, |record| {
+                    record.catching_up.retain(|other| *other != member);
+                    record.in_sync.push(member);
+                });
+                return true;
+            }
+            if now.since(since) > JOIN_PATIENCE {
+                let leader = self.leader().expect("a leader");
+                leader.joining = None;
+                if let Some(progress) = leader.members.get_mut(&member) {
+                    progress.level_since = None;
+                }
+            }
+            return false;
+        }
+        let level = |member: &&Member| {
+            let progress = leader.members.get(member);
+            progress.is_some_and(|progress| {
+                matches!(progress.mode, Mode::Stream)
+                    && !progress.spoilt
+                    && progress.level_since.is_some_and(|since| now.since(since) >= ctx.settings.level)
+            }) && !self.is_silent(ctx, **member)
+        };
+        let next = record.catching_up.iter().find(level).copied();
+        if let (Some(member), Some(leader)) = (next, self.leader()) {
+            leader.joining = Some((member, now));
+        }
+        false
+    }
+
+    /// The second and third step of a change of policy (PR-24).
+    fn policy_step(&mut self, ctx: &mut Ctx) -> bool {
+        let committed = self.committed;
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let Some(next) = record.next_policy.clone() else { return false };
+        if next.same_demands(&record.policy) {
+            // Only how few copies are allowed changes: nothing that was committed means something else afterwards, and
+            // an entry would wait for the very bound that an operator lowers.
+            self.propose(ctx, Cause::Policy, |record| {
+                record.policy = next;
+                record.next_policy = None;
+            });
+            return true;
+        }
+        match leader.policy_entry {
+            None => {
+                let header = self.next_header(ctx, Kind::Policy);
+                let lsn = header.at.lsn;
+                let payload = serde_json::to_vec(&next).expect("a policy has only text keys");
+                if let Err(reason) = self.append(ctx, Entry::encode(header, &payload)) {
+                    self.fail(ctx, reason);
+                    return true;
+                }
+                self.leader().expect("a leader").policy_entry = Some(lsn);
+                true
+            }
+            Some(lsn) if committed >= lsn => {
+                self.propose(ctx, Cause::Policy, |record| {
+                    record.policy = next;
+                    record.next_policy = None;
+                });
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Drops catching-up members that are gone, so that others can be taken.
+    fn give_up(&mut self, ctx: &mut Ctx) -> bool {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let gone = |member: &&Member| {
+            let changed =
+                leader.lives.get(&member.node).is_some_and(|life| life.incarnation > member.incarnation);
+            let oldest = leader.members.get(member).and_then(|progress| progress.in_flight.front());
+            let stuck = oldest.is_some_and(|(_, _, sent)| ctx.now.mono.since(*sent) > GIVE_UP);
+            changed || stuck || self.silence(ctx, **member) > GIVE_UP
+        };
+        let Some(old) = record.catching_up.iter().find(gone).copied() else { return false };
+        let new = leader.lives.get(&old.node).filter(|life| life.incarnation > old.incarnation).copied();
+        self.propose(ctx, Cause::CatchingUp, |record| {
+            record.catching_up.retain(|member| *member != old);
+            record.catching_up.extend(new);
+        });
+        true
+    }
+
+    fn take_advice(&mut self, ctx: &mut Ctx) {
+        let Some(advice) = self.leader().and_then(|leader| leader.advice.pop_front()) else { return };
+        let Some(record) = &self.record else { return };
+        match advice {
+            Advice::Admit(member) => {
+                if record.member_on(member.node).is_none() {
+                    self.propose(ctx, Cause::CatchingUp, |record| record.catching_up.push(member));
+                }
+            }
+            Advice::Remove(member) => {
+                let last = record.in_sync.len() == 1 && record.in_sync.contains(&member);
+                if record.holds(&member) && member != self.me && !last {
+                    self.propose(ctx, Cause::EvictedChanged, |record| {
+                        record.in_sync.retain(|other| *other != member);
+                        record.catching_up.retain(|other| *other != member);
+                    });
+                }
+            }
+            Advice::HandOver(member) => {
+                if record.in_sync.contains(&member) && member != self.me && self.serves() {
+                    let since = ctx.now.mono;
+                    let leader = self.leader().expect("a leader");
+                    leader.handing = Some(HandOver { to: member, since, proposed: false });
+                    self.hand_over_step(ctx);
+                }
+            }
+            Advice::Policy(text) => {
+                let Ok(policy) = text.read::<Policy>() else { return };
+                if policy != record.policy && record.next_policy.is_none() {
+                    self.propose(ctx, Cause::Policy, |record| record.next_policy = Some(policy));
+                }
+            }
+        }
+    }
+
+    /// Hands over once the target has everything. Nothing is served from the proposal on (PR-02).
+    pub(super) fn hand_over_step(&mut self, ctx: &mut Ctx) {
+        let (now, end, committed) = (ctx.now.mono, self.tail.end().lsn, self.committed);
+        let patience = ctx.settings.hand_over;
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
+        let Some(handing) = &leader.handing else { return };
+        let to = handing.to;
+        let level = committed == end && self.marks_of(leader, &to).received == end;
+        let lost =
+            !record.in_sync.contains(&to) || self.is_silent(ctx, to) || now.since(handing.since) > patience;
+        if handing.proposed {
+            return;
+        }
+        if !level {
+            if lost {
+                self.leader().expect("a leader").handing = None;
+            }
+            return;
+        }
+        let me = self.me;
+        self.propose(ctx, Cause::Switchover, |record| {
+            record.before = Some(Reign {
+                epoch: types::Epoch(record.epoch.0 - 1),
+                primary: me,
+                handed_over: true,
+                in_sync: record.in_sync.clone(),
+            });
+            record.in_sync.retain(|member| *member != to);
+            record.in_sync.insert(0, to);
+            record.primary = to;
+            record.led_since = record.epoch;
+            record.failover = None;
+            record.lossy = false;
+        });
+        self.leader().expect("a leader").handing.as_mut().expect("handing").proposed = true;
+    }
+
+    /// Replies that wait for `committed`.
+    pub fn waiting(&self) -> usize {
+        match &self.role {
+            Role::Leader(leader) => leader.waiting.len(),
+            _ => 0,
+        }
+    }
+}
+
+impl Leader {
+    /// The marker's LSN, once it is in the log.
+    pub(super) fn marker(&self) -> Option<Lsn> {
+        self.marker
+    }
+}

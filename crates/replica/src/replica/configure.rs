@@ -1,0 +1,136 @@
+//! A new configuration arrives (R1, R2): step up, step down, or go on in it.
+
+use super::lead::Progress;
+use super::{Ctx, Follower, Leader, Phase, Replica, Role};
+use crate::output::{LogOp, Output};
+use std::collections::{BTreeMap, VecDeque};
+use types::{Epoch, Finding, Lsn, Member, Micros, PartitionRecord, Remedy};
+use wire::request::{Hint, Status};
+
+impl<R: Remedy> Replica<R> {
+    /// Takes in a record that a compare-and-set has written. Older ones, and the same again, change nothing.
+    pub(crate) fn configure(&mut self, ctx: &mut Ctx, record: PartitionRecord) {
+        let known = self.record.as_ref().map_or(Epoch::ZERO, |known| known.epoch);
+        if record.id != self.id || record.epoch <= known || record.validate().is_err() {
+            return;
+        }
+        let first = self.record.is_none();
+        ctx.leases.know(self.id, record.led_since);
+        ctx.out.push(Output::Log(LogOp::Promise { partition: self.id, epoch: record.epoch }));
+        let same_reign = matches!(&self.role, Role::Leader(leader) if record.primary == self.me && leader.reign == record.led_since);
+        let old = self.record.replace(record);
+        let record = self.record.clone().expect("just set");
+        self.configured_at = ctx.now.mono;
+        if same_reign {
+            self.go_on(ctx, &record);
+        } else if record.primary == self.me {
+            self.step_up(ctx, &record, first);
+        } else if record.holds(&self.me) {
+            self.follow(ctx, &record, old.as_ref());
+        } else {
+            self.retire(ctx);
+        }
+    }
+
+    /// Still the primary of the same reign, in another set.
+    fn go_on(&mut self, ctx: &mut Ctx, record: &PartitionRecord) {
+        let now = ctx.now.mono;
+        let me = self.me;
+        let Some(leader) = self.leader() else { return };
+        let others: Vec<Member> = record.members().filter(|member| **member != me).copied().collect();
+        leader.members.retain(|member, _| others.contains(member));
+        for member in others {
+            leader.members.entry(member).or_insert_with(|| Progress::new(now));
+        }
+        self.settle_change(ctx, record);
+        self.advance(ctx);
+    }
+
+    /// The first configuration of a reign of this replica: R6 begins.
+    fn step_up(&mut self, ctx: &mut Ctx, record: &PartitionRecord, first: bool) {
+        if matches!(self.role, Role::Damaged(_)) {
+            return;
+        }
+        self.step_down(ctx, "another reign begins");
+        let now = ctx.now.mono;
+        let handed_over = record.before.as_ref().is_some_and(|reign| reign.handed_over);
+        let wait_until =
+            if handed_over { Micros::ZERO } else { ctx.leases.promised_until(self.id, record.led_since) };
+        // A partition's very first reign has nobody before it.
+        let wait_until = if record.before.is_none() { Micros::ZERO } else { wait_until };
+        ctx.leases.lead(self.id, Some(record.led_since));
+        let others = record.members().filter(|member| **member != self.me);
+        let members = others.map(|member| (*member, Progress::new(now))).collect();
+        let mut leader = Leader {
+            reign: record.led_since,
+            phase: Phase::Gathering { reports: BTreeMap::new(), since: now, asked_at: Micros::ZERO },
+            marker: None,
+            wait_until,
+            kept: Lsn::ZERO,
+            last_heard: Lsn::ZERO,
+            reconciled_ms: 0,
+            members,
+            change: None,
+            joining: None,
+            handing: None,
+            waiting: VecDeque::new(),
+            lives: BTreeMap::new(),
+            advice: VecDeque::new(),
+            policy_entry: None,
+            next_proposal: 0,
+            last_beat: now,
+            last_told: Lsn::ZERO,
+            sessions_checked: now,
+        };
+        // PR-01 without its remedy: the process takes its old reign up again as if nothing had been.
+        if first
+            && !self.remedy.has(Finding::Pr01)
+            && self.history.epoch_at(Lsn::MAX) == Some(record.led_since)
+        {
+            leader.marker = Some(Lsn::ZERO);
+            leader.phase = Phase::Serving;
+            self.committed = self.tail.end().lsn;
+        }
+        self.role = Role::Leader(Box::new(leader));
+        self.gather(ctx);
+    }
+
+    fn follow(&mut self, ctx: &mut Ctx, record: &PartitionRecord, old: Option<&PartitionRecord>) {
+        ctx.leases.lead(self.id, None);
+        self.step_down(ctx, "another replica leads");
+        let same_reign = old.is_some_and(|old| old.led_since == record.led_since);
+        match &mut self.role {
+            Role::Follower(_) if same_reign => {}
+            // A damaged replica is made new when it is catching up; before that it refuses.
+            Role::Damaged(_) if record.catching_up.contains(&self.me) => {
+                self.role = Role::Follower(Follower::new(ctx.settings));
+                self.start_over(ctx);
+            }
+            Role::Damaged(_) => {}
+            _ => self.role = Role::Follower(Follower::new(ctx.settings)),
+        }
+    }
+
+    /// Not a member any more. The data stay until the partition is dropped or taken up again.
+    fn retire(&mut self, ctx: &mut Ctx) {
+        ctx.leases.lead(self.id, None);
+        self.step_down(ctx, "this replica left the partition");
+        if !matches!(self.role, Role::Damaged(_)) {
+            self.role = Role::Idle;
+        }
+    }
+
+    /// Stops leading. What waits is answered with "unknown": it may yet be part of the new primary's log (N7).
+    pub(super) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
+        let hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
+        let Some(leader) = self.leader() else { return };
+        for waiting in std::mem::take(&mut leader.waiting) {
+            let mut reply = waiting.reply;
+            reply.status = Status::Unknown(format!("the primary changed: {why}"));
+            reply.hint = hint.clone();
+            ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(reply), valid_until: None });
+        }
+        ctx.leases.lead(self.id, None);
+        self.role = Role::Idle;
+    }
+}

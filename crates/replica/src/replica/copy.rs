@@ -1,0 +1,222 @@
+//! The state itself, by a scan at one LSN, for a member whose log is too old (until components are shipped).
+
+use super::lead::Mode;
+use super::{Ctx, Replica, Role};
+use crate::history::History;
+use crate::output::Output;
+use types::engine::{Row, space};
+use types::{Lsn, Member, Micros, Position, ReadAt, Remedy};
+use wire::PeerMessage;
+use wire::peer::{Copied, Copy};
+
+/// A copy that is being sent.
+#[derive(Debug)]
+pub(super) struct CopyOut {
+    number: u64,
+    /// The position at which the state is copied.
+    pub at: Position,
+    at_crc: u32,
+    next_key: Vec<u8>,
+    /// The piece on its way.
+    pending: Option<Copy>,
+    sent_at: Micros,
+}
+
+impl CopyOut {
+    /// The connection is new: the piece on its way is lost.
+    pub fn resend(&mut self) {
+        self.sent_at = Micros::ZERO;
+    }
+}
+
+/// A copy that is being taken in.
+#[derive(Debug)]
+pub(super) struct CopyIn {
+    number: u64,
+    next_piece: u32,
+}
+
+impl<R: Remedy> Replica<R> {
+    /// Begins to copy the state as published now.
+    pub(super) fn start_copy(&mut self, ctx: &mut Ctx, member: Member) {
+        let at = self.engine.published();
+        let at_crc = self.tail.at(at.lsn).map_or(0, |(_, crc)| crc);
+        let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&member));
+        let now = ctx.now.mono;
+        let Some(progress) = self.progress(member) else { return };
+        if !catching_up {
+            // A member of the set whose log does not agree is not what it was: it must leave the set first.
+            progress.spoilt = true;
+            return;
+        }
+        progress.rewind(at.lsn.next());
+        progress.mode = Mode::Copying(CopyOut {
+            number: now.0,
+            at,
+            at_crc,
+            next_key: vec![space::SESSION],
+            pending: None,
+            sent_at: Micros::ZERO,
+        });
+        self.copy_on(ctx, member);
+    }
+
+    /// Sends the next piece, or the same again if it was not answered in time.
+    pub(super) fn copy_on(&mut self, ctx: &mut Ctx, member: Member) {
+        let (now, patience) = (ctx.now.mono, Micros(ctx.settings.resend.0 * 20));
+        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &mut progress.mode) else {
+            return;
+        };
+        if let Some(pending) = &mut copy.pending {
+            if now.since(copy.sent_at) < patience {
+                return;
+            }
+            copy.sent_at = now;
+            pending.epoch = epoch;
+            let message = PeerMessage::Copy(pending.clone());
+            return ctx.out.push(Output::Send { to: member, message });
+        }
+        self.next_piece(ctx, member, 0);
+    }
+
+    fn next_piece(&mut self, ctx: &mut Ctx, member: Member, piece: u32) {
+        let now = ctx.now.mono;
+        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let (id, me) = (self.id, self.me);
+        let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &progress.mode) else { return };
+        let (at, next_key) = (copy.at, copy.next_key.clone());
+        let rows =
+            match self.engine.scan(&next_key, &[], ReadAt::Lsn(at.lsn), 20_000, ctx.settings.copy_bytes) {
+                Ok(rows) => rows,
+                Err(types::EngineError::SnapshotTooOld { .. }) => return self.restart_copy(member),
+                Err(error) => return self.fail(ctx, error.to_string()),
+            };
+        let mut history = self.history.clone();
+        history.cut(at.lsn);
+        self.scans.insert(at.lsn.0, now);
+        let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &mut progress.mode) else {
+            return;
+        };
+        if let Some(last) = rows.last() {
+            copy.next_key = last.key.to_vec();
+            copy.next_key.push(0);
+        }
+        let message = Copy {
+            partition: id,
+            epoch,
+            from: me,
+            number: copy.number,
+            piece,
+            at,
+            at_crc: copy.at_crc,
+            history: history.starts().to_vec(),
+            last: rows.is_empty(),
+            rows: rows.into_iter().map(|row| (row.key, row.lsn, row.value)).collect(),
+        };
+        copy.pending = Some(message.clone());
+        copy.sent_at = now;
+        ctx.out.push(Output::Send { to: member, message: PeerMessage::Copy(message) });
+    }
+
+    fn restart_copy(&mut self, member: Member) {
+        if let Some(progress) = self.progress(member) {
+            progress.mode = Mode::Probe { asked_at: Micros::ZERO };
+        }
+    }
+
+    /// A piece was taken in.
+    pub(crate) fn on_copied(&mut self, ctx: &mut Ctx, copied: &Copied) {
+        let Some(progress) = self.progress(copied.from) else { return };
+        let Mode::Copying(copy) = &mut progress.mode else { return };
+        let Some(pending) = &copy.pending else { return };
+        if copy.number != copied.number || pending.piece != copied.piece {
+            return;
+        }
+        if pending.last {
+            let next = copy.at.lsn.next();
+            progress.mode = Mode::Stream;
+            progress.rewind(next);
+            return self.ship(ctx);
+        }
+        copy.pending = None;
+        self.next_piece(ctx, copied.from, copied.piece + 1);
+    }
+
+    /// A piece of the state arrives at a catching-up replica.
+    pub(crate) fn on_copy(&mut self, ctx: &mut Ctx, copy: Copy) {
+        let Some(record) = &self.record else { return };
+        let ours = copy.epoch == record.epoch && copy.from == record.primary;
+        if !ours || !record.catching_up.contains(&self.me) {
+            return;
+        }
+        let Role::Follower(follower) = &self.role else { return };
+        match &follower.copy {
+            Some(open) if open.number == copy.number && open.next_piece == copy.piece => {}
+            Some(open) if open.number == copy.number && copy.piece + 1 == open.next_piece => {
+                return self.send_copied(ctx, &copy);
+            }
+            None if copy.last && self.log_base == copy.at && copy.piece > 0 => {
+                return self.send_copied(ctx, &copy);
+            }
+            _ if copy.piece == 0 => self.begin_copy(ctx, &copy),
+            _ => return,
+        }
+        if let Err(error) = self.install_piece(ctx, &copy) {
+            return self.fail(ctx, error);
+        }
+        self.send_copied(ctx, &copy);
+    }
+
+    fn begin_copy(&mut self, ctx: &mut Ctx, copy: &Copy) {
+        // What the primary never had is set aside before everything here goes (R9).
+        let theirs = History::new(copy.history.clone()).unwrap_or_default();
+        let common = theirs.common(copy.at.lsn, &self.summary()).lsn;
+        let keep = common.max(self.engine.published().lsn).max(self.tail.base().lsn);
+        if keep < self.tail.end().lsn {
+            let entries = self.tail.cut(keep);
+            self.set_aside(ctx, entries);
+        }
+        self.rebase(ctx, Position::ZERO, 0, History::default());
+        if let Err(error) = self.engine.reset(copy.at) {
+            return self.fail(ctx, error.to_string());
+        }
+        if let Some(follower) = self.follower() {
+            follower.matched = Lsn::ZERO;
+            follower.copy = Some(CopyIn { number: copy.number, next_piece: 0 });
+        }
+    }
+
+    fn install_piece(&mut self, ctx: &mut Ctx, copy: &Copy) -> Result<(), String> {
+        let rows: Vec<Row> = copy
+            .rows
+            .iter()
+            .map(|(key, lsn, value)| Row { key: key.clone(), lsn: *lsn, value: value.clone() })
+            .collect();
+        self.engine.install(&rows).map_err(|error| error.to_string())?;
+        if copy.last {
+            self.engine.finish_install().map_err(|error| error.to_string())?;
+            let history = History::new(copy.history.clone())?;
+            self.rebase(ctx, copy.at, copy.at_crc, history);
+        }
+        let Some(follower) = self.follower() else { return Ok(()) };
+        if copy.last {
+            follower.copy = None;
+            follower.matched = copy.at.lsn;
+        } else if let Some(open) = &mut follower.copy {
+            open.next_piece = copy.piece + 1;
+        }
+        Ok(())
+    }
+
+    fn send_copied(&self, ctx: &mut Ctx, copy: &Copy) {
+        let copied = Copied {
+            partition: self.id,
+            epoch: copy.epoch,
+            from: self.me,
+            number: copy.number,
+            piece: copy.piece,
+        };
+        ctx.out.push(Output::Send { to: copy.from, message: PeerMessage::Copied(copied) });
+    }
+}

@@ -1,0 +1,306 @@
+//! The backup's side: appends are checked, taken in and acknowledged; a missed primary is reported.
+
+use super::{Ctx, Follower, Replica, Role};
+use crate::output::Output;
+use crate::settings::Settings;
+use types::{Epoch, Finding, Lsn, Member, Micros, PartitionId, Position, Remedy, Watermarks};
+use wire::entry::EntryError;
+use wire::peer::{Ack, Append, AppendRefused, Fetch, Fetched, Refusal, Report, ReportRequest};
+use wire::{Entry, PeerMessage};
+
+impl Follower {
+    pub(super) fn new(settings: &Settings) -> Follower {
+        Follower {
+            matched: Lsn::ZERO,
+            echo_us: 0,
+            number: 0,
+            fresh_at: Micros::ZERO,
+            acked: Watermarks::default(),
+            ack_due: false,
+            copy: None,
+            asked_seal: Micros::ZERO,
+            patience: settings.resend,
+        }
+    }
+}
+
+/// What became of one append.
+enum Taken {
+    Yes,
+    Refused(Refusal),
+    /// Not for this replica as it is now; nothing is answered.
+    Ignored,
+    /// This replica cannot go on.
+    Broken(String),
+}
+
+impl<R: Remedy> Replica<R> {
+    /// Entries from a primary.
+    pub(crate) fn on_append(&mut self, ctx: &mut Ctx, append: Append) {
+        match self.take_append(ctx, &append) {
+            Taken::Yes => {}
+            Taken::Ignored => {}
+            Taken::Refused(why) => {
+                let refused = AppendRefused {
+                    partition: self.id,
+                    epoch: append.epoch,
+                    from: self.me,
+                    number: append.number,
+                    why,
+                };
+                ctx.out.push(Output::Send { to: append.from, message: PeerMessage::AppendRefused(refused) });
+            }
+            Taken::Broken(reason) => self.fail(ctx, reason),
+        }
+    }
+
+    fn take_append(&mut self, ctx: &mut Ctx, append: &Append) -> Taken {
+        let Some(record) = &self.record else { return Taken::Refused(Refusal::NotMine) };
+        if append.epoch < record.epoch {
+            let text = serde_json::to_string(record).expect("a record has only text keys");
+            return Taken::Refused(Refusal::OldEpoch(text));
+        }
+        if append.epoch > record.epoch || append.from != record.primary || !record.holds(&self.me) {
+            return Taken::Refused(Refusal::NotMine);
+        }
+        match &self.role {
+            Role::Damaged(_) => return Taken::Refused(Refusal::Busy),
+            Role::Follower(follower) if follower.copy.is_some() => return Taken::Ignored,
+            Role::Follower(_) => {}
+            _ => return Taken::Ignored,
+        }
+        if let Err(taken) = self.check_prev(ctx, append) {
+            return taken;
+        }
+        let entries = match Entry::all(append.entries.clone()) {
+            Ok(entries) => entries,
+            Err(EntryError::Kind(kind)) => {
+                return Taken::Broken(format!("an entry has the unknown kind {kind}"));
+            }
+            Err(_) => return Taken::Ignored,
+        };
+        let mut last = append.prev.lsn;
+        for entry in entries {
+            if entry.header().partition != self.id || entry.lsn() != last.next() {
+                return Taken::Ignored;
+            }
+            last = entry.lsn();
+            if let Err(taken) = self.take_entry(ctx, entry) {
+                return taken;
+            }
+        }
+        self.note_append(ctx, append, last);
+        Taken::Yes
+    }
+
+    /// The entry just before must be the primary's (R2, R3, F02).
+    fn check_prev(&mut self, ctx: &mut Ctx, append: &Append) -> Result<(), Taken> {
+        if append.prev.lsn > self.tail.end().lsn {
+            return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
+        }
+        if !self.remedy.has(Finding::F02) {
+            return Ok(());
+        }
+        match self.position_at(append.prev.lsn) {
+            Some((here, _)) if here != append.prev => {
+                if append.prev.lsn <= self.engine.published().lsn {
+                    // What differs is published already: only a copy helps.
+                    self.start_over(ctx);
+                }
+                Err(Taken::Refused(Refusal::Mismatch(self.summary())))
+            }
+            Some((here, Some(crc))) if crc != append.prev_crc && append.prev.lsn > Lsn::ZERO => {
+                Err(Taken::Broken(format!(
+                    "R3: {here} has checksum {crc:08x} here and {:08x} at the primary",
+                    append.prev_crc
+                )))
+            }
+            Some(_) => Ok(()),
+            None => Err(Taken::Refused(Refusal::Mismatch(self.summary()))),
+        }
+    }
+
+    fn take_entry(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), Taken> {
+        if entry.lsn() <= self.tail.end().lsn {
+            if !self.remedy.has(Finding::F02) {
+                return Ok(());
+            }
+            match self.position_at(entry.lsn()) {
+                Some((here, crc)) if here == entry.at() => {
+                    // PR-01: one (epoch, LSN), one content.
+                    if crc.is_some_and(|crc| crc != entry.crc()) {
+                        return Err(Taken::Broken(format!("R3: {here} came twice with different contents")));
+                    }
+                    return Ok(());
+                }
+                _ => {
+                    if !self.cut(ctx, entry.lsn().prev()) {
+                        self.start_over(ctx);
+                        return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
+                    }
+                }
+            }
+        }
+        if entry.header().prev_crc != self.tail.end_crc() && self.tail.end_crc() != 0 {
+            return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
+        }
+        if self.tail.end_crc() == 0 && self.tail.end().lsn > Lsn::ZERO && self.tail.bytes() == 0 {
+            // The base's checksum was not known; the entry that follows it names it.
+            self.tail = crate::tail::Tail::new(self.tail.end(), entry.header().prev_crc);
+        }
+        self.append(ctx, entry).map_err(Taken::Broken)
+    }
+
+    fn note_append(&mut self, ctx: &mut Ctx, append: &Append, last: Lsn) {
+        let Some(follower) = self.follower() else { return };
+        follower.matched = follower.matched.max(last);
+        follower.echo_us = follower.echo_us.max(append.sent_us);
+        follower.number = follower.number.max(append.number);
+        follower.fresh_at = follower.fresh_at.max(Micros(append.echo_us));
+        follower.patience = ctx.settings.resend;
+        let matched = follower.matched;
+        follower.ack_due |= append.entries.is_empty();
+        self.committed = self.committed.max(append.committed.min(matched));
+        self.secured = self.secured.max(append.secured.min(matched));
+        self.kept_from = self.kept_from.max(append.kept_from.min(self.secured));
+        self.publish(ctx);
+    }
+
+    /// Acknowledges what has changed, if the primary waits for it or `all` is asked for.
+    pub(super) fn acknowledge(&mut self, ctx: &mut Ctx, all: bool) {
+        let marks = self.marks();
+        let (Some(record), Role::Follower(follower)) = (&self.record, &self.role) else { return };
+        if follower.copy.is_some() || follower.number == 0 {
+            return;
+        }
+        let clipped = Watermarks {
+            received: marks.received.min(follower.matched),
+            durable: marks.durable.min(follower.matched),
+            applied: marks.applied.min(follower.matched),
+            persisted: marks.persisted.min(follower.matched),
+        };
+        let policies = record.next_policy.iter().chain([&record.policy]);
+        let waited = policies.map(|policy| policy.need(1)).any(|need| {
+            let need = if need.counts() { need } else { types::policy::Need { received: true, ..need } };
+            need.met(&clipped) > need.met(&follower.acked)
+        });
+        let changed = clipped != follower.acked || follower.ack_due;
+        if !(waited || all && changed) {
+            return;
+        }
+        let ack = Ack {
+            partition: self.id,
+            epoch: record.epoch,
+            from: self.me,
+            end: self.tail.end(),
+            marks: clipped,
+            sent_us: ctx.now.mono.0,
+            echo_us: follower.echo_us,
+            number: follower.number,
+        };
+        let to = record.primary;
+        ctx.out.push(Output::Send { to, message: PeerMessage::Ack(ack) });
+        let follower = self.follower().expect("a follower");
+        follower.acked = clipped;
+        follower.ack_due = false;
+    }
+
+    /// A primary of a newer reign asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
+    /// old primary already: the configuration came before the request (PR-74).
+    pub(crate) fn on_report_request(&mut self, ctx: &mut Ctx, request: &ReportRequest) {
+        let Some(record) = &self.record else { return };
+        if request.epoch != record.epoch || request.from != record.primary || request.from == self.me {
+            return;
+        }
+        let damaged = matches!(self.role, Role::Damaged(_));
+        if damaged && record.catching_up.contains(&self.me) {
+            return;
+        }
+        let report = Report {
+            partition: self.id,
+            epoch: request.epoch,
+            from: self.me,
+            log: self.summary(),
+            marks: self.marks(),
+            committed: self.committed,
+            cut: self.cut || damaged,
+        };
+        ctx.out.push(Output::Send { to: request.from, message: PeerMessage::Report(report) });
+    }
+
+    /// A new primary fetches what it lacks.
+    pub(crate) fn on_fetch(&mut self, ctx: &mut Ctx, fetch: &Fetch) {
+        let Some(record) = &self.record else { return };
+        if fetch.epoch != record.epoch || fetch.from != record.primary {
+            return;
+        }
+        let agrees = self.position_at(fetch.after.lsn).is_some_and(|(here, _)| here == fetch.after);
+        if !agrees || fetch.after.lsn < self.log_base.lsn {
+            return self.send_fetched(ctx, fetch.from, fetch.epoch, fetch.after, &[]);
+        }
+        if fetch.after.lsn >= self.tail.base().lsn {
+            let run = self.tail.run(fetch.after.lsn.next(), ctx.settings.append_bytes);
+            let entries: Vec<Entry> = run.filter(|entry| entry.lsn() <= fetch.to).cloned().collect();
+            return self.send_fetched(ctx, fetch.from, fetch.epoch, fetch.after, &entries);
+        }
+        ctx.out.push(Output::ReadLog {
+            partition: self.id,
+            from: fetch.after.lsn.next(),
+            max_bytes: ctx.settings.append_bytes,
+            purpose: crate::output::ReadFor::Fetch(fetch.from, fetch.epoch, fetch.to),
+        });
+    }
+
+    pub(super) fn fetch_read(
+        &mut self,
+        ctx: &mut Ctx,
+        member: Member,
+        epoch: Epoch,
+        upto: Lsn,
+        entries: Result<Vec<Entry>, String>,
+    ) {
+        let entries: Vec<Entry> =
+            entries.unwrap_or_default().into_iter().filter(|e| e.lsn() <= upto).collect();
+        let Some(first) = entries.first() else { return };
+        let after = first.lsn().prev();
+        let Some((after, _)) = self.position_at(after) else { return };
+        self.send_fetched(ctx, member, epoch, after, &entries);
+    }
+
+    fn send_fetched(&self, ctx: &mut Ctx, to: Member, epoch: Epoch, after: Position, entries: &[Entry]) {
+        let mut bytes = bytes::BytesMut::new();
+        for entry in entries {
+            bytes.extend_from_slice(entry.bytes());
+        }
+        let fetched = Fetched { partition: self.id, epoch, from: self.me, after, entries: bytes.freeze() };
+        ctx.out.push(Output::Send { to, message: PeerMessage::Fetched(fetched) });
+    }
+
+    /// If this in-sync backup misses its primary, what it has to say about it (R6, N6).
+    pub(crate) fn misses_primary(
+        &mut self,
+        ctx: &Ctx,
+    ) -> Option<(Member, Micros, (PartitionId, Epoch, Position))> {
+        let (id, end, me, since) = (self.id, self.tail.end(), self.me, self.configured_at);
+        let record = self.record.as_ref()?;
+        let patience =
+            if record.policy.rests_on_primary() { ctx.settings.suspect_alone } else { ctx.settings.suspect };
+        let (primary, epoch) = (record.primary, record.epoch);
+        if record.rank(&me).is_none_or(|rank| rank == 0) {
+            return None;
+        }
+        let back_off = self.remedy.has(Finding::F18);
+        let now = ctx.now.mono;
+        let silent = now.since(ctx.leases.heard_at(id, primary).max(since));
+        let follower = self.follower()?;
+        if silent < patience || now.since(follower.asked_seal) < follower.patience {
+            return None;
+        }
+        follower.asked_seal = now;
+        // The loser of a race must not ask again at once (F18).
+        if back_off {
+            follower.patience = Micros((follower.patience.0 * 2).min(1_000_000));
+        }
+        Some((primary, silent, (id, epoch, end)))
+    }
+}

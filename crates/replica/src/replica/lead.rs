@@ -1,0 +1,536 @@
+//! The primary's side of replication: what each member has, what is sent to it, and how far commits reach.
+
+use super::change::Change;
+use super::copy::CopyOut;
+use super::{Ctx, Leader, Phase, Replica, Role};
+use crate::output::{Output, ReadFor};
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeSet, VecDeque};
+use types::policy::{Below, Need};
+use types::{Finding, LogKind, Lsn, Member, Micros, PartitionRecord, Policy, Position, Remedy, Watermarks};
+use wire::control::RecordText;
+use wire::peer::{Ack, Append, AppendRefused, Inform, LogSummary, Refusal, ReportRequest};
+use wire::{Entry, PeerMessage};
+
+/// How a member is brought level.
+#[derive(Debug)]
+pub(super) enum Mode {
+    /// Its log is asked for.
+    Probe { asked_at: Micros },
+    /// It is sent what follows `next`.
+    Stream,
+    /// Entries for it are being read back from the log.
+    Reading { since: Micros },
+    /// It is sent the state itself.
+    Copying(CopyOut),
+}
+
+/// What a primary knows of one other member.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub marks: Watermarks,
+    pub mode: Mode,
+    /// The next LSN to send.
+    pub next: Lsn,
+    /// Sent and not acknowledged as the policy needs it: last LSN, bytes, when.
+    pub in_flight: VecDeque<(Lsn, usize, Micros)>,
+    pub in_flight_bytes: usize,
+    pub number: u64,
+    /// When the newest acknowledgement came.
+    pub acked_at: Micros,
+    /// The member's own clock in it.
+    pub member_us: u64,
+    /// The clock that it echoed: everything sent before has been processed.
+    pub echo_us: u64,
+    /// Since when it has been level.
+    pub level_since: Option<Micros>,
+    /// It said that it is damaged, or its `durable` went back (PR-18).
+    pub spoilt: bool,
+    pub since: Micros,
+}
+
+impl Progress {
+    pub fn new(now: Micros) -> Progress {
+        Progress {
+            marks: Watermarks::default(),
+            mode: Mode::Probe { asked_at: Micros::ZERO },
+            next: Lsn::ZERO,
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
+            number: 0,
+            acked_at: Micros::ZERO,
+            member_us: 0,
+            echo_us: 0,
+            level_since: None,
+            spoilt: false,
+            since: now,
+        }
+    }
+
+    /// Starts sending again from behind what the member has surely taken.
+    pub fn rewind(&mut self, to: Lsn) {
+        self.next = to;
+        self.in_flight.clear();
+        self.in_flight_bytes = 0;
+    }
+}
+
+impl<R: Remedy> Replica<R> {
+    /// Sends what is due to every member. Called after each batch of inputs, so that appends coalesce.
+    pub(super) fn ship(&mut self, ctx: &mut Ctx) {
+        let Role::Leader(leader) = &self.role else { return };
+        let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
+        let members: Vec<Member> = leader.members.keys().copied().collect();
+        let mut cached: Option<(Lsn, Lsn, Bytes)> = None;
+        for member in members {
+            let Some(progress) = self.progress(member) else { continue };
+            match &progress.mode {
+                Mode::Probe { asked_at } if ctx.now.mono.since(*asked_at) >= ctx.settings.resend => {
+                    progress.mode = Mode::Probe { asked_at: ctx.now.mono };
+                    self.ask_report(ctx, member);
+                }
+                Mode::Stream if marked => self.ship_to(ctx, member, &mut cached),
+                Mode::Copying(_) => self.copy_on(ctx, member),
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn ask_report(&self, ctx: &mut Ctx, member: Member) {
+        let Some(record) = &self.record else { return };
+        let inform = Inform { partition: self.id, record: RecordText::new(record) };
+        let request = ReportRequest { partition: self.id, epoch: record.epoch, from: self.me };
+        ctx.out.push(Output::Send { to: member, message: PeerMessage::Inform(inform) });
+        ctx.out.push(Output::Send { to: member, message: PeerMessage::ReportRequest(request) });
+    }
+
+    pub(super) fn progress(&mut self, member: Member) -> Option<&mut Progress> {
+        self.leader()?.members.get_mut(&member)
+    }
+
+    fn ship_to(&mut self, ctx: &mut Ctx, member: Member, cached: &mut Option<(Lsn, Lsn, Bytes)>) {
+        loop {
+            let (end, log_base) = (self.tail.end().lsn, self.log_base.lsn);
+            let tail_base = self.tail.base().lsn;
+            let Some(progress) = self.progress(member) else { return };
+            let next = progress.next;
+            if next > end || progress.in_flight_bytes >= ctx.settings.window_bytes {
+                return;
+            }
+            let prev = next.prev();
+            if prev < tail_base || self.tail.at(prev).is_some_and(|(_, crc)| crc == 0 && prev != Lsn::ZERO) {
+                if prev < log_base {
+                    return self.start_copy(ctx, member);
+                }
+                // The entry before is read too: its checksum goes into the append.
+                let progress = self.progress(member).expect("a member");
+                progress.mode = Mode::Reading { since: ctx.now.mono };
+                ctx.out.push(Output::ReadLog {
+                    partition: self.id,
+                    from: if prev > log_base { prev } else { next },
+                    max_bytes: ctx.settings.append_bytes,
+                    purpose: ReadFor::Ship(member),
+                });
+                return;
+            }
+            let (prev, prev_crc) = self.tail.at(prev).expect("in memory");
+            let (last, bytes) = match cached {
+                Some((from, last, bytes)) if *from == next => (*last, bytes.clone()),
+                _ => {
+                    let (last, bytes) = join(self.tail.run(next, ctx.settings.append_bytes));
+                    *cached = Some((next, last, bytes.clone()));
+                    (last, bytes)
+                }
+            };
+            self.send_append(ctx, member, (prev, prev_crc), bytes, last);
+        }
+    }
+
+    /// Sends one append; `last` is the LSN of its last entry, or `prev`'s if it is empty.
+    fn send_append(
+        &mut self,
+        ctx: &mut Ctx,
+        member: Member,
+        prev: (Position, u32),
+        entries: Bytes,
+        last: Lsn,
+    ) {
+        let Some(record) = &self.record else { return };
+        let (epoch, committed, secured, kept_from) =
+            (record.epoch, self.committed, self.secured, self.kept_from);
+        let (id, me, now) = (self.id, self.me, ctx.now.mono);
+        let Some(progress) = self.progress(member) else { return };
+        progress.number += 1;
+        if !entries.is_empty() {
+            progress.next = last.next();
+            progress.in_flight.push_back((last, entries.len(), now));
+            progress.in_flight_bytes += entries.len();
+        }
+        let append = Append {
+            partition: id,
+            epoch,
+            from: me,
+            number: progress.number,
+            prev: prev.0,
+            prev_crc: prev.1,
+            committed,
+            secured,
+            kept_from,
+            sent_us: now.0,
+            echo_us: progress.member_us,
+            entries,
+        };
+        ctx.out.push(Output::Send { to: member, message: PeerMessage::Append(append) });
+    }
+
+    /// Tells members the positions when nothing else does: the heartbeat of the commit path (F18, PR-27).
+    pub(super) fn tell_positions(&mut self, ctx: &mut Ctx) {
+        let committed = self.committed;
+        let Some(leader) = self.leader() else { return };
+        if !matches!(leader.phase, Phase::Marking | Phase::Serving) {
+            return;
+        }
+        let due = ctx.now.mono.since(leader.last_beat) >= Micros(ctx.settings.beacon.0 * 5);
+        if !due && leader.last_told == committed {
+            return;
+        }
+        leader.last_beat = ctx.now.mono;
+        leader.last_told = committed;
+        let streaming: Vec<(Member, Lsn)> = leader
+            .members
+            .iter()
+            .filter(|(_, progress)| matches!(progress.mode, Mode::Stream))
+            .map(|(member, progress)| (*member, progress.next.prev()))
+            .collect();
+        for (member, prev) in streaming {
+            if let Some((position, crc)) = self.tail.at(prev) {
+                self.send_append(ctx, member, (position, crc), Bytes::new(), prev);
+            }
+        }
+    }
+
+    /// Entries came back from the log.
+    pub(crate) fn on_log_read(
+        &mut self,
+        ctx: &mut Ctx,
+        purpose: ReadFor,
+        entries: Result<Vec<Entry>, String>,
+    ) {
+        match purpose {
+            ReadFor::Ship(member) => self.ship_read(ctx, member, entries),
+            ReadFor::Fetch(member, epoch, upto) => self.fetch_read(ctx, member, epoch, upto, entries),
+        }
+    }
+
+    fn ship_read(&mut self, ctx: &mut Ctx, member: Member, entries: Result<Vec<Entry>, String>) {
+        let Some(progress) = self.progress(member) else { return };
+        if !matches!(progress.mode, Mode::Reading { .. }) {
+            return;
+        }
+        progress.mode = Mode::Stream;
+        let next = progress.next;
+        let Ok(entries) = entries else { return self.start_copy(ctx, member) };
+        let before = entries.iter().take_while(|entry| entry.lsn() < next).last().map(|e| (e.at(), e.crc()));
+        let rest: Vec<&Entry> = entries.iter().skip_while(|entry| entry.lsn() < next).collect();
+        let first = rest.first().map(|entry| (entry.lsn(), entry.header().prev_crc));
+        let before = before.or_else(|| {
+            let (_, crc) = first.filter(|(lsn, _)| *lsn == next)?;
+            let epoch = self.history.epoch_at(next.prev()).unwrap_or(self.log_base.epoch);
+            let epoch = if next.prev() == Lsn::ZERO { types::Epoch::ZERO } else { epoch };
+            Some((Position::new(epoch, next.prev()), crc))
+        });
+        let (Some(prev), Some(_)) = (before, first) else { return self.start_copy(ctx, member) };
+        let (last, bytes) = join(rest.into_iter());
+        self.send_append(ctx, member, prev, bytes, last);
+    }
+
+    /// A member's progress.
+    pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, ack: &Ack) {
+        let Some(record) = &self.record else { return };
+        let (epoch, policy, end) = (record.epoch, record.policy.clone(), self.tail.end().lsn);
+        let regress = self.remedy.has(Finding::Pr18);
+        let Some(leader) = self.leader() else { return };
+        if ack.epoch < leader.reign || ack.epoch > epoch || ack.marks.received > end {
+            return;
+        }
+        let Some(progress) = leader.members.get_mut(&ack.from) else { return };
+        if ack.number > progress.number {
+            return;
+        }
+        let back =
+            ack.marks.durable < progress.marks.durable || ack.marks.persisted < progress.marks.persisted;
+        if back && ack.sent_us > progress.member_us && regress {
+            progress.spoilt = true;
+        }
+        progress.marks.received = progress.marks.received.max(ack.marks.received);
+        progress.marks.durable = progress.marks.durable.max(ack.marks.durable);
+        progress.marks.applied = progress.marks.applied.max(ack.marks.applied);
+        progress.marks.persisted = progress.marks.persisted.max(ack.marks.persisted);
+        progress.acked_at = ctx.now.mono;
+        progress.member_us = progress.member_us.max(ack.sent_us);
+        progress.echo_us = progress.echo_us.max(ack.echo_us);
+        let need = policy.need(1);
+        let done = if need.counts() { need.met(&progress.marks) } else { progress.marks.received };
+        while progress.in_flight.front().is_some_and(|(last, _, _)| *last <= done) {
+            let (_, bytes, _) = progress.in_flight.pop_front().expect("a front");
+            progress.in_flight_bytes -= bytes;
+        }
+        // Level: nothing is missing but what is on its way right now.
+        let level = progress.marks.received.0 + 4096 >= end.0 && progress.in_flight_bytes < (1 << 20);
+        progress.level_since = match (level, progress.level_since) {
+            (false, _) => None,
+            (true, None) => Some(ctx.now.mono),
+            (true, since) => since,
+        };
+    }
+
+    /// A member did not take an append.
+    pub(crate) fn on_refused(&mut self, ctx: &mut Ctx, refused: AppendRefused) {
+        match refused.why {
+            Refusal::OldEpoch(text) => {
+                if let Ok(record) = serde_json::from_str::<PartitionRecord>(&text) {
+                    self.configure(ctx, record);
+                }
+            }
+            Refusal::Mismatch(summary) => self.realign(ctx, refused.from, refused.number, &summary),
+            Refusal::NotMine => {
+                let Some(record) = &self.record else { return };
+                let inform = Inform { partition: self.id, record: RecordText::new(record) };
+                ctx.out.push(Output::Send { to: refused.from, message: PeerMessage::Inform(inform) });
+                if let Some(progress) = self.progress(refused.from) {
+                    let next = progress.marks.received.next();
+                    progress.rewind(next);
+                }
+            }
+            Refusal::Busy => {
+                if let Some(progress) = self.progress(refused.from) {
+                    progress.spoilt = true;
+                }
+            }
+        }
+    }
+
+    /// Finds where a member's log agrees, and goes on from there.
+    fn realign(&mut self, ctx: &mut Ctx, member: Member, number: u64, theirs: &LogSummary) {
+        let current = self.progress(member).is_some_and(|progress| {
+            matches!(progress.mode, Mode::Stream)
+                && number + 64 > progress.number
+                && number <= progress.number
+        });
+        if current {
+            self.align(ctx, member, theirs);
+        }
+    }
+
+    /// Begins to send to a member whose log is known.
+    pub(super) fn align(&mut self, ctx: &mut Ctx, member: Member, theirs: &LogSummary) {
+        let common = self.history.common(self.tail.end().lsn, theirs);
+        if common.lsn < self.log_base.lsn || common.lsn < theirs.base.lsn {
+            return self.start_copy(ctx, member);
+        }
+        if let Some(progress) = self.progress(member) {
+            progress.mode = Mode::Stream;
+            progress.rewind(common.lsn.next());
+        }
+    }
+
+    /// A new connection to a member: what was on its way is lost.
+    pub(crate) fn on_connected(&mut self, member: Member) {
+        if let Some(leader) = self.leader() {
+            leader.lives.insert(member.node, member);
+        }
+        if let Some(progress) = self.progress(member) {
+            match &mut progress.mode {
+                Mode::Stream if progress.next > Lsn::ZERO => {
+                    let next = progress.marks.received.next().min(progress.next);
+                    progress.rewind(next);
+                }
+                Mode::Copying(copy) => copy.resend(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends again what was not acknowledged in time: the network may have lost it.
+    pub(super) fn resend(&mut self, ctx: &mut Ctx) {
+        let (now, patience) = (ctx.now.mono, Micros(ctx.settings.resend.0 * 5));
+        let Some(leader) = self.leader() else { return };
+        for progress in leader.members.values_mut() {
+            match &progress.mode {
+                Mode::Reading { since } if now.since(*since) > patience => progress.mode = Mode::Stream,
+                Mode::Stream => {
+                    let oldest = progress.in_flight.front().map(|(_, _, at)| *at);
+                    let missing = progress.marks.received.next() < progress.next;
+                    if missing && oldest.is_some_and(|at| now.since(at.max(progress.acked_at)) > patience) {
+                        let next = progress.marks.received.next();
+                        progress.rewind(next);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The sets, each with its policy, that commits must satisfy now (N3, PR-16).
+    fn demands<'a>(
+        &'a self,
+        record: &'a PartitionRecord,
+        leader: &'a Leader,
+    ) -> Vec<(&'a [Member], &'a Policy)> {
+        let mut demands: Vec<(&[Member], &Policy)> = vec![(&record.in_sync, &record.policy)];
+        demands.extend(record.next_policy.iter().map(|policy| (&record.in_sync[..], policy)));
+        if let (Some(change), true) = (&leader.change, self.remedy.has(Finding::Pr16)) {
+            for record in change.possible() {
+                demands.push((&record.in_sync, &record.policy));
+                demands.extend(record.next_policy.iter().map(|policy| (&record.in_sync[..], policy)));
+            }
+        }
+        demands
+    }
+
+    /// Every other member that must have promised before this replica serves reads (PR-04, PR-06).
+    pub(super) fn lease_members(&self) -> BTreeSet<Member> {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return BTreeSet::new() };
+        let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
+        if self.remedy.has(Finding::Pr06) {
+            members.extend(
+                leader
+                    .change
+                    .iter()
+                    .flat_map(Change::possible)
+                    .flat_map(|record| record.in_sync.iter().copied()),
+            );
+            members.extend(leader.joining.iter().map(|(member, _)| *member));
+        }
+        members.remove(&self.me);
+        members
+    }
+
+    /// Until when this primary's lease runs; `None`: nobody else could be promoted, so no end (PR-08).
+    pub(super) fn lease_until(&self, ctx: &Ctx) -> Option<Micros> {
+        let Role::Leader(leader) = &self.role else { return Some(Micros::ZERO) };
+        if !self.remedy.has(Finding::F01) {
+            return None;
+        }
+        self.lease_members().iter().map(|member| ctx.leases.held_until(self.id, leader.reign, *member)).min()
+    }
+
+    /// How far this member has got, as the primary knows.
+    pub(super) fn marks_of(&self, leader: &Leader, member: &Member) -> Watermarks {
+        if *member == self.me {
+            return self.marks();
+        }
+        leader.members.get(member).map(|progress| progress.marks).unwrap_or_default()
+    }
+
+    /// Where `committed` may go now (design section 2).
+    fn commit_point(&self, ctx: &Ctx) -> Lsn {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return self.committed };
+        let mut point = self.tail.end().lsn;
+        for (set, policy) in self.demands(record, leader) {
+            let strict = policy.below == Below::Strict && self.remedy.has(Finding::Pr21);
+            if strict && set.len() < usize::from(policy.min_in_sync) {
+                return self.committed;
+            }
+            let counted = |member: &&Member| self.remedy.has(Finding::F04) || !self.is_silent(ctx, **member);
+            let marks: Vec<Watermarks> =
+                set.iter().filter(counted).map(|member| self.marks_of(leader, member)).collect();
+            point = point.min(policy.commit(&marks));
+        }
+        if let (Some((member, _)), true) = (&leader.joining, self.remedy.has(Finding::Pr15)) {
+            point = point.min(record.policy.need(1).met(&self.marks_of(leader, member)).max(self.committed));
+        }
+        // Acknowledgements that rest on the primary alone need its lease (PR-04).
+        if record.policy.rests_on_primary()
+            && self.lease_until(ctx).is_some_and(|until| ctx.now.mono >= until)
+        {
+            return self.committed;
+        }
+        point
+    }
+
+    /// Moves `committed` and `secured` on and releases what they cover.
+    pub(super) fn advance(&mut self, ctx: &mut Ctx) {
+        if !matches!(self.role, Role::Leader(_)) {
+            return;
+        }
+        let point = self.commit_point(ctx);
+        let Role::Leader(leader) = &self.role else { return };
+        // Entries of older reigns commit only with this reign's marker (PR-12).
+        let covered = match leader.marker {
+            Some(marker) => point >= marker || !self.remedy.has(Finding::F07),
+            None => false,
+        };
+        if covered && point > self.committed {
+            assert!(point <= self.tail.end().lsn, "R4: committed {point} is beyond the log");
+            self.committed = point;
+        }
+        self.bounds();
+        self.publish(ctx);
+        self.release(ctx);
+        self.serve_if_ready(ctx);
+    }
+
+    /// Recomputes `secured` (R7) and what the log must keep (R8) over every member that is or may become one.
+    fn bounds(&mut self) {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
+        let memory = record.policy.log == LogKind::Memory;
+        let need = Need { received: memory, durable: !memory, applied: false };
+        let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
+        members.extend(
+            leader.change.iter().flat_map(Change::possible).flat_map(|record| record.in_sync.iter().copied()),
+        );
+        let met = |member: &Member| need.met(&self.marks_of(leader, member));
+        let secured = members.iter().map(met).min().unwrap_or(Lsn::ZERO);
+        let behind = |member: &Member| match leader.members.get(member) {
+            Some(Progress { mode: Mode::Copying(copy), .. }) => copy.at.lsn,
+            _ => met(member),
+        };
+        let catching_up = record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);
+        let kept = secured.min(catching_up);
+        self.secured = self.secured.max(secured.min(self.tail.end().lsn));
+        self.kept_from = self.kept_from.max(kept.min(self.secured));
+    }
+
+    /// Answers everyone for whom `committed` has come far enough (N7).
+    pub(super) fn release(&mut self, ctx: &mut Ctx) {
+        let committed = self.committed;
+        let Some(leader) = self.leader() else { return };
+        let mut ready = Vec::new();
+        while leader.waiting.front().is_some_and(|waiting| waiting.lsn <= committed) {
+            ready.push(leader.waiting.pop_front().expect("a front"));
+        }
+        if ready.is_empty() {
+            return;
+        }
+        let alone = self.record.as_ref().is_some_and(|record| record.policy.rests_on_primary());
+        let valid_until = if alone { self.lease_until(ctx) } else { None };
+        for mut waiting in ready {
+            waiting.reply.copies = self.copies(waiting.lsn);
+            self.commits += 1;
+            ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(waiting.reply), valid_until });
+        }
+    }
+
+    /// How many members of the set have what the policy demands at `lsn`; where it demands nothing, in memory.
+    pub(super) fn copies(&self, lsn: Lsn) -> u8 {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return 0 };
+        let has = |(rank, member): &(usize, &Member)| {
+            let need = record.policy.need(*rank);
+            let need = if need.counts() { need } else { Need { received: true, ..need } };
+            need.met(&self.marks_of(leader, member)) >= lsn
+        };
+        record.in_sync.iter().enumerate().filter(has).count() as u8
+    }
+}
+
+/// Entries as one run of bytes, with the LSN of the last.
+fn join<'a>(entries: impl Iterator<Item = &'a Entry>) -> (Lsn, Bytes) {
+    let mut out = BytesMut::new();
+    let mut last = Lsn::ZERO;
+    for entry in entries {
+        out.extend_from_slice(entry.bytes());
+        last = entry.lsn();
+    }
+    (last, out.freeze())
+}

@@ -1,0 +1,366 @@
+//! One replica of one partition: a log, an engine, a configuration and a role (design sections 2, 5, 6).
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `configure` | a new configuration: step up, step down, go on |
+//! | `promote` | R6: gather, fetch, mark, wait out, serve |
+//! | `serve` | clients' requests, sessions, replies |
+//! | `lead` | shipping, progress of members, `committed` |
+//! | `follow` | appends taken in, checked, acknowledged |
+//! | `change` | proposals: evictions, joins, hand-overs, policies |
+//! | `copy` | the state itself, for a log that is too old |
+//! | `state` | what all roles share: append, cut, publish, truncate |
+
+mod change;
+mod configure;
+mod copy;
+mod follow;
+mod lead;
+mod promote;
+mod serve;
+mod state;
+mod status;
+
+use crate::history::History;
+use crate::lease::Leases;
+use crate::output::{ClientRef, Output};
+use crate::settings::Settings;
+use crate::tail::Tail;
+use change::{Change, HandOver};
+use copy::CopyIn;
+use lead::Progress;
+use std::collections::{BTreeMap, VecDeque};
+use types::{Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, Position, Remedy};
+use wire::Reply;
+use wire::peer::Report;
+
+/// What every input is handled with.
+pub(crate) struct Ctx<'a> {
+    pub now: Now,
+    pub leases: &'a mut dyn Leases,
+    pub out: &'a mut Vec<Output>,
+    pub settings: &'a Settings,
+}
+
+/// What a driver found when a node started.
+pub struct Recovered {
+    /// The position before the first entry of the log on disk.
+    pub base: Position,
+    /// The checksum of the entry at the base.
+    pub base_crc: u32,
+    /// The last entry of the log on disk; all of it is durable.
+    pub end: Position,
+    /// Its checksum.
+    pub end_crc: u32,
+    /// The epochs in it.
+    pub history: History,
+    /// What may be published without asking: the newest [`crate::Note::Secured`].
+    pub secured: Lsn,
+    /// True if a torn end was cut off, or damage was found: then the sentence says what (PR-18).
+    pub cut: bool,
+    /// Damage that keeps this replica from being used.
+    pub damaged: Option<String>,
+}
+
+impl Recovered {
+    /// A replica that never was.
+    pub fn nothing() -> Recovered {
+        Recovered {
+            base: Position::ZERO,
+            base_crc: 0,
+            end: Position::ZERO,
+            end_crc: 0,
+            history: History::default(),
+            secured: Lsn::ZERO,
+            cut: false,
+            damaged: None,
+        }
+    }
+}
+
+/// A reply that waits for `committed` (N7, R12).
+#[derive(Debug)]
+struct Waiting {
+    /// What `committed` must cover.
+    lsn: Lsn,
+    to: ClientRef,
+    /// Complete but for `copies`.
+    reply: Reply,
+    /// When the client stops waiting; zero: never.
+    deadline: Micros,
+}
+
+/// How far a leader is (R6).
+#[derive(Debug)]
+enum Phase {
+    /// Reports are coming in.
+    Gathering { reports: BTreeMap<Member, Report>, since: Micros, asked_at: Micros },
+    /// Another member has more; it is being fetched.
+    Fetching { from: Member, to: Position, asked_at: Micros, reports: BTreeMap<Member, Report> },
+    /// The marker is in the log; it must commit, and old promises must run out.
+    Marking,
+    /// Clients are served.
+    Serving,
+}
+
+/// What a primary keeps beside the log.
+struct Leader {
+    /// The epoch in which this reign began: that of its entries.
+    reign: Epoch,
+    phase: Phase,
+    /// The marker's LSN, once it is appended.
+    marker: Option<Lsn>,
+    /// Until when this node's own promises to older reigns bind it (PR-02).
+    wait_until: Micros,
+    /// The last entry kept from older reigns.
+    kept: Lsn,
+    /// The highest LSN anybody reported of the old primary.
+    last_heard: Lsn,
+    reconciled_ms: u64,
+    members: BTreeMap<Member, Progress>,
+    /// The change of the set that was proposed and not decided yet (PR-16).
+    change: Option<Change>,
+    /// A catching-up member that commits already count, and since when, before it is proposed (PR-15).
+    joining: Option<(Member, Micros)>,
+    handing: Option<HandOver>,
+    waiting: VecDeque<Waiting>,
+    /// Lives of nodes seen on connections, where they differ from the record's.
+    lives: BTreeMap<types::NodeId, Member>,
+    advice: VecDeque<wire::control::Advice>,
+    /// The LSN of the policy entry of a change under way.
+    policy_entry: Option<Lsn>,
+    next_proposal: u64,
+    last_beat: Micros,
+    last_told: Lsn,
+    sessions_checked: Micros,
+}
+
+/// What a backup or a catching-up replica keeps.
+struct Follower {
+    /// The highest LSN that is known to agree with the present primary: acknowledgements stop here.
+    matched: Lsn,
+    /// Of the newest append processed.
+    echo_us: u64,
+    number: u64,
+    /// The primary's echo of our own clock: `committed` is not older than this (PR-27).
+    fresh_at: Micros,
+    acked: types::Watermarks,
+    ack_due: bool,
+    copy: Option<CopyIn>,
+    asked_seal: Micros,
+    patience: Micros,
+}
+
+enum Role {
+    /// Holds data, perhaps, but no part in the configuration.
+    Idle,
+    Leader(Box<Leader>),
+    Follower(Follower),
+    /// Found damage: refuses everything until it is given a copy.
+    Damaged(String),
+}
+
+/// One replica of one partition.
+pub struct Replica<R: Remedy> {
+    me: Member,
+    id: PartitionId,
+    remedy: R,
+    /// The newest configuration known; `None` until the first.
+    record: Option<PartitionRecord>,
+    engine: Box<dyn Engine>,
+    tail: Tail,
+    history: History,
+    /// The position before the first entry that the log still has.
+    log_base: Position,
+    durable: Lsn,
+    committed: Lsn,
+    /// The lowest LSN that every in-sync member has durable (memory logs: received): engine files stop here (R7).
+    secured: Lsn,
+    /// The lowest LSN that a member may still need (R8).
+    kept_from: Lsn,
+    /// The newest `secured` that was noted in the log.
+    noted: Lsn,
+    cut: bool,
+    role: Role,
+    /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
+    scans: BTreeMap<u64, Micros>,
+    configured_at: Micros,
+    commits: u64,
+}
+
+impl<R: Remedy> Replica<R> {
+    /// A replica as it was found at the start; it leads nothing (R1). Entries above the engine's persisted position must
+    /// be given to [`Replica::replay`] before anything else.
+    pub fn recover(
+        me: Member,
+        id: PartitionId,
+        remedy: R,
+        engine: Box<dyn Engine>,
+        found: Recovered,
+    ) -> Replica<R> {
+        let persisted = engine.persisted();
+        let mut damaged = found.damaged.clone();
+        if damaged.is_none() && persisted.lsn < found.base.lsn && remedy.has(types::Finding::F13) {
+            damaged = Some(format!(
+                "F13: the log begins behind {} but the engine's files end at {persisted}",
+                found.base
+            ));
+        }
+        // The log may end below the files only if it was lost: start again above them (PR-35).
+        let (base, crc) = if persisted.lsn >= found.end.lsn || damaged.is_some() {
+            let same = persisted == found.end;
+            (persisted, if same { found.end_crc } else { 0 })
+        } else if persisted.lsn == found.base.lsn {
+            (found.base, found.base_crc)
+        } else {
+            (persisted, 0)
+        };
+        let durable = found.end.lsn.max(persisted.lsn);
+        Replica {
+            me,
+            id,
+            remedy,
+            record: None,
+            tail: Tail::new(base, crc),
+            history: found.history,
+            log_base: found.base,
+            durable,
+            committed: persisted.lsn,
+            secured: found.secured.max(persisted.lsn),
+            kept_from: Lsn::ZERO,
+            noted: found.secured,
+            cut: found.cut,
+            role: damaged.map_or(Role::Idle, Role::Damaged),
+            scans: BTreeMap::new(),
+            configured_at: Micros::ZERO,
+            commits: 0,
+            engine,
+        }
+    }
+
+    /// Its partition.
+    pub fn id(&self) -> PartitionId {
+        self.id
+    }
+
+    /// The newest configuration known.
+    pub fn record(&self) -> Option<&PartitionRecord> {
+        self.record.as_ref()
+    }
+
+    /// The engine, for checks and for reads that a driver does by itself.
+    pub fn engine(&self) -> &dyn Engine {
+        self.engine.as_ref()
+    }
+
+    /// The engine, for checkpoints.
+    pub fn engine_mut(&mut self) -> &mut dyn Engine {
+        self.engine.as_mut()
+    }
+
+    /// The partition's `committed` as known here.
+    pub fn committed(&self) -> Lsn {
+        self.committed
+    }
+
+    /// The last entry.
+    pub fn end(&self) -> Position {
+        self.tail.end()
+    }
+
+    /// The newest entries, for the simulator's checks.
+    pub fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// True if clients' writes are served here.
+    pub fn serves(&self) -> bool {
+        matches!(&self.role, Role::Leader(leader) if matches!(leader.phase, Phase::Serving))
+    }
+
+    /// Commits acknowledged here.
+    pub fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    fn leader(&mut self) -> Option<&mut Leader> {
+        match &mut self.role {
+            Role::Leader(leader) => Some(leader),
+            _ => None,
+        }
+    }
+
+    fn follower(&mut self) -> Option<&mut Follower> {
+        match &mut self.role {
+            Role::Follower(follower) => Some(follower),
+            _ => None,
+        }
+    }
+
+    /// Runs after every event in tests and in the simulator (habits 6): the order of all positions.
+    pub fn validate(&self) -> Result<(), String> {
+        let (published, applied, end) = (self.engine.published(), self.engine.applied(), self.tail.end());
+        let ordered = |what: &str, low: Lsn, high: Lsn| {
+            if low <= high { Ok(()) } else { Err(format!("{}: {what}: {low} > {high}", self.id)) }
+        };
+        if matches!(self.role, Role::Damaged(_)) || self.copying() {
+            return Ok(());
+        }
+        ordered("published <= applied", published.lsn, applied.lsn)?;
+        ordered("committed <= received", self.committed, end.lsn)?;
+        ordered(
+            "R7: published <= committed",
+            published.lsn,
+            self.committed.max(self.engine.persisted().lsn),
+        )?;
+        ordered("durable <= received", self.durable, end.lsn)?;
+        ordered(
+            "the tail holds what is not published",
+            self.tail.base().lsn,
+            published.lsn.max(self.log_base.lsn),
+        )?;
+        if applied != end {
+            return Err(format!("{}: applied {applied} is not the log's end {end}", self.id));
+        }
+        Ok(())
+    }
+
+    fn copying(&self) -> bool {
+        matches!(&self.role, Role::Follower(follower) if follower.copy.is_some())
+    }
+
+    /// Sends what is due after a batch of inputs.
+    pub(crate) fn flush(&mut self, ctx: &mut Ctx) {
+        match &self.role {
+            Role::Leader(_) => {
+                self.ship(ctx);
+                self.advance(ctx);
+                if matches!(&self.role, Role::Leader(leader) if leader.handing.is_some()) {
+                    self.hand_over_step(ctx);
+                }
+            }
+            Role::Follower(_) => self.acknowledge(ctx, false),
+            _ => {}
+        }
+        self.forget(ctx);
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
+        self.close_scans(ctx.now.mono);
+        if let Role::Follower(_) = &self.role {
+            self.acknowledge(ctx, true);
+        }
+        if !matches!(self.role, Role::Leader(_)) {
+            return;
+        }
+        self.promote_tick(ctx);
+        self.expire(ctx);
+        self.expire_sessions(ctx);
+        self.resend(ctx);
+        self.reconsider(ctx);
+        self.ship(ctx);
+        self.advance(ctx);
+        self.tell_positions(ctx);
+    }
+}

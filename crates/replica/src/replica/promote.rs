@@ -1,0 +1,255 @@
+//! R6: how a replica that was named primary comes to serve. Reports are gathered until they fence the policy, what another
+//! member has more is fetched, a marker of the new reign is committed, and the old promises run out meanwhile (PR-74).
+
+use super::lead::Mode;
+use super::{Ctx, Phase, Replica, Role};
+use crate::output::Output;
+use types::{Finding, Lsn, Member, Position, Remedy};
+use wire::control::Served;
+use wire::entry::Kind;
+use wire::peer::{Fetch, Fetched, Report};
+use wire::{Entry, Header, PeerMessage};
+
+impl<R: Remedy> Replica<R> {
+    /// Asks for reports, and goes on as soon as they suffice.
+    pub(super) fn gather(&mut self, ctx: &mut Ctx) {
+        let (now, settings) = (ctx.now.mono, ctx.settings);
+        let others = self.asked();
+        let Some(leader) = self.leader() else { return };
+        let Phase::Gathering { reports, asked_at, .. } = &mut leader.phase else { return };
+        if now.since(*asked_at) >= settings.resend || *asked_at == types::Micros::ZERO {
+            *asked_at = now;
+            let missing: Vec<Member> =
+                others.into_iter().filter(|other| !reports.contains_key(other)).collect();
+            for member in missing {
+                self.ask_report(ctx, member);
+            }
+        }
+        self.decide(ctx);
+    }
+
+    /// Whom a report is asked of: every member of the set, and the old primary where commits rested on it alone (PR-19).
+    fn asked(&self) -> Vec<Member> {
+        let Some(record) = &self.record else { return Vec::new() };
+        let mut asked: Vec<Member> = record.in_sync.clone();
+        if let Some(reign) = &record.before
+            && record.policy.rests_on_primary()
+            && !asked.contains(&reign.primary)
+        {
+            asked.push(reign.primary);
+        }
+        asked.retain(|member| *member != self.me);
+        asked
+    }
+
+    /// A member's report.
+    pub(crate) fn on_report(&mut self, ctx: &mut Ctx, report: Report) {
+        let epoch = self.record.as_ref().map(|record| record.epoch);
+        let own_end = self.tail.end();
+        let Some(leader) = self.leader() else { return };
+        if Some(report.epoch) != epoch {
+            return;
+        }
+        match &mut leader.phase {
+            Phase::Gathering { reports, .. } => {
+                leader.last_heard = leader.last_heard.max(report.log.end.lsn).max(own_end.lsn);
+                reports.insert(report.from, report);
+                self.decide(ctx);
+            }
+            Phase::Marking | Phase::Serving => {
+                let probed =
+                    leader.members.get(&report.from).is_some_and(|p| matches!(p.mode, Mode::Probe { .. }));
+                if probed {
+                    self.align(ctx, report.from, &report.log);
+                }
+            }
+            Phase::Fetching { .. } => {}
+        }
+    }
+
+    /// Looks whether the reports suffice, and whose log is the one to go on with (N4).
+    fn decide(&mut self, ctx: &mut Ctx) {
+        let Some(record) = self.record.clone() else { return };
+        let asked = self.asked();
+        let (now, settings, me) = (ctx.now.mono, ctx.settings, self.me);
+        // Where commits rested on the primary, who is not heard is not waited for: what it has more may be lost anyway.
+        let spared: Vec<Member> = match record.policy.rests_on_primary() {
+            true => asked.iter().filter(|member| self.is_silent(ctx, **member)).copied().collect(),
+            false => Vec::new(),
+        };
+        let Some(leader) = self.leader() else { return };
+        let Phase::Gathering { reports, since, .. } = &leader.phase else { return };
+        let all = asked.iter().all(|member| reports.contains_key(member));
+        let there =
+            |member: &Member| *member == me || reports.contains_key(member) || spared.contains(member);
+        let members_all = record.in_sync.iter().all(there);
+        let waited = now.since(*since);
+        let bound = if record.policy.rests_on_primary() { settings.ask_old } else { settings.gather };
+        let old_primary = record.before.as_ref().map(|reign| reign.primary);
+        let old_reports = old_primary.is_none()
+            || old_primary
+                .is_some_and(|old| reports.keys().any(|m| m.same_store(&old)) || old.same_store(&me));
+        // Only whole logs count: a member whose torn end was cut may lack what it had acknowledged (PR-18).
+        let whole = reports.values().filter(|report| !report.cut).count() + usize::from(!self.cut);
+        let fenced = record.policy.fenced_by(whole, old_reports);
+        let enough = match (record.lossy, fenced) {
+            // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
+            (true, _) => members_all && (all || waited >= bound),
+            (false, true) => all || waited >= bound,
+            (false, false) => members_all && all,
+        };
+        if !enough {
+            return;
+        }
+        let best = self.best_report();
+        self.reconcile(ctx, best);
+    }
+
+    /// The member with the greatest (epoch, LSN), if that is more than this replica has.
+    fn best_report(&self) -> Option<(Member, Position)> {
+        let Role::Leader(leader) = &self.role else { return None };
+        let Phase::Gathering { reports, .. } = &leader.phase else { return None };
+        let best = reports.values().max_by_key(|report| report.log.end)?;
+        (best.log.end > self.tail.end()).then_some((best.from, best.log.end))
+    }
+
+    fn reconcile(&mut self, ctx: &mut Ctx, best: Option<(Member, Position)>) {
+        let Some(leader) = self.leader() else { return };
+        let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
+        let Phase::Gathering { reports, .. } = phase else { return };
+        match best {
+            None => self.mark(ctx, reports.into_values()),
+            Some((from, to)) => {
+                let theirs = reports[&from].log.clone();
+                let common = self.history.common(self.tail.end().lsn, &theirs);
+                let usable = common.lsn >= theirs.base.lsn && self.cut(ctx, common.lsn);
+                let Some(leader) = self.leader() else { return };
+                if usable {
+                    leader.phase = Phase::Fetching { from, to, asked_at: ctx.now.mono, reports };
+                    self.fetch(ctx);
+                } else {
+                    // Its log begins above ours: it must lead itself, or an operator must decide. Ask again later.
+                    let since = ctx.now.mono;
+                    leader.phase = Phase::Gathering { reports: Default::default(), since, asked_at: since };
+                }
+            }
+        }
+    }
+
+    /// Asks for the next entries that another member has more.
+    fn fetch(&mut self, ctx: &mut Ctx) {
+        let after = self.tail.end();
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
+        let Phase::Fetching { from, to, .. } = &leader.phase else { return };
+        let fetch = Fetch { partition: self.id, epoch: record.epoch, from: self.me, after, to: to.lsn };
+        ctx.out.push(Output::Send { to: *from, message: PeerMessage::Fetch(fetch) });
+    }
+
+    /// What was fetched arrives.
+    pub(crate) fn on_fetched(&mut self, ctx: &mut Ctx, fetched: Fetched) {
+        let epoch = self.record.as_ref().map(|record| record.epoch);
+        let end = self.tail.end();
+        let Some(leader) = self.leader() else { return };
+        let Phase::Fetching { from, to, asked_at, .. } = &mut leader.phase else { return };
+        if Some(fetched.epoch) != epoch || fetched.from != *from || fetched.after != end {
+            return;
+        }
+        *asked_at = ctx.now.mono;
+        let to = *to;
+        let Ok(entries) = Entry::all(fetched.entries) else { return };
+        for entry in entries {
+            let end = self.tail.end();
+            let follows = entry.lsn() == end.lsn.next() && entry.at().epoch >= end.epoch;
+            let chained = self.tail.end_crc() == 0 || entry.header().prev_crc == self.tail.end_crc();
+            if entry.header().partition != self.id || !follows || !chained {
+                return;
+            }
+            if let Err(reason) = self.append(ctx, entry) {
+                return self.fail(ctx, reason);
+            }
+        }
+        if self.tail.end() >= to {
+            let Some(leader) = self.leader() else { return };
+            let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
+            let Phase::Fetching { reports, .. } = phase else { return };
+            self.mark(ctx, reports.into_values());
+        } else {
+            self.fetch(ctx);
+        }
+    }
+
+    /// The log is complete: this reign's first entry goes into it, and the others are brought to it (F07).
+    fn mark(&mut self, ctx: &mut Ctx, reports: impl Iterator<Item = Report>) {
+        let kept = self.tail.end();
+        let wall = ctx.now.wall_ms;
+        let Some(leader) = self.leader() else { return };
+        let reign = leader.reign;
+        leader.kept = kept.lsn;
+        leader.last_heard = leader.last_heard.max(kept.lsn);
+        leader.reconciled_ms = wall;
+        leader.phase = Phase::Marking;
+        assert!(kept.epoch < reign, "R6: the log holds {kept} before the marker of {reign}");
+        let mut header = Header::new(Kind::Configuration, self.id, Position::new(reign, kept.lsn.next()), 0);
+        header.prev_crc = self.tail.end_crc();
+        header.wall_ms = wall;
+        let entry = Entry::encode(header, &[]);
+        self.append_known(ctx, entry, &[]);
+        let leader = self.leader().expect("a leader");
+        leader.marker = Some(kept.lsn.next());
+        for report in reports {
+            self.align(ctx, report.from, &report.log);
+        }
+        self.ship(ctx);
+        self.advance(ctx);
+    }
+
+    /// Serves once the marker is committed and no promise to an older reign binds (PR-02, PR-14).
+    pub(super) fn serve_if_ready(&mut self, ctx: &mut Ctx) {
+        let (committed, now, id) = (self.committed, ctx.now, self.id);
+        let early = !self.remedy.has(Finding::F07);
+        let Some(record) = &self.record else { return };
+        let failover = record.failover;
+        let Role::Leader(leader) = &mut self.role else { return };
+        let marked = leader.marker.is_some_and(|marker| committed >= marker || early);
+        if !matches!(leader.phase, Phase::Marking) || !marked || now.mono < leader.wait_until {
+            return;
+        }
+        leader.phase = Phase::Serving;
+        if let Some(failover) = failover {
+            let served = Served {
+                failover,
+                partition: id,
+                reconciled_ms: leader.reconciled_ms,
+                serving_ms: now.wall_ms,
+                kept: leader.kept,
+                last_heard: leader.last_heard.max(Lsn::ZERO),
+            };
+            ctx.out.push(Output::Served(served));
+        }
+    }
+
+    /// Asks again what was not answered.
+    pub(super) fn promote_tick(&mut self, ctx: &mut Ctx) {
+        let now = ctx.now.mono;
+        let Some(leader) = self.leader() else { return };
+        match &mut leader.phase {
+            Phase::Gathering { .. } => self.gather(ctx),
+            Phase::Fetching { asked_at, from, .. } if now.since(*asked_at) >= ctx.settings.resend => {
+                let from = *from;
+                // The one that had more is gone: the others' reports decide anew.
+                if now.since(ctx.leases.answered_at(from)) > ctx.settings.suspect {
+                    leader.phase = Phase::Gathering {
+                        reports: Default::default(),
+                        since: now,
+                        asked_at: types::Micros::ZERO,
+                    };
+                    return self.gather(ctx);
+                }
+                *asked_at = now;
+                self.fetch(ctx);
+            }
+            Phase::Marking => self.serve_if_ready(ctx),
+            _ => {}
+        }
+    }
+}

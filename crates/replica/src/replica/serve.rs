@@ -1,0 +1,464 @@
+//! Clients' requests at a replica: writes with exactly-once sessions (N13), reads at `committed` (R4, R5), and replies that
+//! wait for what they did and saw (N7, R12).
+
+use super::{Ctx, Phase, Replica, Role, Waiting};
+use crate::output::{ClientRef, Output};
+use crate::session::{Standing, feed_key, row_key, session_of};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use types::engine::{EngineError, space};
+use types::policy::Below;
+use types::{Finding, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId};
+use wire::entry::Kind;
+use wire::request::{FeedMark, Hint};
+use wire::{Body, Effects, Entry, Header, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
+
+/// The most bytes of rows in one reply to a scan.
+const SCAN_BYTES: usize = 4 << 20;
+/// Scans keep old versions for so long after their last page.
+const SCAN_HOLD: Micros = Micros::from_millis(10_000);
+
+impl<R: Remedy> Replica<R> {
+    /// A client's request. Every path ends in exactly one reply, now or later.
+    pub(crate) fn on_request(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
+        let any = matches!(request.read, ReadLevel::Any { .. }) && !request.op.writes();
+        if let Some(status) = self.not_here(&request, any) {
+            return self.answer(ctx, to, &request, status, Body::None, None);
+        }
+        match &request.op {
+            Op::Write { ops, mark } => self.write(ctx, to, &request, ops, *mark),
+            Op::OpenSession => self.open_session(ctx, to, &request),
+            _ => self.read(ctx, to, &request, any),
+        }
+    }
+
+    /// Why this replica does not handle the request, if so.
+    fn not_here(&self, request: &Request, any: bool) -> Option<Status> {
+        let Some(record) = &self.record else {
+            return Some(Status::NotFound("no such partition here".into()));
+        };
+        if record.table != request.table {
+            return Some(Status::NotFound(format!(
+                "partition {} is not of table {}",
+                self.id, request.table
+            )));
+        }
+        match &self.role {
+            Role::Leader(leader) => match leader.phase {
+                Phase::Serving if leader.handing.is_some() && !any => {
+                    Some(Status::NotYet("the partition is being handed over".into()))
+                }
+                Phase::Serving => None,
+                _ if any => None,
+                _ => Some(
+                    self.too_few()
+                        .unwrap_or_else(|| Status::NotYet("the new primary is not ready yet".into())),
+                ),
+            },
+            Role::Follower(follower) if any && follower.copy.is_none() => None,
+            Role::Damaged(reason) if any => Some(Status::Corrupt(reason.clone())),
+            _ => Some(Status::NotPrimary),
+        }
+    }
+
+    /// The sentence for a partition with fewer copies than its policy allows, if that is so now.
+    fn too_few(&self) -> Option<Status> {
+        let record = self.record.as_ref()?;
+        let (have, min) = (record.in_sync.len(), usize::from(record.policy.min_in_sync));
+        if have >= min || record.policy.below != Below::Strict {
+            return None;
+        }
+        let left: Vec<String> = record.in_sync.iter().map(|member| member.node.to_string()).collect();
+        Some(Status::TooFewCopies(format!(
+            "partition {} has {have} of at least {min} copies left (on {}); start the other nodes again, or go on with \
+             fewer: understudy table alter TABLE --min-in-sync {have}",
+            self.id,
+            left.join(", ")
+        )))
+    }
+
+    /// Sends a reply at once.
+    fn answer(
+        &self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: &Request,
+        status: Status,
+        body: Body,
+        valid_until: Option<Micros>,
+    ) {
+        let mut reply = self.reply(request, status, body);
+        if matches!(reply.status, Status::NotPrimary) {
+            reply.hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
+        }
+        ctx.out.push(Output::Reply { to, reply: Box::new(reply), valid_until });
+    }
+
+    fn reply(&self, request: &Request, status: Status, body: Body) -> Reply {
+        let record = self.record.as_ref();
+        Reply {
+            id: request.id,
+            status,
+            lsn: self.committed,
+            epoch: record.map_or(types::Epoch::ZERO, |record| record.epoch),
+            policy: record.map_or(0, |record| record.policy.version),
+            copies: 0,
+            hint: None,
+            body,
+        }
+    }
+
+    /// Holds a reply back until `committed` covers `at` (N7).
+    fn answer_at(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, at: Lsn, mut reply: Reply) {
+        if reply.lsn == Lsn::ZERO {
+            reply.lsn = at;
+        }
+        let deadline = match request.deadline_ms {
+            0 => Micros::ZERO,
+            ms => ctx.now.mono + Micros::from_millis(ms),
+        };
+        let Some(leader) = self.leader() else { return };
+        // The queue is in LSN order: a reply that could go earlier waits for those before it.
+        let at = leader.waiting.back().map_or(at, |last| last.lsn.max(at));
+        leader.waiting.push_back(Waiting { lsn: at, to, reply, deadline });
+    }
+
+    fn write(
+        &mut self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: &Request,
+        ops: &[RowOp],
+        mark: Option<FeedMark>,
+    ) {
+        if let Some(status) = self.too_few().or_else(|| self.overfull(ctx)) {
+            return self.answer(ctx, to, request, status, Body::None, None);
+        }
+        let hash = request_hash(ops, mark);
+        match self.check_session(request, hash) {
+            Ok(None) => {}
+            Ok(Some((at, reply))) => {
+                if self.remedy.has(Finding::Pr22) {
+                    return self.answer_at(ctx, to, request, at, reply);
+                }
+                return ctx.out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
+            }
+            Err(reason) => return self.fail(ctx, reason),
+        }
+        let (outcome, affected, mutations) = match self.evaluate(ops, mark) {
+            Ok(evaluated) => evaluated,
+            Err(error) => return self.fail(ctx, error.to_string()),
+        };
+        let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
+        if outcome != Outcome::Done && !request.session.is_some() {
+            // Nothing is logged, but what was seen may not be committed yet (PR-23).
+            let mut reply = self.reply(request, status, Body::Affected(0));
+            reply.lsn = self.tail.end().lsn;
+            if !self.remedy.has(Finding::Pr23) {
+                return ctx.out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
+            }
+            return self.answer_at(ctx, to, request, self.tail.end().lsn, reply);
+        }
+        let effects = Effects {
+            request_hash: hash,
+            confirmed: request.confirmed,
+            outcome: outcome as u8,
+            affected,
+            mutations,
+        };
+        let at = match self.log_effects(ctx, request, effects) {
+            Ok(at) => at,
+            Err(reason) => return self.fail(ctx, reason),
+        };
+        let mut reply = self.reply(request, status, Body::Affected(affected));
+        (reply.lsn, reply.epoch) = (at.lsn, at.epoch);
+        self.answer_at(ctx, to, request, at.lsn, reply);
+    }
+
+    /// Too much is waiting for slow backups: new writes wait at the client (F19).
+    fn overfull(&self, ctx: &Ctx) -> Option<Status> {
+        let waiting = self.tail.end().lsn.0 - self.committed.0.min(self.tail.end().lsn.0);
+        if waiting == 0 || self.tail.bytes() < ctx.settings.uncommitted_bytes {
+            return None;
+        }
+        Some(Status::NotYet("the backups are behind by more than this partition may hold back".into()))
+    }
+
+    /// Where the request stands in its session: `None` to go on; else a reply and the LSN it waits for.
+    fn check_session(&self, request: &Request, hash: u64) -> Result<Option<(Lsn, Reply)>, String> {
+        if !request.session.is_some() || !self.remedy.has(Finding::F22) {
+            return Ok(None);
+        }
+        let seen = self.tail.end().lsn;
+        let Some(session) = self.session(request.session)? else {
+            let status =
+                Status::Unknown("the session is not known here: it expired, or its opening was lost".into());
+            return Ok(Some((seen, self.reply(request, status, Body::None))));
+        };
+        let reply = match session.standing(request.seq, hash, self.remedy.has(Finding::Pr47)) {
+            Standing::Next => return Ok(None),
+            Standing::Gap(next) => self.reply(request, Status::Expected(next), Body::None),
+            Standing::Wrong => {
+                let what = format!("sequence {} was used for another request, or confirmed", request.seq);
+                self.reply(request, Status::Bad(what), Body::None)
+            }
+            Standing::Repeated(kept) => {
+                let status =
+                    if kept.outcome == Outcome::Done { Status::Ok } else { Status::Refused(kept.outcome) };
+                let mut reply = self.reply(request, status, Body::Affected(kept.affected));
+                (reply.lsn, reply.epoch) = (kept.at.lsn, kept.at.epoch);
+                reply
+            }
+        };
+        Ok(Some((seen, reply)))
+    }
+
+    /// Runs the operations on the newest state: their outcome, how many rows change, and how.
+    fn evaluate(
+        &self,
+        ops: &[RowOp],
+        mark: Option<FeedMark>,
+    ) -> Result<(Outcome, u32, Vec<Mutation>), EngineError> {
+        let mut mutations = Vec::with_capacity(ops.len() + 2);
+        // Only inserts and deletes look at the state; a write sees its own earlier operations.
+        let mut own: BTreeMap<Bytes, bool> = BTreeMap::new();
+        let looks = ops.len() > 1 && ops.iter().any(|op| !matches!(op, RowOp::Put { .. }));
+        let mut affected = 0;
+        for op in ops {
+            let key = row_key(op.key());
+            let exists = match (op, own.get(&key)) {
+                (RowOp::Put { .. }, _) => true,
+                (_, Some(exists)) => *exists,
+                _ => self.engine.get(&key, ReadAt::Applied)?.is_some(),
+            };
+            match op {
+                RowOp::Insert { .. } if exists => return Ok((Outcome::Exists, 0, Vec::new())),
+                RowOp::Delete { .. } if !exists => continue,
+                _ => {}
+            }
+            if looks {
+                own.insert(key.clone(), op.row().is_some());
+            }
+            affected += 1;
+            mutations.push(Mutation { key, value: op.row().cloned() });
+        }
+        if let Some(mark) = mark {
+            let value = Bytes::copy_from_slice(&mark.position.to_le_bytes());
+            mutations.push(Mutation { key: feed_key(mark.feed), value: Some(value) });
+        }
+        Ok((Outcome::Done, affected, mutations))
+    }
+
+    /// Makes the entry of a write, logs and executes it.
+    fn log_effects(
+        &mut self,
+        ctx: &mut Ctx,
+        request: &Request,
+        effects: Effects,
+    ) -> Result<Position, String> {
+        let mut header = self.next_header(ctx, Kind::Rows);
+        header.session = request.session;
+        header.seq = request.seq;
+        header.table = request.table;
+        header.schema = request.schema;
+        let at = header.at;
+        let entry = Entry::encode(header, &effects.encode());
+        let session = self.session_mutation(&entry, &effects)?;
+        let mut mutations = effects.mutations;
+        mutations.extend(session);
+        self.append_known(ctx, entry, &mutations);
+        Ok(at)
+    }
+
+    /// The header of this reign's next entry.
+    pub(super) fn next_header(&self, ctx: &Ctx, kind: Kind) -> Header {
+        let Role::Leader(leader) = &self.role else { unreachable!("R1: only a leader makes entries") };
+        let at = Position::new(leader.reign, self.tail.end().lsn.next());
+        let mut header = Header::new(kind, self.id, at, self.tail.end_crc());
+        header.wall_ms = ctx.now.wall_ms;
+        header
+    }
+
+    fn open_session(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
+        if let Some(status) = self.too_few() {
+            return self.answer(ctx, to, request, status, Body::None, None);
+        }
+        let header = self.next_header(ctx, Kind::SessionOpen);
+        let at = header.at;
+        if let Err(reason) = self.append(ctx, Entry::encode(header, &[])) {
+            return self.fail(ctx, reason);
+        }
+        let mut reply = self.reply(request, Status::Ok, Body::None);
+        (reply.lsn, reply.epoch) = (at.lsn, at.epoch);
+        self.answer_at(ctx, to, request, at.lsn, reply);
+    }
+
+    /// Reads at `committed`: at the primary within its lease, elsewhere within the staleness that was asked for (PR-27).
+    fn read(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, any: bool) {
+        if let (true, ReadLevel::Any { max_lag_ms, min_lsn }) = (any, request.read)
+            && let Some(status) = self.too_stale(ctx, max_lag_ms, min_lsn)
+        {
+            return self.answer(ctx, to, request, status, Body::None, None);
+        }
+        let at = if self.remedy.has(Finding::F03) { ReadAt::Lsn(self.committed) } else { ReadAt::Applied };
+        let (status, body) = match self.look(ctx, &request.op, at) {
+            Ok(body) => (Status::Ok, body),
+            Err(error @ EngineError::SnapshotTooOld { .. }) => (Status::Bad(error.to_string()), Body::None),
+            Err(error) => {
+                let reason = error.to_string();
+                self.fail(ctx, reason.clone());
+                (Status::Corrupt(reason), Body::None)
+            }
+        };
+        // The data were read first; the clock is compared when the bytes leave (F01, PR-03).
+        let leads = matches!(self.role, Role::Leader(_));
+        let valid_until = if any || !leads { None } else { self.lease_until(ctx) };
+        self.answer(ctx, to, request, status, body, valid_until);
+    }
+
+    fn too_stale(&self, ctx: &Ctx, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
+        if self.committed < min_lsn {
+            return Some(Status::NotYet(format!(
+                "this replica is at LSN {}, not at {min_lsn} yet",
+                self.committed
+            )));
+        }
+        let Role::Follower(follower) = &self.role else { return None };
+        let age = ctx.now.mono.since(follower.fresh_at);
+        if age.as_millis() > max_lag_ms {
+            return Some(Status::NotYet(format!(
+                "this replica may be {} ms behind, over the bound of {max_lag_ms} ms",
+                age.as_millis()
+            )));
+        }
+        None
+    }
+
+    fn look(&mut self, ctx: &Ctx, op: &Op, at: ReadAt) -> Result<Body, EngineError> {
+        Ok(match op {
+            Op::Get { key } => Body::Row(self.engine.get(&row_key(key), at)?),
+            Op::Scan { from, to, limit, at: wanted } => return self.scan(ctx, from, to, *limit, *wanted, at),
+            Op::Count { from, to } => Body::Number(self.count(from, to, at)?),
+            Op::Digest => Body::Number(self.engine.digest(at)?),
+            Op::Feed { feed } => {
+                let row = self.engine.get(&feed_key(*feed), at)?;
+                let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
+                Body::Number(position.unwrap_or(0))
+            }
+            Op::EpochEnd { epoch } => Body::EpochEnd(self.history.ended(*epoch)),
+            Op::Write { .. } | Op::OpenSession => Body::None,
+        })
+    }
+
+    fn scan(
+        &mut self,
+        ctx: &Ctx,
+        from: &[u8],
+        to: &[u8],
+        limit: u32,
+        wanted: Lsn,
+        at: ReadAt,
+    ) -> Result<Body, EngineError> {
+        let at = if wanted > Lsn::ZERO { ReadAt::Lsn(wanted.min(self.committed)) } else { at };
+        let end = if to.is_empty() { vec![space::ROW + 1] } else { row_key(to).to_vec() };
+        let limit = (limit as usize).clamp(1, 100_000);
+        let mut rows = self.engine.scan(&row_key(from), &end, at, limit + 1, SCAN_BYTES)?;
+        let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+        let more = rows.len() > limit || bytes >= SCAN_BYTES;
+        rows.truncate(limit);
+        if let (ReadAt::Lsn(lsn), true) = (at, more) {
+            self.scans.insert(lsn.0, ctx.now.mono);
+        }
+        let rows = rows.into_iter().map(|row| (row.key.slice(1..), row.lsn, row.value)).collect();
+        Ok(Body::Rows { rows, more })
+    }
+
+    fn count(&self, from: &[u8], to: &[u8], at: ReadAt) -> Result<u64, EngineError> {
+        let end = if to.is_empty() { vec![space::ROW + 1] } else { row_key(to).to_vec() };
+        let mut from = row_key(from).to_vec();
+        let mut count = 0;
+        loop {
+            let rows = self.engine.scan(&from, &end, at, 8192, SCAN_BYTES)?;
+            let Some(last) = rows.last() else { return Ok(count) };
+            count += rows.len() as u64;
+            from = last.key.to_vec();
+            from.push(0);
+        }
+    }
+
+    /// Forgets scans that nobody went on with: their versions need not be kept.
+    pub(super) fn close_scans(&mut self, now: Micros) {
+        self.scans.retain(|_, used| now.since(*used) < SCAN_HOLD);
+    }
+
+    /// Ends what clients do not wait for any more: "outcome unknown", and nothing else changes (F03).
+    pub(super) fn expire(&mut self, ctx: &mut Ctx) {
+        let now = ctx.now.mono;
+        let Some(leader) = self.leader() else { return };
+        let late = |waiting: &Waiting| waiting.deadline > Micros::ZERO && now >= waiting.deadline;
+        if leader.waiting.iter().any(late) {
+            let (gone, kept) = std::mem::take(&mut leader.waiting).into_iter().partition(late);
+            leader.waiting = kept;
+            for waiting in gone {
+                let mut reply = waiting.reply;
+                reply.status = Status::Unknown("not committed in time; it may be later".into());
+                ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(reply), valid_until: None });
+            }
+        }
+    }
+
+    /// Expires sessions that nobody used for long, by an entry that every replica applies (PR-46).
+    pub(super) fn expire_sessions(&mut self, ctx: &mut Ctx) {
+        let (now, ttl) = (ctx.now, ctx.settings.session_ttl);
+        let Some(leader) = self.leader() else { return };
+        let serving = matches!(leader.phase, Phase::Serving) && leader.handing.is_none();
+        if !serving || now.mono.since(leader.sessions_checked) < Micros(ttl.0 / 16) {
+            return;
+        }
+        leader.sessions_checked = now.mono;
+        let Ok(rows) =
+            self.engine.scan(&[space::SESSION], &[space::SESSION + 1], ReadAt::Applied, 10_000, SCAN_BYTES)
+        else {
+            return;
+        };
+        let idle = |value: &[u8]| {
+            crate::session::Session::decode(value).is_ok_and(|s| s.touched_ms + ttl.as_millis() < now.wall_ms)
+        };
+        let expired: Vec<SessionId> = rows
+            .iter()
+            .filter(|row| idle(&row.value))
+            .filter_map(|row| session_of(&row.key))
+            .take(1000)
+            .collect();
+        if expired.is_empty() {
+            return;
+        }
+        let header = self.next_header(ctx, Kind::SessionExpire);
+        let entry = Entry::encode(header, &super::state::encode_expired(&expired));
+        if let Err(reason) = self.append(ctx, entry) {
+            self.fail(ctx, reason);
+        }
+    }
+}
+
+/// A hash of what is asked, so that another request under an old number is noticed (PR-47).
+fn request_hash(ops: &[RowOp], mark: Option<FeedMark>) -> u64 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    for op in ops {
+        let (kind, row) = match op {
+            RowOp::Put { row, .. } => (1u8, &row[..]),
+            RowOp::Insert { row, .. } => (2, &row[..]),
+            RowOp::Delete { .. } => (3, &[][..]),
+        };
+        hash.update(&[kind]);
+        hash.update(&(op.key().len() as u64).to_le_bytes());
+        hash.update(op.key());
+        hash.update(&(row.len() as u64).to_le_bytes());
+        hash.update(row);
+    }
+    if let Some(mark) = mark {
+        hash.update(&mark.feed.0.to_le_bytes());
+        hash.update(&mark.position.to_le_bytes());
+    }
+    hash.digest()
+}

@@ -1,0 +1,323 @@
+//! What all roles share: the log's end, tentative execution, publication, cuts and truncation.
+
+use super::{Ctx, Replica, Role};
+use crate::history::History;
+use crate::output::{LogOp, Note, Output};
+use crate::session::{Kept, Session, session_key};
+use crate::tail::Tail;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::BTreeSet;
+use types::config::TailReport;
+use types::engine::EngineError;
+use types::{
+    Durable, Epoch, Finding, LogKind, Lsn, Mutation, Position, ReadAt, Remedy, SessionId, Watermarks,
+};
+use wire::entry::Kind;
+use wire::peer::LogSummary;
+use wire::{Effects, Entry, Outcome};
+
+impl<R: Remedy> Replica<R> {
+    /// Executes an entry that is already in the log on disk, at the start of a node.
+    pub fn replay(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            if matches!(self.role, Role::Damaged(_)) || entry.lsn() <= self.tail.end().lsn {
+                continue;
+            }
+            if self.tail.at(entry.lsn().prev()).is_some_and(|(_, crc)| crc == 0) {
+                self.tail = Tail::new(self.tail.end(), entry.header().prev_crc);
+            }
+            self.history.append(entry.at());
+            if let Err(reason) = self.take(entry) {
+                self.role = Role::Damaged(reason);
+            }
+        }
+        let publish = self.secured.min(self.tail.end().lsn);
+        if !matches!(self.role, Role::Damaged(_)) {
+            self.committed = self.committed.max(publish);
+            if let Err(error) = self.engine.publish(publish) {
+                self.role = Role::Damaged(error.to_string());
+            }
+        }
+    }
+
+    /// Puts an entry at the end of tail and engine. The error is a sentence: this replica cannot go on.
+    fn take(&mut self, entry: Entry) -> Result<(), String> {
+        let mutations = self.mutations(&entry)?;
+        self.engine.execute(entry.at(), &mutations);
+        self.tail.push(entry);
+        Ok(())
+    }
+
+    /// Takes an entry in and has it logged.
+    pub(super) fn append(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), String> {
+        let new_epoch = self.history.append(entry.at());
+        self.take(entry.clone())?;
+        if new_epoch {
+            self.note(ctx, Note::History, self.history.encode());
+        }
+        ctx.out.push(Output::Log(LogOp::Entry(entry)));
+        Ok(())
+    }
+
+    /// Appends an entry whose effect is known already: the leader's path, which decodes nothing.
+    pub(super) fn append_known(&mut self, ctx: &mut Ctx, entry: Entry, mutations: &[Mutation]) {
+        if self.history.append(entry.at()) {
+            self.note(ctx, Note::History, self.history.encode());
+        }
+        self.engine.execute(entry.at(), mutations);
+        self.tail.push(entry.clone());
+        ctx.out.push(Output::Log(LogOp::Entry(entry)));
+    }
+
+    fn note(&self, ctx: &mut Ctx, note: Note, value: Bytes) {
+        ctx.out.push(Output::Log(LogOp::Note { partition: self.id, note, value }));
+    }
+
+    /// What an entry changes: the same on every replica, since it depends on the entry and the state below it alone.
+    pub(super) fn mutations(&self, entry: &Entry) -> Result<Vec<Mutation>, String> {
+        match entry.header().kind {
+            Kind::Rows => {
+                let effects = Effects::decode(entry.payload())?;
+                let mut mutations = effects.mutations.clone();
+                if let Some(session) = self.session_mutation(entry, &effects)? {
+                    mutations.push(session);
+                }
+                Ok(mutations)
+            }
+            Kind::SessionOpen => {
+                let session = Session { touched_ms: entry.header().wall_ms, ..Session::default() };
+                let key = session_key(SessionId(entry.at()));
+                Ok(vec![Mutation { key, value: Some(session.encode()) }])
+            }
+            Kind::SessionExpire => decode_expired(entry.payload()),
+            Kind::Policy | Kind::Configuration | Kind::Noop => Ok(Vec::new()),
+            other => {
+                Err(format!("an entry of kind {other:?} at {} is not understood by this version", entry.at()))
+            }
+        }
+    }
+
+    /// The session's row after this entry.
+    pub(super) fn session_mutation(
+        &self,
+        entry: &Entry,
+        effects: &Effects,
+    ) -> Result<Option<Mutation>, String> {
+        let header = entry.header();
+        if !header.session.is_some() {
+            return Ok(None);
+        }
+        let key = session_key(header.session);
+        let mut session = self.session(header.session)?.unwrap_or_default();
+        let outcome = Outcome::from_number(effects.outcome).ok_or_else(|| {
+            format!("the entry at {} has the unknown outcome {}", entry.at(), effects.outcome)
+        })?;
+        let kept = Kept {
+            seq: header.seq,
+            hash: effects.request_hash,
+            outcome,
+            affected: effects.affected,
+            at: entry.at(),
+        };
+        session.apply(kept, effects.confirmed, header.wall_ms);
+        Ok(Some(Mutation { key, value: Some(session.encode()) }))
+    }
+
+    /// A session as executed so far.
+    pub(super) fn session(&self, id: SessionId) -> Result<Option<Session>, String> {
+        let row = self.engine.get(&session_key(id), ReadAt::Applied).map_err(|error| error.to_string())?;
+        row.map(|(_, value)| Session::decode(&value)).transpose()
+    }
+
+    /// This replica's watermarks.
+    pub fn marks(&self) -> Watermarks {
+        Watermarks {
+            received: self.tail.end().lsn,
+            durable: self.durable,
+            applied: self.engine.applied().lsn,
+            persisted: self.persisted(),
+        }
+    }
+
+    /// What a restart does not need the log for. A memory log forgets everything anyway, so nothing is kept for it.
+    fn persisted(&self) -> Lsn {
+        match self.log_kind() {
+            LogKind::Disk => self.engine.persisted().lsn,
+            LogKind::Memory => self.engine.published().lsn,
+        }
+    }
+
+    pub(super) fn log_kind(&self) -> LogKind {
+        self.record.as_ref().map_or(LogKind::Disk, |record| record.policy.log)
+    }
+
+    /// The log in few words.
+    pub(super) fn summary(&self) -> LogSummary {
+        LogSummary { base: self.log_base, end: self.tail.end(), history: self.history.starts().to_vec() }
+    }
+
+    /// What is in the log at `lsn`: its position, and its checksum if it is in memory.
+    pub(super) fn position_at(&self, lsn: Lsn) -> Option<(Position, Option<u32>)> {
+        if let Some((position, crc)) = self.tail.at(lsn) {
+            return Some((position, (crc != 0).then_some(crc)));
+        }
+        if lsn > self.tail.end().lsn {
+            return None;
+        }
+        self.history.epoch_at(lsn).map(|epoch| (Position::new(epoch, lsn), None))
+    }
+
+    /// Storage made something durable. Tokens of entries that were cut meanwhile are ignored.
+    pub(crate) fn on_synced(&mut self, token: Durable<Position>) {
+        let at = token.get();
+        let here = at.lsn <= self.tail.end().lsn && self.history.epoch_at(at.lsn) == Some(at.epoch);
+        if here && self.log_kind() == LogKind::Disk {
+            self.durable = self.durable.max(at.lsn);
+        }
+    }
+
+    /// Moves what is committed and secured from the overlay into the engine (R7, PR-41).
+    pub(super) fn publish(&mut self, ctx: &mut Ctx) {
+        let upto = self.committed.min(self.secured).min(self.tail.end().lsn);
+        if upto <= self.engine.published().lsn || self.copying() {
+            return;
+        }
+        // Without an open scan old versions need not be kept at all.
+        let scanned = self.scans.keys().next().copied();
+        self.engine.raise_floor(scanned.map_or(upto, |lsn| upto.min(Lsn(lsn))));
+        if let Err(error) = self.engine.publish(upto) {
+            self.fail(ctx, error.to_string());
+        }
+    }
+
+    /// Forgets what nobody needs: in memory above a budget, in the log at or below every bound (R8).
+    pub(super) fn forget(&mut self, ctx: &mut Ctx) {
+        let keep = ctx.settings.tail_bytes;
+        let upto = self.engine.published().lsn.prev();
+        self.tail.trim(upto.min(self.kept_from.prev()), keep);
+        self.tail.trim(upto, keep * 4);
+        if self.secured.0 >= self.noted.0 + 1024 && self.log_kind() == LogKind::Disk {
+            self.noted = self.secured;
+            let value = Bytes::copy_from_slice(&self.secured.0.to_le_bytes());
+            self.note(ctx, Note::Secured, value);
+        }
+        let bound =
+            if self.remedy.has(Finding::F13) { self.kept_from.min(self.persisted()) } else { self.committed };
+        if bound.0 > self.log_base.lsn.0 + 256 {
+            let Some((position, _)) = self.position_at(bound) else { return };
+            self.log_base = position;
+            ctx.out.push(Output::Log(LogOp::Truncate { partition: self.id, below: bound.next() }));
+        }
+    }
+
+    /// Drops every entry above `to` (F02). False if that would take back what is published: then only a copy helps.
+    pub(super) fn cut(&mut self, ctx: &mut Ctx, to: Lsn) -> bool {
+        if to >= self.tail.end().lsn {
+            return true;
+        }
+        if to < self.engine.published().lsn || to < self.tail.base().lsn {
+            return false;
+        }
+        let (position, _) = self.tail.at(to).expect("at or above the base");
+        let cut = self.tail.cut(to);
+        self.set_aside(ctx, cut);
+        ctx.out.push(Output::Log(LogOp::Cut { partition: self.id, to: position }));
+        self.history.cut(to);
+        self.note(ctx, Note::History, self.history.encode());
+        self.engine.discard_above(position);
+        self.durable = self.durable.min(to);
+        self.committed = self.committed.min(to);
+        true
+    }
+
+    /// Writes clients' entries aside that will not be part of the log any more (R9).
+    pub(super) fn set_aside(&mut self, ctx: &mut Ctx, entries: Vec<Entry>) {
+        let ours = |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Call | Kind::Sql);
+        let commits = entries.iter().filter(ours).count() as u64;
+        let (Some(first), Some(last), true) = (entries.first(), entries.last(), commits > 0) else { return };
+        let surely = entries.iter().filter(ours).filter(|entry| entry.lsn() <= self.committed).count() as u64;
+        let sessions: BTreeSet<_> = entries.iter().filter(ours).map(|entry| entry.header().session).collect();
+        let report = TailReport {
+            partition: self.id,
+            node: self.me.node,
+            file: String::new(),
+            epoch: last.at().epoch,
+            from: first.lsn(),
+            to: last.lsn(),
+            commits,
+            surely_acknowledged: surely,
+            sessions: sessions.len() as u64,
+        };
+        ctx.out.push(Output::SetAside { report, entries });
+    }
+
+    /// Gives up everything this replica holds; a copy follows.
+    pub(super) fn start_over(&mut self, ctx: &mut Ctx) {
+        let published = self.engine.published().lsn.max(self.tail.base().lsn);
+        if published < self.tail.end().lsn {
+            let entries = self.tail.cut(published);
+            self.set_aside(ctx, entries);
+        }
+        if let Err(error) = self.engine.reset(Position::ZERO).and_then(|()| self.engine.finish_install()) {
+            return self.fail(ctx, error.to_string());
+        }
+        self.rebase(ctx, Position::ZERO, 0, History::default());
+    }
+
+    /// Makes log and positions begin at `at`, which the engine holds.
+    pub(super) fn rebase(&mut self, ctx: &mut Ctx, at: Position, crc: u32, history: History) {
+        self.tail = Tail::new(at, crc);
+        self.history = history;
+        self.log_base = at;
+        self.durable = at.lsn;
+        self.committed = at.lsn;
+        self.secured = at.lsn;
+        self.kept_from = Lsn::ZERO;
+        self.cut = false;
+        ctx.out.push(Output::Log(LogOp::Base { partition: self.id, at, crc }));
+        self.note(ctx, Note::History, self.history.encode());
+        self.noted = Lsn::ZERO;
+        self.note(ctx, Note::Secured, Bytes::copy_from_slice(&at.lsn.0.to_le_bytes()));
+    }
+
+    /// Stops: what is here cannot be trusted (I12). The partition is not named in beacons any more, so another leads.
+    pub(super) fn fail(&mut self, ctx: &mut Ctx, reason: String) {
+        if matches!(self.role, Role::Damaged(_)) {
+            return;
+        }
+        self.step_down(ctx, "this replica is damaged");
+        ctx.leases.lead(self.id, None);
+        ctx.out.push(Output::Damaged { partition: self.id, reason: reason.clone() });
+        self.role = Role::Damaged(reason);
+    }
+
+    /// Writes the engine's published state to disk, so that the log below it can go.
+    pub fn checkpoint(&mut self) -> Result<Position, EngineError> {
+        if matches!(self.role, Role::Damaged(_)) || self.copying() {
+            return Ok(self.engine.persisted());
+        }
+        self.engine.checkpoint()
+    }
+}
+
+/// The payload that names expired sessions: epoch and LSN of each, little-endian.
+pub(super) fn encode_expired(sessions: &[SessionId]) -> Bytes {
+    let mut out = BytesMut::with_capacity(sessions.len() * 16);
+    for session in sessions {
+        out.put_u64_le(session.0.epoch.0);
+        out.put_u64_le(session.0.lsn.0);
+    }
+    out.freeze()
+}
+
+fn decode_expired(mut payload: Bytes) -> Result<Vec<Mutation>, String> {
+    if !payload.len().is_multiple_of(16) {
+        return Err(format!("a list of expired sessions of {} bytes", payload.len()));
+    }
+    let mut mutations = Vec::with_capacity(payload.len() / 16);
+    while payload.has_remaining() {
+        let id = SessionId(Position::new(Epoch(payload.get_u64_le()), Lsn(payload.get_u64_le())));
+        mutations.push(Mutation { key: session_key(id), value: None });
+    }
+    Ok(mutations)
+}

@@ -1,0 +1,72 @@
+//! What a replica says of itself, for people and for planning. Safety never rests on it.
+
+use super::lead::Mode;
+use super::{Phase, Replica, Role};
+use types::{Micros, Now, Remedy};
+use wire::control::{ReplicaStatus, Role as Shown};
+
+impl<R: Remedy> Replica<R> {
+    /// This replica's progress now.
+    pub fn status(&self, now: Now) -> ReplicaStatus {
+        let (me, record) = (self.me, self.record.as_ref());
+        let role = match &self.role {
+            Role::Idle => Shown::Idle,
+            Role::Leader(leader) if matches!(leader.phase, Phase::Serving) => Shown::Primary,
+            Role::Leader(_) => Shown::Promoting,
+            Role::Follower(_) if record.is_some_and(|record| record.in_sync.contains(&me)) => Shown::Backup,
+            Role::Follower(_) => Shown::CatchingUp,
+            Role::Damaged(_) => Shown::Damaged,
+        };
+        let mut status = ReplicaStatus {
+            partition: self.id,
+            epoch: record.map(|record| record.epoch).unwrap_or_default(),
+            role,
+            end: self.tail.end(),
+            marks: self.marks(),
+            committed: self.committed,
+            waits: self.waits(),
+            ..ReplicaStatus::default()
+        };
+        if let Role::Leader(leader) = &self.role {
+            let end = self.tail.end().lsn;
+            for (member, progress) in &leader.members {
+                let oldest = progress.in_flight.front().map_or(now.mono, |(_, _, sent)| *sent);
+                let lag = if progress.marks.received >= end { Micros::ZERO } else { now.mono.since(oldest) };
+                let bytes = self.bytes_above(progress.marks.received);
+                status.members.push((*member, progress.marks, bytes, lag.0));
+            }
+        }
+        status
+    }
+
+    /// Bytes of log above an LSN; entries that are not in memory are counted by the mean of those that are.
+    fn bytes_above(&self, lsn: types::Lsn) -> u64 {
+        let (base, end) = (self.tail.base().lsn.0, self.tail.end().lsn.0);
+        let (missing, held) = (end.saturating_sub(lsn.0), end - base);
+        let mean = (self.tail.bytes() as u64).checked_div(held).unwrap_or(0);
+        missing * mean
+    }
+
+    fn waits(&self) -> String {
+        let leader = match &self.role {
+            Role::Leader(leader) => leader,
+            Role::Damaged(reason) => return format!("damaged: {reason}"),
+            Role::Follower(follower) if follower.copy.is_some() => return "taking in a copy".into(),
+            _ => return String::new(),
+        };
+        let copying = leader.members.values().any(|progress| matches!(progress.mode, Mode::Copying(_)));
+        match &leader.phase {
+            Phase::Gathering { reports, .. } => format!("has {} reports of the others' logs", reports.len()),
+            Phase::Fetching { from, to, .. } => format!("fetches up to {to} from {}", from.node),
+            Phase::Marking => match leader.marker() {
+                Some(marker) if marker > self.committed => {
+                    format!("its first entry {marker} is not committed yet")
+                }
+                _ => "waits for its promise to the old primary to run out".into(),
+            },
+            Phase::Serving if leader.change.is_some() => "a change of its set is being decided".into(),
+            Phase::Serving if copying => "copies the state to a returning replica".into(),
+            Phase::Serving => String::new(),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Sessions as rows of the data (N12, N13): what a retry is told again, at the same LSN as the effect.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use types::engine::space;
+use types::{Epoch, FeedId, Lsn, Position, SessionId};
+use wire::Outcome;
+
+/// The most outcomes kept for one session: the most a client may have unconfirmed.
+pub const MAX_OUTCOMES: usize = 1024;
+
+/// What was told, or would have been, for one sequence number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// The sequence number.
+    pub seq: u64,
+    /// Hash of the request (PR-47).
+    pub hash: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Rows changed.
+    pub affected: u32,
+    /// The entry that carries it.
+    pub at: Position,
+}
+
+/// One session's row.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Session {
+    /// The highest sequence number applied; all below are applied too.
+    pub last: u64,
+    /// Wall-clock stamp of its newest entry, milliseconds since 1970.
+    pub touched_ms: u64,
+    /// Outcomes that the client has not confirmed, ascending.
+    pub kept: Vec<Kept>,
+}
+
+/// How a numbered request stands to its session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// The next one.
+    Next,
+    /// Applied before: this was its outcome.
+    Repeated(Kept),
+    /// Ahead of what is here: this number is next.
+    Gap(u64),
+    /// Another request was applied under this number, or its outcome was confirmed and forgotten.
+    Wrong,
+}
+
+impl Session {
+    /// Where a request with this number and hash stands. `gapless` is the remedy of PR-47.
+    pub fn standing(&self, seq: u64, hash: u64, gapless: bool) -> Standing {
+        if seq == self.last + 1 {
+            return Standing::Next;
+        }
+        if seq > self.last {
+            return if gapless { Standing::Gap(self.last + 1) } else { Standing::Next };
+        }
+        match self.kept.iter().find(|kept| kept.seq == seq) {
+            Some(kept) if kept.hash == hash => Standing::Repeated(*kept),
+            Some(_) => Standing::Wrong,
+            // Without the remedy a number below the last counts as done, whether it was or not.
+            None if !gapless => Standing::Repeated(Kept {
+                seq,
+                hash,
+                outcome: Outcome::Done,
+                affected: 0,
+                at: Position::ZERO,
+            }),
+            None => Standing::Wrong,
+        }
+    }
+
+    /// Notes an applied request.
+    pub fn apply(&mut self, kept: Kept, confirmed: u64, wall_ms: u64) {
+        self.last = self.last.max(kept.seq);
+        self.touched_ms = self.touched_ms.max(wall_ms);
+        self.kept.retain(|old| old.seq > confirmed);
+        self.kept.push(kept);
+        if self.kept.len() > MAX_OUTCOMES {
+            self.kept.remove(0);
+        }
+    }
+
+    /// The row's value.
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(20 + self.kept.len() * 37);
+        out.put_u64_le(self.last);
+        out.put_u64_le(self.touched_ms);
+        out.put_u32_le(self.kept.len() as u32);
+        for kept in &self.kept {
+            out.put_u64_le(kept.seq);
+            out.put_u64_le(kept.hash);
+            out.put_u8(kept.outcome as u8);
+            out.put_u32_le(kept.affected);
+            out.put_u64_le(kept.at.epoch.0);
+            out.put_u64_le(kept.at.lsn.0);
+        }
+        out.freeze()
+    }
+
+    /// From the row's value. The error is a sentence.
+    pub fn decode(mut bytes: &[u8]) -> Result<Session, String> {
+        if bytes.len() < 20 {
+            return Err(format!("a session row of {} bytes is cut short", bytes.len()));
+        }
+        let last = bytes.get_u64_le();
+        let touched_ms = bytes.get_u64_le();
+        let count = bytes.get_u32_le() as usize;
+        if bytes.len() != count * 37 {
+            return Err(format!("a session row names {count} outcomes in {} bytes", bytes.len()));
+        }
+        let mut kept = Vec::with_capacity(count);
+        for _ in 0..count {
+            kept.push(Kept {
+                seq: bytes.get_u64_le(),
+                hash: bytes.get_u64_le(),
+                outcome: Outcome::from_number(bytes.get_u8())
+                    .ok_or("a session row has an unknown outcome")?,
+                affected: bytes.get_u32_le(),
+                at: Position::new(Epoch(bytes.get_u64_le()), Lsn(bytes.get_u64_le())),
+            });
+        }
+        Ok(Session { last, touched_ms, kept })
+    }
+}
+
+/// The stored key of a session.
+pub fn session_key(id: SessionId) -> Bytes {
+    let mut key = BytesMut::with_capacity(17);
+    key.put_u8(space::SESSION);
+    key.put_u64(id.0.epoch.0);
+    key.put_u64(id.0.lsn.0);
+    key.freeze()
+}
+
+/// The session of a stored key, if it is one.
+pub fn session_of(key: &[u8]) -> Option<SessionId> {
+    let (first, mut rest) = key.split_first()?;
+    if *first != space::SESSION || rest.len() != 16 {
+        return None;
+    }
+    Some(SessionId(Position::new(Epoch(rest.get_u64()), Lsn(rest.get_u64()))))
+}
+
+/// The stored key of a feed's position.
+pub fn feed_key(feed: FeedId) -> Bytes {
+    let mut key = BytesMut::with_capacity(9);
+    key.put_u8(space::FEED);
+    key.put_u64(feed.0);
+    key.freeze()
+}
+
+/// The stored key of a row.
+pub fn row_key(key: &[u8]) -> Bytes {
+    let mut stored = BytesMut::with_capacity(1 + key.len());
+    stored.put_u8(space::ROW);
+    stored.put_slice(key);
+    stored.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(seq: u64, hash: u64) -> Kept {
+        let at = Position::new(Epoch(1), Lsn(seq + 10));
+        Kept { seq, hash, outcome: Outcome::Done, affected: 1, at }
+    }
+
+    #[test]
+    fn pr47_a_gap_is_named_and_another_request_under_an_old_number_is_wrong() {
+        let mut session = Session::default();
+        for seq in 1..=5 {
+            session.apply(kept(seq, seq * 100), 0, 7);
+        }
+        assert_eq!(session.standing(6, 1, true), Standing::Next);
+        assert_eq!(session.standing(7, 1, true), Standing::Gap(6));
+        assert_eq!(session.standing(5, 500, true), Standing::Repeated(kept(5, 500)));
+        assert_eq!(session.standing(5, 501, true), Standing::Wrong);
+        session.apply(kept(6, 600), 4, 8);
+        assert_eq!(session.standing(4, 400, true), Standing::Wrong, "it was confirmed and forgotten");
+        assert_eq!(session.kept.len(), 2);
+    }
+
+    #[test]
+    fn a_session_reads_back_and_cuts_are_noticed() {
+        let mut session = Session::default();
+        session.apply(kept(1, 2), 0, 3);
+        let bytes = session.encode();
+        assert_eq!(Session::decode(&bytes), Ok(session));
+        for cut in 0..bytes.len() {
+            assert!(Session::decode(&bytes[..cut]).is_err());
+        }
+        let id = SessionId(Position::new(Epoch(3), Lsn(9)));
+        assert_eq!(session_of(&session_key(id)), Some(id));
+        assert_eq!(session_of(b"other"), None);
+    }
+}

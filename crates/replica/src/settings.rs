@@ -1,0 +1,108 @@
+//! Settings of time and size. Suspicion, lease and grace are three different things (N18, PR-64).
+
+use types::Micros;
+
+/// Times and bounds of one node. The defaults are those of PR-64.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Between two beacons to a node.
+    pub beacon: Micros,
+    /// A backup that has not heard its primary for so long asks for a seal; a primary that has no answer asks to evict.
+    pub suspect: Micros,
+    /// The same for policies whose commits rest on the primary alone: a false failover would lose some (PR-19).
+    pub suspect_alone: Micros,
+    /// How long the primary may serve reads, counted from sending the beacon that was answered.
+    pub lease: Micros,
+    /// How long an answer to a beacon binds, counted from giving it. At least `lease * (1 + r) / (1 - r)`.
+    pub grace: Micros,
+    /// The clock rate error for which `lease` and `grace` are safe, in thousandths.
+    pub drift_permille: u64,
+    /// A primary waits so long before it evicts itself into a minority (PR-09).
+    pub evict_lone: Micros,
+    /// A backup whose oldest unanswered append is older than this leaves the set although it is heard (F19, PR-67).
+    pub evict_slow: Micros,
+    /// How long a promoted primary waits for reports that it can do without.
+    pub gather: Micros,
+    /// How long the old primary is asked for its tail when commits rested on it alone (PR-19).
+    pub ask_old: Micros,
+    /// How long a replica must have been level before it is taken into the set (PR-67).
+    pub level: Micros,
+    /// How long a hand-over may take before it is given up.
+    pub hand_over: Micros,
+    /// A request without an answer is asked again after this.
+    pub resend: Micros,
+    /// A session that nobody used for so long expires, by an entry of the log (PR-46).
+    pub session_ttl: Micros,
+    /// The most bytes of entries on the way to one member.
+    pub window_bytes: usize,
+    /// The most bytes in one append.
+    pub append_bytes: usize,
+    /// The most bytes of uncommitted entries in a partition: writes are told "not yet" beyond it.
+    pub uncommitted_bytes: usize,
+    /// Bytes of entries kept in memory for members that are a little behind.
+    pub tail_bytes: usize,
+    /// Bytes of rows in one piece of a copy.
+    pub copy_bytes: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            beacon: Micros::from_millis(20),
+            suspect: Micros::from_millis(120),
+            suspect_alone: Micros::from_millis(1000),
+            lease: Micros::from_millis(150),
+            grace: Micros::from_millis(180),
+            drift_permille: 50,
+            evict_lone: Micros::from_millis(330),
+            evict_slow: Micros::from_millis(1500),
+            gather: Micros::from_millis(150),
+            ask_old: Micros::from_millis(180),
+            level: Micros::from_millis(300),
+            hand_over: Micros::from_millis(1000),
+            resend: Micros::from_millis(50),
+            session_ttl: Micros::from_millis(3_600_000),
+            window_bytes: 8 << 20,
+            append_bytes: 1 << 20,
+            uncommitted_bytes: 64 << 20,
+            tail_bytes: 4 << 20,
+            copy_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks that the times fit together (PR-03, PR-64). The error is a sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let (lease, grace, r) = (self.lease.0, self.grace.0, self.drift_permille);
+        if r >= 1000 || grace * (1000 - r) < lease * (1000 + r) {
+            let least = lease * (1000 + r) / (1000 - r.min(999));
+            return Err(format!(
+                "grace {} ms is too short: with lease {} ms and a clock error of {r} in a thousand it must be at least {} ms",
+                grace / 1000,
+                lease / 1000,
+                least.div_ceil(1000)
+            ));
+        }
+        if self.beacon.0 * 2 > self.suspect.0 {
+            return Err(format!(
+                "suspect {} ms is less than two beacons of {} ms",
+                self.suspect.0 / 1000,
+                self.beacon.0 / 1000
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn n5_the_grace_covers_the_lease_with_clocks_that_differ() {
+        assert_eq!(Settings::default().check(), Ok(()));
+        let short = Settings { grace: Micros::from_millis(160), ..Settings::default() };
+        assert!(short.check().unwrap_err().contains("at least 166 ms"), "{:?}", short.check());
+    }
+}

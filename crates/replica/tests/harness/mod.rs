@@ -1,0 +1,433 @@
+//! Three nodes without a network, disks or clocks: the script moves every message, every fsync and the time itself.
+
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use types::config::{Cause, FORMAT, Reign};
+use types::{
+    Durable, Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId, PartitionRecord,
+    Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId,
+};
+use understudy_engine::MemoryEngine;
+use understudy_replica::{Beat, ClientRef, Host, LogOp, Output, Recovered, Replica, Settings};
+use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
+use wire::{Body, Entry, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
+
+const P: PartitionId = PartitionId(64);
+const T: TableId = TableId(1);
+
+struct Node {
+    host: Host<Beat<Sound>, Sound>,
+    /// The log: what was written; everything at or below `synced` is fsynced.
+    log: Vec<Entry>,
+    unsynced: bool,
+    tails: usize,
+}
+
+/// The world of one script.
+pub struct World {
+    nodes: BTreeMap<u32, Node>,
+    record: Option<PartitionRecord>,
+    wire: BTreeMap<(u32, u32), VecDeque<PeerMessage>>,
+    proposals: Vec<PartitionRecord>,
+    now: Micros,
+    requests: u64,
+    settings: Settings,
+    trace: String,
+}
+
+fn member(node: u32) -> Member {
+    Member { node: NodeId(node), store: StoreId(u64::from(node)), incarnation: Incarnation(1) }
+}
+
+impl World {
+    pub fn new() -> World {
+        let settings = Settings::default();
+        let now = Micros::from_millis(1000);
+        let node = |id: u32| {
+            let beat = Beat::new(member(id), &settings, Micros::ZERO, Sound);
+            let mut host = Host::new(member(id), settings.clone(), beat, Sound);
+            let engine = Box::new(MemoryEngine::volatile());
+            host.add(Replica::recover(member(id), P, Sound, engine, Recovered::nothing()));
+            (id, Node { host, log: Vec::new(), unsynced: false, tails: 0 })
+        };
+        World {
+            nodes: (1..=3).map(node).collect(),
+            record: None,
+            wire: BTreeMap::new(),
+            proposals: Vec::new(),
+            now,
+            requests: 0,
+            settings,
+            trace: String::new(),
+        }
+    }
+
+    /// Runs one command and gives its trace.
+    ///
+    /// `create POLICY N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
+    /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert N KEY VALUE [s=EPOCH,LSN seq=N]` ·
+    /// `get N KEY` · `session N` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
+    /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
+    /// · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N COPIES` · `state`.
+    pub fn run(&mut self, command: &str) -> String {
+        self.trace.clear();
+        let words: Vec<&str> = command.split_whitespace().collect();
+        match words[0] {
+            "create" => self.create(words[1], &numbers(&words[2..])),
+            "seal" => self.seal(&numbers(&words[1..])),
+            "tell" => numbers(&words[1..]).into_iter().for_each(|node| self.tell(node)),
+            "put" | "insert" | "get" | "session" => self.request(&words),
+            "deliver" => {
+                self.deliver(words[1], words.get(2).map_or(1, |count| count.parse().expect("a count")))
+            }
+            "lose" => {
+                let lost = self.wire.remove(&link(words[1])).map_or(0, |queue| queue.len());
+                let _ = writeln!(self.trace, "{lost} lost");
+            }
+            "settle" => self.settle(&numbers(&words[1..])),
+            "sync" => self.sync(words[1].parse().expect("a node")),
+            "wait" => self.wait(&words),
+            "grant" | "refuse" => self.decide(words[0] == "grant"),
+            "hand" | "admit" | "allow" => self.advise(&words),
+            "state" => self.state(),
+            other => panic!("no command {other}"),
+        }
+        for node in self.nodes.values() {
+            node.host.validate().expect("the invariants hold");
+        }
+        std::mem::take(&mut self.trace)
+    }
+
+    fn time(&self) -> Now {
+        Now { mono: self.now, wall_ms: self.now.as_millis() }
+    }
+
+    fn create(&mut self, policy: &str, nodes: &[u32]) {
+        let (name, log) = match policy.strip_suffix("/memory") {
+            Some(name) => (name, LogKind::Memory),
+            None => (policy, LogKind::Disk),
+        };
+        let policy = Policy::preset(name, nodes.len() as u8, log).expect("a policy");
+        self.record = Some(PartitionRecord {
+            format: FORMAT,
+            id: P,
+            table: T,
+            epoch: Epoch(1),
+            primary: member(nodes[0]),
+            led_since: Epoch(1),
+            in_sync: nodes.iter().map(|node| member(*node)).collect(),
+            catching_up: Vec::new(),
+            policy,
+            next_policy: None,
+            proposal: ProposalId(0),
+            cause: Cause::Created,
+            before: None,
+            failover: None,
+            lossy: false,
+            unknown: Default::default(),
+        });
+        nodes.iter().for_each(|node| self.tell(*node));
+    }
+
+    fn seal(&mut self, nodes: &[u32]) {
+        let record = self.record.as_mut().expect("created");
+        record.before = Some(Reign {
+            epoch: record.epoch,
+            primary: record.primary,
+            handed_over: false,
+            in_sync: record.in_sync.clone(),
+        });
+        record.epoch = record.epoch.next();
+        record.led_since = record.epoch;
+        record.primary = member(nodes[0]);
+        record.in_sync = nodes.iter().map(|node| member(*node)).collect();
+        record.cause = Cause::Suspected;
+        record.lossy = record.policy.rests_on_primary();
+        record.failover = Some(1);
+    }
+
+    fn with(&mut self, id: u32, act: impl FnOnce(&mut Host<Beat<Sound>, Sound>, Now, &mut Vec<Output>)) {
+        let now = self.time();
+        let mut out = Vec::new();
+        let node = self.nodes.get_mut(&id).expect("a node");
+        act(&mut node.host, now, &mut out);
+        node.host.flush(now, &mut out);
+        for output in out {
+            self.carry_out(id, output);
+        }
+    }
+
+    fn tell(&mut self, id: u32) {
+        let record = self.record.clone().expect("created");
+        self.with(id, |host, now, out| {
+            host.configure(now, record, out);
+        });
+    }
+
+    fn request(&mut self, words: &[&str]) {
+        self.requests += 1;
+        let text = |at: usize| Bytes::copy_from_slice(words[at].as_bytes());
+        let op = match words[0] {
+            "put" => Op::Write { ops: vec![RowOp::Put { key: text(2), row: text(3) }], mark: None },
+            "insert" => Op::Write { ops: vec![RowOp::Insert { key: text(2), row: text(3) }], mark: None },
+            "session" => Op::OpenSession,
+            _ => Op::Get { key: text(2) },
+        };
+        let mut request = Request {
+            id: self.requests,
+            session: SessionId::NONE,
+            seq: 0,
+            confirmed: 0,
+            deadline_ms: 0,
+            table: T,
+            schema: 1,
+            partition: P,
+            read: ReadLevel::Primary,
+            trace: 0,
+            op,
+        };
+        for word in words {
+            if let Some(position) = word.strip_prefix("s=") {
+                let (epoch, lsn) = position.split_once(',').expect("epoch,lsn");
+                let lsn = Lsn(lsn.parse().expect("a number"));
+                request.session = SessionId(Position::new(Epoch(epoch.parse().expect("a number")), lsn));
+            }
+            if let Some(seq) = word.strip_prefix("seq=") {
+                request.seq = seq.parse().expect("a number");
+            }
+        }
+        let to = ClientRef { connection: 0, request: self.requests };
+        let node = words[1].parse().expect("a node");
+        self.with(node, |host, now, out| host.request(now, to, request, out));
+    }
+
+    fn deliver(&mut self, name: &str, count: usize) {
+        for _ in 0..count {
+            let Some(message) = self.wire.get_mut(&link(name)).and_then(VecDeque::pop_front) else { return };
+            self.with(link(name).1, |host, now, out| host.peer(now, message, out));
+        }
+    }
+
+    fn sync(&mut self, id: u32) {
+        let node = self.nodes.get_mut(&id).expect("a node");
+        node.unsynced = false;
+        let Some(last) = node.log.last().map(Entry::at) else { return };
+        self.with(id, |host, now, out| host.synced(now, &[(P, Durable::by_storage(last))], out));
+    }
+
+    fn settle(&mut self, among: &[u32]) {
+        let among: Vec<u32> =
+            if among.is_empty() { self.nodes.keys().copied().collect() } else { among.to_vec() };
+        loop {
+            let unsynced: Vec<u32> = among.iter().copied().filter(|id| self.nodes[id].unsynced).collect();
+            unsynced.iter().for_each(|id| self.sync(*id));
+            let ready = |(from, to): &&(u32, u32)| among.contains(from) && among.contains(to);
+            let next =
+                self.wire.iter().filter(|(_, queue)| !queue.is_empty()).map(|(link, _)| link).find(ready);
+            match (next.copied(), unsynced.is_empty()) {
+                (Some((from, to)), _) => self.deliver(&format!("{from}>{to}"), 1),
+                (None, true) => return,
+                (None, false) => {}
+            }
+        }
+    }
+
+    /// Time passes in beacon steps; those named in `alone=` hear nobody and are heard by nobody.
+    fn wait(&mut self, words: &[&str]) {
+        let end = self.now + Micros::from_millis(words[1].parse().expect("milliseconds"));
+        let alone: Vec<u32> = words
+            .iter()
+            .find_map(|word| word.strip_prefix("alone="))
+            .map(|list| list.split(',').map(|id| id.parse().expect("a node")).collect())
+            .unwrap_or_default();
+        let quiet = words.contains(&"still");
+        while self.now < end {
+            self.now = self.now + self.settings.beacon;
+            let ids: Vec<u32> = self.nodes.keys().copied().collect();
+            for from in &ids {
+                for to in ids.iter().filter(|to| *to != from && !alone.contains(to) && !alone.contains(from))
+                {
+                    let now = self.now;
+                    let sender = self.nodes.get_mut(from).expect("a node").host.leases();
+                    let beacon = sender.beacon(now, member(*to), |_| true);
+                    let answer =
+                        self.nodes.get_mut(to).expect("a node").host.leases().on_beacon(now, &beacon);
+                    self.nodes.get_mut(from).expect("a node").host.leases().on_answer(now, &answer);
+                }
+            }
+            for id in &ids {
+                self.with(*id, |host, now, out| host.tick(now, out));
+            }
+            if !quiet {
+                let among: Vec<u32> = ids.iter().copied().filter(|id| !alone.contains(id)).collect();
+                self.settle(&among);
+            }
+        }
+    }
+
+    fn decide(&mut self, grant: bool) {
+        let proposal = self.proposals.remove(0);
+        let current = self.record.as_mut().expect("created");
+        let accepted = grant && proposal.epoch == current.epoch.next();
+        if accepted {
+            *current = proposal.clone();
+        }
+        let proposed = Proposed {
+            proposal: proposal.proposal,
+            partition: P,
+            accepted,
+            record: RecordText::new(self.record.as_ref().expect("created")),
+        };
+        let asker = if accepted && proposal.before.as_ref().is_some_and(|reign| reign.handed_over) {
+            proposal.before.expect("a reign").primary
+        } else {
+            proposal.primary
+        };
+        self.with(asker.node.0, |host, now, out| host.proposed(now, &proposed, out));
+    }
+
+    fn advise(&mut self, words: &[&str]) {
+        let epoch = self.record.as_ref().expect("created").epoch;
+        let node = words[1].parse().expect("a node");
+        let number: u32 = words[2].parse().expect("a number");
+        let advice = match words[0] {
+            "hand" => Advice::HandOver(member(number)),
+            "admit" => Advice::Admit(member(number)),
+            _ => {
+                let mut policy = self.record.as_ref().expect("created").policy.clone();
+                policy.min_in_sync = number as u8;
+                policy.version += 1;
+                Advice::Policy(RecordText::new(&policy))
+            }
+        };
+        self.with(node, |host, now, out| {
+            host.advise(now, Advise { partition: P, epoch, advice }, out);
+            host.tick(now, out);
+        });
+    }
+
+    fn carry_out(&mut self, id: u32, output: Output) {
+        match output {
+            Output::Log(LogOp::Entry(entry)) => {
+                let node = self.nodes.get_mut(&id).expect("a node");
+                node.log.push(entry);
+                node.unsynced = true;
+            }
+            Output::Log(LogOp::Cut { to, .. }) => {
+                let node = self.nodes.get_mut(&id).expect("a node");
+                node.log.retain(|entry| entry.lsn() <= to.lsn);
+                let _ = writeln!(self.trace, "n{id} cuts its log to {to}");
+            }
+            Output::Log(LogOp::Base { at, .. }) => {
+                self.nodes.get_mut(&id).expect("a node").log.clear();
+                let _ = writeln!(self.trace, "n{id} begins its log behind {at}");
+            }
+            Output::Log(_) => {}
+            Output::Send { to, message } => self.wire.entry((id, to.node.0)).or_default().push_back(message),
+            Output::Reply { to, reply, valid_until } => self.replied(id, to, &reply, valid_until),
+            Output::Propose(propose) => self.proposed(id, &propose),
+            Output::Suspect(suspect) => {
+                let _ = writeln!(
+                    self.trace,
+                    "n{id} misses {} ({} ms)",
+                    suspect.primary.node,
+                    suspect.silent_us / 1000
+                );
+            }
+            Output::Served(served) => {
+                let _ = writeln!(
+                    self.trace,
+                    "n{id} serves; kept up to {}, heard up to {}",
+                    served.kept, served.last_heard
+                );
+            }
+            Output::SetAside { report, entries } => {
+                self.nodes.get_mut(&id).expect("a node").tails += entries.len();
+                let _ = writeln!(
+                    self.trace,
+                    "n{id} sets aside {}..{} of {}: {} commits, {} surely acknowledged",
+                    report.from, report.to, report.epoch, report.commits, report.surely_acknowledged
+                );
+            }
+            Output::ReadLog { partition, from, max_bytes: _, purpose } => {
+                let entries: Vec<Entry> =
+                    self.nodes[&id].log.iter().filter(|entry| entry.lsn() >= from).cloned().collect();
+                self.with(id, |host, now, out| host.log_read(now, partition, purpose, Ok(entries), out));
+            }
+            Output::Damaged { reason, .. } => {
+                let _ = writeln!(self.trace, "n{id} stops: {reason}");
+            }
+        }
+    }
+
+    fn replied(&mut self, id: u32, to: ClientRef, reply: &Reply, valid_until: Option<Micros>) {
+        let stale = valid_until.is_some_and(|until| self.now >= until);
+        let what = if stale { "no lease: not answered".into() } else { show(&reply.status, &reply.body) };
+        let _ = writeln!(self.trace, "n{id} answers #{}: {what}", to.request);
+        if matches!(reply.status, Status::Ok)
+            && matches!(reply.body, Body::Affected(_) | Body::None)
+            && !stale
+        {
+            let _ = writeln!(
+                self.trace,
+                "  at {} with {} copies",
+                Position::new(reply.epoch, reply.lsn),
+                reply.copies
+            );
+        }
+    }
+
+    fn proposed(&mut self, id: u32, propose: &Propose) {
+        let record: PartitionRecord = propose.record.read().expect("a record");
+        if self.proposals.iter().all(|known| known.proposal != record.proposal) {
+            let set: Vec<String> = record.in_sync.iter().map(|member| member.node.to_string()).collect();
+            let up: Vec<String> = record.catching_up.iter().map(|member| member.node.to_string()).collect();
+            let _ = writeln!(
+                self.trace,
+                "n{id} proposes {} {:?}: in sync {}, catching up [{}]",
+                record.epoch,
+                record.cause,
+                set.join(" "),
+                up.join(" ")
+            );
+            self.proposals.push(record);
+        }
+    }
+
+    fn state(&mut self) {
+        let now = self.time();
+        for (id, node) in &self.nodes {
+            for status in node.host.status(now) {
+                let _ = writeln!(
+                    self.trace,
+                    "n{id} {:?} {}: end {} {} committed {}{}",
+                    status.role,
+                    status.epoch,
+                    status.end,
+                    status.marks,
+                    status.committed,
+                    if status.waits.is_empty() { String::new() } else { format!("; {}", status.waits) }
+                );
+            }
+        }
+    }
+}
+
+fn show(status: &Status, body: &Body) -> String {
+    match (status, body) {
+        (Status::Ok, Body::Row(Some((lsn, row)))) => format!("{} (LSN {lsn})", String::from_utf8_lossy(row)),
+        (Status::Ok, Body::Row(None)) => "nothing there".into(),
+        (Status::Ok, _) => "ok".into(),
+        (other, _) => format!("{other:?}"),
+    }
+}
+
+fn numbers(words: &[&str]) -> Vec<u32> {
+    words.iter().map(|word| word.parse().expect("a node")).collect()
+}
+
+fn link(name: &str) -> (u32, u32) {
+    let (from, to) = name.split_once('>').expect("A>B");
+    (from.parse().expect("a node"), to.parse().expect("a node"))
+}

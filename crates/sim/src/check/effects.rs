@@ -1,0 +1,225 @@
+//! I9, I4, F25: each request has at most one effect, at the place that was told; nothing was read that is not there; and
+//! reads show what was there at their position.
+
+use crate::check::history::{Action, Operation, Told};
+use crate::check::lineage::Known;
+use std::collections::BTreeMap;
+use types::{Lsn, Position};
+
+/// A partition's final log, oldest entry first, and what may be missing from it.
+pub struct Final<'a> {
+    /// Its entries.
+    pub line: Vec<&'a Known>,
+    /// Acknowledged commits that are lost, rightly.
+    pub lost: Vec<Position>,
+    /// A failover said that it may have lost something.
+    pub doubtful: bool,
+}
+
+impl Final<'_> {
+    fn writers(&self) -> BTreeMap<u64, Vec<&Known>> {
+        let mut writers: BTreeMap<u64, Vec<&Known>> = BTreeMap::new();
+        for known in &self.line {
+            for value in known.changes.iter().filter_map(|(_, value)| *value) {
+                writers.entry(value).or_default().push(known);
+            }
+        }
+        writers
+    }
+
+    /// The newest change of a key at or below an LSN.
+    fn newest(&self, key: &str, at: Lsn) -> Option<(Lsn, u64)> {
+        let below = self.line.iter().rev().skip_while(|known| known.at.lsn > at);
+        for known in below {
+            if let Some((_, value)) = known.changes.iter().rev().find(|(of, _)| of == key) {
+                return value.map(|value| (known.at.lsn, value));
+            }
+        }
+        None
+    }
+}
+
+/// Checks the operations on one partition against its final log: the id of the promise that was broken, and a sentence.
+pub fn check(last: &Final<'_>, operations: &[&Operation]) -> Result<(), (&'static str, String)> {
+    let writers = last.writers();
+    for operation in operations {
+        match operation.action.writes() {
+            true => written(last, &writers, operation)?,
+            false => read(last, &writers, operation)?,
+        }
+    }
+    Ok(())
+}
+
+fn written(
+    last: &Final<'_>,
+    writers: &BTreeMap<u64, Vec<&Known>>,
+    operation: &Operation,
+) -> Result<(), (&'static str, String)> {
+    let made: &[&Known] = match operation.action.value() {
+        Some(value) => writers.get(&value).map(Vec::as_slice).unwrap_or_default(),
+        None => &[],
+    };
+    if made.len() > 1 {
+        let places: Vec<String> = made.iter().map(|known| known.at.to_string()).collect();
+        return Err(("I9", format!("{operation:?} had an effect at {}", places.join(" and "))));
+    }
+    match &operation.told {
+        Told::Done { at, .. } if last.lost.contains(at) => {}
+        Told::Done { at, .. } => {
+            let there = last.line.iter().find(|known| known.at == *at);
+            let ours = there.is_some_and(|known| match operation.session {
+                Some(session) => known.session == Some(session),
+                None => made.first().is_some_and(|made| made.at == *at),
+            });
+            if !ours {
+                return Err(("I9", format!("{operation:?} has no effect there: {there:?}")));
+            }
+            if operation.action.value().is_some() && made.is_empty() {
+                return Err(("I9", format!("{operation:?} was acknowledged without an effect")));
+            }
+        }
+        Told::NotDone if !made.is_empty() => {
+            return Err(("I9", format!("{operation:?} was not done, and is at {}", made[0].at)));
+        }
+        Told::Exists(_) if !made.is_empty() => {
+            return Err(("I9", format!("{operation:?} was refused, and is at {}", made[0].at)));
+        }
+        Told::Exists(at) if !last.doubtful => {
+            let there = last.line.iter().any(|known| {
+                known.at.lsn <= *at
+                    && known.changes.iter().any(|(key, value)| *key == operation.key && value.is_some())
+            });
+            if !there {
+                return Err(("I4", format!("{operation:?} was shown a row that never was")));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn read(
+    last: &Final<'_>,
+    writers: &BTreeMap<u64, Vec<&Known>>,
+    operation: &Operation,
+) -> Result<(), (&'static str, String)> {
+    match (&operation.told, &operation.action) {
+        (Told::Found { row, at, .. }, action) => {
+            if let (Action::GetAny(token), true) = (action, !last.doubtful)
+                && at < token
+            {
+                return Err(("I5", format!("{operation:?} was answered below its token")));
+            }
+            if row.is_some_and(|(lsn, _)| lsn > *at) {
+                return Err(("I4", format!("{operation:?} shows what was not committed")));
+            }
+            if last.doubtful {
+                return Ok(());
+            }
+            if let Some((_, value)) = row
+                && !writers.contains_key(value)
+            {
+                return Err(("I4", format!("{operation:?} was shown what is lost")));
+            }
+            let there = last.newest(&operation.key, *at);
+            if there != *row {
+                return Err(("I5", format!("{operation:?} should have found {there:?}")));
+            }
+        }
+        (Told::Ended(Some(end)), Action::EpochEnd(asked)) => {
+            let kept = last.line.iter().any(|known| known.at == *asked);
+            if kept && *end < asked.lsn || !kept && *end >= asked.lsn && last.lost.contains(asked) {
+                return Err((
+                    "I14",
+                    format!("{operation:?}: {asked} is {}", if kept { "there" } else { "lost" }),
+                ));
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::lineage::tests::{P, at};
+    use types::{Epoch, SessionId};
+
+    fn known(lsn: u64, key: &str, value: u64, seq: u64) -> Known {
+        let session = Some((SessionId(at(1, 1)), seq));
+        Known { at: at(1, lsn), crc: 0, prev_crc: 0, session, changes: vec![(key.into(), Some(value))] }
+    }
+
+    fn operation(key: &str, action: Action, told: Told) -> Operation {
+        let session = action.writes().then_some((SessionId(at(1, 1)), 1));
+        Operation {
+            number: 1,
+            client: 0,
+            partition: P,
+            key: key.into(),
+            action,
+            session,
+            invoked: 0,
+            completed: 1,
+            told,
+        }
+    }
+
+    fn verdict(line: &[Known], operation: &Operation) -> Result<(), &'static str> {
+        let last = Final { line: line.iter().collect(), lost: Vec::new(), doubtful: false };
+        check(&last, &[operation]).map_err(|(id, _)| id)
+    }
+
+    fn found(row: Option<(u64, u64)>, at: u64) -> Told {
+        Told::Found { row: row.map(|(lsn, value)| (Lsn(lsn), value)), at: Lsn(at), epoch: Epoch(1) }
+    }
+
+    #[test]
+    fn effects_that_are_missing_doubled_or_unwanted_are_rejected() {
+        let line = [known(2, "a", 7, 1)];
+        let done = |lsn| Told::Done { at: at(1, lsn), copies: 1 };
+        assert_eq!(verdict(&line, &operation("a", Action::Put(7), done(2))), Ok(()));
+        assert_eq!(verdict(&line, &operation("a", Action::Put(7), Told::Unknown)), Ok(()));
+        assert_eq!(verdict(&line, &operation("a", Action::Put(8), Told::NotDone)), Ok(()));
+        assert_eq!(verdict(&line, &operation("a", Action::Put(7), Told::NotDone)), Err("I9"));
+        assert_eq!(verdict(&line, &operation("a", Action::Put(8), done(2))), Err("I9"));
+        assert_eq!(verdict(&line, &operation("a", Action::Put(7), done(3))), Err("I9"));
+        assert_eq!(verdict(&line, &operation("a", Action::Insert(7), Told::Exists(Lsn(2)))), Err("I9"));
+        let twice = [known(2, "a", 7, 1), known(3, "a", 7, 2)];
+        assert_eq!(verdict(&twice, &operation("a", Action::Put(7), Told::Unknown)), Err("I9"));
+    }
+
+    #[test]
+    fn rows_that_never_were_are_rejected() {
+        let line = [known(2, "a", 7, 1), known(3, "a", 8, 2)];
+        assert_eq!(verdict(&line, &operation("a", Action::Insert(9), Told::Exists(Lsn(2)))), Ok(()));
+        assert_eq!(verdict(&line, &operation("b", Action::Insert(9), Told::Exists(Lsn(3)))), Err("I4"));
+        assert_eq!(verdict(&line, &operation("a", Action::Insert(9), Told::Exists(Lsn(1)))), Err("I4"));
+        assert_eq!(verdict(&line, &operation("a", Action::Get, found(Some((3, 8)), 3))), Ok(()));
+        assert_eq!(verdict(&line, &operation("a", Action::Get, found(Some((3, 8)), 2))), Err("I4"));
+        assert_eq!(verdict(&line, &operation("a", Action::Get, found(Some((3, 99)), 3))), Err("I4"));
+    }
+
+    #[test]
+    fn reads_of_another_state_than_that_of_their_position_are_rejected() {
+        let line = [known(2, "a", 7, 1), known(3, "a", 8, 2)];
+        assert_eq!(verdict(&line, &operation("a", Action::Get, found(Some((2, 7)), 3))), Err("I5"));
+        assert_eq!(verdict(&line, &operation("a", Action::Get, found(None, 2))), Err("I5"));
+        let any = Action::GetAny(Lsn(3));
+        assert_eq!(
+            verdict(&line, &operation("a", any, found(Some((2, 7)), 2))),
+            Err("I5"),
+            "below its token"
+        );
+    }
+
+    #[test]
+    fn a_wrong_word_about_an_epochs_end_is_rejected() {
+        let line = [known(2, "a", 7, 1)];
+        let asked = Action::EpochEnd(at(1, 2));
+        assert_eq!(verdict(&line, &operation("", asked.clone(), Told::Ended(Some(Lsn(2))))), Ok(()));
+        assert_eq!(verdict(&line, &operation("", asked, Told::Ended(Some(Lsn(1))))), Err("I14"));
+    }
+}

@@ -1,0 +1,97 @@
+//! What clients asked and what they were told: all that the checkers of promises know.
+
+use types::{Epoch, Lsn, PartitionId, Position, SessionId};
+
+/// What a client did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Wrote this value, which nobody else writes.
+    Put(u64),
+    /// Wrote this value if the key was absent.
+    Insert(u64),
+    /// Removed the key.
+    Delete,
+    /// Read at the primary.
+    Get,
+    /// Read at any replica that has this LSN.
+    GetAny(Lsn),
+    /// Asked where an epoch ended, having an acknowledgement of it.
+    EpochEnd(Position),
+}
+
+impl Action {
+    /// True if it may change something.
+    pub fn writes(&self) -> bool {
+        matches!(self, Action::Put(_) | Action::Insert(_) | Action::Delete)
+    }
+
+    /// The value it writes.
+    pub fn value(&self) -> Option<u64> {
+        match self {
+            Action::Put(value) | Action::Insert(value) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+/// What a client was told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// A write is committed at this position, with so many copies.
+    Done {
+        /// Where.
+        at: Position,
+        /// The copies that the reply named.
+        copies: u8,
+    },
+    /// An insert found its key, as of this LSN.
+    Exists(Lsn),
+    /// A read found this value, written at that LSN; or nothing. It was made at this LSN.
+    Found {
+        /// The value and the LSN that wrote it.
+        row: Option<(Lsn, u64)>,
+        /// Where the read was made.
+        at: Lsn,
+        /// In which epoch.
+        epoch: Epoch,
+    },
+    /// The epoch ended there, or has not ended.
+    Ended(Option<Lsn>),
+    /// Surely nothing was done.
+    NotDone,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// An operation, from its beginning to its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// Unique in the run.
+    pub number: u64,
+    /// The client.
+    pub client: u32,
+    /// The partition.
+    pub partition: PartitionId,
+    /// The key.
+    pub key: String,
+    /// What was asked.
+    pub action: Action,
+    /// The session and number, for writes that have them.
+    pub session: Option<(SessionId, u64)>,
+    /// When it began, virtual microseconds.
+    pub invoked: u64,
+    /// When it ended.
+    pub completed: u64,
+    /// How.
+    pub told: Told,
+}
+
+impl Operation {
+    /// Where its write was acknowledged, if it was.
+    pub fn acknowledged(&self) -> Option<Position> {
+        match self.told {
+            Told::Done { at, .. } if self.action.writes() => Some(at),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! I3, R3: one content per (epoch, LSN), and every entry follows the one whose checksum it names. Keeps all entries that
+//! were ever made, so that other checkers can ask what a log that ends in one of them holds.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use types::engine::space;
+use types::{Lsn, PartitionId, Position, SessionId};
+use wire::entry::Kind;
+use wire::{Effects, Entry};
+
+/// A change of a user's row in an entry.
+pub type Change = (String, Option<u64>);
+
+/// An entry that was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// Where.
+    pub at: Position,
+    /// Its checksum.
+    pub crc: u32,
+    /// The checksum of the entry before.
+    pub prev_crc: u32,
+    /// The session and number that asked for it.
+    pub session: Option<(SessionId, u64)>,
+    /// What it changes.
+    pub changes: Vec<Change>,
+}
+
+/// Every entry of every partition.
+#[derive(Debug, Default)]
+pub struct Lineage {
+    entries: BTreeMap<(PartitionId, Lsn), Vec<Known>>,
+}
+
+impl Lineage {
+    /// Takes note of an entry. The error is a sentence.
+    pub fn add(&mut self, entry: &Entry) -> Result<(), String> {
+        let header = entry.header();
+        let same = self.entries.entry((header.partition, header.at.lsn)).or_default();
+        if let Some(known) = same.iter().find(|known| known.at == header.at) {
+            if known.crc != entry.crc() {
+                return Err(format!(
+                    "{} {} has checksum {:08x} here and {:08x} there",
+                    header.partition,
+                    header.at,
+                    entry.crc(),
+                    known.crc
+                ));
+            }
+            return Ok(());
+        }
+        let session = header.session.is_some().then_some((header.session, header.seq));
+        let known = Known {
+            at: header.at,
+            crc: entry.crc(),
+            prev_crc: header.prev_crc,
+            session,
+            changes: changes(entry),
+        };
+        same.push(known);
+        let (partition, before) = (header.partition, header.at.lsn.prev());
+        let follows = header.at.lsn == Lsn(1)
+            || self
+                .entries
+                .get(&(partition, before))
+                .is_some_and(|before| before.iter().any(|known| known.crc == header.prev_crc));
+        if follows {
+            Ok(())
+        } else {
+            Err(format!("{partition} {} follows an entry that was never made", header.at))
+        }
+    }
+
+    /// The entry at a position.
+    pub fn get(&self, partition: PartitionId, at: Position) -> Option<&Known> {
+        self.entries.get(&(partition, at.lsn))?.iter().find(|known| known.at == at)
+    }
+
+    /// The log that ends with this entry, newest first.
+    pub fn line(&self, partition: PartitionId, tip: Position) -> impl Iterator<Item = &Known> {
+        let mut next = self.get(partition, tip);
+        std::iter::from_fn(move || {
+            let known = next?;
+            let before = self.entries.get(&(partition, known.at.lsn.prev()));
+            next = before.and_then(|before| before.iter().find(|other| other.crc == known.prev_crc));
+            Some(known)
+        })
+    }
+
+    /// True if the log that ends at `tip` has the entry at `at`.
+    pub fn has(&self, partition: PartitionId, tip: Position, at: Position) -> bool {
+        tip == at
+            || tip.lsn > at.lsn
+                && self
+                    .line(partition, tip)
+                    .take_while(|known| known.at.lsn >= at.lsn)
+                    .any(|known| known.at == at)
+    }
+}
+
+fn changes(entry: &Entry) -> Vec<Change> {
+    if entry.header().kind != Kind::Rows {
+        return Vec::new();
+    }
+    let Ok(effects) = Effects::decode(entry.payload()) else { return Vec::new() };
+    let user = effects.mutations.iter().filter(|mutation| mutation.key[0] == space::ROW);
+    let value = |bytes: &Bytes| bytes[..].try_into().map_or(u64::MAX, u64::from_le_bytes);
+    let change = |mutation: &types::Mutation| {
+        let key = String::from_utf8_lossy(&mutation.key[1..]).into_owned();
+        (key, mutation.value.as_ref().map(value))
+    };
+    user.map(change).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use types::Epoch;
+    use wire::Header;
+
+    pub(crate) const P: PartitionId = PartitionId(64);
+
+    pub(crate) fn at(epoch: u64, lsn: u64) -> Position {
+        Position::new(Epoch(epoch), Lsn(lsn))
+    }
+
+    /// An entry that writes `value` to `key`.
+    pub(crate) fn entry(at: Position, prev_crc: u32, key: &str, value: u64) -> Entry {
+        let key = [&[space::ROW], key.as_bytes()].concat();
+        let value = Some(Bytes::copy_from_slice(&value.to_le_bytes()));
+        let mutation = types::Mutation { key: Bytes::from(key), value };
+        let effects =
+            Effects { request_hash: 0, confirmed: 0, outcome: 0, affected: 1, mutations: vec![mutation] };
+        Entry::encode(Header::new(Kind::Rows, P, at, prev_crc), &effects.encode())
+    }
+
+    #[test]
+    fn two_contents_under_one_name_are_rejected() {
+        let mut lineage = Lineage::default();
+        lineage.add(&entry(at(1, 1), 0, "a", 1)).expect("the first");
+        lineage.add(&entry(at(1, 1), 0, "a", 1)).expect("the same again");
+        assert!(lineage.add(&entry(at(1, 1), 0, "a", 2)).is_err());
+    }
+
+    #[test]
+    fn an_entry_behind_nothing_is_rejected() {
+        let mut lineage = Lineage::default();
+        let first = entry(at(1, 1), 0, "a", 1);
+        lineage.add(&first).expect("the first");
+        assert!(lineage.add(&entry(at(1, 2), first.crc() ^ 1, "a", 2)).is_err());
+        assert!(lineage.add(&entry(at(1, 4), first.crc(), "a", 2)).is_err());
+    }
+
+    #[test]
+    fn lines_part_where_an_epoch_ended() {
+        let mut lineage = Lineage::default();
+        let first = entry(at(1, 1), 0, "a", 1);
+        let old = entry(at(1, 2), first.crc(), "a", 2);
+        let new = entry(at(2, 2), first.crc(), "a", 3);
+        [&first, &old, &new].into_iter().for_each(|entry| lineage.add(entry).expect("follows"));
+        assert!(lineage.has(P, at(2, 2), at(1, 1)) && lineage.has(P, at(1, 2), at(1, 2)));
+        assert!(!lineage.has(P, at(2, 2), at(1, 2)) && !lineage.has(P, at(1, 1), at(1, 2)));
+        let values: Vec<_> = lineage.line(P, at(2, 2)).map(|known| known.changes[0].1).collect();
+        assert_eq!(values, [Some(3), Some(1)]);
+    }
+}

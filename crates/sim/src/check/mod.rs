@@ -1,0 +1,211 @@
+//! Checkers: each knows the promises alone. The ids are those of the invariants (I1 to I14) and rules (R1 to R12).
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `lineage` | I3, R3: one content per position |
+//! | `epochs` | I10, R1, R6: configurations |
+//! | `serving` | I2, R5: one primary at a time |
+//! | `survival` | I1: acknowledged commits |
+//! | `agree` | I3, I6: commits and states of replicas |
+//! | `storage` | I12, R10: what was durable |
+//! | `requests` | R12: one answer |
+//! | `linear` | R5: linearizability per key |
+//! | `effects` | I9, I4, I5: exactly once, nothing visible that is lost |
+//! | `report` | I14, R9: reports of loss |
+
+pub mod agree;
+pub mod effects;
+pub mod epochs;
+pub mod history;
+pub mod lineage;
+pub mod linear;
+pub mod report;
+pub mod requests;
+pub mod serving;
+pub mod storage;
+pub mod survival;
+
+use history::{Action, Operation, Told};
+use std::collections::{BTreeMap, BTreeSet};
+use types::config::{FailoverRecord, TailReport};
+use types::{Member, PartitionId, Position};
+use wire::control::Suspect;
+use wire::{Entry, RecordText};
+
+/// A promise that was broken.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Violation {
+    /// The seed.
+    pub seed: u64,
+    /// The promise: I1 to I14, R1 to R12, or `panic`.
+    pub id: String,
+    /// When, virtual microseconds.
+    pub at: u64,
+    /// What happened, as a sentence.
+    pub sentence: String,
+    /// The last lines of the trace.
+    pub trace: Vec<String>,
+}
+
+/// All checkers.
+#[derive(Debug, Default)]
+pub struct Checks {
+    /// Entries.
+    pub lineage: lineage::Lineage,
+    /// Configurations.
+    pub epochs: epochs::Epochs,
+    /// Primaries that answer.
+    pub serving: serving::Serving,
+    /// Acknowledged commits.
+    pub survival: survival::Survival,
+    /// Replicas that agree.
+    pub agreement: agree::Agreement,
+    /// Disks.
+    pub storage: storage::Storage,
+    /// Requests.
+    pub requests: requests::Requests,
+    /// The newest committed entry of each partition's newest reign.
+    tips: BTreeMap<PartitionId, Position>,
+    /// Tails set aside, with the values in them.
+    tails: Vec<(TailReport, usize)>,
+    failovers: Vec<FailoverRecord>,
+    violations: Vec<Violation>,
+}
+
+impl Checks {
+    /// What was broken.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// What was broken, to be completed with seed and trace.
+    pub fn violations_mut(&mut self) -> &mut Vec<Violation> {
+        &mut self.violations
+    }
+
+    /// Notes that a promise was broken.
+    pub fn fault(&mut self, id: &str, now: u64, sentence: String) {
+        self.violations.push(Violation { seed: 0, id: id.into(), at: now, sentence, trace: Vec::new() });
+    }
+
+    /// Notes an error of a checker.
+    pub fn expect(&mut self, id: &str, now: u64, verdict: Result<(), String>) {
+        if let Err(sentence) = verdict {
+            self.fault(id, now, sentence);
+        }
+    }
+
+    /// An entry goes to a log.
+    pub fn entry(&mut self, now: u64, entry: &Entry) {
+        let verdict = self.lineage.add(entry);
+        self.expect("I3", now, verdict);
+    }
+
+    /// A process ended.
+    pub fn ended(&mut self, now: u64, member: Member) {
+        self.survival.ended(now, member.node);
+    }
+
+    /// A backup says that it misses its primary.
+    pub fn suspected(&mut self, now: u64, suspect: &Suspect) {
+        for (partition, ..) in &suspect.partitions {
+            self.epochs.suspected(now, *partition, suspect.primary);
+        }
+    }
+
+    /// A tail was set aside: the file must hold what the report says.
+    pub fn set_aside(&mut self, now: u64, report: &TailReport, entries: &[Entry]) {
+        let span = (entries.first().map(Entry::lsn), entries.last().map(Entry::lsn));
+        if span != (Some(report.from), Some(report.to)) {
+            self.fault("I14", now, format!("a tail of {span:?} is reported as {report:?}"));
+        }
+        self.tails.push((report.clone(), entries.len()));
+    }
+
+    /// The newest primary holds this to be committed.
+    pub fn tip(&mut self, partition: PartitionId, at: Position) {
+        let tip = self.tips.entry(partition).or_insert(at);
+        *tip = (*tip).max(at);
+    }
+
+    /// The records of all failovers, at the end.
+    pub fn failovers(&mut self, records: &[RecordText]) {
+        for text in records {
+            match text.read::<FailoverRecord>() {
+                Ok(record) => self.failovers.push(record),
+                Err(reason) => self.fault("I14", 0, reason),
+            }
+        }
+    }
+
+    /// Looks at the whole history.
+    pub fn finish(&mut self, now: u64, operations: &[Operation]) {
+        if !self.violations.is_empty() {
+            return;
+        }
+        let acknowledged: BTreeSet<(PartitionId, Position)> =
+            operations.iter().filter_map(|op| Some((op.partition, op.acknowledged()?))).collect();
+        if !self.failovers.is_empty() {
+            let verdict = report::check(&self.failovers, &acknowledged, self.survival.lost());
+            self.expect("I14", now, verdict);
+        }
+        let tips = self.tips.clone();
+        for (partition, tip) in tips {
+            self.finish_partition(now, partition, tip, operations);
+        }
+    }
+
+    fn finish_partition(
+        &mut self,
+        now: u64,
+        partition: PartitionId,
+        tip: Position,
+        operations: &[Operation],
+    ) {
+        let operations: Vec<&Operation> = operations.iter().filter(|op| op.partition == partition).collect();
+        let mut line: Vec<_> = self.lineage.line(partition, tip).collect();
+        line.reverse();
+        let doubtful = self.survival.is_doubtful(partition);
+        let lost: Vec<Position> =
+            self.survival.lost().iter().filter(|(of, _)| *of == partition).map(|(_, at)| *at).collect();
+        let last = effects::Final { line, lost: lost.clone(), doubtful };
+        let verdict = effects::check(&last, &operations);
+        let present: BTreeSet<u64> =
+            last.line.iter().flat_map(|known| known.changes.iter().filter_map(|(_, value)| *value)).collect();
+        if let Err((id, sentence)) = verdict {
+            self.fault(id, now, sentence);
+        }
+        for (key, steps) in registers(&operations, doubtful.then_some(&present)) {
+            if let Err(sentence) = linear::check(&steps) {
+                let sentence = format!("{partition} key {key} is not linearizable: {sentence}");
+                self.fault("R5", now, sentence);
+            }
+        }
+    }
+}
+
+/// The steps on each register. Where a loss was reported, what is lost counts as never having been.
+fn registers<'a>(
+    operations: &[&'a Operation],
+    present: Option<&BTreeSet<u64>>,
+) -> BTreeMap<&'a str, Vec<linear::Step>> {
+    let mut registers: BTreeMap<&str, Vec<linear::Step>> = BTreeMap::new();
+    let gone =
+        |value: Option<u64>| value.is_some_and(|value| present.is_some_and(|all| !all.contains(&value)));
+    for operation in operations.iter().filter(|operation| operation.key.starts_with('r')) {
+        let (value, writes, ended) = match (&operation.action, &operation.told) {
+            (Action::Put(value), Told::Done { .. }) => (Some(*value), true, Some(operation.completed)),
+            (Action::Put(value), Told::Unknown) => (Some(*value), true, None),
+            (Action::Get, Told::Found { row, .. }) => {
+                (row.map(|(_, value)| value), false, Some(operation.completed))
+            }
+            _ => continue,
+        };
+        if gone(value) {
+            continue;
+        }
+        let step = linear::Step { value, writes, began: operation.invoked, ended };
+        registers.entry(&operation.key).or_default().push(step);
+    }
+    registers
+}

@@ -1,0 +1,85 @@
+//! R12: every request is answered at most once, and by whom.
+
+use crate::network::Conn;
+use std::collections::BTreeMap;
+use types::{Epoch, PartitionId};
+use wire::{ReadLevel, Request};
+
+/// A request that a node has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// Of this partition.
+    pub partition: PartitionId,
+    /// It may change something.
+    pub writes: bool,
+    /// Any replica may answer.
+    pub any: bool,
+    /// The reign of the replica that answered, once it has.
+    pub reign: Epoch,
+}
+
+/// Requests that are not answered yet.
+#[derive(Debug, Default)]
+pub struct Requests {
+    open: BTreeMap<(Conn, u64), Asked>,
+}
+
+impl Requests {
+    /// A node received a request.
+    pub fn received(&mut self, conn: Conn, request: &Request) {
+        let asked = Asked {
+            partition: request.partition,
+            writes: request.op.writes(),
+            any: matches!(request.read, ReadLevel::Any { .. }),
+            reign: Epoch::ZERO,
+        };
+        self.open.insert((conn, request.id), asked);
+    }
+
+    /// A request that is not answered yet.
+    pub fn get(&self, conn: Conn, id: u64) -> Option<Asked> {
+        self.open.get(&(conn, id)).copied()
+    }
+
+    /// A replica of this reign has an answer.
+    pub fn answered(&mut self, conn: Conn, id: u64, reign: Epoch) {
+        if let Some(asked) = self.open.get_mut(&(conn, id)) {
+            asked.reign = reign;
+        }
+    }
+
+    /// The answer leaves.
+    pub fn take(&mut self, conn: Conn, id: u64) -> Option<Asked> {
+        self.open.remove(&(conn, id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{SessionId, TableId};
+    use wire::Op;
+
+    #[test]
+    fn a_second_answer_finds_no_request() {
+        let mut requests = Requests::default();
+        let request = Request {
+            id: 4,
+            session: SessionId::NONE,
+            seq: 0,
+            confirmed: 0,
+            deadline_ms: 0,
+            table: TableId(1),
+            schema: 1,
+            partition: PartitionId(64),
+            read: ReadLevel::Primary,
+            trace: 0,
+            op: Op::Digest,
+        };
+        requests.received(1, &request);
+        requests.answered(1, 4, Epoch(2));
+        assert!(requests.get(1, 4).is_some());
+        assert_eq!(requests.take(1, 4).map(|asked| asked.reign), Some(Epoch(2)));
+        assert_eq!(requests.take(1, 4), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! I12, R10, F08 to F10: what was proven durable is there at the next start, or its absence is said.
+
+use std::collections::BTreeMap;
+use types::{Lsn, NodeId, PartitionId, Position};
+
+/// What each disk was proven to hold.
+#[derive(Debug, Default)]
+pub struct Storage {
+    proven: BTreeMap<(NodeId, PartitionId), Position>,
+    /// Of these, what a later mark or frame in the log vouches for: no damage to one place can hide its loss.
+    settled: BTreeMap<(NodeId, PartitionId), Position>,
+}
+
+/// What a start found of a partition.
+#[derive(Clone, Copy, Debug)]
+pub struct Start {
+    /// The end of the log, or of the components if that is higher.
+    pub end: Lsn,
+    /// The replica knows that it is damaged.
+    pub damaged: bool,
+    /// A torn end was cut off.
+    pub cut: bool,
+    /// The disk was made to fail in this life or the one before.
+    pub harmed: bool,
+}
+
+impl Storage {
+    /// Storage handed out a token.
+    pub fn proven(&mut self, node: NodeId, id: PartitionId, at: Position) {
+        self.proven.insert((node, id), at);
+    }
+
+    /// What was proven so far is also vouched for by what lies behind it.
+    pub fn settle(&mut self, node: NodeId) {
+        let proven = self.proven.iter().filter(|((of, _), _)| *of == node);
+        self.settled.extend(proven.map(|(key, at)| (*key, *at)));
+    }
+
+    /// The replica itself took back what is above `to`.
+    pub fn cut(&mut self, node: NodeId, id: PartitionId, to: Position) {
+        for kept in [&mut self.proven, &mut self.settled] {
+            if let Some(proven) = kept.get_mut(&(node, id)).filter(|proven| proven.lsn > to.lsn) {
+                *proven = to;
+            }
+        }
+    }
+
+    /// The disk was replaced.
+    pub fn wiped(&mut self, node: NodeId) {
+        self.proven.retain(|(of, _), _| *of != node);
+        self.settled.retain(|(of, _), _| *of != node);
+    }
+
+    /// What a node was proven to hold.
+    pub fn holds(&self, node: NodeId, id: PartitionId) -> Option<Position> {
+        self.proven.get(&(node, id)).copied()
+    }
+
+    /// A process starts on what the disk has.
+    pub fn starts(&mut self, node: NodeId, id: PartitionId, start: Start) -> Result<(), String> {
+        let Some(proven) = self.proven.get(&(node, id)).copied() else { return Ok(()) };
+        if start.end >= proven.lsn {
+            return Ok(());
+        }
+        self.proven.remove(&(node, id));
+        let settled = self.settled.remove(&(node, id)).unwrap_or_default();
+        let last_batch_only = start.end >= settled.lsn;
+        if start.damaged || start.harmed && start.cut && last_batch_only {
+            return Ok(());
+        }
+        Err(format!("{node} {id}: {proven} was durable, the start finds {start:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::lineage::tests::{P, at};
+
+    const N: NodeId = NodeId(1);
+
+    fn start(end: u64) -> Start {
+        Start { end: Lsn(end), damaged: false, cut: false, harmed: false }
+    }
+
+    fn storage() -> Storage {
+        let mut storage = Storage::default();
+        storage.proven(N, P, at(1, 9));
+        storage
+    }
+
+    #[test]
+    fn what_was_durable_must_be_there() {
+        storage().starts(N, P, start(9)).expect("all there");
+        assert!(storage().starts(N, P, start(8)).is_err());
+        assert!(
+            storage().starts(N, P, Start { cut: true, ..start(8) }).is_err(),
+            "a sound disk tears no synced end"
+        );
+        assert!(storage().starts(N, P, Start { harmed: true, ..start(8) }).is_err(), "guessed away");
+    }
+
+    #[test]
+    fn what_is_said_to_be_missing_may_be_missing() {
+        storage().starts(N, P, Start { damaged: true, ..start(2) }).expect("it says so");
+        storage().starts(N, P, Start { harmed: true, cut: true, ..start(8) }).expect("it says so");
+        let mut settled = storage();
+        settled.settle(N);
+        assert!(
+            settled.starts(N, P, Start { harmed: true, cut: true, ..start(8) }).is_err(),
+            "PR-18: it was marked"
+        );
+        let mut cut = storage();
+        cut.cut(N, P, at(1, 5));
+        cut.starts(N, P, start(5)).expect("taken back by the replica");
+        let mut wiped = storage();
+        wiped.wiped(N);
+        wiped.starts(N, P, start(0)).expect("another disk");
+    }
+}

@@ -1,0 +1,165 @@
+//! I1: an acknowledged commit survives what its policy promises, and what may be lost is lost only where it was said.
+
+use crate::check::lineage::Lineage;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{NodeId, PartitionId, PartitionRecord, Position};
+
+/// An acknowledged commit.
+#[derive(Clone, Debug)]
+struct Acknowledged {
+    at: Position,
+    /// When.
+    time: u64,
+    /// The configuration that was recorded then.
+    record: PartitionRecord,
+}
+
+/// What was acknowledged, and what became of it.
+#[derive(Debug, Default)]
+pub struct Survival {
+    acknowledged: BTreeMap<PartitionId, Vec<Acknowledged>>,
+    lost: BTreeSet<(PartitionId, Position)>,
+    /// When a process of this node last ended.
+    ended: BTreeMap<NodeId, u64>,
+    /// When this node's disk was last harmed.
+    harmed: BTreeMap<NodeId, u64>,
+    /// Partitions that had a failover which may have lost something.
+    doubtful: BTreeSet<PartitionId>,
+}
+
+impl Survival {
+    /// A write was acknowledged under this configuration.
+    pub fn acknowledged(&mut self, time: u64, at: Position, record: &PartitionRecord) {
+        let all = self.acknowledged.entry(record.id).or_default();
+        all.push(Acknowledged { at, time, record: record.clone() });
+    }
+
+    /// A process ended: what was in its memory is gone.
+    pub fn ended(&mut self, time: u64, node: NodeId) {
+        self.ended.insert(node, time);
+    }
+
+    /// A disk lost or changed what it held.
+    pub fn harmed(&mut self, time: u64, node: NodeId) {
+        self.harmed.insert(node, time);
+    }
+
+    /// Acknowledged commits that are lost.
+    pub fn lost(&self) -> &BTreeSet<(PartitionId, Position)> {
+        &self.lost
+    }
+
+    /// True if a failover may have lost something of this partition, and said so.
+    pub fn is_doubtful(&self, partition: PartitionId) -> bool {
+        self.doubtful.contains(&partition)
+    }
+
+    /// A new primary serves, in this configuration, with a log that ends at `tip`.
+    pub fn serves(
+        &mut self,
+        lineage: &Lineage,
+        record: &PartitionRecord,
+        tip: Position,
+    ) -> Result<(), String> {
+        let id = record.id;
+        if record.lossy {
+            self.doubtful.insert(id);
+        }
+        let kept: BTreeSet<Position> = lineage.line(id, tip).map(|known| known.at).collect();
+        let all = self.acknowledged.get(&id).map(Vec::as_slice).unwrap_or_default();
+        let gone: Vec<&Acknowledged> =
+            all.iter().filter(|one| !kept.contains(&one.at) && !self.lost.contains(&(id, one.at))).collect();
+        for one in &gone {
+            self.may_be_lost(one, record)?;
+        }
+        let gone: Vec<Position> = gone.iter().map(|one| one.at).collect();
+        self.lost.extend(gone.into_iter().map(|at| (id, at)));
+        Ok(())
+    }
+
+    /// Whether an acknowledged commit may be lost by what has happened since.
+    fn may_be_lost(&self, one: &Acknowledged, record: &PartitionRecord) -> Result<(), String> {
+        let what = format!("{} {} was acknowledged under '{}'", record.id, one.at, one.record.policy);
+        if !record.lossy {
+            return Err(format!("{what} and is not in the log of {}, which names no loss", record.epoch));
+        }
+        let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);
+        if policies().any(|policy| policy.rests_on_primary()) {
+            return Ok(());
+        }
+        let survives = policies().any(|policy| policy.survives_restart());
+        let since = if survives { &self.harmed } else { &self.ended };
+        let keeper =
+            one.record.in_sync.iter().find(|member| since.get(&member.node).is_none_or(|at| *at < one.time));
+        match keeper {
+            None => Ok(()),
+            Some(keeper) => {
+                Err(format!("{what}, {keeper} has forgotten nothing, and it is lost in {}", record.epoch))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::epochs::tests::record;
+    use crate::check::lineage::tests::{at, entry};
+    use types::{LogKind, Policy};
+
+    fn under(name: &str, log: LogKind) -> PartitionRecord {
+        let policy = Policy::preset(name, 3, log).expect("a preset");
+        PartitionRecord { policy, ..record(1, 1, &[1, 2, 3]) }
+    }
+
+    /// (1,1) is kept, (1,2) is replaced by (2,2).
+    fn lineage() -> Lineage {
+        let mut lineage = Lineage::default();
+        let first = entry(at(1, 1), 0, "a", 1);
+        lineage.add(&first).expect("adds");
+        lineage.add(&entry(at(1, 2), first.crc(), "a", 2)).expect("adds");
+        lineage.add(&entry(at(2, 2), first.crc(), "a", 3)).expect("adds");
+        lineage
+    }
+
+    fn after(lossy: bool) -> PartitionRecord {
+        PartitionRecord { lossy, ..record(2, 2, &[2, 3]) }
+    }
+
+    #[test]
+    fn a_durable_commit_that_vanishes_is_rejected() {
+        let mut survival = Survival::default();
+        survival.acknowledged(10, at(1, 1), &under("durable", LogKind::Disk));
+        survival.serves(&lineage(), &after(false), at(2, 2)).expect("it is there");
+        survival.acknowledged(10, at(1, 2), &under("durable", LogKind::Disk));
+        for node in 1..=3 {
+            survival.ended(20, NodeId(node));
+        }
+        assert!(survival.serves(&lineage(), &after(true), at(2, 2)).is_err());
+        for node in 1..=3 {
+            survival.harmed(20, NodeId(node));
+        }
+        survival.serves(&lineage(), &after(true), at(2, 2)).expect("all three disks were harmed");
+    }
+
+    #[test]
+    fn a_commit_in_memory_may_go_only_with_all_memories() {
+        let mut survival = Survival::default();
+        survival.acknowledged(10, at(1, 2), &under("semi", LogKind::Disk));
+        survival.ended(20, NodeId(1));
+        survival.ended(20, NodeId(2));
+        assert!(survival.serves(&lineage(), &after(true), at(2, 2)).is_err());
+        survival.ended(20, NodeId(3));
+        survival.serves(&lineage(), &after(true), at(2, 2)).expect("nobody remembers");
+        assert_eq!(survival.lost().len(), 1);
+    }
+
+    #[test]
+    fn a_loss_that_is_not_named_is_rejected() {
+        let mut survival = Survival::default();
+        survival.acknowledged(10, at(1, 2), &under("async", LogKind::Disk));
+        assert!(survival.serves(&lineage(), &after(false), at(2, 2)).is_err());
+        survival.serves(&lineage(), &after(true), at(2, 2)).expect("it said so");
+        assert!(survival.is_doubtful(record(1, 1, &[1]).id));
+    }
+}

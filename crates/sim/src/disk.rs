@@ -1,0 +1,499 @@
+//! A simulated disk with three layers: what is written, what of it is synced, and which names are synced.
+//!
+//! A process that dies leaves what it has written. A machine that loses power keeps what is synced, and of the rest a part,
+//! in units of [`SECTOR`] bytes. A sync can fail, and then forgets what it should have synced, as real systems do. Bytes rot,
+//! writes land elsewhere, reads flip a bit, the disk fills up.
+
+use crate::random::Stream;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use wal::{File, Files};
+
+/// The unit in which an unsynced write survives or not.
+pub const SECTOR: u64 = 64;
+
+/// What is wrong with a disk just now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trouble {
+    /// The next sync fails.
+    pub fail_sync: bool,
+    /// There is no room: writes that grow a file, and a part of the others, are refused.
+    pub full: bool,
+    /// The next write to a log lands at another place.
+    pub misdirect: bool,
+    /// The next read gives a flipped bit; what is on the disk is right.
+    pub flip_read: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Contents {
+    cache: Vec<u8>,
+    disk: Vec<u8>,
+    /// Ranges of the cache that the disk does not have, as they were written.
+    unsynced: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Link(String, u64),
+    Unlink(String),
+    Rename(String, String),
+}
+
+#[derive(Debug)]
+struct State {
+    random: Stream,
+    files: BTreeMap<u64, Contents>,
+    names: BTreeMap<String, u64>,
+    disk_names: BTreeMap<String, u64>,
+    changes: Vec<NameChange>,
+    next: u64,
+    trouble: Trouble,
+    syncs: u64,
+    failed_syncs: u64,
+}
+
+/// A disk. Clones share it; it outlives the processes that use it.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    state: Arc<Mutex<State>>,
+}
+
+impl Disk {
+    /// An empty disk.
+    pub fn new(random: Stream) -> Disk {
+        let state = State {
+            random,
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            disk_names: BTreeMap::new(),
+            changes: Vec::new(),
+            next: 0,
+            trouble: Trouble::default(),
+            syncs: 0,
+            failed_syncs: 0,
+        };
+        Disk { state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic of a state machine under the lock is caught by the world, which is then over.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What is wrong just now.
+    pub fn trouble(&self) -> Trouble {
+        self.state().trouble
+    }
+
+    /// Changes what is wrong.
+    pub fn set_trouble(&self, change: impl FnOnce(&mut Trouble)) {
+        change(&mut self.state().trouble);
+    }
+
+    /// The machine lost power.
+    pub fn lose_power(&self) {
+        let mut state = self.state();
+        let kept = state.changes.len() as u64 + 1;
+        let kept = state.random.below(kept) as usize;
+        let changes = std::mem::take(&mut state.changes);
+        let State { disk_names, names, files, random, trouble, .. } = &mut *state;
+        changes[..kept].iter().for_each(|change| change.apply(disk_names));
+        *names = disk_names.clone();
+        for contents in files.values_mut() {
+            contents.survive(random);
+            contents.cache = contents.disk.clone();
+        }
+        *trouble = Trouble { full: trouble.full, ..Trouble::default() };
+        let live: Vec<u64> = names.values().copied().collect();
+        files.retain(|id, _| live.contains(id));
+    }
+
+    /// Everything is gone: a new disk.
+    pub fn wipe(&self) {
+        let mut state = self.state();
+        state.files.clear();
+        state.names.clear();
+        state.disk_names.clear();
+        state.changes.clear();
+        state.trouble = Trouble::default();
+    }
+
+    /// A byte that was synced is not what it was, in a file whose name begins so. True if there was one to damage.
+    pub fn rot(&self, prefix: &str) -> bool {
+        let mut state = self.state();
+        let State { names, files, random, .. } = &mut *state;
+        let candidates: Vec<u64> = names
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix) && !name.contains("spare"))
+            .map(|(_, id)| *id)
+            .filter(|id| files[id].disk.iter().any(|byte| *byte != 0))
+            .collect();
+        let Some(id) = random.pick(&candidates).copied() else { return false };
+        let contents = files.get_mut(&id).expect("names have files");
+        let used = contents.disk.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1) as u64;
+        let at = random.below(used) as usize;
+        let bits = 1 << random.below(8);
+        contents.disk[at] ^= bits;
+        if let Some(byte) = contents.cache.get_mut(at) {
+            *byte ^= bits;
+        }
+        true
+    }
+
+    /// Syncs so far, and how many of them failed.
+    pub fn syncs(&self) -> (u64, u64) {
+        let state = self.state();
+        (state.syncs, state.failed_syncs)
+    }
+
+    /// The directory of this name, as the log's file layer.
+    pub fn directory(&self, name: &str) -> Arc<dyn Files> {
+        Arc::new(Directory { disk: self.clone(), prefix: format!("{name}/") })
+    }
+
+    /// The whole of a file. Flipped bits befall the files of directories alone: who a node is, is kept elsewhere too.
+    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut state = self.state();
+        let id = state.find(name)?;
+        let mut bytes = state.files[&id].cache.clone();
+        if name.contains('/') {
+            state.flip(&mut bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// Makes a file of these bytes, under another name first, so that after a crash there is the old one or the new one.
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let unfinished = format!("{name}.new");
+        let mut state = self.state();
+        let id = state.create(&unfinished);
+        state.write(id, 0, bytes)?;
+        state.sync(id)?;
+        state.change(NameChange::Rename(unfinished, name.to_string()));
+        state.sync_names("");
+        Ok(())
+    }
+
+    /// Adds to the end of a file and syncs it if asked.
+    pub fn append(&self, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
+        let mut state = self.state();
+        let id = state.find(name)?;
+        let end = state.files[&id].cache.len() as u64;
+        state.write(id, end, bytes)?;
+        if sync { state.sync(id) } else { Ok(()) }
+    }
+
+    /// Removes a file durably, if it is there.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state();
+        if state.names.contains_key(name) {
+            state.change(NameChange::Unlink(name.to_string()));
+            state.sync_names("");
+        }
+        Ok(())
+    }
+
+    /// Names that begin so.
+    pub fn names(&self, prefix: &str) -> Vec<String> {
+        self.state().names.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
+    }
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            NameChange::Link(name, id) => drop(names.insert(name.clone(), *id)),
+            NameChange::Unlink(name) => drop(names.remove(name)),
+            NameChange::Rename(from, to) => {
+                if let Some(id) = names.remove(from) {
+                    names.insert(to.clone(), id);
+                }
+            }
+        }
+    }
+
+    fn is_in(&self, prefix: &str) -> bool {
+        let (NameChange::Link(name, _) | NameChange::Unlink(name) | NameChange::Rename(name, _)) = self;
+        name.starts_with(prefix)
+    }
+}
+
+impl Contents {
+    /// Of what was not synced, a part reaches the disk.
+    fn survive(&mut self, random: &mut Stream) {
+        for (start, end) in std::mem::take(&mut self.unsynced) {
+            let mode = random.below(4);
+            let until = start + random.below(end - start + 1);
+            let mut at = start;
+            while at < end {
+                let next = ((at / SECTOR + 1) * SECTOR).min(end);
+                let survives = match mode {
+                    0 => false,
+                    1 => true,
+                    2 => at < until,
+                    _ => random.chance(500),
+                };
+                if survives {
+                    self.bring(at, next);
+                }
+                at = next;
+            }
+        }
+    }
+
+    fn bring(&mut self, start: u64, end: u64) {
+        let (start, end) = (start as usize, end as usize);
+        if self.disk.len() < end {
+            self.disk.resize(end, 0);
+        }
+        self.disk[start..end].copy_from_slice(&self.cache[start..end]);
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) {
+        let end = offset as usize + bytes.len();
+        if self.cache.len() < end {
+            self.cache.resize(end, 0);
+        }
+        self.cache[offset as usize..end].copy_from_slice(bytes);
+        if !bytes.is_empty() {
+            self.unsynced.push((offset, end as u64));
+        }
+    }
+}
+
+impl State {
+    fn find(&self, name: &str) -> io::Result<u64> {
+        self.names.get(name).copied().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    fn create(&mut self, name: &str) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.files.insert(id, Contents::default());
+        self.change(NameChange::Link(name.to_string(), id));
+        id
+    }
+
+    fn change(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.changes.push(change);
+    }
+
+    fn sync_names(&mut self, prefix: &str) {
+        let (now, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.changes).into_iter().partition(|change| change.is_in(prefix));
+        now.iter().for_each(|change| change.apply(&mut self.disk_names));
+        self.changes = later;
+    }
+
+    fn write(&mut self, id: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let Some(contents) = self.files.get_mut(&id) else {
+            return Err(io::Error::other("the disk was replaced"));
+        };
+        let grows = offset + bytes.len() as u64 > contents.cache.len() as u64;
+        if self.trouble.full && (grows || self.random.chance(700)) {
+            // A part may be there all the same.
+            let part = self.random.below(bytes.len() as u64 + 1) as usize;
+            if !grows {
+                contents.put(offset, &bytes[..part]);
+            }
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        let mut offset = offset;
+        if self.trouble.misdirect && offset > 4096 && !grows {
+            self.trouble.misdirect = false;
+            offset = self.random.below(offset - bytes.len().min(offset as usize) as u64 + 1);
+        }
+        contents.put(offset, bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self, id: u64) -> io::Result<()> {
+        let Some(contents) = self.files.get_mut(&id) else {
+            return Err(io::Error::other("the disk was replaced"));
+        };
+        self.syncs += 1;
+        let unsynced = std::mem::take(&mut contents.unsynced);
+        if self.trouble.fail_sync && !unsynced.is_empty() {
+            // The pages count as clean from now on, and were not written: what a later sync says of them is worth nothing.
+            self.trouble.fail_sync = false;
+            self.failed_syncs += 1;
+            return Err(io::Error::other("the sync failed"));
+        }
+        unsynced.into_iter().for_each(|(start, end)| contents.bring(start, end));
+        Ok(())
+    }
+
+    fn flip(&mut self, bytes: &mut [u8]) {
+        if self.trouble.flip_read && !bytes.is_empty() {
+            self.trouble.flip_read = false;
+            let at = self.random.below(bytes.len() as u64) as usize;
+            bytes[at] ^= 1 << self.random.below(8);
+        }
+    }
+}
+
+/// One directory of a disk.
+struct Directory {
+    disk: Disk,
+    prefix: String,
+}
+
+impl Directory {
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+}
+
+impl Files for Directory {
+    fn create(&self, name: &str, preallocate: u64) -> io::Result<Arc<dyn File>> {
+        let mut state = self.disk.state();
+        if state.trouble.full && preallocate > 0 {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        let id = state.create(&self.path(name));
+        let zeros = vec![0; preallocate as usize];
+        let contents = state.files.get_mut(&id).expect("just made");
+        (contents.cache, contents.disk) = (zeros.clone(), zeros);
+        Ok(Arc::new(Handle { disk: self.disk.clone(), id }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
+        let id = self.disk.state().find(&self.path(name))?;
+        Ok(Arc::new(Handle { disk: self.disk.clone(), id }))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.find(&self.path(name))?;
+        state.change(NameChange::Unlink(self.path(name)));
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.disk.state();
+        state.find(&self.path(from))?;
+        state.change(NameChange::Rename(self.path(from), self.path(to)));
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let state = self.disk.state();
+        let names = state.names.keys().filter_map(|name| name.strip_prefix(&self.prefix));
+        Ok(names.map(str::to_string).collect())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.disk.state().sync_names(&self.prefix);
+        Ok(())
+    }
+}
+
+struct Handle {
+    disk: Disk,
+    id: u64,
+}
+
+impl File for Handle {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk.state().write(self.id, offset, bytes)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.disk.state();
+        let Some(contents) = state.files.get(&self.id) else {
+            return Err(io::Error::other("the disk was replaced"));
+        };
+        let start = (offset as usize).min(contents.cache.len());
+        let length = buffer.len().min(contents.cache.len() - start);
+        buffer[..length].copy_from_slice(&contents.cache[start..start + length]);
+        state.flip(&mut buffer[..length]);
+        Ok(length)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.disk.state().sync(self.id)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        let state = self.disk.state();
+        state
+            .files
+            .get(&self.id)
+            .map(|contents| contents.cache.len() as u64)
+            .ok_or_else(|| io::Error::other("gone"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Concern;
+
+    fn disk() -> Disk {
+        Disk::new(Stream::new(1, Concern::Disk, 0))
+    }
+
+    #[test]
+    fn what_is_synced_survives_a_power_loss() {
+        let disk = disk();
+        let files = disk.directory("log");
+        let file = files.create("a", 128).expect("creates");
+        files.sync_dir().expect("syncs");
+        file.write_at(0, b"synced").expect("writes");
+        file.sync_data().expect("syncs");
+        disk.lose_power();
+        assert_eq!(&disk.read("log/a").expect("is there")[..6], b"synced");
+    }
+
+    #[test]
+    fn a_name_that_was_not_synced_may_go() {
+        let gone = (0..20).any(|seed| {
+            let disk = Disk::new(Stream::new(seed, Concern::Disk, 0));
+            disk.directory("log").create("a", 8).expect("creates");
+            disk.lose_power();
+            disk.names("log/").is_empty()
+        });
+        assert!(gone);
+    }
+
+    #[test]
+    fn a_failed_sync_forgets_what_it_should_have_synced() {
+        let disk = disk();
+        let files = disk.directory("log");
+        let file = files.create("a", 64).expect("creates");
+        files.sync_dir().expect("syncs");
+        file.write_at(0, b"lost").expect("writes");
+        disk.set_trouble(|trouble| trouble.fail_sync = true);
+        assert!(file.sync_data().is_err());
+        assert!(file.sync_data().is_ok(), "the second one says that all is well");
+        disk.lose_power();
+        assert_eq!(disk.read("log/a").expect("is there"), vec![0; 64]);
+    }
+
+    #[test]
+    fn a_replacement_is_all_or_nothing() {
+        for seed in 0..50 {
+            let disk = Disk::new(Stream::new(seed, Concern::Disk, 0));
+            disk.replace("meta", b"old").expect("writes");
+            disk.replace("meta", b"new").expect("writes");
+            disk.lose_power();
+            assert_eq!(disk.read("meta").expect("is there"), b"new");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_refuses_and_rot_changes_one_bit() {
+        let disk = disk();
+        disk.replace("x", b"12345678").expect("writes");
+        assert!(disk.rot("x"));
+        let bits: u32 =
+            disk.read("x").expect("reads").iter().zip(b"12345678").map(|(a, b)| (a ^ b).count_ones()).sum();
+        assert_eq!(bits, 1);
+        disk.set_trouble(|trouble| trouble.full = true);
+        assert_eq!(disk.replace("y", b"1").unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(!disk.rot("nothing"));
+    }
+}

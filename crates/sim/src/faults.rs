@@ -1,0 +1,134 @@
+//! The classes of faults, and what each needs to be allowed.
+
+use std::fmt;
+
+macro_rules! faults {
+    ($($(#[doc = $doc:literal])* $name:ident = $text:literal;)*) => {
+        /// A class of faults. A seed switches a random subset on.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Fault { $($(#[doc = $doc])* $name,)* }
+
+        impl Fault {
+            /// Every class.
+            pub const ALL: [Fault; [$($text),*].len()] = [$(Fault::$name),*];
+
+            /// Its name in figures.
+            pub fn name(self) -> &'static str {
+                match self { $(Fault::$name => $text,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    /// A process dies; what it has written stays.
+    Crash = "crash";
+    /// A machine loses power: what was not synced may go, in part.
+    Power = "power";
+    /// All machines lose power at once.
+    PowerAll = "power-all";
+    /// A process is shut down properly and started again.
+    Restart = "restart";
+    /// A process stands still; its clock runs on.
+    Pause = "pause";
+    /// A node's executor stands still while its beacons go on.
+    Stall = "stall";
+    /// A disk is replaced by an empty one.
+    DiskLoss = "disk-loss";
+    /// A sync fails.
+    SyncFails = "sync-fails";
+    /// A byte on the disk changes.
+    Rot = "rot";
+    /// A read gives another byte than what is on the disk.
+    ReadFlip = "read-flip";
+    /// A write lands elsewhere.
+    Misdirect = "misdirect";
+    /// A disk is full for a while.
+    Full = "full";
+    /// A disk is slow for a while.
+    SlowDisk = "slow-disk";
+    /// A disk does nothing for a while.
+    StuckDisk = "stuck-disk";
+    /// A clock runs fast or slow, within what the settings allow.
+    ClockRate = "clock-rate";
+    /// A wall clock jumps.
+    ClockJump = "clock-jump";
+    /// Two endpoints do not reach each other.
+    Cut = "cut";
+    /// Messages pass in one direction only.
+    CutOneWay = "cut-one-way";
+    /// One kind of connection between some nodes carries nothing: log shipping, beacons or control.
+    CutLane = "cut-lane";
+    /// A node is cut off, and then only its beacons pass again.
+    HalfHealed = "half-healed";
+    /// A node is cut off from everybody.
+    Isolate = "isolate";
+    /// Some links are slow.
+    Clog = "clog";
+    /// Messages between nodes are lost.
+    Loss = "loss";
+    /// Messages between nodes come twice.
+    Duplication = "duplication";
+    /// Messages are late.
+    Delay = "delay";
+    /// What broken connections still carried arrives after what the next ones brought.
+    Reorder = "reorder";
+    /// Connections break.
+    Break = "break";
+    /// A controller dies and starts again.
+    ControllerCrash = "controller-crash";
+    /// The metastore does not answer.
+    MetaDown = "meta-down";
+    /// The metastore is slow.
+    MetaSlow = "meta-slow";
+    /// The metastore's answers are lost, or come before the work is done.
+    MetaLost = "meta-lost";
+    /// A controller hears of changes late.
+    MetaStale = "meta-stale";
+    /// Two controllers plan at once.
+    TwoLead = "two-lead";
+    /// Leads are handed over by an operator.
+    Switchover = "switchover";
+    /// A node is drained.
+    Drain = "drain";
+    /// A table's policy changes.
+    Alter = "alter";
+}
+
+impl Fault {
+    /// Classes that end reigns.
+    pub const DEPOSING: [Fault; 6] =
+        [Fault::Crash, Fault::Power, Fault::Pause, Fault::Isolate, Fault::Cut, Fault::Restart];
+
+    /// True if it can cost what one disk holds.
+    pub fn harms_disk(self) -> bool {
+        matches!(self, Fault::DiskLoss | Fault::Rot | Fault::Misdirect | Fault::ReadFlip)
+    }
+
+    /// True if a process forgets what was in its memory.
+    pub fn forgets(self) -> bool {
+        self.harms_disk()
+            || matches!(
+                self,
+                Fault::Crash | Fault::Power | Fault::PowerAll | Fault::Restart | Fault::SyncFails
+            )
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_tell_the_classes_apart() {
+        let names: BTreeSet<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        assert_eq!(names.len(), Fault::ALL.len());
+    }
+}

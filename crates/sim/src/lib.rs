@@ -1,0 +1,35 @@
+//! Floor 4: a simulated world for the very state machines that nodes run, and checkers that know only the promises.
+//!
+//! A seed says everything: the shape of the world, the workload, every delay and every fault. The same seed gives the same
+//! trace in every process and build profile. See [`run`] for one seed and [`run_range`] for many.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | events, nodes, controllers, faults | [`world`] |
+//! | what a seed is made of | [`plan`], [`faults`] |
+//! | machines | [`disk`], [`network`], [`clock`], [`node`] |
+//! | clients | [`client`] |
+//! | checkers | [`check`] |
+//! | planted bugs and the seeds that find them | [`plants`], [`remedy`] |
+//! | runs and their figures | [`outcome`], [`summary`] |
+
+pub mod check;
+pub mod client;
+pub mod clock;
+pub mod disk;
+pub mod faults;
+pub mod network;
+pub mod node;
+pub mod outcome;
+pub mod plan;
+pub mod plants;
+pub mod random;
+pub mod remedy;
+pub mod summary;
+pub mod trace;
+pub mod world;
+
+pub use check::Violation;
+pub use outcome::{Options, Outcome, run};
+pub use remedy::Without;
+pub use summary::{Summary, run_range};

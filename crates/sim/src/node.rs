@@ -1,0 +1,204 @@
+//! A simulated node: what stays of it while it is down, and what a process has.
+
+use crate::clock::Clock;
+use crate::disk::Disk;
+use crate::network::Conn;
+use crate::remedy::Without;
+use crate::world::Event;
+use replica::{Beat, Host, Output, Settings};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use types::config::TailReport;
+use types::{Incarnation, Lsn, Member, NodeId, PartitionId, StoreId};
+use wal::{Log, MemoryLog, Record};
+use wire::control::Served;
+
+/// A machine: it outlives its processes.
+pub struct Machine {
+    /// Its node.
+    pub id: u32,
+    /// Its disk.
+    pub disk: Disk,
+    /// Its clocks.
+    pub clock: Clock,
+    /// The running process.
+    pub process: Option<Process>,
+    /// It stands still, clocks excepted.
+    pub paused: bool,
+    /// Its executor stands still.
+    pub stalled: bool,
+    /// It will not be started again by itself.
+    pub dead: bool,
+    /// A start is on its way.
+    pub starting: bool,
+    /// What happens when it goes on.
+    pub deferred: Vec<Event>,
+    /// Microseconds that a sync takes, at most.
+    pub sync_us: u64,
+    /// Its disk does nothing until this time.
+    pub stuck_until: u64,
+    /// Its disk lost or changed something that counted, and it has not been made good yet.
+    pub impaired: bool,
+    /// Starts that failed in a row.
+    pub failed_starts: u32,
+    /// A process has started since its disk was harmed.
+    pub restarted_since_harm: bool,
+    /// Members that lived here, oldest first, with the virtual time at which each ended.
+    pub lives: Vec<(Member, Option<u64>)>,
+}
+
+/// A process: one life of a node.
+pub struct Process {
+    /// Names this life to the world.
+    pub life: u64,
+    /// Who it is to the others.
+    pub member: Member,
+    /// The replicas.
+    pub host: Host<Beat<Without>, Without>,
+    /// The log on the disk.
+    pub log: Log<Without>,
+    /// The log of main-memory tables.
+    pub memory: MemoryLog,
+    /// Partitions whose log is in memory.
+    pub in_memory: BTreeSet<PartitionId>,
+    /// Records that wait for the disk.
+    pub queue: Vec<Record>,
+    /// Since when a batch has been on its way to the disk.
+    pub syncing: Option<u64>,
+    /// Since when the disk has refused.
+    pub refused: Option<u64>,
+    /// Connections to nodes: of log shipping and of beacons.
+    pub peers: BTreeMap<u32, (Conn, Member)>,
+    /// Connections for beacons.
+    pub beacons: BTreeMap<u32, (Conn, Member)>,
+    /// Connections to controllers.
+    pub control: BTreeMap<u32, Conn>,
+    /// A flush is on its way.
+    pub flush_due: bool,
+    /// Partitions that are said to be damaged.
+    pub damaged: Vec<PartitionId>,
+    /// True if the log had been shut down properly.
+    pub clean_start: bool,
+    /// Tails set aside in this life, to be told.
+    pub tails: Vec<TailReport>,
+    /// Failovers that were led, to be told, with how often they were.
+    pub served: Vec<(Served, u32)>,
+    /// What was last seen of each replica: serving, committed.
+    pub seen: BTreeMap<PartitionId, (bool, Lsn)>,
+    /// Reused for outputs.
+    pub out: Vec<Output>,
+    /// When the executor last made progress.
+    pub progress_at: u64,
+}
+
+impl Machine {
+    /// A machine that was never started.
+    pub fn new(id: u32, disk: Disk, clock: Clock) -> Machine {
+        Machine {
+            id,
+            disk,
+            clock,
+            process: None,
+            paused: false,
+            stalled: false,
+            dead: false,
+            starting: false,
+            deferred: Vec::new(),
+            sync_us: 400,
+            stuck_until: 0,
+            impaired: false,
+            failed_starts: 0,
+            restarted_since_harm: false,
+            lives: Vec::new(),
+        }
+    }
+
+    /// The life that runs now.
+    pub fn life(&self) -> Option<u64> {
+        self.process.as_ref().map(|process| process.life)
+    }
+
+    /// The member that runs now.
+    pub fn member(&self) -> Option<Member> {
+        self.process.as_ref().map(|process| process.member)
+    }
+
+    /// True if this very member's process is over.
+    pub fn has_ended(&self, member: &Member) -> bool {
+        self.member() != Some(*member)
+    }
+
+    /// Reads, and counts up, who this disk's node is in its next life. `keep` plants PR-01: the life stays the same.
+    pub fn next_member(&self, fresh_store: u64, keep: bool) -> io::Result<Member> {
+        let number = |name: &str| match self.disk.read(name) {
+            Ok(bytes) => Ok(bytes[..].try_into().ok().map(u64::from_le_bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        let store = match number("store")? {
+            Some(store) => store,
+            None => {
+                self.disk.replace("store", &fresh_store.to_le_bytes())?;
+                fresh_store
+            }
+        };
+        let last = number("life")?;
+        let life = if keep { last.unwrap_or(1) } else { last.unwrap_or(0) + 1 };
+        if last != Some(life) {
+            self.disk.replace("life", &life.to_le_bytes())?;
+        }
+        Ok(Member { node: NodeId(self.id), store: StoreId(store), incarnation: Incarnation(life) })
+    }
+}
+
+impl Process {
+    /// Whether the disk and the executor make progress, so that beacons may vouch for the partitions.
+    pub fn vouches(&self, now: u64) -> bool {
+        const PATIENCE: u64 = 1_000_000;
+        let slow = |since: Option<u64>| since.is_some_and(|since| now > since + PATIENCE);
+        !slow(self.syncing) && !slow(self.refused) && now <= self.progress_at + PATIENCE
+    }
+}
+
+/// A beat for a process that starts now.
+pub fn beat(member: Member, settings: &Settings, clock: types::Micros, remedy: Without) -> Beat<Without> {
+    Beat::new(member, settings, clock, remedy)
+}
+
+/// Where a simulated memory engine keeps its snapshot.
+pub struct SnapshotFile {
+    disk: Disk,
+    name: String,
+}
+
+impl SnapshotFile {
+    /// The place for this partition's.
+    pub fn new(disk: &Disk, partition: PartitionId) -> SnapshotFile {
+        SnapshotFile { disk: disk.clone(), name: SnapshotFile::name(partition) }
+    }
+
+    /// Its file.
+    pub fn name(partition: PartitionId) -> String {
+        format!("snapshot/{}", partition.0)
+    }
+}
+
+impl engine::memory::SnapshotStore for SnapshotFile {
+    fn save(&mut self, write: engine::memory::SnapshotWriter<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        write(&mut bytes)?;
+        self.disk.replace(&self.name, &bytes)
+    }
+
+    fn load(&mut self) -> io::Result<Option<Box<dyn Read>>> {
+        match self.disk.read(&self.name) {
+            Ok(bytes) => Ok(Some(Box::new(io::Cursor::new(bytes)))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.disk.remove(&self.name)
+    }
+}

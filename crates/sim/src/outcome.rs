@@ -1,0 +1,142 @@
+//! One seed: run it, and say what came of it. A panic of a state machine is a violation, with its text.
+
+use crate::check::Violation;
+use crate::plan::Plan;
+use crate::world::World;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use types::Finding;
+
+/// How a seed is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// The remedy that is taken out.
+    pub plant: Option<Finding>,
+    /// Biases faults and policies towards what brings this finding to light; its remedy stays in unless it is planted.
+    pub profile: Option<Finding>,
+    /// Client operations.
+    pub operations: u64,
+    /// Keep every line of the trace.
+    pub verbose: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { plant: None, profile: None, operations: 300, verbose: false }
+    }
+}
+
+impl Options {
+    /// With this remedy out, and the faults that bring it to light.
+    pub fn planted(finding: Finding) -> Options {
+        Options { plant: Some(finding), profile: Some(finding), ..Options::default() }
+    }
+}
+
+/// What came of a seed.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// Promises that were broken; the run ends with the first.
+    pub violations: Vec<Violation>,
+    /// Client operations that ended.
+    pub operations: u64,
+    /// Virtual time that passed, microseconds.
+    pub simulated_us: u64,
+    /// Changes of primaries, over all partitions.
+    pub primary_changes: u64,
+    /// The most changes of one partition's primary.
+    pub most_changes: u64,
+    /// How often each class of faults struck.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// The hash of the trace.
+    pub trace_hash: u64,
+    /// The trace: all of it if that was asked for, else its end.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.trace {
+            writeln!(f, "{line}")?;
+        }
+        for violation in &self.violations {
+            writeln!(f, "seed {} {}: {}", self.seed, violation.id, violation.sentence)?;
+        }
+        write!(f, "seed {} trace {:016x}", self.seed, self.trace_hash)
+    }
+}
+
+/// Runs a seed.
+pub fn run(seed: u64, options: Options) -> Outcome {
+    let plan = Plan::new(seed, options.operations, options.profile);
+    let mut world = World::new(seed, plan, Plan::remedy(options.plant), options.verbose);
+    let run = catching(|| {
+        world.run();
+        world.finish();
+    });
+    if let Err(text) = run {
+        world.checks.fault("panic", world.now, text);
+    }
+    let (hash, tail) = (world.trace.hash(), world.trace.tail());
+    for violation in world.checks.violations_mut() {
+        violation.seed = seed;
+        violation.trace.clone_from(&tail);
+    }
+    Outcome {
+        seed,
+        violations: world.checks.violations().to_vec(),
+        operations: world.operations,
+        simulated_us: world.now,
+        primary_changes: world.checks.epochs.primary_changes(),
+        most_changes: world.checks.epochs.most_changes(),
+        faults: std::mem::take(&mut world.struck),
+        trace_hash: hash,
+        trace: world.trace.lines(),
+    }
+}
+
+thread_local! {
+    /// The text of the last panic, on threads that simulate.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs `act`; a panic in it is an error with its text and place.
+fn catching(act: impl FnOnce()) -> Result<(), String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let ours = PANIC.with_borrow_mut(|text| match text {
+                Some(text) => {
+                    *text = info.to_string();
+                    true
+                }
+                None => false,
+            });
+            if !ours {
+                before(info);
+            }
+        }));
+    });
+    PANIC.set(Some(String::new()));
+    let caught = catch_unwind(AssertUnwindSafe(act));
+    let text = PANIC.take().unwrap_or_default();
+    caught.map_err(|_| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_with_its_text() {
+        let text = catching(|| panic!("R3: something impossible")).unwrap_err();
+        assert!(text.contains("R3: something impossible"), "{text}");
+        assert_eq!(catching(|| {}), Ok(()));
+    }
+}

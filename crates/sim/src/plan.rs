@@ -1,0 +1,137 @@
+//! What a seed is made of: nodes, tables, policies, and which faults are switched on.
+
+use crate::faults::Fault;
+use crate::random::{Concern, Stream};
+use crate::remedy::Without;
+use std::collections::BTreeSet;
+use types::{Finding, LogKind, Policy};
+
+/// A table of the world.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TablePlan {
+    /// Its name.
+    pub name: String,
+    /// The preset of its policy.
+    pub policy: &'static str,
+    /// Where its log lives.
+    pub log: LogKind,
+    /// Copies.
+    pub factor: u8,
+    /// Fewest copies with which commits are allowed.
+    pub min_in_sync: u8,
+    /// Goes on below that.
+    pub available: bool,
+    /// Partitions.
+    pub partitions: u32,
+}
+
+impl TablePlan {
+    /// The policy that the controller will make of it.
+    pub fn rule(&self) -> Policy {
+        Policy::preset(self.policy, self.factor, self.log).expect("plans hold known presets")
+    }
+}
+
+/// The shape of one seed's world.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// Nodes.
+    pub nodes: u32,
+    /// Controllers.
+    pub controllers: u32,
+    /// Tables.
+    pub tables: Vec<TablePlan>,
+    /// Clients.
+    pub clients: u32,
+    /// Operations of all clients together.
+    pub operations: u64,
+    /// Faults that are switched on.
+    pub faults: BTreeSet<Fault>,
+    /// At least one good copy of everything is kept, so that failing to recover is a bug.
+    pub recoverable: bool,
+    /// About how long until the next fault, microseconds.
+    pub pace_us: u64,
+}
+
+impl Plan {
+    /// The plan of a seed. A planted run may be biased towards what brings the plant to light: see [`crate::plants`].
+    pub fn new(seed: u64, operations: u64, profile: Option<Finding>) -> Plan {
+        let mut random = Stream::new(seed, Concern::Shape, 0);
+        let nodes = *random.pick(&[3, 3, 3, 3, 4, 5]).expect("not empty");
+        let controllers = 1 + u32::from(random.chance(400));
+        let tables = 1 + random.below(2);
+        let tables = (0..tables).map(|n| table(&mut random, n, nodes)).collect();
+        let mut faults: BTreeSet<Fault> = Fault::ALL.into_iter().filter(|_| random.chance(350)).collect();
+        if random.chance(850) {
+            // Most seeds have something that ends a reign.
+            faults.insert(*random.pick(&Fault::DEPOSING).expect("not empty"));
+            faults.insert(*random.pick(&Fault::DEPOSING).expect("not empty"));
+        }
+        if random.chance(20) {
+            faults.clear();
+        }
+        let clients = 3 + random.below(5) as u32;
+        let recoverable = random.chance(800);
+        let pace_us = random.between(500_000, 1_500_000);
+        let mut plan = Plan { nodes, controllers, tables, clients, operations, faults, recoverable, pace_us };
+        if let Some(finding) = profile {
+            crate::plants::bias(&mut plan, finding, &mut random);
+        }
+        plan
+    }
+
+    /// The remedies of a run with this plant.
+    pub fn remedy(plant: Option<Finding>) -> Without {
+        Without::from(plant)
+    }
+}
+
+fn table(random: &mut Stream, number: u64, nodes: u32) -> TablePlan {
+    const RULES: [(&str, LogKind); 10] = [
+        ("durable", LogKind::Disk),
+        ("durable", LogKind::Disk),
+        ("durable", LogKind::Disk),
+        ("sync", LogKind::Disk),
+        ("semi", LogKind::Disk),
+        ("async", LogKind::Disk),
+        ("local", LogKind::Disk),
+        ("sync", LogKind::Memory),
+        ("semi", LogKind::Memory),
+        ("async", LogKind::Memory),
+    ];
+    let (policy, log) = *random.pick(&RULES).expect("not empty");
+    let factor = if random.chance(850) { 3 } else { 2 };
+    let factor = factor.min(nodes as u8);
+    let min_in_sync = if factor >= 3 && random.chance(700) { 2 } else { 1 };
+    TablePlan {
+        name: format!("t{number}"),
+        policy,
+        log,
+        factor,
+        min_in_sync,
+        available: random.chance(300),
+        partitions: 1 + u32::from(random.chance(300)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_the_same_every_time_and_seeds_differ() {
+        assert_eq!(Plan::new(4, 300, None), Plan::new(4, 300, None));
+        assert_ne!(Plan::new(4, 300, None), Plan::new(5, 300, None));
+    }
+
+    #[test]
+    fn every_planned_policy_can_be_had() {
+        for seed in 0..200 {
+            for table in Plan::new(seed, 300, None).tables {
+                let mut rule = table.rule();
+                rule.min_in_sync = table.min_in_sync;
+                assert_eq!(rule.check(types::EngineKind::Memory), Ok(()), "seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Many seeds: run them on a few threads and add up.
+
+use crate::check::Violation;
+use crate::outcome::{Options, Outcome, run};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use types::Finding;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What came of a range of seeds.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Promises that were broken, by seed.
+    pub violations: Vec<Violation>,
+    /// Client operations that ended.
+    pub operations: u64,
+    /// Virtual time that passed.
+    pub simulated_seconds: u64,
+    /// Seeds in which a primary changed.
+    pub primary_changes: u64,
+    /// Seeds in which one partition's primary changed twice or more.
+    pub double_failovers: u64,
+    /// In how many seeds each class of faults struck.
+    pub faults: BTreeMap<String, u64>,
+    /// A hash of all seeds' traces, in order.
+    pub trace_hash: String,
+}
+
+impl Summary {
+    /// The first seed with a violation.
+    pub fn found_at(&self) -> Option<u64> {
+        self.violations.first().map(|violation| violation.seed)
+    }
+
+    fn add(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        self.violations.extend(outcome.violations.iter().cloned());
+        self.operations += outcome.operations;
+        self.primary_changes += u64::from(outcome.primary_changes > 0);
+        self.double_failovers += u64::from(outcome.most_changes > 1);
+        for fault in outcome.faults.keys() {
+            *self.faults.entry((*fault).to_string()).or_insert(0) += 1;
+        }
+    }
+}
+
+/// Runs the seeds of a range on so many threads. With a plant, its fault profile applies, and the run ends at the first
+/// seed that finds it. `progress` is called after each seed, with what is done so far.
+pub fn run_range(
+    seeds: Range<u64>,
+    plant: Option<Finding>,
+    progress: impl Fn(u64, &Outcome) + Sync,
+    threads: usize,
+) -> Summary {
+    let options = plant.map_or_else(Options::default, Options::planted);
+    run_all(seeds, options, plant.is_some(), progress, threads)
+}
+
+/// [`run_range`] with options of one's own; `until_found` ends it at the first seed with a violation.
+pub fn run_all(
+    seeds: Range<u64>,
+    options: Options,
+    until_found: bool,
+    progress: impl Fn(u64, &Outcome) + Sync,
+    threads: usize,
+) -> Summary {
+    let (next, done, found) = (AtomicU64::new(seeds.start), AtomicU64::new(0), AtomicBool::new(false));
+    let outcomes: Mutex<BTreeMap<u64, Outcome>> = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while !found.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let mut outcome = run(seed, options);
+                    if until_found && !outcome.violations.is_empty() {
+                        found.store(true, Ordering::Relaxed);
+                    }
+                    progress(done.fetch_add(1, Ordering::Relaxed) + 1, &outcome);
+                    outcome.trace.clear();
+                    outcomes.lock().expect("no thread panics with the outcomes").insert(seed, outcome);
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().expect("all threads have ended");
+    let mut summary = Summary::default();
+    let (mut hashes, mut simulated) = (Vec::new(), 0);
+    for (turn, outcome) in outcomes.values().enumerate() {
+        // What other threads were ahead is left out, so that the summary does not depend on their speed.
+        if outcome.seed != seeds.start + turn as u64 || until_found && !summary.violations.is_empty() {
+            break;
+        }
+        summary.add(outcome);
+        simulated += outcome.simulated_us;
+        hashes.extend_from_slice(&outcome.trace_hash.to_le_bytes());
+    }
+    summary.simulated_seconds = simulated / 1_000_000;
+    summary.trace_hash = format!("{:016x}", xxh3_64(&hashes));
+    summary
+}

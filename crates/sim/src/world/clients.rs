@@ -1,0 +1,52 @@
+//! The clients' side: their wants are carried out, and what they hear is handed in.
+
+use super::{Event, Phase, World};
+use crate::client::Want;
+use crate::network::{Conn, Endpoint, Lane};
+use wire::Message;
+
+impl World {
+    pub(super) fn client_wakes(&mut self, id: u32) {
+        if self.phase == Phase::Done {
+            return;
+        }
+        self.client_steps(id);
+        let wait = 8_000 + self.timing.below(12_000);
+        self.after(wait, Event::Client { id });
+    }
+
+    fn client_steps(&mut self, id: u32) {
+        let wants = self.clients[id as usize].step(self.now);
+        for want in wants {
+            match want {
+                Want::Send(conn, request) => self.send(conn, true, Message::Request(*request)),
+                Want::Dial(node, slot) => {
+                    let wait = 100 + self.timing.below(500);
+                    let (from, to) = ((Endpoint::Client(id), 0), Endpoint::Node(node));
+                    self.after(wait, Event::Dial { from, to, lane: Lane::Client(slot) });
+                }
+            }
+        }
+    }
+
+    pub(super) fn client_linked(&mut self, at: Endpoint, node: Endpoint, slot: u16, conn: Option<Conn>) {
+        let (Endpoint::Client(id), Endpoint::Node(node)) = (at, node) else { return };
+        self.clients[id as usize].linked(node, slot, conn);
+        if conn.is_some() {
+            self.client_steps(id);
+        }
+    }
+
+    pub(super) fn client_hears(&mut self, id: u32, _from: Endpoint, message: Message) {
+        let Message::Reply(reply) = message else { return };
+        let before = self.clients[id as usize].history().len();
+        self.clients[id as usize].hear(self.now, reply);
+        let client = &self.clients[id as usize];
+        self.operations += (client.history().len() - before) as u64;
+        if let Some(fault) = client.fault() {
+            let text = fault.to_string();
+            self.checks.fault("I9", self.now, text);
+        }
+        self.client_steps(id);
+    }
+}

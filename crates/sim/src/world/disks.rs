@@ -1,0 +1,189 @@
+//! The disk's side of a node: group commit, marks when idle, components, entries read back, tails set aside.
+
+use super::machines::End;
+use super::{Event, World};
+use replica::{LogOp, ReadFor};
+use types::config::TailReport;
+use types::{Lsn, PartitionId};
+use wal::{LogError, ReadLog, Record};
+use wire::{Entry, Message};
+
+/// How long a log is idle before its mark is written.
+const IDLE: u64 = 5_000;
+/// A refused batch is tried again after this.
+const RETRY: u64 = 20_000;
+
+/// What the replica asks for, as the log takes it.
+pub(super) fn record_of(op: LogOp) -> Record {
+    match op {
+        LogOp::Entry(entry) => Record::Entry(entry),
+        LogOp::Cut { partition, to } => Record::Cut { partition, to },
+        LogOp::Base { partition, at, crc } => Record::Base { partition, at, crc },
+        LogOp::Truncate { partition, below } => Record::Truncate { partition, below },
+        LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
+        LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
+    }
+}
+
+impl World {
+    /// Takes a change of a log: at once for a main-memory table, with the next batch for the disk.
+    pub(super) fn log(&mut self, node: u32, op: LogOp) {
+        let record = record_of(op);
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        if process.in_memory.contains(&record.partition()) {
+            process.memory.append(&[record]);
+        } else {
+            process.queue.push(record);
+        }
+    }
+
+    /// Starts a batch if the disk is idle: everything that waits is one write and one sync.
+    pub(super) fn start_batch(&mut self, node: u32) {
+        let now = self.now;
+        let (most, stuck) = (self.machine(node).sync_us, self.machine(node).stuck_until);
+        let latency = 30 + self.timing.below(most);
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        if process.syncing.is_some() || process.queue.is_empty() {
+            return;
+        }
+        let life = process.life;
+        match process.log.append(&process.queue) {
+            Ok(()) => {
+                process.queue.clear();
+                process.syncing = Some(now);
+                process.refused = None;
+                self.at((now + latency).max(stuck), Event::Synced { node, life });
+            }
+            Err(LogError::Poisoned { .. }) => self.disk_failed(node),
+            Err(_) if process.refused.is_none() => {
+                process.refused = Some(now);
+                self.struck("log-refused");
+                self.after(RETRY, Event::Retry { node, life });
+            }
+            Err(_) => self.after(RETRY, Event::Retry { node, life }),
+        }
+    }
+
+    pub(super) fn retry_log(&mut self, node: u32, life: u64) {
+        if self.machine(node).life() == Some(life) {
+            self.start_batch(node);
+        }
+    }
+
+    /// A failed sync stops the node (R10).
+    fn disk_failed(&mut self, node: u32) {
+        self.end(node, End::Crash);
+        let wait = 100_000 + self.timing.below(1_000_000);
+        self.start_later(node, wait);
+    }
+
+    pub(super) fn synced(&mut self, node: u32, life: u64) {
+        if self.machine(node).life() != Some(life) {
+            return;
+        }
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        process.syncing = None;
+        let tokens = match process.log.sync() {
+            Ok(tokens) => tokens,
+            Err(_) => return self.disk_failed(node),
+        };
+        if process.log.reclaim().is_err() {
+            return self.disk_failed(node);
+        }
+        if let Some(order) = process.log.wants_spare() {
+            process.log.add_spare(order.make());
+        }
+        // The batch just synced names what was synced before it.
+        self.checks.storage.settle(types::NodeId(node));
+        for (partition, token) in &tokens {
+            self.checks.storage.proven(types::NodeId(node), *partition, token.get());
+        }
+        self.input(node, |host, now, out| host.synced(now, &tokens, out));
+        self.start_batch(node);
+        self.after(IDLE, Event::Mark { node, life });
+    }
+
+    pub(super) fn mark_log(&mut self, node: u32, life: u64) {
+        let stuck = self.machine(node).stuck_until > self.now;
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let idle = process.life == life && process.syncing.is_none() && process.queue.is_empty();
+        if idle
+            && !stuck
+            && process.log.wants_mark()
+            && matches!(process.log.mark(), Err(LogError::Poisoned { .. }))
+        {
+            self.disk_failed(node);
+        }
+    }
+
+    /// Makes components of some partitions.
+    pub(super) fn checkpoint(&mut self, node: u32, life: u64) {
+        if self.machine(node).life() != Some(life) {
+            return;
+        }
+        let wait = 300_000 + self.timing.below(3_000_000);
+        self.after(wait, Event::Checkpoint { node, life });
+        if self.machine(node).stuck_until > self.now {
+            return;
+        }
+        let random = self.timing.next();
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let ids: Vec<PartitionId> = process.host.replicas().map(|replica| replica.id()).collect();
+        let mut made = Vec::new();
+        for (turn, id) in ids.into_iter().enumerate() {
+            if random >> turn & 1 == 0 || process.in_memory.contains(&id) {
+                continue;
+            }
+            // A full disk is no reason to stop: the log below is kept for longer.
+            if let Some(Ok(position)) = process.host.replica_mut(id).map(|replica| replica.checkpoint()) {
+                made.push((id, position));
+            }
+        }
+        for (id, position) in made {
+            self.trace.note(self.now, format_args!("n{node} makes a component of p{} at {position}", id.0));
+        }
+        self.look_at(node);
+    }
+
+    /// Has entries read back, as another thread does.
+    pub(super) fn read_log(
+        &mut self,
+        node: u32,
+        life: u64,
+        what: (PartitionId, Lsn, usize),
+        purpose: ReadFor,
+    ) {
+        let (partition, from, max_bytes) = what;
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        if process.life != life {
+            return;
+        }
+        let entries = match process.in_memory.contains(&partition) {
+            true => process.memory.read(partition, from, max_bytes),
+            false => process.log.read(partition, from, max_bytes),
+        };
+        let entries = entries.map_err(|error| error.to_string());
+        self.input(node, |host, now, out| host.log_read(now, partition, purpose, entries, out));
+    }
+
+    /// Writes a tail to a file, durably. A node that cannot do so stops: what follows would destroy the only copy (R9).
+    pub(super) fn set_aside(&mut self, node: u32, mut report: TailReport, entries: &[Entry]) -> bool {
+        report.file = format!("p{}-{}-{}-{}", report.partition.0, report.epoch, report.from, self.now);
+        let mut bytes = Vec::new();
+        entries.iter().for_each(|entry| bytes.extend_from_slice(entry.bytes()));
+        let name = format!("tails/{}", report.file);
+        if self.machine(node).disk.replace(&name, &bytes).is_err() {
+            self.disk_failed(node);
+            return false;
+        }
+        self.trace.note(self.now, format_args!("n{node} sets aside {report:?}"));
+        self.checks.set_aside(self.now, &report, entries);
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return false };
+        process.tails.push(report.clone());
+        let conns: Vec<_> = process.control.values().copied().collect();
+        for conn in conns {
+            self.send(conn, true, Message::TailSetAside(report.clone()));
+        }
+        true
+    }
+}

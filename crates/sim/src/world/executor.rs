@@ -1,0 +1,272 @@
+//! A node's executor: inputs go to the replicas, and what they ask is done in order, as a real node does it.
+
+use super::{Event, World};
+use crate::network::{Conn, Endpoint};
+use crate::remedy::Without;
+use replica::{Beat, ClientRef, Host, Output};
+use types::{Micros, Now, PartitionRecord};
+use wire::control::{NodeStatus, Picture, Propose};
+use wire::{Message, Reply, Request, Status};
+
+type Replicas = Host<Beat<Without>, Without>;
+
+/// Between two reports to the controllers.
+const STATUS: u64 = 60_000;
+
+impl World {
+    /// Hands an input to a node's replicas, does what they ask, and has them flushed soon.
+    pub(super) fn input(&mut self, node: u32, act: impl FnOnce(&mut Replicas, Now, &mut Vec<Output>)) {
+        let now = self.now;
+        let machine = self.machine_mut(node);
+        let clock = machine.clock.read(now);
+        let Some(process) = machine.process.as_mut() else { return };
+        process.progress_at = now;
+        let mut out = std::mem::take(&mut process.out);
+        act(&mut process.host, clock, &mut out);
+        let (life, due) = (process.life, std::mem::replace(&mut process.flush_due, true));
+        if !due {
+            let wait = 5 + self.timing.below(60);
+            self.after(wait, Event::Flush { node, life });
+        }
+        self.carry_out(node, life, &mut out);
+        self.look_at(node);
+        out.clear();
+        if let Some(process) = self.machine_mut(node).process.as_mut() {
+            process.out = out;
+        }
+    }
+
+    pub(super) fn flush(&mut self, node: u32, life: u64) {
+        if self.machine(node).life() != Some(life) {
+            return;
+        }
+        self.input(node, |host, now, out| host.flush(now, out));
+        if let Some(process) = self.machine_mut(node).process.as_mut() {
+            process.flush_due = false;
+        }
+    }
+
+    fn carry_out(&mut self, node: u32, life: u64, out: &mut Vec<Output>) {
+        for output in out.drain(..) {
+            if self.machine(node).life() != Some(life) {
+                return;
+            }
+            match output {
+                Output::Log(op) => {
+                    self.show_log(node, &op);
+                    self.log(node, op);
+                }
+                Output::Send { to, message } => {
+                    let peers = self.machine(node).process.as_ref().map(|process| &process.peers);
+                    let link =
+                        peers.and_then(|peers| peers.get(&to.node.0)).filter(|(_, member)| *member == to);
+                    if let Some((conn, _)) = link.copied() {
+                        let forth = self.is_dialler(conn, node);
+                        self.send(conn, forth, message.into());
+                    }
+                }
+                Output::Reply { to, reply, valid_until } => {
+                    self.released(node, to, &reply);
+                    let wait = 1 + self.timing.below(40);
+                    self.after(wait, Event::Leave { node, life, to, reply, valid_until });
+                }
+                Output::Propose(propose) => self.propose(node, propose),
+                Output::Suspect(suspect) => {
+                    self.checks.suspected(self.now, &suspect);
+                    self.tell_controllers(node, Message::Suspect(suspect));
+                }
+                Output::Served(served) => {
+                    if let Some(process) = self.machine_mut(node).process.as_mut() {
+                        process.served.push((served.clone(), 0));
+                    }
+                    self.tell_controllers(node, Message::Served(served));
+                }
+                Output::SetAside { report, entries } => {
+                    if !self.set_aside(node, report, &entries) {
+                        return;
+                    }
+                }
+                Output::ReadLog { partition, from, max_bytes, purpose } => {
+                    let wait = 50 + self.timing.below(400);
+                    self.after(wait, Event::Read { node, life, partition, purpose, from, max_bytes });
+                }
+                Output::Damaged { partition, reason } => {
+                    self.show_damage(node, partition, &reason);
+                    self.struck("damage-found");
+                }
+            }
+        }
+        self.start_batch(node);
+    }
+
+    fn is_dialler(&self, conn: Conn, node: u32) -> bool {
+        self.network.get(conn).is_some_and(|open| open.from.0 == Endpoint::Node(node))
+    }
+
+    fn propose(&mut self, node: u32, propose: Propose) {
+        let Some(process) = &self.machine(node).process else { return };
+        let conns: Vec<Conn> = process.control.values().copied().collect();
+        // Any controller will do; now and then all are asked.
+        let all = self.timing.chance(200);
+        let first = if conns.is_empty() { 0 } else { self.timing.below(conns.len() as u64) as usize };
+        for (turn, conn) in conns.into_iter().enumerate() {
+            if all || turn == first {
+                self.send(conn, true, Message::Propose(propose.clone()));
+            }
+        }
+    }
+
+    pub(super) fn tell_controllers(&mut self, node: u32, message: Message) {
+        let Some(process) = &self.machine(node).process else { return };
+        let conns: Vec<Conn> = process.control.values().copied().collect();
+        for conn in conns {
+            self.send(conn, true, message.clone());
+        }
+    }
+
+    /// The bytes of an answer leave: the lease is compared with the clock now (F01).
+    pub(super) fn leave(
+        &mut self,
+        node: u32,
+        life: u64,
+        to: ClientRef,
+        mut reply: Reply,
+        valid_until: Option<Micros>,
+    ) {
+        let machine = self.machine(node);
+        let clock = machine.clock.read(self.now).mono;
+        let Some(process) = machine.process.as_ref().filter(|process| process.life == life) else { return };
+        let member = process.member;
+        let late = valid_until.is_some_and(|until| clock >= until);
+        let request = self.checks.requests.take(to.connection, to.request);
+        let Some(request) = request else {
+            return self.checks.fault(
+                "R12",
+                self.now,
+                format!("{member} answers a request twice, or one never made"),
+            );
+        };
+        if late {
+            self.struck("lease-ran-out");
+            let why = "the lease ran out before the answer left".to_string();
+            reply.status = if request.writes { Status::Unknown(why) } else { Status::NotYet(why) };
+            reply.body = wire::Body::None;
+        }
+        self.show_answer(node, &request, &reply);
+        self.send(to.connection, false, Message::Reply(reply));
+    }
+
+    pub(super) fn node_hears(&mut self, node: u32, from: Endpoint, conn: Conn, message: Message) {
+        let now = self.now;
+        if let Err(reason) = message.validate() {
+            let at = format!("{from} sends n{node} what no node may send: {reason}");
+            return self.checks.fault("I12", now, at);
+        }
+        match message {
+            Message::Beacon(beacon) => {
+                let clock = self.machine(node).clock.read(now).mono;
+                let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+                let answer = process.host.leases().on_beacon(clock, &beacon);
+                let forth = self.is_dialler(conn, node);
+                self.send(conn, forth, Message::BeaconAnswer(answer));
+            }
+            Message::BeaconAnswer(answer) => {
+                let clock = self.machine(node).clock.read(now).mono;
+                let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+                process.host.leases().on_answer(clock, &answer);
+            }
+            Message::Picture(picture) => self.configure(node, &picture),
+            Message::Proposed(proposed) => {
+                self.input(node, |host, now, out| host.proposed(now, &proposed, out))
+            }
+            Message::Advise(advise) => self.input(node, |host, now, out| host.advise(now, advise, out)),
+            Message::Request(request) => self.request(node, conn, request),
+            other => {
+                if let Some(message) = other.into_peer() {
+                    self.input(node, |host, now, out| host.peer(now, message, out));
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, node: u32, conn: Conn, request: Request) {
+        self.checks.requests.received(conn, &request);
+        let to = ClientRef { connection: conn, request: request.id };
+        self.input(node, |host, now, out| host.request(now, to, request, out));
+    }
+
+    fn configure(&mut self, node: u32, picture: &Picture) {
+        for text in &picture.partitions {
+            let record: PartitionRecord = match text.read() {
+                Ok(record) => record,
+                Err(reason) => return self.checks.fault("I10", self.now, reason),
+            };
+            let (id, log) = (record.id, record.policy.log);
+            let mut known = true;
+            let again = record.clone();
+            self.input(node, |host, now, out| known = host.configure(now, record, out));
+            if !known {
+                self.new_replica(node, id, log);
+                self.input(node, |host, now, out| known = host.configure(now, again, out));
+            }
+        }
+    }
+
+    /// A beacon interval: beacons go out whatever the executor does; the executor ticks if it can.
+    pub(super) fn tick(&mut self, node: u32, life: u64) {
+        if self.machine(node).life() != Some(life) {
+            return;
+        }
+        let (now, interval) = (self.now, self.settings.beacon);
+        let machine = self.machine_mut(node);
+        let (clock, stalled) = (machine.clock.read(now), machine.stalled);
+        let wait = machine.clock.real(interval);
+        self.after(wait, Event::Tick { node, life });
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let vouches = process.vouches(now);
+        let links: Vec<_> = process.beacons.values().copied().collect();
+        let leases = process.host.leases();
+        let beacons: Vec<_> =
+            links.into_iter().map(|(conn, to)| (conn, leases.beacon(clock.mono, to, |_| vouches))).collect();
+        for (conn, beacon) in beacons {
+            let forth = self.is_dialler(conn, node);
+            self.send(conn, forth, Message::Beacon(beacon));
+        }
+        if !stalled {
+            self.input(node, |host, now, out| host.tick(now, out));
+        }
+    }
+
+    pub(super) fn status(&mut self, node: u32, life: u64) {
+        if self.machine(node).life() != Some(life) {
+            return;
+        }
+        self.after(STATUS, Event::Status { node, life });
+        self.note_damage(node);
+        let now = self.now;
+        let machine = self.machine_mut(node);
+        let clock = machine.clock.read(now);
+        let Some(process) = machine.process.as_mut() else { return };
+        let hears = process.host.leases().heard_nodes();
+        let hears = hears.into_iter().map(|(node, at)| (node, clock.mono.since(at).0)).collect();
+        let status = NodeStatus {
+            member: process.member,
+            hears,
+            replicas: process.host.status(clock),
+            full: process.refused.is_some(),
+            tails: process.tails.clone(),
+            ..NodeStatus::default()
+        };
+        let mut again = Vec::new();
+        for (served, times) in &mut process.served {
+            *times += 1;
+            if times.is_multiple_of(8) && *times < 160 {
+                again.push(served.clone());
+            }
+        }
+        self.tell_controllers(node, Message::NodeStatus(status));
+        for served in again {
+            self.tell_controllers(node, Message::Served(served));
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! What is looked at after every event, and now and then: the world is shown to the checkers.
+
+use super::World;
+use crate::check::requests::Asked;
+use crate::check::storage::Start;
+use crate::node::{Machine, Process};
+use replica::{ClientRef, LogOp};
+use types::policy::Below;
+use types::{LogKind, Lsn, NodeId, PartitionId, PartitionRecord, Policy, Position, ReadAt};
+use wire::control::Role;
+use wire::{Reply, Status};
+
+impl World {
+    /// A record was written to the metastore.
+    pub(super) fn configured(&mut self, record: PartitionRecord) {
+        if record.lossy {
+            self.checks.agreement.doubt(record.id);
+        }
+        let verdict = self.checks.epochs.written(self.now, record);
+        self.checks.expect("I10", self.now, verdict);
+    }
+
+    /// A replica's change of its log.
+    pub(super) fn show_log(&mut self, node: u32, op: &LogOp) {
+        let id = NodeId(node);
+        match op {
+            LogOp::Entry(entry) => self.checks.entry(self.now, entry),
+            LogOp::Cut { partition, to } => {
+                self.trace.note(self.now, format_args!("n{node} cuts p{} to {to}", partition.0));
+                self.checks.storage.cut(id, *partition, *to);
+            }
+            LogOp::Base { partition, at, .. } => {
+                self.trace.note(self.now, format_args!("n{node} p{} begins again at {at}", partition.0));
+                self.checks.storage.cut(id, *partition, Position::ZERO);
+            }
+            _ => {}
+        }
+    }
+
+    /// A node starts on what its disk has.
+    pub(super) fn show_start(
+        &mut self,
+        node: u32,
+        id: PartitionId,
+        part: &wal::RecoveredPartition,
+        found: (Lsn, bool),
+    ) {
+        let (persisted, damaged) = found;
+        let start = Start {
+            end: part.end.lsn.max(persisted),
+            damaged,
+            cut: part.cut_by_torn_end,
+            harmed: self.machine(node).impaired,
+        };
+        let verdict = self.checks.storage.starts(NodeId(node), id, start);
+        self.checks.expect("I12", self.now, verdict);
+    }
+
+    /// A replica stops because of damage.
+    pub(super) fn show_damage(&mut self, node: u32, id: PartitionId, reason: &str) {
+        self.trace.note(self.now, format_args!("n{node} p{} is damaged: {reason}", id.0));
+        let machine = self.machine(node);
+        let harmed = machine.impaired || machine.disk.trouble().full;
+        if !harmed {
+            let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
+            self.checks.fault("I12", self.now, sentence);
+        }
+    }
+
+    /// An answer is ready: what it acknowledges must be where the recorded set and policy want it (I1, F04, PR-16).
+    pub(super) fn released(&mut self, node: u32, to: ClientRef, reply: &Reply) {
+        let Some(process) = &self.machine(node).process else { return };
+        let member = process.member;
+        let Some(asked) = self.checks.requests.get(to.connection, to.request) else { return };
+        let replica = process.host.replica(asked.partition);
+        let reign =
+            replica.and_then(|replica| replica.record()).map(|record| record.led_since).unwrap_or_default();
+        self.checks.requests.answered(to.connection, to.request, reign);
+        let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
+        if !decided || !asked.writes {
+            return;
+        }
+        let committed =
+            self.machine(node).process.as_ref().and_then(|process| process.host.replica(asked.partition));
+        let committed = committed.map_or(Lsn::ZERO, |replica| replica.committed());
+        if reply.lsn > committed {
+            let sentence =
+                format!("{}: an answer for {} leaves at committed {committed}", asked.partition, reply.lsn);
+            self.checks.fault("R12", self.now, sentence);
+        }
+        if reply.status != Status::Ok {
+            return;
+        }
+        let Some(record) = self.checks.epochs.newest(asked.partition).cloned() else { return };
+        if record.primary != member {
+            return;
+        }
+        let at = Position::new(reply.epoch, reply.lsn);
+        let too_few = record.in_sync.len() < usize::from(record.policy.min_in_sync);
+        if record.policy.below == Below::Strict && too_few {
+            let sentence =
+                format!("{} {at} is acknowledged with {} members", record.id, record.in_sync.len());
+            return self.checks.fault("I1", self.now, format!("PR-21: {sentence}"));
+        }
+        let policies: Vec<Policy> =
+            std::iter::once(&record.policy).chain(&record.next_policy).cloned().collect();
+        for policy in policies {
+            if let Some(sentence) = self.not_covered(&record, &policy, at) {
+                return self.checks.fault("I1", self.now, sentence);
+            }
+        }
+        self.check_copies(&record, reply, at);
+    }
+
+    /// Who of the recorded set lacks what the policy wants of it.
+    fn not_covered(&self, record: &PartitionRecord, policy: &Policy, at: Position) -> Option<String> {
+        for (rank, member) in record.in_sync.iter().enumerate() {
+            let need = policy.need(rank);
+            let machine = self.machine(member.node.0);
+            let alive = machine.process.as_ref().filter(|process| process.member == *member);
+            let Some(process) = alive else { continue };
+            let received = self.holds(process, record.id, at);
+            let durable = !need.durable || machine.impaired || self.is_proven(machine, record.id, at);
+            let applied =
+                process.host.replica(record.id).is_some_and(|replica| replica.marks().applied >= at.lsn);
+            if need.received && !received || !durable || need.applied && !applied {
+                return Some(format!(
+                    "{} {at} is acknowledged under '{policy}' in {}, and {member} has it received {received}, durable {durable}, applied {applied}",
+                    record.id, record.epoch
+                ));
+            }
+        }
+        None
+    }
+
+    /// True if the replica's log has this entry.
+    fn holds(&self, process: &Process, id: PartitionId, at: Position) -> bool {
+        let Some(replica) = process.host.replica(id) else { return false };
+        match replica.tail().at(at.lsn) {
+            Some((here, _)) => here == at,
+            None => self.checks.lineage.has(id, replica.end(), at),
+        }
+    }
+
+    fn is_proven(&self, machine: &Machine, id: PartitionId, at: Position) -> bool {
+        let proven = self.checks.storage.holds(NodeId(machine.id), id);
+        let persisted = machine.process.as_ref().and_then(|process| process.host.replica(id));
+        let persisted = persisted.map(|replica| replica.engine().persisted());
+        [proven, persisted].into_iter().flatten().any(|tip| self.checks.lineage.has(id, tip, at))
+    }
+
+    /// I14: no more copies are named than there are.
+    fn check_copies(&mut self, record: &PartitionRecord, reply: &Reply, at: Position) {
+        // Who was evicted a moment ago may still have been counted: whoever has it, has it.
+        let has = |machine: &&Machine| match &machine.process {
+            Some(process) => self.holds(process, record.id, at),
+            None => true,
+        };
+        let copies = self.machines.iter().filter(has).count();
+        if usize::from(reply.copies) > copies {
+            let sentence =
+                format!("{} {at}: {} copies are named, there are {copies}", record.id, reply.copies);
+            self.checks.fault("I14", self.now, sentence);
+        }
+    }
+
+    /// An answer leaves a node.
+    pub(super) fn show_answer(&mut self, node: u32, asked: &Asked, reply: &Reply) {
+        let Some(member) = self.machine(node).member() else { return };
+        let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
+        if !decided || asked.any {
+            return;
+        }
+        let record = self.checks.epochs.newest(asked.partition).cloned();
+        let Some(record) = record else { return };
+        let rests = record.policy.rests_on_primary();
+        let verdict =
+            self.checks.serving.answered(asked.partition, asked.reign, member, !asked.writes || rests);
+        self.checks.expect("I2", self.now, verdict);
+        if asked.writes && reply.status == Status::Ok {
+            let at = Position::new(reply.epoch, reply.lsn);
+            // What counts is what was recorded for the reign that answered.
+            let then = self.acknowledging(asked, &record);
+            self.checks.survival.acknowledged(self.now, at, &then);
+        }
+    }
+
+    /// The newest configuration of the reign that answered.
+    fn acknowledging(&self, asked: &Asked, newest: &PartitionRecord) -> PartitionRecord {
+        if newest.led_since == asked.reign {
+            return newest.clone();
+        }
+        let mut of_reign = newest.clone();
+        let mut epoch = asked.reign;
+        while let Some(record) = self.checks.epochs.get(asked.partition, epoch) {
+            if record.led_since != asked.reign {
+                break;
+            }
+            of_reign = record.clone();
+            epoch = epoch.next();
+        }
+        of_reign
+    }
+
+    /// After an event at a node: its invariants, and what became of its replicas.
+    pub(super) fn look_at(&mut self, node: u32) {
+        let now = self.now;
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        if let Err(sentence) = process.host.validate() {
+            return self.checks.fault("R7", now, format!("n{node}: {sentence}"));
+        }
+        let mut news = Vec::new();
+        for replica in process.host.replicas() {
+            let (id, serves, committed) = (replica.id(), replica.serves(), replica.committed());
+            let seen = process.seen.get(&id).copied().unwrap_or_default();
+            if (serves, committed) != seen {
+                let record = replica.record().cloned();
+                news.push((id, serves, committed, replica.tail().at(committed), record, seen));
+            }
+        }
+        let member = process.member;
+        for (id, serves, committed, ..) in &news {
+            process.seen.insert(*id, (*serves, *committed));
+        }
+        for (id, serves, committed, tip, record, seen) in news {
+            let Some(record) = record else { continue };
+            let verdict = self.checks.epochs.acted_in(&record);
+            self.checks.expect("I10", now, verdict);
+            if let Some((at, crc)) = tip.filter(|_| committed > seen.1) {
+                let verdict = self.checks.agreement.commits(id, at, crc, member);
+                self.checks.expect("I3", now, verdict);
+                if serves
+                    && self
+                        .checks
+                        .epochs
+                        .newest(id)
+                        .is_some_and(|newest| newest.led_since == record.led_since)
+                {
+                    self.checks.tip(id, at);
+                }
+            }
+            if serves && !seen.0 {
+                self.serves(node, &record);
+            }
+        }
+    }
+
+    fn serves(&mut self, node: u32, record: &PartitionRecord) {
+        self.trace.note(self.now, format_args!("n{node} serves p{} in {}", record.id.0, record.epoch));
+        let Some(process) = &self.machine(node).process else { return };
+        let Some(tip) = process.host.replica(record.id).map(|replica| replica.end()) else { return };
+        let newest = self.checks.epochs.newest(record.id);
+        if newest.is_none_or(|newest| newest.led_since != record.led_since) {
+            return;
+        }
+        let written = self.checks.epochs.get(record.id, record.led_since).cloned();
+        let written = written.unwrap_or_else(|| record.clone());
+        let verdict = self.checks.survival.serves(&self.checks.lineage, &written, tip);
+        self.checks.expect("I1", self.now, verdict);
+        self.checks.tip(record.id, tip);
+    }
+
+    /// Now and then: states, cover, and who is good again.
+    pub(super) fn look_at_all(&mut self) {
+        for node in 1..=self.plan.nodes {
+            self.look_at_states(node);
+            self.look_at_cover(node);
+            self.look_at_repair(node);
+        }
+    }
+
+    fn look_at_states(&mut self, node: u32) {
+        let Some(process) = &self.machine(node).process else { return };
+        let mut states = Vec::new();
+        for replica in process.host.replicas() {
+            let engine = replica.engine();
+            let (published, applied) = (engine.published(), engine.applied());
+            // A replica that takes in a copy cannot be read, and says so.
+            if let Ok(digest) = engine.digest(ReadAt::Lsn(published.lsn)) {
+                states.push((replica.id(), published, digest));
+            }
+            if let Ok(digest) = engine.digest(ReadAt::Applied) {
+                states.push((replica.id(), applied, digest));
+            }
+        }
+        let (member, now) = (process.member, self.now);
+        let damaged = process.damaged.clone();
+        for (id, at, digest) in states {
+            if !damaged.contains(&id) {
+                let verdict = self.checks.agreement.state(id, at, digest, member);
+                self.checks.expect("I6", now, verdict);
+            }
+        }
+    }
+
+    /// I7: components and log together have everything.
+    fn look_at_cover(&mut self, node: u32) {
+        let Some(process) = &self.machine(node).process else { return };
+        let mut gaps = Vec::new();
+        for replica in process.host.replicas() {
+            let id = replica.id();
+            let counted =
+                self.checks.epochs.newest(id).is_some_and(|record| record.in_sync.contains(&process.member));
+            let (Some((base, _)), false) = (process.log.base(id), process.in_memory.contains(&id)) else {
+                continue;
+            };
+            let persisted = replica.engine().persisted();
+            if counted && !process.damaged.contains(&id) && base.lsn > persisted.lsn {
+                gaps.push(format!(
+                    "n{node} {id}: the log begins behind {base}, the components end at {persisted}"
+                ));
+            }
+        }
+        for gap in gaps {
+            self.checks.fault("I7", self.now, gap);
+        }
+    }
+
+    /// A node whose disk was harmed is good again once it counts everywhere in its present life.
+    fn look_at_repair(&mut self, node: u32) {
+        let machine = self.machine(node);
+        let Some(process) = machine.process.as_ref().filter(|_| machine.impaired) else { return };
+        let trouble = machine.disk.trouble();
+        if trouble.fail_sync || trouble.misdirect || trouble.flip_read {
+            return;
+        }
+        let member = process.member;
+        let good = process.damaged.is_empty()
+            && self.checks.epochs.records().all(|record| {
+                let held = record.members().any(|other| other.node.0 == node);
+                !held || record.in_sync.contains(&member)
+            });
+        // What rots silently is found at a start only: the node must have been started since.
+        if good && machine.lives.len() > 1 && machine.restarted_since_harm {
+            self.machine_mut(node).impaired = false;
+        }
+    }
+
+    /// True if a partition's recorded primary serves it.
+    pub(super) fn is_serving(&self, record: &PartitionRecord) -> bool {
+        let machine = self.machine(record.primary.node.0);
+        let process = machine.process.as_ref().filter(|process| process.member == record.primary);
+        process.and_then(|process| process.host.replica(record.id)).is_some_and(|replica| replica.serves())
+    }
+
+    /// What a healed world still lacks; none: it has converged (I13).
+    pub(super) fn what_is_missing(&self) -> Option<String> {
+        for record in self.checks.epochs.records() {
+            if !self.is_serving(record) {
+                if self.is_closed_for_good(record) {
+                    continue;
+                }
+                return Some(format!("{} does not serve: {}", record.id, self.state_of(record)));
+            }
+            let wanted = self.copies_wanted(record);
+            if record.in_sync.len() < wanted || record.next_policy.is_some() {
+                return Some(format!("{} has too few copies in sync: {}", record.id, self.state_of(record)));
+            }
+            if let Some(behind) = self.who_is_behind(record) {
+                return Some(format!("{}: {behind}: {}", record.id, self.state_of(record)));
+            }
+        }
+        let waiting = self.clients.iter().find(|client| !client.is_done());
+        waiting.map(|_| "a client's operation does not end".to_string())
+    }
+
+    /// A main-memory partition that everybody forgot stays closed until an operator speaks (PR-17), and so does one whose
+    /// set shrank, by a proposal that was on its way, to a member whose disk was lost just then.
+    fn is_closed_for_good(&self, record: &PartitionRecord) -> bool {
+        let harmed = |member: &types::Member| {
+            let machine = self.machine(member.node.0);
+            machine.impaired && machine.has_ended(member)
+        };
+        if record.in_sync.iter().all(harmed) {
+            return true;
+        }
+        let forgotten = |member: &types::Member| self.machine(member.node.0).member() != Some(*member);
+        record.policy.log == LogKind::Memory && record.in_sync.iter().all(forgotten)
+    }
+
+    fn copies_wanted(&self, record: &PartitionRecord) -> usize {
+        if self.struck.contains_key("drain") {
+            // A drained node is to have no copies.
+            return usize::from(record.policy.min_in_sync);
+        }
+        let alive = self
+            .machines
+            .iter()
+            .filter(|machine| machine.process.is_some() && machine.stuck_until < u64::MAX);
+        usize::from(record.policy.factor).min(alive.count())
+    }
+
+    fn who_is_behind(&self, record: &PartitionRecord) -> Option<String> {
+        let replica = |member: &types::Member| {
+            let process =
+                self.machine(member.node.0).process.as_ref().filter(|process| process.member == *member);
+            process.and_then(|process| process.host.replica(record.id))
+        };
+        let first = replica(&record.primary)?;
+        for member in &record.in_sync {
+            let Some(other) = replica(member) else { return Some(format!("{member} is not there")) };
+            if other.end() != first.end() || other.committed() != first.committed() {
+                return Some(format!("{member} ends at {} of {}", other.end(), first.end()));
+            }
+        }
+        None
+    }
+
+    fn state_of(&self, record: &PartitionRecord) -> String {
+        let mut text = format!(
+            "{} {:?} in sync {:?} catching up {:?}",
+            record.epoch, record.cause, record.in_sync, record.catching_up
+        );
+        for machine in &self.machines {
+            let Some(process) = &machine.process else { continue };
+            let status = process.host.status(machine.clock.read(self.now));
+            let status = status.into_iter().find(|status| status.partition == record.id);
+            if let Some(status) = status.filter(|status| status.role != Role::Idle) {
+                text += &format!(
+                    "; {} is {:?} in {} with {} committed {} {}",
+                    process.member, status.role, status.epoch, status.marks, status.committed, status.waits
+                );
+            }
+        }
+        text
+    }
+}

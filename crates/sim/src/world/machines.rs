@@ -1,0 +1,319 @@
+//! Nodes start, recover what their disk has, and die.
+
+use super::{Event, World};
+use crate::network::{Endpoint, Lane};
+use crate::node::{Process, SnapshotFile, beat};
+use crate::remedy::Without;
+use engine::MemoryEngine;
+use replica::history::History;
+use replica::{Host, Note, Recovered, Replica};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Engine, Finding, LogKind, Lsn, PartitionId, Remedy};
+use wal::{Log, MemoryLog, RecoveredPartition};
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// It dies; what it has written stays.
+    Crash,
+    /// The machine loses power.
+    Power,
+    /// It shuts down properly.
+    Clean,
+}
+
+/// The log's layout: small, so that its limits are met.
+fn log_options() -> wal::Options {
+    wal::Options { segment_bytes: 64 << 10, max_bytes: 1 << 20, keep_bytes: 8 << 10, spares: 1 }
+}
+
+/// What a partition was found to be.
+struct Found {
+    replica: Replica<Without>,
+}
+
+impl World {
+    /// Starts a node's process on what its disk has.
+    pub(super) fn start(&mut self, node: u32) {
+        let now = self.now;
+        let (remedy, settings) = (self.remedy, self.settings.clone());
+        let keep = !remedy.has(Finding::Pr01);
+        let fresh_store = self.timing.next() >> 8;
+        let machine = self.machine_mut(node);
+        machine.starting = false;
+        if machine.process.is_some() || machine.dead {
+            return;
+        }
+        let opened =
+            machine.next_member(fresh_store, keep).map_err(|error| error.to_string()).and_then(|member| {
+                let opened = Log::open(machine.disk.directory("log"), log_options(), remedy);
+                opened.map(|(log, found)| (member, log, found)).map_err(|error| error.to_string())
+            });
+        let (member, log, found) = match opened {
+            Ok(opened) => opened,
+            Err(reason) => return self.start_failed(node, &reason),
+        };
+        let clock = machine.clock.read(now).mono;
+        let life = self.next_life;
+        self.next_life += 1;
+        let mut process = Process {
+            life,
+            member,
+            host: Host::new(member, settings.clone(), beat(member, &settings, clock, remedy), remedy),
+            log,
+            memory: MemoryLog::new(),
+            in_memory: BTreeSet::new(),
+            queue: Vec::new(),
+            syncing: None,
+            refused: None,
+            peers: BTreeMap::new(),
+            beacons: BTreeMap::new(),
+            control: BTreeMap::new(),
+            flush_due: false,
+            damaged: Vec::new(),
+            clean_start: found.clean_shutdown,
+            tails: Vec::new(),
+            served: Vec::new(),
+            seen: BTreeMap::new(),
+            out: Vec::new(),
+            progress_at: now,
+        };
+        self.trace.note(now, format_args!("n{node} starts as {member} of {}, life {life}", member.store));
+        for (id, part) in &found.partitions {
+            match self.recover(node, &process, *id, part) {
+                Ok(found) => process.host.add(found.replica),
+                Err(reason) => return self.start_failed(node, &reason),
+            }
+        }
+        self.lone_snapshots(node, &mut process);
+        self.machine_mut(node).failed_starts = 0;
+        self.machine_mut(node).restarted_since_harm = true;
+        self.machine_mut(node).lives.push((member, None));
+        self.machine_mut(node).process = Some(process);
+        self.started(node, life);
+    }
+
+    fn start_failed(&mut self, node: u32, reason: &str) {
+        self.trace.note(self.now, format_args!("n{node} cannot start: {reason}"));
+        let (wait, dead) = (200_000 + self.timing.below(200_000), self.phase == super::Phase::Healed);
+        let machine = self.machine_mut(node);
+        machine.failed_starts += 1;
+        let hopeless = machine.failed_starts >= 4;
+        if hopeless && !dead && !self.may_lose_disk(node) {
+            // Nothing to be done with this disk, and no good copy elsewhere yet: the operator waits.
+            self.machine_mut(node).failed_starts = 3;
+        } else if hopeless {
+            self.replace_disk(node);
+        }
+        self.machine_mut(node).starting = true;
+        self.after(wait, Event::Start { node });
+    }
+
+    /// A replica from the log and the newest component.
+    fn recover(
+        &mut self,
+        node: u32,
+        process: &Process,
+        id: PartitionId,
+        part: &RecoveredPartition,
+    ) -> Result<Found, String> {
+        let remedy = self.remedy;
+        let disk = self.machine(node).disk.clone();
+        let (engine, trouble) = open_engine(&disk, id, remedy)?;
+        let persisted = engine.persisted();
+        let history = part.custom.get(&(Note::History as u16));
+        let mut history = history.map(|bytes| History::decode(bytes)).transpose()?.unwrap_or_default();
+        history.cut(part.end.lsn.max(persisted.lsn));
+        let secured = part.custom.get(&(Note::Secured as u16));
+        let secured = secured.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
+        let damaged = part.damaged.as_ref().map(ToString::to_string).or(trouble);
+        self.show_start(node, id, part, (persisted.lsn, damaged.is_some()));
+        let found = Recovered {
+            base: part.base,
+            base_crc: part.base_crc,
+            end: part.end,
+            end_crc: part.end_crc,
+            history,
+            secured: Lsn(secured),
+            cut: part.cut_by_torn_end,
+            damaged: damaged.clone(),
+        };
+        let mut replica = Replica::recover(process.member, id, remedy, Box::new(engine), found);
+        if damaged.is_none() {
+            let mut from = persisted.lsn.max(part.base.lsn).next();
+            while from <= part.end.lsn {
+                let entries = process.log.read(id, from, 64 << 10).map_err(|error| error.to_string())?;
+                let Some(last) = entries.last() else { break };
+                from = last.lsn().next();
+                replica.replay(entries);
+            }
+            replica.replay(Vec::new());
+        }
+        self.trace.note(
+            self.now,
+            format_args!(
+                "n{node} recovers p{} from {} to {}, component at {persisted}, cut {}, damage {damaged:?}",
+                id.0, part.base, part.end, part.cut_by_torn_end
+            ),
+        );
+        Ok(Found { replica })
+    }
+
+    /// Components of partitions that the log knows nothing of: its owner lost the log, or it was never synced.
+    fn lone_snapshots(&mut self, node: u32, process: &mut Process) {
+        let disk = self.machine(node).disk.clone();
+        for name in disk.names("snapshot/") {
+            let Some(id) = name.strip_prefix("snapshot/").and_then(|id| id.parse().ok()).map(PartitionId)
+            else {
+                continue;
+            };
+            if process.host.has(id) {
+                continue;
+            }
+            let Ok((engine, damaged)) = open_engine(&disk, id, self.remedy) else { continue };
+            let found = Recovered { cut: true, damaged, ..Recovered::nothing() };
+            process.host.add(Replica::recover(process.member, id, self.remedy, Box::new(engine), found));
+        }
+    }
+
+    /// A replica of a partition that this node has nothing of.
+    pub(super) fn new_replica(&mut self, node: u32, id: PartitionId, log: LogKind) {
+        let remedy = self.remedy;
+        let machine = self.machine_mut(node);
+        let disk = machine.disk.clone();
+        let Some(process) = machine.process.as_mut() else { return };
+        let engine = match log {
+            LogKind::Memory => {
+                process.in_memory.insert(id);
+                MemoryEngine::volatile_with(remedy)
+            }
+            LogKind::Disk => match open_engine(&disk, id, remedy) {
+                Ok((engine, _)) => engine,
+                Err(_) => return self.end(node, End::Crash),
+            },
+        };
+        let replica = Replica::recover(process.member, id, remedy, Box::new(engine), Recovered::nothing());
+        process.host.add(replica);
+    }
+
+    fn started(&mut self, node: u32, life: u64) {
+        let from = (Endpoint::Node(node), life);
+        for peer in (1..=self.plan.nodes).filter(|peer| *peer != node) {
+            for lane in [Lane::Beacon, Lane::Peer] {
+                let wait = 100 + self.timing.below(2_000);
+                self.after(wait, Event::Dial { from, to: Endpoint::Node(peer), lane });
+            }
+        }
+        for id in 0..self.plan.controllers {
+            let wait = 100 + self.timing.below(2_000);
+            self.after(wait, Event::Dial { from, to: Endpoint::Controller(id), lane: Lane::Control });
+        }
+        let wait = self.timing.below(20_000);
+        self.after(wait, Event::Tick { node, life });
+        let wait = self.timing.below(60_000);
+        self.after(wait, Event::Status { node, life });
+        let wait = 200_000 + self.timing.below(2_000_000);
+        self.after(wait, Event::Checkpoint { node, life });
+        self.note_damage(node);
+        self.look_at(node);
+    }
+
+    /// Ends a node's process.
+    pub(super) fn end(&mut self, node: u32, how: End) {
+        let now = self.now;
+        let machine = self.machine_mut(node);
+        machine.paused = false;
+        machine.stalled = false;
+        machine.deferred.clear();
+        let Some(process) = machine.process.take() else {
+            if how == End::Power {
+                machine.disk.lose_power();
+            }
+            return;
+        };
+        if let Some(last) = machine.lives.last_mut() {
+            last.1 = Some(now);
+        }
+        let (life, member) = (process.life, process.member);
+        match how {
+            End::Crash => {}
+            End::Power => machine.disk.lose_power(),
+            End::Clean => {
+                // What waits is written first; a log that has failed cannot be shut down.
+                let Process { mut log, queue, .. } = process;
+                if queue.is_empty() || log.append(&queue).is_ok() {
+                    let _ = log.shutdown();
+                }
+            }
+        }
+        self.trace.note(now, format_args!("n{node} ends: {how:?}, life {life}"));
+        self.checks.ended(now, member);
+        self.drop_links(Endpoint::Node(node), how != End::Power);
+    }
+
+    /// Has a node's process start after a while.
+    pub(super) fn start_later(&mut self, node: u32, us: u64) {
+        let machine = self.machine_mut(node);
+        if !machine.starting && !machine.dead {
+            machine.starting = true;
+            self.after(us, Event::Start { node });
+        }
+    }
+
+    /// The machine gets an empty disk.
+    pub(super) fn replace_disk(&mut self, node: u32) {
+        self.end(node, End::Power);
+        self.trace.note(self.now, format_args!("n{node} gets an empty disk"));
+        let machine = self.machine_mut(node);
+        machine.disk.wipe();
+        machine.failed_starts = 0;
+        let id = types::NodeId(node);
+        self.checks.storage.wiped(id);
+        self.harm(node);
+    }
+
+    /// A disk no longer holds what it was given, or may not.
+    pub(super) fn harm(&mut self, node: u32) {
+        let machine = self.machine_mut(node);
+        machine.impaired = true;
+        machine.restarted_since_harm = false;
+        self.checks.survival.harmed(self.now, types::NodeId(node));
+    }
+
+    /// Keeps the list of damaged replicas, and tells it when it changes.
+    pub(super) fn note_damage(&mut self, node: u32) {
+        let now = self.now;
+        let machine = self.machine_mut(node);
+        let clock = machine.clock.read(now);
+        let Some(process) = machine.process.as_mut() else { return };
+        let status = process.host.status(clock);
+        let is_damaged = |status: &&wire::control::ReplicaStatus| status.role == wire::control::Role::Damaged;
+        let damaged: Vec<PartitionId> =
+            status.iter().filter(is_damaged).map(|status| status.partition).collect();
+        if damaged == process.damaged {
+            return;
+        }
+        process.damaged = damaged;
+        let conns: Vec<_> = process.control.values().copied().collect();
+        for conn in conns {
+            self.register(node, conn);
+        }
+    }
+}
+
+/// The engine on what the disk has; with the reason if that cannot be used, and then empty.
+fn open_engine(
+    disk: &crate::disk::Disk,
+    id: PartitionId,
+    remedy: Without,
+) -> Result<(MemoryEngine<Without>, Option<String>), String> {
+    match MemoryEngine::with_store_and(Box::new(SnapshotFile::new(disk, id)), remedy) {
+        Ok(engine) => Ok((engine, None)),
+        Err(types::EngineError::Corrupt(reason)) => {
+            disk.remove(&SnapshotFile::name(id)).map_err(|error| error.to_string())?;
+            let engine = MemoryEngine::with_store_and(Box::new(SnapshotFile::new(disk, id)), remedy);
+            engine.map(|engine| (engine, Some(reason))).map_err(|error| error.to_string())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}

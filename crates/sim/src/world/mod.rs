@@ -1,0 +1,193 @@
+//! The simulated world: one queue of events, virtual time in microseconds, and everything that acts in it.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `events` | what can happen, and to whom |
+//! | `links` | connections are made, carry, break |
+//! | `machines` | nodes start, recover, die |
+//! | `executor` | inputs of the replicas, and what they ask to be done |
+//! | `disks` | group commit, marks, checkpoints, reading back |
+//! | `control` | controllers and the metastore |
+//! | `clients` | the clients' side |
+//! | `strikes` | when which fault strikes |
+//! | `phases` | setting up, faults, healing, converging |
+//! | `inspect` | what is looked at after events and now and then |
+
+mod clients;
+mod control;
+mod disks;
+mod events;
+mod executor;
+mod inspect;
+mod links;
+mod machines;
+mod phases;
+mod strikes;
+
+pub use events::Event;
+
+use crate::check::Checks;
+use crate::client::Client;
+use crate::clock::Clock;
+use crate::disk::Disk;
+use crate::network::Network;
+use crate::node::Machine;
+use crate::plan::Plan;
+use crate::random::{Concern, Stream};
+use crate::remedy::Without;
+use crate::trace::Trace;
+use control::{Brain, Meta, Operator};
+use events::Scheduled;
+use std::collections::{BTreeMap, BinaryHeap};
+use types::Micros;
+
+/// What stage a run is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Nodes register, tables are created. No faults.
+    Setup,
+    /// Clients work, faults strike: safety.
+    Faults,
+    /// A connected part is healed, the rest is dead: it must converge.
+    Healed,
+    /// Over.
+    Done,
+}
+
+/// The whole of a run.
+pub struct World {
+    /// The seed.
+    pub seed: u64,
+    /// Its shape.
+    pub plan: Plan,
+    /// Virtual time, microseconds.
+    pub now: u64,
+    /// The stage.
+    pub phase: Phase,
+    /// What happened.
+    pub trace: Trace,
+    /// The checkers.
+    pub checks: Checks,
+    /// How often each fault struck.
+    pub struck: BTreeMap<&'static str, u64>,
+    /// Client operations that ended.
+    pub operations: u64,
+    pub(crate) remedy: Without,
+    pub(crate) settings: replica::Settings,
+    pub(crate) network: Network,
+    pub(crate) machines: Vec<Machine>,
+    brains: Vec<Brain>,
+    meta: Meta,
+    operator: Operator,
+    clients: Vec<Client>,
+    strikes: strikes::Strikes,
+    timing: Stream,
+    next_life: u64,
+    queue: BinaryHeap<Scheduled>,
+    sequence: u64,
+    healed_at: u64,
+    phase_began: u64,
+}
+
+impl World {
+    /// A world before anything has happened.
+    pub fn new(seed: u64, plan: Plan, remedy: Without, verbose: bool) -> World {
+        let mut shape = Stream::new(seed, Concern::Shape, 1);
+        let machines = (1..=plan.nodes)
+            .map(|id| {
+                let disk = Disk::new(Stream::new(seed, Concern::Disk, u64::from(id)));
+                Machine::new(id, disk, Clock::new(0, shape.between(10_000_000, 900_000_000)))
+            })
+            .collect();
+        let brains = (0..plan.controllers).map(|id| Brain::new(id, &mut shape)).collect();
+        let workload = |id: u32| Stream::new(seed, Concern::Workload, u64::from(id));
+        let clients = (0..plan.clients).map(|id| Client::new(id, workload(id), &plan)).collect();
+        let meta = Meta::new(Disk::new(Stream::new(seed, Concern::Disk, 1000)));
+        let strikes = strikes::Strikes::new(Stream::new(seed, Concern::Faults, 0));
+        World {
+            seed,
+            now: 0,
+            phase: Phase::Setup,
+            trace: Trace::new(verbose),
+            checks: Checks::default(),
+            struck: BTreeMap::new(),
+            operations: 0,
+            remedy,
+            settings: settings(),
+            network: Network::new(Stream::new(seed, Concern::Network, 0)),
+            machines,
+            brains,
+            meta,
+            operator: Operator::default(),
+            clients,
+            strikes,
+            timing: Stream::new(seed, Concern::Timing, 0),
+            next_life: 1,
+            queue: BinaryHeap::new(),
+            sequence: 0,
+            healed_at: 0,
+            phase_began: 0,
+            plan,
+        }
+    }
+
+    /// Runs until the end, or until a checker objects.
+    pub fn run(&mut self) {
+        self.begin();
+        while self.phase != Phase::Done && self.checks.violations().is_empty() {
+            let Some(Scheduled { at, event, .. }) = self.queue.pop() else { break };
+            assert!(at >= self.now, "time goes back from {} to {at}", self.now);
+            self.now = at;
+            self.handle(event);
+        }
+    }
+
+    /// Runs the checks that look at the whole history.
+    pub fn finish(&mut self) {
+        let operations = self.clients.iter().flat_map(|client| client.history().iter());
+        let operations: Vec<_> = operations.cloned().collect();
+        self.checks.finish(self.now, &operations);
+    }
+
+    /// Changes of primaries under load, and how many of them came within a failover.
+    pub fn primary_changes(&self) -> u64 {
+        self.checks.epochs.primary_changes()
+    }
+
+    pub(crate) fn at(&mut self, at: u64, event: Event) {
+        self.sequence += 1;
+        self.queue.push(Scheduled { at: at.max(self.now), sequence: self.sequence, event });
+    }
+
+    pub(crate) fn after(&mut self, us: u64, event: Event) {
+        self.at(self.now + us, event);
+    }
+
+    pub(crate) fn machine(&self, node: u32) -> &Machine {
+        &self.machines[node as usize - 1]
+    }
+
+    pub(crate) fn machine_mut(&mut self, node: u32) -> &mut Machine {
+        &mut self.machines[node as usize - 1]
+    }
+
+    pub(crate) fn struck(&mut self, what: &'static str) {
+        *self.struck.entry(what).or_insert(0) += 1;
+    }
+}
+
+/// Nodes' settings in the simulator: smaller buffers and shorter patience, so that their limits are met.
+fn settings() -> replica::Settings {
+    replica::Settings {
+        suspect_alone: Micros::from_millis(500),
+        evict_slow: Micros::from_millis(800),
+        level: Micros::from_millis(100),
+        session_ttl: Micros::from_millis(60_000),
+        window_bytes: 64 << 10,
+        append_bytes: 4 << 10,
+        uncommitted_bytes: 1 << 20,
+        tail_bytes: 1 << 20,
+        copy_bytes: 2 << 10,
+        ..replica::Settings::default()
+    }
+}

@@ -1,0 +1,171 @@
+//! The stages of a run: setting up, faults, healing, converging.
+
+use super::{Event, Phase, World};
+use types::LogKind;
+use types::policy::Below;
+use wire::control::AdminCommand;
+
+/// Between two looks at everything.
+const LOOK: u64 = 100_000;
+/// Setting up takes no longer.
+const SETUP: u64 = 20_000_000;
+/// The faults end after this even if clients are not through.
+const FAULTS: u64 = 16_000_000;
+/// A healed world converges within this (I13).
+pub const CONVERGES: u64 = 45_000_000;
+/// Operations of each client after the healing.
+const AFTERWARDS: u64 = 2;
+
+impl World {
+    /// Puts the first events into the queue.
+    pub(super) fn begin(&mut self) {
+        for id in 0..self.plan.controllers {
+            self.after(1_000, Event::BrainStart { id });
+        }
+        for node in 1..=self.plan.nodes {
+            self.machine_mut(node).starting = true;
+            self.after(2_000 + u64::from(node) * 100, Event::Start { node });
+        }
+        self.after(60_000, Event::Operator);
+        self.after(LOOK, Event::Inspect);
+    }
+
+    /// A look at everything; and on to the next stage if it is time.
+    pub(super) fn inspect(&mut self) {
+        self.look_at_all();
+        match self.phase {
+            Phase::Setup => self.set_up(),
+            Phase::Faults => {
+                let through = self.clients.iter().all(|client| client.is_done());
+                if through || self.now > self.phase_began + FAULTS {
+                    self.heal();
+                }
+            }
+            Phase::Healed => self.converge(),
+            Phase::Done => {}
+        }
+        if self.phase != Phase::Done {
+            self.after(LOOK, Event::Inspect);
+        }
+    }
+
+    fn set_up(&mut self) {
+        let all = self.plan.tables.iter().map(|table| table.partitions as usize).sum::<usize>();
+        let serving = self.checks.epochs.records().filter(|record| self.is_serving(record)).count();
+        if self.operator.created == self.plan.tables.len() && serving == all {
+            self.phase = Phase::Faults;
+            self.phase_began = self.now;
+            self.trace.note(self.now, format_args!("phase: faults {:?}", self.plan.faults));
+            for id in 0..self.plan.clients {
+                self.after(u64::from(id) * 1_000, Event::Client { id });
+            }
+            let wait = self.plan.pace_us / 2;
+            self.after(wait, Event::Strike);
+        } else if self.now > SETUP {
+            let created = self.operator.created;
+            self.checks.fault(
+                "I13",
+                self.now,
+                format!("after {SETUP} us {created} tables and {serving} partitions serve"),
+            );
+        }
+    }
+
+    /// Faults end; a part of the world that has what is needed is healed, the rest is dead for good.
+    fn heal(&mut self) {
+        self.phase = Phase::Healed;
+        self.healed_at = self.now;
+        let dead = self.left_dead();
+        let stuck = self.strikes.random.chance(350);
+        self.trace.note(self.now, format_args!("phase: healed, dead {dead:?}, stuck {stuck}"));
+        self.plan.faults.clear();
+        let deliveries = self.network.heal_all(self.now);
+        self.deliver(deliveries);
+        self.heal_control();
+        let now = self.now;
+        for node in 1..=self.plan.nodes {
+            let machine = self.machine_mut(node);
+            machine.sync_us = 400;
+            machine.stuck_until = machine.stuck_until.min(now);
+            machine.clock.set_rate(now, 0);
+            machine.disk.set_trouble(|trouble| *trouble = Default::default());
+            let (paused, stalled) = (machine.paused, machine.stalled);
+            if dead == Some(node) && stuck {
+                // Its beacons go on and its disk does nothing, for ever (F19).
+                self.machine_mut(node).stuck_until = u64::MAX;
+            } else if dead == Some(node) {
+                self.end(node, super::machines::End::Power);
+                self.machine_mut(node).dead = true;
+                continue;
+            }
+            if paused {
+                self.cure(super::strikes::Cure::Resume(node));
+            }
+            if stalled {
+                self.cure(super::strikes::Cure::Unstall(node));
+            }
+            if self.machine(node).process.is_none() {
+                self.start_later(node, 1_000);
+            }
+        }
+        for client in &mut self.clients {
+            client.go_on(AFTERWARDS);
+        }
+    }
+
+    /// A node that the others can do without, or none.
+    fn left_dead(&mut self) -> Option<u32> {
+        let node = 1 + self.strikes.random.below(u64::from(self.plan.nodes)) as u32;
+        let spare = self.strikes.random.chance(400) && self.plan.nodes > 2;
+        let needless = |record: &types::PartitionRecord| {
+            let others = self.plan.nodes - 1;
+            let holds = record.in_sync.iter().any(|member| member.node.0 == node);
+            let rest_is_sound = record.before.is_none()
+                && record.next_policy.is_none()
+                && record.in_sync.iter().any(|member| {
+                    let machine = self.machine(member.node.0);
+                    machine.id != node && machine.member() == Some(*member) && !machine.impaired
+                });
+            let alone = record.policy.rests_on_primary() && record.primary.node.0 == node;
+            let enough =
+                record.policy.below == Below::Available || others >= u32::from(record.policy.min_in_sync);
+            enough && !alone && (!holds || rest_is_sound) && record.policy.log == LogKind::Disk
+        };
+        (spare && self.checks.epochs.records().all(needless)).then_some(node)
+    }
+
+    fn converge(&mut self) {
+        let missing = self.what_is_missing();
+        if missing.is_none() {
+            self.phase = Phase::Done;
+            self.trace.note(self.now, format_args!("phase: converged"));
+            for client in &mut self.clients {
+                client.abandon(self.now);
+            }
+            let failovers = self.records("failover/");
+            self.checks.failovers(&failovers);
+            return;
+        }
+        if self.now < self.healed_at + CONVERGES {
+            return;
+        }
+        let Some(missing) = missing else { return };
+        self.phase = Phase::Done;
+        if self.plan.recoverable {
+            self.checks.fault("I13", self.now, missing);
+        } else {
+            self.trace.note(self.now, format_args!("does not converge, as it need not: {missing}"));
+            for client in &mut self.clients {
+                client.abandon(self.now);
+            }
+        }
+    }
+
+    /// Asks something of the operator.
+    pub(super) fn ask(&mut self, command: AdminCommand) {
+        if self.operator.wishes.len() < 4 {
+            self.operator.wishes.push(command);
+            self.after(100, Event::Operator);
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The records that the metastore keeps. Written as JSON, each with a format number; unknown fields are kept, so that an
+//! older process does not lose what a newer one wrote (design section 8).
+
+use crate::data::Schema;
+use crate::ids::{ClusterId, Incarnation, Member, NodeId, PartitionId, ProposalId, StoreId, TableId};
+use crate::policy::{EngineKind, LogKind, Policy};
+use crate::position::{Epoch, Lsn};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Fields that this version does not know.
+pub type Unknown = BTreeMap<String, serde_json::Value>;
+
+/// The format number that this version writes.
+pub const FORMAT: u16 = 1;
+
+/// The cluster itself: one record.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    /// Format number.
+    pub format: u16,
+    /// Chosen at random at creation.
+    pub id: ClusterId,
+    /// When it was created, milliseconds since 1970.
+    pub created_ms: u64,
+    /// The next free table id.
+    pub next_table: u32,
+    /// The next free partition id.
+    pub next_partition: u32,
+    /// The next free number of a failover.
+    pub next_failover: u64,
+    /// What this version does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+/// Where a node can be reached. Each is `host:port`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Addresses {
+    /// Native clients.
+    pub client: String,
+    /// Other nodes: log shipping.
+    pub peer: String,
+    /// Other nodes: beacons, on connections of their own (PR-65).
+    pub beacon: String,
+    /// People and monitors.
+    pub http: String,
+}
+
+/// A node and its present life.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Format number.
+    pub format: u16,
+    /// The node.
+    pub id: NodeId,
+    /// Its data directory.
+    pub store: StoreId,
+    /// Its present life.
+    pub incarnation: Incarnation,
+    /// True if it consumed a clean-shutdown mark when it started (F06).
+    pub clean_start: bool,
+    /// Where it is reached.
+    pub addresses: Addresses,
+    /// Copies of one partition avoid sharing a zone. Empty: none given.
+    pub zone: String,
+    /// Partitions whose log or engine on this node is damaged: not to be promoted (PR-18, F10).
+    pub damaged: Vec<PartitionId>,
+    /// What this version does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl NodeRecord {
+    /// The node in its present life.
+    pub fn member(&self) -> Member {
+        Member { node: self.id, store: self.store, incarnation: self.incarnation }
+    }
+}
+
+/// A table: what it holds, how it is spread and what its commits promise.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TableRecord {
+    /// Format number.
+    pub format: u16,
+    /// The table.
+    pub id: TableId,
+    /// Its name: letters, digits, `_`; starts with a letter; at most 63 bytes.
+    pub name: String,
+    /// Columns and key.
+    pub schema: Schema,
+    /// Which engine.
+    pub engine: EngineKind,
+    /// Where its log lives.
+    pub log: LogKind,
+    /// The rule for commits of partitions created now. Each partition's record holds the one in force.
+    pub policy: Policy,
+    /// The first partition's id; the others follow.
+    pub first_partition: PartitionId,
+    /// How many partitions.
+    pub partitions: u32,
+    /// Name of the hash that spreads keys: `xxh3-64`.
+    pub hash: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Wanted copies per partition: nodes in order of preference, the first leads when it can.
+    pub placement: Vec<Vec<NodeId>>,
+    /// When it was created, milliseconds since 1970.
+    pub created_ms: u64,
+    /// What this version does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl TableRecord {
+    /// The ids of this table's partitions, in order.
+    pub fn partition_ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        let first = self.first_partition.0;
+        (first..first + self.partitions).map(PartitionId)
+    }
+}
+
+/// Why a configuration was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The table was created.
+    Created,
+    /// In-sync backups missed the primary's beacons.
+    Suspected,
+    /// The primary's process came back in another life (N1).
+    Restarted,
+    /// The primary removed a backup that it could not reach.
+    EvictedSilent,
+    /// The primary removed a backup that acknowledged too late.
+    EvictedSlow,
+    /// The primary removed a member whose life or store had changed, or whose `durable` went back.
+    EvictedChanged,
+    /// The primary took a replica in to catch up.
+    CatchingUp,
+    /// A catching-up replica was level.
+    InSync,
+    /// The primary handed over.
+    Switchover,
+    /// The policy is changing or has changed.
+    Policy,
+    /// An operator promoted a replica although entries may be lost.
+    Forced,
+    /// A replica left because its data were damaged.
+    Damaged,
+}
+
+/// Who led before, and what must still be waited for (R5, R6).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Reign {
+    /// The epoch that was sealed.
+    pub epoch: Epoch,
+    /// Its primary.
+    pub primary: Member,
+    /// True if that primary itself agreed to stop (switchover): its promises need not run out.
+    pub handed_over: bool,
+    /// Everyone in its in-sync set when it was sealed.
+    pub in_sync: Vec<Member>,
+}
+
+/// A partition's configuration (R1). Its epoch exists because a compare-and-set wrote this record (N2).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PartitionRecord {
+    /// Format number.
+    pub format: u16,
+    /// The partition.
+    pub id: PartitionId,
+    /// Its table.
+    pub table: TableId,
+    /// Grows by one with every change.
+    pub epoch: Epoch,
+    /// Who leads. Serves only after all of R6.
+    pub primary: Member,
+    /// The epoch in which `primary` began to lead: the one whose marker it commits.
+    pub led_since: Epoch,
+    /// Who counts for commits and may be promoted, the primary included, by rank.
+    pub in_sync: Vec<Member>,
+    /// Who is being brought level. Never promoted automatically.
+    pub catching_up: Vec<Member>,
+    /// The rule for commits in force.
+    pub policy: Policy,
+    /// The rule that replaces it; while this is set both must be met (PR-24).
+    pub next_policy: Option<Policy>,
+    /// The proposal that wrote this record (PR-16).
+    pub proposal: ProposalId,
+    /// Why.
+    pub cause: Cause,
+    /// The reign before this one, until the new primary serves. None for a partition's first.
+    pub before: Option<Reign>,
+    /// The failover that this reign came from, if any.
+    pub failover: Option<u64>,
+    /// True if the promotion may have lost acknowledged commits: said in the failover's report before it serves.
+    pub lossy: bool,
+    /// What this version does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl PartitionRecord {
+    /// The rank of this very member in the in-sync set; the primary is 0.
+    pub fn rank(&self, member: &Member) -> Option<usize> {
+        self.in_sync.iter().position(|other| other == member)
+    }
+
+    /// True if the member is in the in-sync set or catching up.
+    pub fn holds(&self, member: &Member) -> bool {
+        self.in_sync.contains(member) || self.catching_up.contains(member)
+    }
+
+    /// Every member, in-sync ones first.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.in_sync.iter().chain(self.catching_up.iter())
+    }
+
+    /// The member that lives on this node, if any.
+    pub fn member_on(&self, node: NodeId) -> Option<&Member> {
+        self.members().find(|member| member.node == node)
+    }
+
+    /// Checks what must hold of every record that is written (I10). The error is a sentence.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.in_sync.first() != Some(&self.primary) {
+            return Err(format!("partition {}: the primary must head the in-sync set", self.id));
+        }
+        let mut nodes: Vec<NodeId> = self.members().map(|member| member.node).collect();
+        nodes.sort();
+        if nodes.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(format!("partition {}: a node holds two replicas", self.id));
+        }
+        if self.led_since > self.epoch || self.epoch == Epoch::ZERO {
+            return Err(format!("partition {}: led since {} in {}", self.id, self.led_since, self.epoch));
+        }
+        Ok(())
+    }
+}
+
+/// What a failover lost, as far as it can be known (R9, PR-29).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LossReport {
+    /// True if acknowledged commits may have been lost.
+    pub possible: bool,
+    /// The last entry of older epochs that the new primary kept: everything acknowledged in them above it is lost.
+    pub kept: Option<Lsn>,
+    /// The highest LSN that anybody had heard of from the old primary when it was sealed.
+    pub last_heard: Option<Lsn>,
+    /// Tails that returned and were set aside.
+    pub tails: Vec<TailReport>,
+}
+
+/// A divergent tail that was set aside on some node (R9).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TailReport {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Where the file lies.
+    pub node: NodeId,
+    /// The file's name below that node's `tails` directory.
+    pub file: String,
+    /// The epoch of the tail's last entry.
+    pub epoch: Epoch,
+    /// The first LSN set aside.
+    pub from: Lsn,
+    /// The last LSN set aside.
+    pub to: Lsn,
+    /// Entries with a client's effect among them.
+    pub commits: u64,
+    /// Of these, surely acknowledged: at or below the `committed` that the old primary had written.
+    pub surely_acknowledged: u64,
+    /// Distinct sessions that wrote them.
+    pub sessions: u64,
+}
+
+/// One change of a primary that was not asked for, with its time split.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FailoverRecord {
+    /// Format number.
+    pub format: u16,
+    /// Its number; grows.
+    pub id: u64,
+    /// The partition.
+    pub partition: PartitionId,
+    /// Why.
+    pub cause: Cause,
+    /// The epoch that was sealed.
+    pub old_epoch: Epoch,
+    /// Who led it.
+    pub old_primary: Member,
+    /// The first epoch of the new primary.
+    pub new_epoch: Epoch,
+    /// Who leads now.
+    pub new_primary: Member,
+    /// When the old primary was last heard, milliseconds since 1970, as the first to ask for the seal knew it.
+    pub last_heard_ms: u64,
+    /// When the seal was asked for.
+    pub suspected_ms: u64,
+    /// When the seal was in the metastore.
+    pub sealed_ms: u64,
+    /// When the new primary had its log: reports gathered, missing entries fetched.
+    pub reconciled_ms: Option<u64>,
+    /// When it served: marker committed, old promises run out.
+    pub serving_ms: Option<u64>,
+    /// What was lost.
+    pub loss: LossReport,
+    /// What this version does not know.
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}

@@ -1,0 +1,182 @@
+//! The contract between a replica and the engine that applies its log (design section 7, N12).
+//!
+//! An engine is an ordered map from keys to values with a version per LSN. Entries above the published position live in an
+//! *overlay* that can be dropped at any moment (PR-41); what is published is never taken back. A replica publishes only up
+//! to `min(committed, secured)`, so what an engine has published, flushed or merged can never be part of a divergent tail
+//! (R7, PR-31). Sessions, feed positions and the applied position are rows under reserved keys ([`crate::engine::space`]).
+
+use crate::position::{Lsn, Position};
+use bytes::Bytes;
+
+/// The first byte of every stored key says which space it belongs to.
+pub mod space {
+    /// The applied position, one row (PR-40).
+    pub const POSITION: u8 = 0x00;
+    /// Sessions: epoch and LSN of opening, both big-endian (PR-45).
+    pub const SESSION: u8 = 0x01;
+    /// Positions of ingestion feeds.
+    pub const FEED: u8 = 0x02;
+    /// Session horizon and other single rows of the partition (PR-46).
+    pub const PARTITION: u8 = 0x03;
+    /// Users' rows.
+    pub const ROW: u8 = 0x10;
+}
+
+/// One change of an entry's effect: `None` deletes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mutation {
+    /// The stored key, space byte included. 1 to [`MAX_KEY_BYTES`] bytes.
+    pub key: Bytes,
+    /// The new value.
+    pub value: Option<Bytes>,
+}
+
+/// The longest stored key, in bytes (PR-72: the LSM crate panics above 65,535).
+pub const MAX_KEY_BYTES: usize = 32 * 1024;
+/// The longest value, in bytes.
+pub const MAX_VALUE_BYTES: usize = 8 * 1024 * 1024;
+
+/// At which position a read looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadAt {
+    /// At everything executed, tentative entries included: for operations that run in the executor.
+    Applied,
+    /// At this LSN: every version made at or below it.
+    Lsn(Lsn),
+}
+
+/// A key with the LSN that wrote it and its value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The stored key, space byte included.
+    pub key: Bytes,
+    /// The LSN of the entry that wrote the value.
+    pub lsn: Lsn,
+    /// The value.
+    pub value: Bytes,
+}
+
+/// What an engine can do beyond the contract.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Capabilities {
+    /// Can read at any LSN above its floor, not only at the newest.
+    pub reads_at_any_lsn: bool,
+    /// Has files that can be shipped to another replica.
+    pub ships_files: bool,
+    /// Keeps its state on disk between runs.
+    pub persistent: bool,
+}
+
+/// Why an engine could not do what it was asked. All of them take the replica out of service (PR-62).
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The disk under the engine failed.
+    #[error("the engine's storage failed: {0}")]
+    Io(#[from] std::io::Error),
+    /// What was read from disk does not agree with its checksum or with its manifest (I12).
+    #[error("the engine's files are damaged: {0}")]
+    Corrupt(String),
+    /// A read below the collection floor; the reader must start again at a newer position (PR-34).
+    #[error("the snapshot at LSN {asked} is too old: versions are kept from LSN {floor}")]
+    SnapshotTooOld {
+        /// The LSN that was asked for.
+        asked: Lsn,
+        /// The lowest LSN that can be read.
+        floor: Lsn,
+    },
+    /// The underlying library refused.
+    #[error("the engine failed: {0}")]
+    Library(String),
+}
+
+/// An engine under one replica of one partition. Used by one thread at a time.
+///
+/// Order of calls: LSNs given to [`Engine::execute`] only grow between two [`Engine::discard_above`] (PR-77); an engine
+/// asserts this.
+pub trait Engine: Send {
+    /// What this engine can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Applies an entry tentatively: readable at [`ReadAt::Applied`] and at its LSN, and droppable.
+    ///
+    /// Panics if `at.lsn` is not above the applied position.
+    fn execute(&mut self, at: Position, mutations: &[Mutation]);
+
+    /// Moves every tentative entry at or below `upto` into the engine proper, in LSN order. Never taken back.
+    fn publish(&mut self, upto: Lsn) -> Result<(), EngineError>;
+
+    /// Drops every tentative entry above `to.lsn`, which becomes the applied position. `to` is never below the published
+    /// position (asserted); `to.epoch` is the epoch of the entry there.
+    fn discard_above(&mut self, to: Position);
+
+    /// The newest executed entry, tentative or not.
+    fn applied(&self) -> Position;
+
+    /// The newest published entry.
+    fn published(&self) -> Position;
+
+    /// The newest entry that the files on disk contain: a restart needs no log at or below it.
+    fn persisted(&self) -> Position;
+
+    /// The newest version of `key` at or below `at`, tentative entries included.
+    fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError>;
+
+    /// Rows with `from <= key < to` (`to` empty: no end) in key order, at most `limit` rows and about `max_bytes` bytes.
+    /// Gives at least one row if there is one. The caller goes on after the last key it was given.
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        at: ReadAt,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Row>, EngineError>;
+
+    /// Versions that only reads below `floor` need may be collected from now on. Never lowers the floor.
+    fn raise_floor(&mut self, floor: Lsn);
+
+    /// The lowest LSN that can still be read.
+    fn floor(&self) -> Lsn;
+
+    /// Bytes held in memory by tentative entries and by what is not yet on disk.
+    fn memory_bytes(&self) -> u64;
+
+    /// Writes everything published to disk, fsynced, and returns the position that a restart will find. An engine
+    /// without files ([`Capabilities::persistent`] false) returns [`Position::ZERO`].
+    fn checkpoint(&mut self) -> Result<Position, EngineError>;
+
+    /// Drops everything, on disk too, and starts again as the state at `base`, still without rows. Rows of that state
+    /// then come by [`Engine::install`]; until [`Engine::finish_install`] a restart finds an empty engine.
+    fn reset(&mut self, base: Position) -> Result<(), EngineError>;
+
+    /// Adds rows of the state at the base given to [`Engine::reset`], each with the LSN that wrote it.
+    fn install(&mut self, rows: &[Row]) -> Result<(), EngineError>;
+
+    /// Ends an installation: the state is complete, on disk too for a persistent engine.
+    fn finish_install(&mut self) -> Result<(), EngineError>;
+
+    /// A hash of every row (reserved ones too, except the position) at `at`, independent of how it was stored (I6).
+    fn digest(&self, at: ReadAt) -> Result<u64, EngineError> {
+        let mut sum = 0u64;
+        let mut from: Vec<u8> = vec![space::SESSION];
+        loop {
+            let rows = self.scan(&from, &[], at, 4096, 4 << 20)?;
+            let Some(last) = rows.last() else { return Ok(sum) };
+            from = last.key.to_vec();
+            from.push(0);
+            for row in &rows {
+                sum = sum.wrapping_add(row_hash(row));
+            }
+        }
+    }
+}
+
+/// The part of one row in a digest: order-free, so that digests add up.
+pub fn row_hash(row: &Row) -> u64 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    hash.update(&(row.key.len() as u64).to_le_bytes());
+    hash.update(&row.key);
+    hash.update(&row.lsn.0.to_le_bytes());
+    hash.update(&row.value);
+    hash.digest()
+}

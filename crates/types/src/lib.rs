@@ -1,0 +1,24 @@
+//! Floor 1: what every other crate speaks of.
+//!
+//! Identifiers and log positions are newtypes, so that an LSN cannot be passed where an epoch is meant. Policies are
+//! small values with pure functions ([`policy`]). The records that the metastore keeps are in [`config`], the contract
+//! between a replica and its engine is in [`engine`]. Nothing here does IO, reads a clock or starts a thread.
+
+pub mod config;
+pub mod data;
+pub mod engine;
+pub mod ids;
+pub mod policy;
+pub mod position;
+pub mod remedy;
+pub mod time;
+
+pub use config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
+pub use engine::{Engine, EngineError, Mutation, ReadAt};
+pub use ids::{
+    ClusterId, FeedId, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId, TableId,
+};
+pub use policy::{EngineKind, LogKind, Policy};
+pub use position::{Durable, Epoch, Lsn, Position, Watermarks};
+pub use remedy::{Finding, Remedy, Sound};
+pub use time::{Micros, Now};

@@ -1,0 +1,312 @@
+//! Policies are data (design section 3): how many copies, what each must have done, and what that promises.
+//!
+//! [`Policy::commit`], [`Policy::fenced_by`] and [`Policy::promise`] are the only places that know what a policy means.
+//! A policy with equal demands on every backup is forwarded as a star; `triplet` and chains are refused by name for now.
+
+use crate::position::{Lsn, Watermarks};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The most copies a partition may have.
+pub const MAX_FACTOR: u8 = 7;
+
+/// Which engine a table's partitions run on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineKind {
+    /// A log-structured merge tree on disk.
+    Lsm,
+    /// Ordered and multi-version in memory, with snapshots on disk.
+    Memory,
+}
+
+/// Where a table's log lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogKind {
+    /// In the node's write-ahead log.
+    Disk,
+    /// In memory only: what all members forget together is gone.
+    Memory,
+}
+
+/// The watermarks of one replica that must cover an entry before it commits. None demanded: the replica is not counted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Need {
+    /// In its memory.
+    pub received: bool,
+    /// Fsynced in its log.
+    pub durable: bool,
+    /// Executed by its engine.
+    pub applied: bool,
+}
+
+impl Need {
+    const NOTHING: Need = Need { received: false, durable: false, applied: false };
+    const RECEIVED: Need = Need { received: true, durable: false, applied: false };
+    const DURABLE: Need = Need { received: true, durable: true, applied: false };
+    const APPLIED: Need = Need { received: true, durable: false, applied: true };
+    const BOTH: Need = Need { received: true, durable: true, applied: true };
+
+    /// True if a replica with this need takes part in commits.
+    pub fn counts(&self) -> bool {
+        self.received || self.durable || self.applied
+    }
+
+    /// The highest LSN at which this need is met by `marks`; [`Lsn::MAX`] if nothing is needed.
+    pub fn met(&self, marks: &Watermarks) -> Lsn {
+        let demand = |wanted: bool, mark: Lsn| if wanted { mark } else { Lsn::MAX };
+        demand(self.received, marks.received)
+            .min(demand(self.durable, marks.durable))
+            .min(demand(self.applied, marks.applied))
+    }
+}
+
+/// How entries travel to the backups.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Forwarding {
+    /// The primary sends to every backup.
+    Star,
+    /// Each replica sends to the next.
+    Chain,
+}
+
+/// What a backup does with what it receives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Standby {
+    /// Applies on receipt.
+    Hot,
+    /// Keeps the log and components only.
+    Cold,
+}
+
+/// What happens below `min_in_sync`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Below {
+    /// `committed` stops until there are enough copies again (PR-21).
+    Strict,
+    /// Commits go on, and every reply says how many copies it has.
+    Available,
+}
+
+/// One table's rule for commits. A small value; changed only through the metastore (PR-24).
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Policy {
+    /// The preset's name, for people.
+    pub name: String,
+    /// Grows with every change of the table's policy. Every reply names it.
+    pub version: u32,
+    /// Copies, the primary included. 1 to [`MAX_FACTOR`].
+    pub factor: u8,
+    /// Demands by rank: the primary's first; the last one holds for all further ranks.
+    pub ranks: Vec<Need>,
+    /// How entries travel.
+    pub forwarding: Forwarding,
+    /// What backups do.
+    pub standby: Standby,
+    /// Fewest members of the in-sync set, the primary included, with which commits are allowed.
+    pub min_in_sync: u8,
+    /// What happens below it.
+    pub below: Below,
+    /// Where the log lives: decides what a restart forgets.
+    pub log: LogKind,
+}
+
+/// Why a policy cannot be had. Each is one sentence for a person.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// No preset of this name.
+    #[error("there is no policy '{0}'; choose one of none, async, semi, local, durable, sync")]
+    Unknown(String),
+    /// Named in the design, not built yet.
+    #[error("policy '{0}' is not available yet; choose one of none, async, semi, local, durable, sync")]
+    NotYet(String),
+    /// The factor is out of range.
+    #[error("factor {0} is out of range: 1 to {MAX_FACTOR} copies")]
+    Factor(u8),
+    /// A policy that counts backups with no backup to count, or one that allows none with several.
+    #[error("policy 'none' keeps one copy; factor {0} needs another policy")]
+    NoneWithBackups(u8),
+    /// Demands durability from a log that has none.
+    #[error("policy '{0}' needs log = disk; with log = memory choose none, async, semi or sync")]
+    NeedsDisk(String),
+    /// An engine that cannot restart without a log.
+    #[error("engine lsm needs log = disk: a main-memory table is engine = memory with log = memory")]
+    LsmNeedsDisk,
+    /// More copies demanded than kept.
+    #[error("min_in_sync {min} is out of range: 1 to the factor, {factor}")]
+    MinInSync {
+        /// What was asked for.
+        min: u8,
+        /// The most that is possible.
+        factor: u8,
+    },
+}
+
+/// What happens to a cluster, for [`Policy::promise`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Calamity {
+    /// Any one node crashes.
+    OneCrash,
+    /// Any two nodes crash.
+    TwoCrash,
+    /// All nodes lose power at once.
+    AllPower,
+    /// The primary is cut off from everybody else.
+    PrimaryCut,
+}
+
+/// What becomes of an acknowledged commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Promise {
+    /// It stays.
+    Survives,
+    /// It stays if it was fsynced somewhere that counts; the rest is reported.
+    WhatWasDurable,
+    /// It stays if the promoted replica had it; the rest is reported, and set aside if its disk returns.
+    WhatThePromotedHad,
+    /// It is gone, and the partition stays closed until an operator says otherwise.
+    Gone,
+    /// The partition stops, with everything in place, until a copy returns.
+    Stops,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Promise::Survives => "yes",
+            Promise::WhatWasDurable => "what was durable",
+            Promise::WhatThePromotedHad => "what the promoted replica had; the rest is reported",
+            Promise::Gone => "no",
+            Promise::Stops => "stops until the copy returns",
+        })
+    }
+}
+
+impl Policy {
+    /// The presets that can be chosen, weakest first within each ladder.
+    pub const PRESETS: [&'static str; 6] = ["none", "async", "semi", "local", "durable", "sync"];
+
+    /// The preset `name` with `factor` copies on `log`. `min_in_sync` is 2 from factor 3 on, else 1, and `strict`.
+    pub fn preset(name: &str, factor: u8, log: LogKind) -> Result<Policy, PolicyError> {
+        if factor == 0 || factor > MAX_FACTOR {
+            return Err(PolicyError::Factor(factor));
+        }
+        let disk = log == LogKind::Disk;
+        let ranks = match name {
+            "none" if factor > 1 => return Err(PolicyError::NoneWithBackups(factor)),
+            "none" | "async" => vec![Need::APPLIED, Need::NOTHING],
+            "semi" => vec![Need::APPLIED, Need::RECEIVED],
+            "sync" if !disk => vec![Need::APPLIED, Need::APPLIED],
+            "local" | "durable" if !disk => return Err(PolicyError::NeedsDisk(name.into())),
+            "local" => vec![Need::DURABLE, Need::NOTHING],
+            "durable" => vec![Need::DURABLE, Need::DURABLE],
+            "sync" => vec![Need::BOTH, Need::BOTH],
+            "triplet" => return Err(PolicyError::NotYet(name.into())),
+            quorum if quorum.starts_with("quorum") => return Err(PolicyError::NotYet(name.into())),
+            unknown => return Err(PolicyError::Unknown(unknown.into())),
+        };
+        Ok(Policy {
+            name: name.into(),
+            version: 1,
+            factor,
+            ranks,
+            forwarding: Forwarding::Star,
+            standby: Standby::Hot,
+            min_in_sync: if factor >= 3 { 2 } else { 1 },
+            below: Below::Strict,
+            log,
+        })
+    }
+
+    /// Checks this policy together with the engine it is to run on. The combinations that pass are listed in `docs/policies.md`.
+    pub fn check(&self, engine: EngineKind) -> Result<(), PolicyError> {
+        if self.factor == 0 || self.factor > MAX_FACTOR {
+            return Err(PolicyError::Factor(self.factor));
+        }
+        if self.min_in_sync == 0 || self.min_in_sync > self.factor {
+            return Err(PolicyError::MinInSync { min: self.min_in_sync, factor: self.factor });
+        }
+        if engine == EngineKind::Lsm && self.log == LogKind::Memory {
+            return Err(PolicyError::LsmNeedsDisk);
+        }
+        Ok(())
+    }
+
+    /// True if a commit needs the same of every copy under both: they differ at most in how few copies are allowed.
+    pub fn same_demands(&self, other: &Policy) -> bool {
+        self.ranks == other.ranks && self.log == other.log && self.factor == other.factor
+    }
+
+    /// The demand on the replica of this rank; rank 0 is the primary.
+    pub fn need(&self, rank: usize) -> Need {
+        self.ranks.get(rank).or(self.ranks.last()).copied().unwrap_or_default()
+    }
+
+    /// The highest LSN that may commit with these watermarks, the primary's first (R4). Every member of the set is given;
+    /// those without a demand do not hold it back. An empty set commits nothing.
+    pub fn commit(&self, marks: &[Watermarks]) -> Lsn {
+        if marks.is_empty() {
+            return Lsn::ZERO;
+        }
+        marks.iter().enumerate().map(|(rank, marks)| self.need(rank).met(marks)).min().unwrap_or(Lsn::ZERO)
+    }
+
+    /// True if commits demand something of every backup: then any member of the in-sync set has all that was committed.
+    pub fn counts_backups(&self) -> bool {
+        self.ranks.iter().skip(1).all(Need::counts) && self.ranks.len() > 1
+    }
+
+    /// True if an acknowledgement rests on the primary alone, so that a failover may lose some (PR-19, PR-80).
+    pub fn rests_on_primary(&self) -> bool {
+        !self.counts_backups()
+    }
+
+    /// True if every counted copy was fsynced before the commit: then a member counts in any later life of its store
+    /// (PR-17, F06).
+    pub fn survives_restart(&self) -> bool {
+        let counted = if self.counts_backups() { self.ranks.len() } else { 1 };
+        self.log == LogKind::Disk && self.ranks.iter().take(counted).all(|need| need.durable)
+    }
+
+    /// True if these members of the recorded in-sync set are enough that nobody else could have committed more (PR-13).
+    ///
+    /// `reporters` are members in an unforgetful life (see [`Policy::survives_restart`]); `primary_reports` says whether
+    /// the sealed epoch's primary is one of them.
+    pub fn fenced_by(&self, reporters: usize, primary_reports: bool) -> bool {
+        primary_reports || (self.counts_backups() && reporters > 0)
+    }
+
+    /// What becomes of an acknowledged commit, with every copy in sync, under a calamity (design section 12).
+    pub fn promise(&self, calamity: Calamity) -> Promise {
+        let backups = usize::from(self.factor) - 1;
+        let forgets = !self.survives_restart();
+        let alone = match (self.survives_restart(), self.log) {
+            (true, _) => Promise::Stops,
+            (false, LogKind::Disk) => Promise::WhatWasDurable,
+            (false, LogKind::Memory) => Promise::Gone,
+        };
+        match calamity {
+            Calamity::AllPower if !forgets => Promise::Survives,
+            Calamity::AllPower => alone,
+            Calamity::PrimaryCut if backups == 0 => Promise::Stops,
+            Calamity::OneCrash if backups == 0 => alone,
+            Calamity::TwoCrash if backups <= 1 => alone,
+            _ if self.counts_backups() => Promise::Survives,
+            _ => Promise::WhatThePromotedHad,
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let below = match self.below {
+            Below::Strict => "strict",
+            Below::Available => "available",
+        };
+        write!(f, "{} factor {} min_in_sync {} {below}", self.name, self.factor, self.min_in_sync)
+    }
+}

@@ -1,0 +1,191 @@
+//! The meaning of every policy, as tables that people can review. Set `UPDATE=1` to write them anew.
+
+use proptest::prelude::*;
+use std::fmt::Write as _;
+use types::policy::{Calamity, EngineKind, LogKind, MAX_FACTOR, Policy, PolicyError};
+use types::{Lsn, Watermarks};
+use understudy_types as types;
+
+/// States of one replica for the entry at LSN 1, with the letters used in the table.
+const STATES: [(&str, [u64; 3]); 5] =
+    [("-", [0, 0, 0]), ("r", [1, 0, 0]), ("rd", [1, 1, 0]), ("ra", [1, 0, 1]), ("rda", [1, 1, 1])];
+
+fn marks(state: [u64; 3]) -> Watermarks {
+    Watermarks {
+        received: Lsn(state[0]),
+        durable: Lsn(state[1]),
+        applied: Lsn(state[2]),
+        persisted: Lsn::ZERO,
+    }
+}
+
+fn compare(path: &str, text: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, text).expect("written");
+    }
+    let golden = std::fs::read_to_string(&path).expect("the golden file is there");
+    assert!(golden == text, "{} differs; run with UPDATE=1 and look at the change", path.display());
+}
+
+fn all_policies() -> Vec<Policy> {
+    let mut policies = Vec::new();
+    for log in [LogKind::Disk, LogKind::Memory] {
+        for name in Policy::PRESETS {
+            let factor = if name == "none" { 1 } else { 3 };
+            policies.extend(Policy::preset(name, factor, log));
+        }
+    }
+    policies
+}
+
+/// What is left of an entry when the primary crashes: the best of the backups in the set decides.
+fn after_crash(policy: &Policy, acknowledged: bool, backups: &[[u64; 3]]) -> &'static str {
+    let held = backups.iter().any(|state| state[0] == 1);
+    match (acknowledged, held) {
+        (false, _) => "-",
+        (true, true) => "kept",
+        (true, false) if policy.rests_on_primary() => "lost, reported",
+        (true, false) => "LOST",
+    }
+}
+
+#[test]
+fn the_truth_table_of_every_policy() {
+    let mut text = String::from(
+        "# r received, d durable, a applied. Is the entry acknowledged? What is left when the primary crashes then?\n",
+    );
+    for policy in all_policies() {
+        writeln!(text, "\n{} log={:?} factor={}", policy.name, policy.log, policy.factor).expect("text");
+        writeln!(text, "{:<8}{:<8}{:<8}{:<14}primary crashes", "primary", "backup", "backup", "acknowledged")
+            .expect("text");
+        for (primary, p) in &STATES[1..] {
+            if policy.factor == 1 {
+                let ack = policy.commit(&[marks(*p)]) >= Lsn(1);
+                writeln!(text, "{primary:<8}{:<8}{:<8}{:<14}-", "", "", if ack { "yes" } else { "no" })
+                    .expect("text");
+                continue;
+            }
+            for (i, (one, a)) in STATES.iter().enumerate() {
+                for (two, b) in &STATES[i..] {
+                    let ack = policy.commit(&[marks(*p), marks(*a), marks(*b)]) >= Lsn(1);
+                    let left = after_crash(&policy, ack, &[*a, *b]);
+                    let ack = if ack { "yes" } else { "no" };
+                    writeln!(text, "{primary:<8}{one:<8}{two:<8}{ack:<14}{left}").expect("text");
+                }
+            }
+        }
+    }
+    assert!(!text.contains("LOST"), "a policy that counts backups lost an acknowledged entry:\n{text}");
+    compare("tests/golden/truth_table.txt", &text);
+}
+
+#[test]
+fn section_12_the_promises() {
+    let mut text = String::from(
+        "# Policies and what they promise\n\nGenerated from `Policy::promise` and `Policy::check` by `crates/types/tests/policy.rs`; \
+         a test compares this page with them.\n\nWhat an acknowledged commit survives, with every copy in sync:\n\n\
+         | policy | log | copies | any one node crashes | any two nodes crash | all nodes lose power | primary cut off |\n\
+         | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    for policy in all_policies() {
+        let says = |calamity| policy.promise(calamity).to_string();
+        writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} | {} | {} |",
+            policy.name,
+            if policy.log == LogKind::Disk { "disk" } else { "memory" },
+            policy.factor,
+            says(Calamity::OneCrash),
+            says(Calamity::TwoCrash),
+            says(Calamity::AllPower),
+            says(Calamity::PrimaryCut),
+        )
+        .expect("text");
+    }
+    text.push_str("\nCombinations of engine, log and policy that can be had:\n\n| engine | log | policies |\n| --- | --- | --- |\n");
+    for engine in [EngineKind::Lsm, EngineKind::Memory] {
+        for log in [LogKind::Disk, LogKind::Memory] {
+            let fits = |name: &&&str| {
+                let factor = if **name == "none" { 1 } else { 3 };
+                Policy::preset(name, factor, log).is_ok_and(|policy| policy.check(engine).is_ok())
+            };
+            let names: Vec<&str> = Policy::PRESETS.iter().filter(fits).copied().collect();
+            let names = if names.is_empty() {
+                "(refused: lsm needs its log on disk)".into()
+            } else {
+                names.join(", ")
+            };
+            let engine = if engine == EngineKind::Lsm { "lsm" } else { "memory" };
+            let log = if log == LogKind::Disk { "disk" } else { "memory" };
+            writeln!(text, "| {engine} | {log} | {names} |").expect("text");
+        }
+    }
+    compare("../../docs/policies.md", &text);
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_by_name() {
+    let refused = |name, factor, log| Policy::preset(name, factor, log).unwrap_err();
+    assert_eq!(refused("triplet", 3, LogKind::Disk), PolicyError::NotYet("triplet".into()));
+    assert_eq!(refused("quorum(2)", 3, LogKind::Disk), PolicyError::NotYet("quorum(2)".into()));
+    assert_eq!(refused("paxos", 3, LogKind::Disk), PolicyError::Unknown("paxos".into()));
+    assert_eq!(refused("durable", 3, LogKind::Memory), PolicyError::NeedsDisk("durable".into()));
+    assert_eq!(refused("none", 3, LogKind::Disk), PolicyError::NoneWithBackups(3));
+    assert_eq!(refused("durable", 0, LogKind::Disk), PolicyError::Factor(0));
+}
+
+fn any_marks() -> impl Strategy<Value = Watermarks> {
+    (0u64..50, 0u64..50, 0u64..50).prop_map(|(received, durable, applied)| Watermarks {
+        received: Lsn(received),
+        durable: Lsn(durable.min(received)),
+        applied: Lsn(applied.min(received)),
+        persisted: Lsn::ZERO,
+    })
+}
+
+proptest! {
+    /// R4 and N3: more progress never commits less, and a further counted copy never commits more.
+    #[test]
+    fn commit_is_monotone(marks in prop::collection::vec(any_marks(), 1..usize::from(MAX_FACTOR)), which in 0usize..7) {
+        for policy in all_policies() {
+            let before = policy.commit(&marks);
+            let mut more = marks.clone();
+            let grown = &mut more[which % marks.len()];
+            grown.received = grown.received.next();
+            grown.durable = grown.received;
+            grown.applied = grown.received;
+            prop_assert!(policy.commit(&more) >= before);
+            prop_assert!(policy.commit(&marks[..marks.len().min(2)]) >= before);
+        }
+    }
+
+    /// PR-13: where backups count, any one member of the set has everything that was committed.
+    #[test]
+    fn any_member_fences_a_policy_that_counts_all(marks in prop::collection::vec(any_marks(), 2..5)) {
+        for policy in all_policies().into_iter().filter(Policy::counts_backups) {
+            let committed = policy.commit(&marks);
+            prop_assert!(marks.iter().all(|marks| marks.received >= committed));
+            prop_assert!(policy.fenced_by(1, false));
+        }
+    }
+}
+
+/// The ladders of section 3: each rung demands all that the one before it does.
+#[test]
+fn the_ladders_ascend() {
+    let ladders: [(&[&str], LogKind); 2] =
+        [(&["async", "semi", "sync"], LogKind::Memory), (&["local", "durable", "sync"], LogKind::Disk)];
+    for (ladder, log) in ladders {
+        for pair in ladder.windows(2) {
+            let low = Policy::preset(pair[0], 3, log).expect("a preset");
+            let high = Policy::preset(pair[1], 3, log).expect("a preset");
+            for rank in 0..3 {
+                let (a, b) = (low.need(rank), high.need(rank));
+                assert!(!a.received || b.received, "{pair:?} rank {rank}");
+                assert!(!a.durable || b.durable, "{pair:?} rank {rank}");
+                assert!(!a.applied || b.applied, "{pair:?} rank {rank}");
+            }
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What nodes, operators and controllers tell each other. Records travel as JSON, as the metastore has them.
+
+use serde::{Deserialize, Serialize};
+use types::config::{Addresses, TailReport};
+use types::{Epoch, Lsn, Member, NodeId, PartitionId, PartitionRecord, Position, ProposalId, Watermarks};
+
+/// A record as JSON text. Kept as text on the wire so that unknown fields survive.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RecordText(pub String);
+
+impl RecordText {
+    /// From any record.
+    pub fn new<T: Serialize>(record: &T) -> RecordText {
+        RecordText(serde_json::to_string(record).expect("records have only text keys"))
+    }
+
+    /// As the record it should be. The error is a sentence.
+    pub fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, String> {
+        serde_json::from_str(&self.0).map_err(|error| format!("a record cannot be read: {error}"))
+    }
+}
+
+/// A node that starts says who it is and where; repeated on every new connection.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Register {
+    /// The node in its present life.
+    pub member: Member,
+    /// True if it consumed a clean-shutdown mark.
+    pub clean_start: bool,
+    /// Where it is reached.
+    pub addresses: Addresses,
+    /// Its zone.
+    pub zone: String,
+    /// Partitions whose log or engine on this node is damaged: not to be promoted (PR-18, F10).
+    pub damaged: Vec<PartitionId>,
+}
+
+/// A controller's picture for nodes and clients: everything that changed since `since`, or all.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Picture {
+    /// The metastore's revision that this picture has.
+    pub revision: u64,
+    /// The cluster's record, if it changed.
+    pub cluster: Option<RecordText>,
+    /// Changed nodes.
+    pub nodes: Vec<RecordText>,
+    /// Changed tables.
+    pub tables: Vec<RecordText>,
+    /// Changed partitions.
+    pub partitions: Vec<RecordText>,
+    /// Tables that are gone.
+    pub dropped: Vec<u32>,
+}
+
+/// A primary's proposal for the set it leads (R1): to be written if the partition is still in `expected`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Propose {
+    /// The epoch that the proposal replaces.
+    pub expected: Epoch,
+    /// The wanted [`PartitionRecord`], its epoch `expected + 1`.
+    pub record: RecordText,
+}
+
+/// What became of a proposal, or what the record is now. Learnt from a transaction, never from a read (PR-16).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Proposed {
+    /// The proposal.
+    pub proposal: ProposalId,
+    /// The partition.
+    pub partition: PartitionId,
+    /// True if the record now in force is the proposal's.
+    pub accepted: bool,
+    /// The record in force.
+    pub record: RecordText,
+}
+
+/// An in-sync backup misses its primary (R6, PR-07).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Suspect {
+    /// Who misses.
+    pub by: Member,
+    /// Whom.
+    pub primary: Member,
+    /// Microseconds since it was last heard.
+    pub silent_us: u64,
+    /// The partitions concerned: the epoch known, and the end of the suspecting replica's log.
+    pub partitions: Vec<(PartitionId, Epoch, Position)>,
+}
+
+/// What a node tells its controllers regularly. For people and planning; safety never rests on it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The node.
+    pub member: Member,
+    /// Nodes it hears, with the microseconds since.
+    pub hears: Vec<(NodeId, u64)>,
+    /// Its replicas.
+    pub replicas: Vec<ReplicaStatus>,
+    /// Bytes of log kept.
+    pub log_bytes: u64,
+    /// Fsyncs since it started.
+    pub fsyncs: u64,
+    /// Commits acknowledged since it started.
+    pub commits: u64,
+    /// Bytes sent to other nodes and clients since it started.
+    pub sent_bytes: u64,
+    /// Processor time of the process so far, microseconds.
+    pub cpu_us: u64,
+    /// True if it refuses writes because its disk is full.
+    pub full: bool,
+    /// Tails on its disk.
+    pub tails: Vec<TailReport>,
+}
+
+/// What a replica is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Role {
+    /// Not a member.
+    #[default]
+    Idle,
+    /// Leads and serves.
+    Primary,
+    /// Will lead: gathering, fetching, waiting for promises to run out.
+    Promoting,
+    /// In-sync backup.
+    Backup,
+    /// Being brought level.
+    CatchingUp,
+    /// Damaged; needs a copy.
+    Damaged,
+}
+
+/// One replica's progress, as its node sees it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ReplicaStatus {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The configuration it acts in.
+    pub epoch: Epoch,
+    /// What it is doing.
+    pub role: Role,
+    /// Its last entry.
+    pub end: Position,
+    /// How far it has got.
+    pub marks: Watermarks,
+    /// Its `committed`.
+    pub committed: Lsn,
+    /// Bytes behind the primary, as the primary sees it (0 for the primary itself).
+    pub lag_bytes: u64,
+    /// Microseconds behind the primary.
+    pub lag_us: u64,
+    /// For the primary: each other member with its lag in bytes and microseconds.
+    pub members: Vec<(Member, Watermarks, u64, u64)>,
+    /// One sentence about what it waits for, or empty.
+    pub waits: String,
+}
+
+/// A new primary tells how its failover went.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Served {
+    /// The failover.
+    pub failover: u64,
+    /// The partition.
+    pub partition: PartitionId,
+    /// Milliseconds since 1970 when its log was complete.
+    pub reconciled_ms: u64,
+    /// Milliseconds since 1970 when it served.
+    pub serving_ms: u64,
+    /// The last entry of older epochs that it kept.
+    pub kept: Lsn,
+    /// The highest LSN that anybody had heard of from the old primary.
+    pub last_heard: Lsn,
+}
+
+/// A controller asks a primary for something (R1: only the primary changes the set it leads).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Advice {
+    /// Take this member in to catch up.
+    Admit(Member),
+    /// Remove this member.
+    Remove(Member),
+    /// Hand over to this in-sync member.
+    HandOver(Member),
+    /// Change the policy to this one: JSON of a [`types::Policy`].
+    Policy(RecordText),
+}
+
+/// [`Advice`] for one partition, valid in one epoch only (F16).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Advise {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch it was thought of in; ignored in any other.
+    pub epoch: Epoch,
+    /// What.
+    pub advice: Advice,
+}
+
+/// An operator's request to a controller.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Admin {
+    /// Names it on its connection.
+    pub id: u64,
+    /// What.
+    pub command: AdminCommand,
+}
+
+/// What an operator can ask for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum AdminCommand {
+    /// The whole picture, once, and changes as they come on this connection.
+    Watch,
+    /// The last status of every node: JSON of [`ClusterStatus`] in the answer.
+    Status,
+    /// Creates a table. JSON of [`CreateTable`].
+    CreateTable(RecordText),
+    /// Drops a table with all its data.
+    DropTable(String),
+    /// Changes a table's policy or `min_in_sync`. JSON of [`AlterTable`].
+    AlterTable(RecordText),
+    /// Hands a partition's lead to a node; an id of `None` balances all.
+    Switchover {
+        /// The partition, or all.
+        partition: Option<PartitionId>,
+        /// The node; `None`: as placed.
+        to: Option<NodeId>,
+    },
+    /// Hands everything this node leads to others.
+    Drain(NodeId),
+    /// Moves a replica to another node.
+    Move {
+        /// The partition.
+        partition: PartitionId,
+        /// From here.
+        from: NodeId,
+        /// To there.
+        to: NodeId,
+    },
+    /// Promotes the best living replica although acknowledged commits may be lost.
+    Force {
+        /// The partition.
+        partition: PartitionId,
+        /// The node, or the best.
+        node: Option<NodeId>,
+    },
+    /// Failovers, newest last: JSON list of `FailoverRecord`.
+    Failovers,
+}
+
+/// A table to be created.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CreateTable {
+    /// Its name.
+    pub name: String,
+    /// Columns and key.
+    pub schema: types::data::Schema,
+    /// Engine.
+    pub engine: types::EngineKind,
+    /// Log.
+    pub log: types::LogKind,
+    /// Policy preset.
+    pub policy: String,
+    /// Copies; `None`: 3, or as many as there are nodes.
+    pub factor: Option<u8>,
+    /// Fewest copies with which commits are allowed; `None`: the preset's.
+    pub min_in_sync: Option<u8>,
+    /// Go on below `min_in_sync`.
+    pub available: bool,
+    /// Partitions.
+    pub partitions: u32,
+    /// Explicit placement: nodes per partition; empty: chained.
+    pub placement: Vec<Vec<NodeId>>,
+}
+
+/// A change of a table.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct AlterTable {
+    /// Its name.
+    pub name: String,
+    /// The new policy preset.
+    pub policy: Option<String>,
+    /// The new fewest copies.
+    pub min_in_sync: Option<u8>,
+    /// `available` or `strict`.
+    pub available: Option<bool>,
+}
+
+/// What became of an [`Admin`] request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AdminAnswer {
+    /// The request's.
+    pub id: u64,
+    /// JSON of the result, or one sentence with the exit status that fits it (conventions).
+    pub result: Result<String, (u8, String)>,
+}
+
+/// The last status of every node, with its age.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Each node's last status and the milliseconds since.
+    pub nodes: Vec<(NodeStatus, u64)>,
+    /// The records of all partitions.
+    pub partitions: Vec<PartitionRecord>,
+}

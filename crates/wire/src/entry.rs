@@ -1,0 +1,354 @@
+//! The entry: one operation in a partition's log, the same bytes on every copy (design section 5, step 4).
+//!
+//! All integers are little-endian. The header is [`HEADER_BYTES`] long:
+//!
+//! ```text
+//!  0 format u8 | 1 kind u8 | 2 flags u16 | 4 payload length u32 | 8 partition u32 | 12 table u32
+//! 16 epoch u64 | 24 LSN u64 | 32 wall clock, ms since 1970, u64
+//! 40 session epoch u64 | 48 session LSN u64 | 56 sequence u64
+//! 64 schema version u32 | 68 checksum of the partition's previous entry u32
+//! 72 unit u64 | 80 commit timestamp u64, or 0 | 88 checksum u32 (CRC-32C of bytes 0..88 and the payload)
+//! ```
+//!
+//! The checksum of the previous entry chains a partition's entries: two logs with an equal last entry are equal below it
+//! (R3).
+
+use bytes::{BufMut, Bytes, BytesMut};
+use types::{Epoch, Lsn, PartitionId, Position, SessionId, TableId};
+
+/// Length of the header, in bytes.
+pub const HEADER_BYTES: usize = 92;
+/// The longest payload, in bytes.
+pub const MAX_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
+/// The format number that this version writes and reads.
+pub const FORMAT: u8 = 1;
+
+const CRC_AT: usize = 88;
+
+/// What an entry is. Numbers are never reused; an unknown one stops the replica.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Effects on rows: [`crate::effects`].
+    Rows = 1,
+    /// A deterministic procedure to be called. Reserved.
+    Call = 2,
+    /// A SQL statement. Reserved.
+    Sql = 3,
+    /// The policy changes here (PR-24).
+    Policy = 4,
+    /// A primary begins its epoch: the marker of R6.
+    Configuration = 5,
+    /// The schema changes here. Reserved.
+    Schema = 6,
+    /// A bulk load becomes visible here. Reserved.
+    Bulk = 7,
+    /// The primary rotates its memory component here. Reserved.
+    Flush = 8,
+    /// A version was installed. Reserved.
+    Version = 9,
+    /// A unit of work begins. Reserved.
+    UnitBegin = 10,
+    /// A unit of work is decided. Reserved.
+    UnitCommit = 11,
+    /// A unit of work is taken back. Reserved.
+    UnitAbort = 12,
+    /// A session opens: its id is this entry's position (N13).
+    SessionOpen = 13,
+    /// Sessions expire: the payload names the horizon below which they are forgotten.
+    SessionExpire = 14,
+    /// The state's digest at this position, to be compared. Reserved.
+    Digest = 15,
+    /// Nothing.
+    Noop = 16,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub fn from_number(number: u8) -> Option<Kind> {
+        use Kind::*;
+        [
+            Rows,
+            Call,
+            Sql,
+            Policy,
+            Configuration,
+            Schema,
+            Bulk,
+            Flush,
+            Version,
+            UnitBegin,
+            UnitCommit,
+            UnitAbort,
+            SessionOpen,
+            SessionExpire,
+            Digest,
+            Noop,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == number)
+    }
+}
+
+/// Why bytes are not an entry.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EntryError {
+    /// Fewer bytes than the header or the length it names.
+    #[error("an entry is cut short: {have} bytes of {need}")]
+    Short {
+        /// Bytes there.
+        have: usize,
+        /// Bytes needed.
+        need: usize,
+    },
+    /// Written by a newer version.
+    #[error("an entry has format {0}, this version reads {FORMAT}")]
+    Format(u8),
+    /// Reserved or newer.
+    #[error("an entry has the unknown kind {0}")]
+    Kind(u8),
+    /// A length beyond the cap.
+    #[error("an entry of {0} payload bytes is over the limit of {MAX_PAYLOAD_BYTES}")]
+    TooLong(usize),
+    /// The bytes were changed.
+    #[error("an entry's checksum is {found:08x}, its bytes give {computed:08x}")]
+    Checksum {
+        /// As written.
+        found: u32,
+        /// As computed.
+        computed: u32,
+    },
+}
+
+/// An entry's header, without its length and checksum.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// Reserved; zero.
+    pub flags: u16,
+    /// Whose log.
+    pub partition: PartitionId,
+    /// The epoch in which it was made and its LSN.
+    pub at: Position,
+    /// When the primary made it, milliseconds since 1970; for people and for ages, never for order.
+    pub wall_ms: u64,
+    /// The session that asked for it, or [`SessionId::NONE`].
+    pub session: SessionId,
+    /// Its number within that session.
+    pub seq: u64,
+    /// The table.
+    pub table: TableId,
+    /// The schema version of the rows in it.
+    pub schema: u32,
+    /// The unit of work it belongs to, or 0.
+    pub unit: u64,
+    /// The commit timestamp of a global transaction, or 0.
+    pub commit_ts: u64,
+    /// The checksum of the partition's previous entry; 0 for the first.
+    pub prev_crc: u32,
+}
+
+impl Header {
+    /// A header of this kind with everything optional left at zero.
+    pub fn new(kind: Kind, partition: PartitionId, at: Position, prev_crc: u32) -> Header {
+        Header {
+            kind,
+            flags: 0,
+            partition,
+            at,
+            wall_ms: 0,
+            session: SessionId::NONE,
+            seq: 0,
+            table: TableId(0),
+            schema: 0,
+            unit: 0,
+            commit_ts: 0,
+            prev_crc,
+        }
+    }
+}
+
+/// An encoded entry whose checksum has been verified or was computed here. Cloning shares the bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    header: Header,
+    bytes: Bytes,
+    crc: u32,
+}
+
+impl Entry {
+    /// Encodes an entry. Panics if the payload is over [`MAX_PAYLOAD_BYTES`]: callers check requests at the door.
+    pub fn encode(header: Header, payload: &[u8]) -> Entry {
+        assert!(payload.len() <= MAX_PAYLOAD_BYTES, "payload of {} bytes", payload.len());
+        let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
+        out.put_u8(FORMAT);
+        out.put_u8(header.kind as u8);
+        out.put_u16_le(header.flags);
+        out.put_u32_le(payload.len() as u32);
+        out.put_u32_le(header.partition.0);
+        out.put_u32_le(header.table.0);
+        out.put_u64_le(header.at.epoch.0);
+        out.put_u64_le(header.at.lsn.0);
+        out.put_u64_le(header.wall_ms);
+        out.put_u64_le(header.session.0.epoch.0);
+        out.put_u64_le(header.session.0.lsn.0);
+        out.put_u64_le(header.seq);
+        out.put_u32_le(header.schema);
+        out.put_u32_le(header.prev_crc);
+        out.put_u64_le(header.unit);
+        out.put_u64_le(header.commit_ts);
+        debug_assert_eq!(out.len(), CRC_AT);
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&out), payload);
+        out.put_u32_le(crc);
+        out.put_slice(payload);
+        Entry { header, bytes: out.freeze(), crc }
+    }
+
+    /// Takes the first entry off `bytes`, checked. `bytes` keeps what follows it; on an error it is unchanged.
+    pub fn take(bytes: &mut Bytes) -> Result<Entry, EntryError> {
+        let length = Entry::length(bytes)?;
+        if bytes.len() < length {
+            return Err(EntryError::Short { have: bytes.len(), need: length });
+        }
+        let entry = Entry::decode(bytes.slice(..length))?;
+        let _ = bytes.split_to(length);
+        Ok(entry)
+    }
+
+    /// Every entry of a run of entries, all checked.
+    pub fn all(mut bytes: Bytes) -> Result<Vec<Entry>, EntryError> {
+        let mut entries = Vec::new();
+        while !bytes.is_empty() {
+            entries.push(Entry::take(&mut bytes)?);
+        }
+        Ok(entries)
+    }
+
+    /// The whole length in bytes that the entry at the start of `bytes` claims. Needs its header only.
+    pub fn length(bytes: &[u8]) -> Result<usize, EntryError> {
+        if bytes.len() < HEADER_BYTES {
+            return Err(EntryError::Short { have: bytes.len(), need: HEADER_BYTES });
+        }
+        if bytes[0] != FORMAT {
+            return Err(EntryError::Format(bytes[0]));
+        }
+        let payload = read_u32(bytes, 4) as usize;
+        if payload > MAX_PAYLOAD_BYTES {
+            return Err(EntryError::TooLong(payload));
+        }
+        Ok(HEADER_BYTES + payload)
+    }
+
+    /// Decodes exactly one entry and checks its checksum.
+    pub fn decode(bytes: Bytes) -> Result<Entry, EntryError> {
+        let length = Entry::length(&bytes)?;
+        if bytes.len() != length {
+            return Err(EntryError::Short { have: bytes.len(), need: length });
+        }
+        let found = read_u32(&bytes, CRC_AT);
+        let computed = crc32c::crc32c_append(crc32c::crc32c(&bytes[..CRC_AT]), &bytes[HEADER_BYTES..]);
+        if found != computed {
+            return Err(EntryError::Checksum { found, computed });
+        }
+        let kind = Kind::from_number(bytes[1]).ok_or(EntryError::Kind(bytes[1]))?;
+        let header = Header {
+            kind,
+            flags: u16::from_le_bytes([bytes[2], bytes[3]]),
+            partition: PartitionId(read_u32(&bytes, 8)),
+            table: TableId(read_u32(&bytes, 12)),
+            at: Position::new(Epoch(read_u64(&bytes, 16)), Lsn(read_u64(&bytes, 24))),
+            wall_ms: read_u64(&bytes, 32),
+            session: SessionId(Position::new(Epoch(read_u64(&bytes, 40)), Lsn(read_u64(&bytes, 48)))),
+            seq: read_u64(&bytes, 56),
+            schema: read_u32(&bytes, 64),
+            prev_crc: read_u32(&bytes, 68),
+            unit: read_u64(&bytes, 72),
+            commit_ts: read_u64(&bytes, 80),
+        };
+        Ok(Entry { header, crc: found, bytes })
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Epoch and LSN.
+    pub fn at(&self) -> Position {
+        self.header.at
+    }
+
+    /// The LSN.
+    pub fn lsn(&self) -> Lsn {
+        self.header.at.lsn
+    }
+
+    /// This entry's checksum: the next entry's `prev_crc`.
+    pub fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// What follows the header. Shares the entry's memory.
+    pub fn payload(&self) -> Bytes {
+        self.bytes.slice(HEADER_BYTES..)
+    }
+
+    /// The whole entry as it is logged and sent.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+/// Reads a little-endian `u32` at `at`. Panics if it is not there: callers have checked the length.
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// Reads a little-endian `u64` at `at`. Panics if it is not there: callers have checked the length.
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(payload: &[u8]) -> Entry {
+        let at = Position::new(Epoch(3), Lsn(101));
+        let mut header = Header::new(Kind::Rows, PartitionId(64), at, 0xdead_beef);
+        header.session = SessionId(Position::new(Epoch(2), Lsn(9)));
+        header.seq = 7;
+        header.wall_ms = 1_700_000_000_000;
+        Entry::encode(header, payload)
+    }
+
+    #[test]
+    fn an_entry_reads_back_as_it_was_written() {
+        let entry = sample(b"payload");
+        let again = Entry::decode(entry.bytes().clone()).expect("decodes");
+        assert_eq!(again, entry);
+        assert_eq!(&again.payload()[..], b"payload");
+    }
+
+    #[test]
+    fn a_run_of_entries_is_taken_apart() {
+        let (a, b) = (sample(b""), sample(b"xyz"));
+        let mut run = a.bytes().to_vec();
+        run.extend_from_slice(b.bytes());
+        assert_eq!(Entry::all(Bytes::from(run)).expect("decodes"), vec![a, b]);
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let good = sample(b"some payload").bytes().to_vec();
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                assert!(Entry::decode(Bytes::from(bad)).is_err(), "bit {bit} of byte {at}");
+            }
+            assert!(Entry::decode(Bytes::copy_from_slice(&good[..at])).is_err(), "cut at {at}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Floor 2: messages and codec. The frame on a connection ([`frame`]), the messages in it ([`message`]), the request and reply
+//! envelopes ([`request`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the handshake
+//! ([`hello`]), and the entry of a partition's log ([`entry`], [`effects`]).
+
+pub mod control;
+pub mod effects;
+pub mod entry;
+pub mod frame;
+pub mod hello;
+pub mod message;
+pub mod peer;
+pub mod request;
+
+pub use control::RecordText;
+pub use effects::Effects;
+pub use entry::{Entry, Header, Kind};
+pub use message::Message;
+pub use peer::PeerMessage;
+pub use request::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};

@@ -1,0 +1,273 @@
+//! What nodes tell each other: log shipping, reconciliation, beacons.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use types::{Epoch, Lsn, Member, PartitionId, Position, Watermarks};
+
+/// Entries from a primary to one member. Refused unless the member's log has exactly `prev` (R2, R3).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Append {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The configuration's epoch in which the sender acts (N2); entries have their own.
+    pub epoch: Epoch,
+    /// The primary.
+    pub from: Member,
+    /// Names this append in answers; grows with each one sent to a member in a reign.
+    pub number: u64,
+    /// The entry just before the first one here.
+    pub prev: Position,
+    /// Its checksum; 0 at the log's very start.
+    pub prev_crc: u32,
+    /// The partition's `committed`.
+    pub committed: Lsn,
+    /// The lowest LSN that every in-sync member has durable: components stop here (R7).
+    pub secured: Lsn,
+    /// The lowest LSN that every in-sync member has persisted or needs no more: the log may be dropped below (R8).
+    pub kept_from: Lsn,
+    /// When the primary sent this, on its own clock, microseconds: echoed in acknowledgements.
+    pub sent_us: u64,
+    /// Of the member's newest acknowledgement that came: its `sent_us`. The age of `committed` counts from there (PR-27).
+    pub echo_us: u64,
+    /// A run of entries, verbatim. May be empty: then it carries the positions only.
+    pub entries: Bytes,
+}
+
+/// A member's progress, in answer to appends. Never sent before the writes it claims (habits 3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ack {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch in which the member answers: that of the append.
+    pub epoch: Epoch,
+    /// Who.
+    pub from: Member,
+    /// Its last entry.
+    pub end: Position,
+    /// How far it has got.
+    pub marks: Watermarks,
+    /// When this was sent, on the member's own clock, microseconds.
+    pub sent_us: u64,
+    /// Of the newest append it has processed: its `sent_us`.
+    pub echo_us: u64,
+    /// Of the newest append it has processed.
+    pub number: u64,
+}
+
+/// Why an append was not taken.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The member knows a newer configuration: JSON of its record.
+    OldEpoch(String),
+    /// The member's log does not have `prev`; it ends here and has this history.
+    Mismatch(LogSummary),
+    /// The member does not hold this partition, or does not know this configuration yet.
+    NotMine,
+    /// The member cannot take entries: its disk is full or it is busy installing.
+    Busy,
+}
+
+/// An append that was not taken.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AppendRefused {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The append's epoch.
+    pub epoch: Epoch,
+    /// Who refuses.
+    pub from: Member,
+    /// The append's number.
+    pub number: u64,
+    /// Why.
+    pub why: Refusal,
+}
+
+/// What a log holds, in few words.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LogSummary {
+    /// The entry before the first one kept: everything at or below is in the engine only.
+    pub base: Position,
+    /// The last entry.
+    pub end: Position,
+    /// Where each epoch begins in this log: (epoch, its first LSN), ascending. At most [`MAX_HISTORY`].
+    pub history: Vec<(Epoch, Lsn)>,
+}
+
+/// The most epochs a history names; older ones are forgotten first.
+pub const MAX_HISTORY: usize = 512;
+
+/// A primary that takes over asks each member for its log (R6).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReportRequest {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch that was written by the seal, or a later one of the same reign.
+    pub epoch: Epoch,
+    /// Who asks.
+    pub from: Member,
+}
+
+/// A member's report (R6, PR-74).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch of the request.
+    pub epoch: Epoch,
+    /// Who reports.
+    pub from: Member,
+    /// Its log.
+    pub log: LogSummary,
+    /// How far it has got.
+    pub marks: Watermarks,
+    /// The highest `committed` it knows.
+    pub committed: Lsn,
+    /// True if its log lost a torn end or was damaged since it last acknowledged (PR-18).
+    pub cut: bool,
+}
+
+/// A new primary fetches what another member has more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fetch {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The asker's epoch.
+    pub epoch: Epoch,
+    /// Who asks.
+    pub from: Member,
+    /// The entry before the first one wanted.
+    pub after: Position,
+    /// The last LSN wanted.
+    pub to: Lsn,
+}
+
+/// The answer to [`Fetch`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Fetched {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The epoch of the request.
+    pub epoch: Epoch,
+    /// Who answers.
+    pub from: Member,
+    /// The entry before the first.
+    pub after: Position,
+    /// A run of entries, verbatim; empty: this member does not have what follows `after`.
+    pub entries: Bytes,
+}
+
+/// A catching-up member whose log is too old gets the state itself, by a scan at one LSN.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Copy {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// The primary.
+    pub from: Member,
+    /// Names this copy: a new number starts again from nothing.
+    pub number: u64,
+    /// Counts the pieces of this copy from 0; each is answered before the next is sent.
+    pub piece: u32,
+    /// The position at which the state is copied: the same in all pieces.
+    pub at: Position,
+    /// The checksum of the entry at that position.
+    pub at_crc: u32,
+    /// The epochs below that position.
+    pub history: Vec<(Epoch, Lsn)>,
+    /// Rows in key order: stored key, LSN, value.
+    pub rows: Vec<(Bytes, Lsn, Bytes)>,
+    /// True if this is the last piece.
+    pub last: bool,
+}
+
+/// A piece was taken in, and is on disk if it was the last.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Copied {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// Who answers.
+    pub from: Member,
+    /// The copy.
+    pub number: u64,
+    /// The piece.
+    pub piece: u32,
+}
+
+/// "I am here, and I lead these." Sent to every other node, in both directions, on connections of their own (PR-65).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Beacon {
+    /// Who.
+    pub from: Member,
+    /// When it was sent, on the sender's clock, microseconds: the lease counts from here (PR-03).
+    pub sent_us: u64,
+    /// The partitions that the sender leads and vouches for, with the epochs it acts in (PR-05).
+    pub leads: Vec<(PartitionId, Epoch)>,
+}
+
+/// "For the grace time from now, by my clock, nothing newer than what you named is served here" (R5, N5).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BeaconAnswer {
+    /// Who promises.
+    pub from: Member,
+    /// To whom: another life of the same node must not take it for its own.
+    pub to: Member,
+    /// The beacon's `sent_us`.
+    pub echo_us: u64,
+    /// Partitions named in the beacon for which this promise is not given: a newer epoch is known here (PR-05).
+    pub except: Vec<PartitionId>,
+}
+
+/// A configuration passed on: the other side acts in an older one (PR-07, PR-11). JSON of its record.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Inform {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The record, as the metastore has it.
+    pub record: crate::control::RecordText,
+}
+
+/// Messages between replicas, one enum for handling (habits 4, 5).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PeerMessage {
+    /// See [`Append`].
+    Append(Append),
+    /// See [`Ack`].
+    Ack(Ack),
+    /// See [`AppendRefused`].
+    AppendRefused(AppendRefused),
+    /// See [`ReportRequest`].
+    ReportRequest(ReportRequest),
+    /// See [`Report`].
+    Report(Report),
+    /// See [`Fetch`].
+    Fetch(Fetch),
+    /// See [`Fetched`].
+    Fetched(Fetched),
+    /// See [`Copy`].
+    Copy(Copy),
+    /// See [`Copied`].
+    Copied(Copied),
+    /// See [`Inform`].
+    Inform(Inform),
+}
+
+impl PeerMessage {
+    /// The partition it is about.
+    pub fn partition(&self) -> PartitionId {
+        match self {
+            PeerMessage::Append(m) => m.partition,
+            PeerMessage::Ack(m) => m.partition,
+            PeerMessage::AppendRefused(m) => m.partition,
+            PeerMessage::ReportRequest(m) => m.partition,
+            PeerMessage::Report(m) => m.partition,
+            PeerMessage::Fetch(m) => m.partition,
+            PeerMessage::Fetched(m) => m.partition,
+            PeerMessage::Copy(m) => m.partition,
+            PeerMessage::Copied(m) => m.partition,
+            PeerMessage::Inform(m) => m.partition,
+        }
+    }
+}

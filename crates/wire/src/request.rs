@@ -1,0 +1,256 @@
+//! What a client asks of a partition, and what it is told (design section 5, steps 1 and 4).
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use types::{Epoch, FeedId, Lsn, PartitionId, PartitionRecord, SessionId, TableId};
+
+/// Who may answer a read, and how old the answer may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum ReadLevel {
+    /// The primary, at `committed`, within its lease: never stale.
+    #[default]
+    Primary,
+    /// Any replica, at its own `committed`.
+    Any {
+        /// Refused if the replica's news of `committed` is older than this, in milliseconds (PR-27).
+        max_lag_ms: u64,
+        /// The replica answers "not yet" below this LSN: a token for reading one's own writes.
+        min_lsn: Lsn,
+    },
+}
+
+/// One row operation of a write.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum RowOp {
+    /// Writes the row, whatever was there.
+    Put {
+        /// The encoded key, without space byte.
+        key: Bytes,
+        /// The encoded row.
+        row: Bytes,
+    },
+    /// Writes the row if there is none; else the whole write is refused with [`Outcome::Exists`].
+    Insert {
+        /// The encoded key.
+        key: Bytes,
+        /// The encoded row.
+        row: Bytes,
+    },
+    /// Removes the row if there is one.
+    Delete {
+        /// The encoded key.
+        key: Bytes,
+    },
+}
+
+impl RowOp {
+    /// The key.
+    pub fn key(&self) -> &Bytes {
+        match self {
+            RowOp::Put { key, .. } | RowOp::Insert { key, .. } | RowOp::Delete { key } => key,
+        }
+    }
+
+    /// The row, unless it is removed.
+    pub fn row(&self) -> Option<&Bytes> {
+        match self {
+            RowOp::Put { row, .. } | RowOp::Insert { row, .. } => Some(row),
+            RowOp::Delete { .. } => None,
+        }
+    }
+}
+
+/// How far a feed had read when it made this write: kept in the partition, at the same LSN as the rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FeedMark {
+    /// The feed.
+    pub feed: FeedId,
+    /// Records of the source that are in this partition, or belong to another: everything below this number.
+    pub position: u64,
+}
+
+/// What is asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Op {
+    /// The newest row of a key.
+    Get {
+        /// The encoded key.
+        key: Bytes,
+    },
+    /// Rows with `from <= key < to` in key order.
+    Scan {
+        /// First key.
+        from: Bytes,
+        /// End, not included; empty: none.
+        to: Bytes,
+        /// At most so many rows.
+        limit: u32,
+        /// At this LSN, given by the first page of the same scan; zero: now.
+        at: Lsn,
+    },
+    /// How many rows with `from <= key < to`.
+    Count {
+        /// First key.
+        from: Bytes,
+        /// End, not included; empty: none.
+        to: Bytes,
+    },
+    /// A hash of all rows at `committed`, reserved ones included.
+    Digest,
+    /// How far a feed has got in this partition.
+    Feed {
+        /// The feed.
+        feed: FeedId,
+    },
+    /// Changes rows, all or none.
+    Write {
+        /// The changes, in order.
+        ops: Vec<RowOp>,
+        /// The position of the feed that makes them.
+        mark: Option<FeedMark>,
+    },
+    /// Opens a session. The reply's LSN and epoch are its id.
+    OpenSession,
+    /// Where an epoch ended: whether an acknowledged commit of it is still there (PR-29).
+    EpochEnd {
+        /// The epoch.
+        epoch: Epoch,
+    },
+}
+
+impl Op {
+    /// True if it may change something, and so belongs into the log.
+    pub fn writes(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::OpenSession)
+    }
+}
+
+/// A client's request to one partition.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// Names the request on its connection.
+    pub id: u64,
+    /// The session, or [`SessionId::NONE`].
+    pub session: SessionId,
+    /// Its number within the session and partition, from 1 without gaps (N13). 0 without a session.
+    pub seq: u64,
+    /// The client has every reply up to this number.
+    pub confirmed: u64,
+    /// Milliseconds the client will still wait; the answer after that is "outcome unknown". 0: no limit.
+    pub deadline_ms: u64,
+    /// The table.
+    pub table: TableId,
+    /// The schema version by which keys and rows were encoded.
+    pub schema: u32,
+    /// The partition.
+    pub partition: PartitionId,
+    /// For reads.
+    pub read: ReadLevel,
+    /// Follows the request through logs; 0: none.
+    pub trace: u64,
+    /// What is asked.
+    pub op: Op,
+}
+
+/// The outcome of a write, as it is kept with its effect. Numbers are never reused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum Outcome {
+    /// Applied.
+    Done = 0,
+    /// An insert found its key; nothing was changed.
+    Exists = 1,
+}
+
+impl Outcome {
+    /// The outcome with this number.
+    pub fn from_number(number: u8) -> Option<Outcome> {
+        [Outcome::Done, Outcome::Exists].into_iter().find(|outcome| *outcome as u8 == number)
+    }
+}
+
+/// How a request ended. Only [`Status::Ok`] and [`Status::Refused`] say for certain what happened to a write.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Status {
+    /// Done; for a write: committed under its policy.
+    Ok,
+    /// Decided against by the state of the data (an insert that found its key). Committed as such.
+    Refused(Outcome),
+    /// Not here; the reply's `hint` has the newest configuration known. Nothing was done.
+    NotPrimary,
+    /// Nothing was done; try again later: a failover or a hand-over is going on.
+    NotYet(String),
+    /// Not done: the session's next number is this one (PR-47).
+    Expected(u64),
+    /// It may have been done or not: the session is unknown, or the reply was not decided in time.
+    Unknown(String),
+    /// Never done, and never will be: the request itself is wrong.
+    Bad(String),
+    /// Fewer copies than the policy allows; the text says what is left and what goes on with fewer. Nothing was done.
+    TooFewCopies(String),
+    /// The node cannot take writes: its disk is full. Nothing was done.
+    Full(String),
+    /// No such partition or table here.
+    NotFound(String),
+    /// Damaged data were found; they were not returned.
+    Corrupt(String),
+}
+
+/// What came back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Body {
+    /// Nothing.
+    None,
+    /// A row and the LSN that wrote it, or none.
+    Row(Option<(Lsn, Bytes)>),
+    /// Rows: key without space byte, LSN, row. `more` if the range was not finished.
+    Rows {
+        /// The rows in key order.
+        rows: Vec<(Bytes, Lsn, Bytes)>,
+        /// The scan goes on behind the last key.
+        more: bool,
+    },
+    /// A number: of rows, a digest, a feed's position.
+    Number(u64),
+    /// How many rows a write changed.
+    Affected(u32),
+    /// The last LSN of the epoch that was asked for, as far as this reign knows; `None`: it has not ended.
+    EpochEnd(Option<Lsn>),
+}
+
+/// The answer to a [`Request`].
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Reply {
+    /// The request's.
+    pub id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// For a write the LSN that carries its outcome; for a read the LSN at which it was made.
+    pub lsn: Lsn,
+    /// The epoch of that entry for a write, else of the configuration.
+    pub epoch: Epoch,
+    /// The policy's version.
+    pub policy: u32,
+    /// For a write, how many copies had what the policy demands when it was acknowledged.
+    pub copies: u8,
+    /// The newest configuration known, where it differs from what the client must have thought.
+    pub hint: Option<Box<Hint>>,
+    /// What came back.
+    pub body: Body,
+}
+
+/// A configuration sent along: JSON of a [`PartitionRecord`], as the metastore has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Hint(pub String);
+
+impl Hint {
+    /// From a record.
+    pub fn new(record: &PartitionRecord) -> Hint {
+        Hint(serde_json::to_string(record).expect("a record has only text keys"))
+    }
+
+    /// The record, if it can be read.
+    pub fn record(&self) -> Option<PartitionRecord> {
+        serde_json::from_str(&self.0).ok()
+    }
+}
