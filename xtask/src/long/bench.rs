@@ -1,0 +1,89 @@
+//! The benches' figures: every line with its ratio, and the reason where a goal is missed.
+
+use super::{Measured, figure, shown, understudy};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::Path;
+
+pub(super) fn log(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "log", "--json"])
+}
+
+pub(super) fn ycsb(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "ycsb", "--json"])
+}
+
+pub(super) fn redis(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "compare", "--peer", "redis", "--json"])
+}
+
+pub(super) fn postgres(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "compare", "--peer", "postgres", "--json"])
+}
+
+fn measure(root: &Path, arguments: &[&str]) -> Result<Measured, String> {
+    let (lines, good) = understudy(root, arguments)?;
+    let rounds = lines.iter().filter_map(|line| line["rounds"].as_u64()).max().unwrap_or(0);
+    let mut text = format!(
+        "`understudy {}`, {rounds} rounds of each side. In each cell: ours / what it is compared with.\n\n\
+         | line | operations/s | ratio (least to most) | goal | CPU us/op | wire bytes/op | commits/fsync | p50 us | p99 us |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        arguments.join(" ")
+    );
+    let mut remarks = String::new();
+    for line in &lines {
+        let name = line["name"].as_str().unwrap_or("?");
+        match line["skipped"].as_str() {
+            Some(why) => {
+                let _ = writeln!(text, "| {name} | not measured: {why} {}", "| ".repeat(8).trim_end());
+            }
+            None => {
+                let _ = writeln!(text, "{}", row(name, line));
+                let _ = writeln!(remarks, "{}", remark(name, line));
+            }
+        }
+    }
+    let _ = writeln!(text, "\n{remarks}");
+    let wrong = if good { Vec::new() } else { vec!["the bench failed".to_string()] };
+    Ok(Measured { text, wrong })
+}
+
+fn row(name: &str, line: &Value) -> String {
+    let pair = |path: &str| {
+        let ours = shown(figure(&line["ours"], path));
+        match line["base"].is_null() {
+            true => ours,
+            false => format!("{ours} / {}", shown(figure(&line["base"], path))),
+        }
+    };
+    let ratio = match figure(line, "/ratio/median") {
+        None => "-".to_string(),
+        Some(ratio) => format!(
+            "{ratio:.2} ({} to {})",
+            shown(figure(line, "/ratio/min")),
+            shown(figure(line, "/ratio/max"))
+        ),
+    };
+    let goal = match (figure(line, "/goal"), line["met"].as_bool()) {
+        (Some(goal), Some(true)) => format!("{goal}: met"),
+        (Some(goal), _) => format!("{goal}: **missed**"),
+        (None, _) => String::new(),
+    };
+    format!(
+        "| {name} | {} | {ratio} | {goal} | {} | {} | {} | {} | {} |",
+        pair("/ops_s/median"),
+        pair("/cpu_us_per_op"),
+        pair("/wire_bytes_per_op"),
+        pair("/commits_per_fsync"),
+        pair("/p50_us"),
+        pair("/p99_us"),
+    )
+}
+
+/// What stands on the two sides, and why a goal was missed.
+fn remark(name: &str, line: &Value) -> String {
+    let side = |side: &str| line[side]["label"].as_str().unwrap_or("").to_string();
+    let beside = if line["base"].is_null() { String::new() } else { format!(" / {}", side("base")) };
+    let reason = line["reason"].as_str().map_or(String::new(), |reason| format!(". Missed: {reason}"));
+    format!("- `{name}`: {}{beside}{reason}", side("ours"))
+}
