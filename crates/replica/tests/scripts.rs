@@ -40,6 +40,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    a_new_primary_is_given_time,
     durable_write,
     semi_write,
     failover_keeps_what_was_acknowledged,

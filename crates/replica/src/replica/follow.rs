@@ -276,22 +276,28 @@ impl<R: Remedy> Replica<R> {
         ctx.out.push(Output::Send { to, message: PeerMessage::Fetched(fetched) });
     }
 
-    /// If this in-sync backup misses its primary, what it has to say about it (R6, N6).
+    /// If this in-sync backup misses its primary, what it has to say about it (R6, N6). A primary that has not named the
+    /// partition yet and answers otherwise may not know yet that it leads: it is given as long as one on which commits rest.
     pub(crate) fn misses_primary(
         &mut self,
         ctx: &Ctx,
     ) -> Option<(Member, Micros, (PartitionId, Epoch, Position))> {
         let (id, end, me, since) = (self.id, self.tail.end(), self.me, self.configured_at);
         let record = self.record.as_ref()?;
-        let patience =
-            if record.policy.rests_on_primary() { ctx.settings.suspect_alone } else { ctx.settings.suspect };
         let (primary, epoch) = (record.primary, record.epoch);
         if record.rank(&me).is_none_or(|rank| rank == 0) {
             return None;
         }
         let back_off = self.remedy.has(Finding::F18);
         let now = ctx.now.mono;
-        let silent = now.since(ctx.leases.heard_at(id, primary).max(since));
+        let heard = ctx.leases.heard_at(id, primary);
+        let beginning =
+            heard == Micros::ZERO && now.since(ctx.leases.answered_at(primary)) < ctx.settings.suspect;
+        let patience = match record.policy.rests_on_primary() || beginning {
+            true => ctx.settings.suspect_alone,
+            false => ctx.settings.suspect,
+        };
+        let silent = now.since(heard.max(since));
         let follower = self.follower()?;
         if silent < patience || now.since(follower.asked_seal) < follower.patience {
             return None;
