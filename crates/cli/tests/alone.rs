@@ -35,6 +35,8 @@ fn wrong_command_lines() {
     fails(dir, &["controller"], 2, &["--config FILE"]);
     fails(dir, &["status", "--connect", "nowhere"], 2, &["HOST:PORT"]);
     fails(dir, &["demo", "--data", "x.csv"], 2, &["--key"]);
+    fails(dir, &["put", "sys_failovers", "{}"], 5, &["sys_failovers", "by the cluster alone"]);
+    fails(dir, &["delete", "sys_failovers", "1"], 5, &["by the cluster alone"]);
 }
 
 #[test]

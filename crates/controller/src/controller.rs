@@ -139,6 +139,7 @@ impl<R: Remedy> Controller<R> {
             created_ms: now.wall_ms,
             next_table: 1,
             next_partition: PartitionId::FIRST_USER,
+            next_system: PartitionId::FIRST_SYSTEM,
             next_failover: 1,
             unknown: Default::default(),
         };

@@ -33,6 +33,9 @@ pub enum Key {
 }
 
 impl Key {
+    /// What the keys of failovers begin with.
+    pub const FAILOVERS: &str = "failover/";
+
     /// The key with this text; none for what another version may have written.
     pub fn parse(text: &str) -> Option<Key> {
         if text == "cluster" {

@@ -27,11 +27,26 @@ pub struct ClusterRecord {
     pub next_table: u32,
     /// The next free partition id.
     pub next_partition: u32,
+    /// The next free partition id of a system table.
+    #[serde(default = "first_system")]
+    pub next_system: u32,
     /// The next free number of a failover.
     pub next_failover: u64,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
+}
+
+impl ClusterRecord {
+    /// True if this id has been given out: then a partition that is in no newer picture was dropped.
+    pub fn has_given_out(&self, partition: PartitionId) -> bool {
+        let next = if partition.is_system() { self.next_system } else { self.next_partition };
+        partition.0 < next
+    }
+}
+
+fn first_system() -> u32 {
+    PartitionId::FIRST_SYSTEM
 }
 
 /// Where a node can be reached. Each is `host:port`.

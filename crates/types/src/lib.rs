@@ -11,6 +11,7 @@ pub mod ids;
 pub mod policy;
 pub mod position;
 pub mod remedy;
+pub mod system;
 pub mod time;
 
 pub use config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};

@@ -72,6 +72,7 @@ fn target(
     plan: &Plan,
     context: &mut Context,
 ) -> Result<(Schema, Option<CreateTable>), Failure> {
+    table::writable(&args.table)?;
     let known = context.picture()?.table(&args.table).cloned();
     match (known, args.create) {
         (None, true) => {
@@ -97,6 +98,7 @@ fn target(
 
 /// `ingest`.
 pub fn ingest(args: &IngestArgs, context: &mut Context) -> Result<(), Failure> {
+    table::writable(&args.table)?;
     let path = PathBuf::from(&args.source);
     let source = match &args.source[..] {
         "-" => Source::Stdin,

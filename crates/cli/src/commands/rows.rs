@@ -1,5 +1,6 @@
 //! Commands on rows.
 
+use super::table::writable;
 use crate::args::data::{CountArgs, GetArgs, KeyArgs, LevelArgs, PutArgs, RangeArgs, ScanArgs};
 use crate::connect::Context;
 use client::table::Table;
@@ -60,6 +61,7 @@ fn written<'a>(
 
 /// `put` and `insert`.
 pub fn put(args: &PutArgs, insert: bool, context: &mut Context) -> Result<(), Failure> {
+    writable(&args.table)?;
     let client = context.client()?;
     let table = client.table(&args.table)?;
     let row = keys::row(&table, &args.words, args.row.as_deref())?;
@@ -74,6 +76,7 @@ pub fn put(args: &PutArgs, insert: bool, context: &mut Context) -> Result<(), Fa
 
 /// `delete`.
 pub fn delete(args: &KeyArgs, context: &mut Context) -> Result<(), Failure> {
+    writable(&args.table)?;
     let client = context.client()?;
     let table = client.table(&args.table)?;
     let key = keys::whole_key(&table, &args.key)?;

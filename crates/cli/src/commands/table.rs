@@ -184,3 +184,13 @@ pub fn choices(options: &CreateOptions) -> Result<Choices, Failure> {
         placement,
     })
 }
+
+/// Refuses writes to the cluster's own tables.
+pub fn writable(name: &str) -> Result<(), Failure> {
+    match types::system::is_reserved(name) {
+        true => {
+            Err(Failure::refused(format!("table `{name}` is written by the cluster alone; it can be read")))
+        }
+        false => Ok(()),
+    }
+}

@@ -290,6 +290,7 @@ impl State {
             created_ms: 0,
             next_table: 2,
             next_partition: 100,
+            next_system: PartitionId::FIRST_SYSTEM,
             next_failover: 1,
             unknown: BTreeMap::new(),
         };

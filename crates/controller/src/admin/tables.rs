@@ -55,6 +55,10 @@ impl<R: Remedy> Controller<R> {
         };
         let mut cluster = self.records.cluster()?.clone();
         let seed = self.draw();
+        let system = types::system::is_reserved(&request.name);
+        let next = if system { &mut cluster.next_system } else { &mut cluster.next_partition };
+        let first_partition = PartitionId(*next);
+        *next += request.partitions;
         let table = TableRecord {
             format: FORMAT,
             id: TableId(cluster.next_table),
@@ -63,7 +67,7 @@ impl<R: Remedy> Controller<R> {
             engine: request.engine,
             log: request.log,
             policy,
-            first_partition: PartitionId(cluster.next_partition),
+            first_partition,
             partitions: request.partitions,
             hash: types::data::HASH_NAME.into(),
             seed,
@@ -72,7 +76,6 @@ impl<R: Remedy> Controller<R> {
             unknown: Default::default(),
         };
         cluster.next_table += 1;
-        cluster.next_partition += request.partitions;
         let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
         let txn = Txn::default()
             .compare(Key::Cluster, self.records.compare_with(&Key::Cluster))
@@ -182,6 +185,7 @@ impl<R: Remedy> Controller<R> {
 
     fn check_request(&self, now: Now, request: &CreateTable) -> Result<Checked, (u8, String)> {
         check_name(&request.name)?;
+        self.check_system(request)?;
         if self.records.compare_with(&Key::Name(request.name.clone())) > 0 {
             return Err((FAILED, format!("table '{}' exists already", request.name)));
         }
@@ -216,9 +220,36 @@ impl<R: Remedy> Controller<R> {
         Ok((policy, chained.ok_or_else(|| (REFUSED, too_few(&request.name, copies, &sites)))?))
     }
 
+    /// System tables are what this version says they are, and there is a number left for their partition.
+    fn check_system(&self, request: &CreateTable) -> Result<(), (u8, String)> {
+        let name = &request.name;
+        if !types::system::is_reserved(name) {
+            return Ok(());
+        }
+        let known = types::system::schema(name);
+        let right = known.is_some_and(|schema| schema == request.schema) && request.partitions == 1;
+        let left =
+            self.records.cluster().is_some_and(|cluster| cluster.next_system < PartitionId::FIRST_USER);
+        match right && left {
+            true => Ok(()),
+            false => Err((
+                USAGE,
+                format!(
+                    "'{name}' is kept for the cluster itself: names of your tables cannot begin with sys_"
+                ),
+            )),
+        }
+    }
+
     /// Removes a table's record; its partitions are swept away after it.
     pub(super) fn drop_table(&mut self, conn: ConnId, id: u64, name: String) -> Option<Answer> {
         let Some(table) = self.records.table_named(&name) else { return Some(Err(no_table(&name))) };
+        if types::system::is_reserved(&name) {
+            return Some(Err((
+                REFUSED,
+                format!("table '{name}' is the cluster's own and cannot be dropped"),
+            )));
+        }
         let (table, key) = (Key::Table(table.id), Key::Name(name.clone()));
         let txn = Txn::default()
             .compare(&table, self.records.compare_with(&table))

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
-use types::{EngineKind, LogKind, NodeId, PartitionId};
+use types::{EngineKind, FailoverRecord, LogKind, NodeId, PartitionId, system};
 use understudy_local::process::{Signal, is_ours, signal_ours};
 use understudy_local::{
     Cluster, ClusterFile, ClusterOptions, DevCommand, LocalError, Metastore, Running, dev_command,
 };
-use wire::control::CreateTable;
+use wire::control::{AdminCommand, CreateTable};
 use wire::{Op, ReadLevel};
 
 /// Long enough for any step on a busy machine.
@@ -91,6 +91,25 @@ fn alike(client: &mut Client, table: &Table) {
     }
 }
 
+/// The system table gets every failover; it is the cluster's own.
+fn archived(client: &mut Client) {
+    let known = client.admin(AdminCommand::Failovers).expect("answered");
+    let known: Vec<FailoverRecord> = serde_json::from_str(&known).expect("records");
+    assert!(!known.is_empty());
+    wait("all failovers archived", || {
+        client.poll(Duration::from_millis(10)).expect("polls");
+        let table = client.table(system::FAILOVERS).ok();
+        table.is_some_and(|table| client.count(&table).expect("counted") >= known.len() as u64)
+    });
+    let table = client.table(system::FAILOVERS).expect("there");
+    assert!(table.partitions().all(PartitionId::is_system) && table.record().policy.factor == 3);
+    let row = client.get(&table, &[Value::Int(known[0].id as i64)]).expect("read").expect("there");
+    assert_eq!(row.values[1], Value::Int(i64::from(known[0].partition.0)));
+    assert_eq!(row.values[2], Value::Text("notes".into()));
+    let dropped = client.admin(AdminCommand::DropTable(system::FAILOVERS.into()));
+    assert!(matches!(dropped, Err(client::ClientError::Admin { status: 5, .. })), "{dropped:?}");
+}
+
 fn pids(file: &ClusterFile) -> Vec<(i32, std::path::PathBuf)> {
     file.processes().map(|process| (process.pid, process.mark.clone())).collect()
 }
@@ -116,6 +135,7 @@ pub fn survives() {
     cluster.restart(NodeId(1)).expect("restarted");
     wait("all in sync", || in_sync(&mut client));
     alike(&mut client, &table);
+    archived(&mut client);
     cluster.cut(NodeId(2)).expect("cut");
     put(&mut client, &table, 100..150);
     cluster.heal(NodeId(2)).expect("healed");

@@ -4,6 +4,7 @@
 //! connection's buffer once. Transactions of the embedded metastore run at once; those of etcd run on threads of their own
 //! ([`store`]) and their outcomes come back as events.
 
+mod archive;
 mod links;
 mod store;
 
@@ -14,7 +15,8 @@ use crate::failure::Failure;
 use crate::net::conn::Got;
 use crate::net::listen;
 use crate::stop::{Stop, Stopper};
-use controller::{Controller, Identity, Input, Output};
+use archive::Archive;
+use controller::{Controller, Identity, Input, Key, Output};
 use links::{Links, WAKER};
 use mio::{Events, Poll, Waker};
 use std::collections::{BTreeMap, VecDeque};
@@ -90,6 +92,8 @@ pub fn start(config: Config) -> Result<Running, Failure> {
         next_tick: Micros::ZERO,
         outputs: VecDeque::new(),
         stopper: stopper.clone(),
+        archive: Archive::start(name, std::env::var("UNDERSTUDY_SECRET").ok()).map_err(system)?,
+        plans: false,
         dir,
     };
     ports.write(process.dir.root()).map_err(|error| Failure::io(process.dir.root(), &error))?;
@@ -109,6 +113,9 @@ struct Process {
     next_tick: Micros,
     outputs: VecDeque<Output>,
     stopper: Stopper,
+    archive: Archive,
+    /// This controller is the one that plans, as far as it knows.
+    plans: bool,
 }
 
 impl Process {
@@ -165,6 +172,7 @@ impl Process {
         match news {
             News::Input(input) => {
                 self.learn_cluster(&input);
+                self.note_failovers(&input);
                 self.tell(input);
                 Ok(())
             }
@@ -196,11 +204,33 @@ impl Process {
         self.cluster = record.map(|record| record.id);
     }
 
+    /// The planning controller archives failovers, its own and those that others sealed.
+    fn note_failovers(&mut self, input: &Input) {
+        let of_failover = |key: &str| key.starts_with(Key::FAILOVERS);
+        let news = match input {
+            Input::Lead(plans) => {
+                self.plans = *plans;
+                true
+            }
+            Input::Loaded { entries, .. } => entries.iter().any(|entry| of_failover(&entry.key)),
+            Input::Changed { changes, .. } => changes.iter().any(|change| of_failover(&change.key)),
+            _ => false,
+        };
+        if news && self.plans {
+            self.archive.changed();
+        }
+    }
+
     fn carry_out(&mut self) -> Result<(), Failure> {
         loop {
             while let Some(output) = self.outputs.pop_front() {
                 match output {
-                    Output::Txn { tag, txn } => self.store.submit(tag, txn),
+                    Output::Txn { tag, txn } => {
+                        if self.plans && txn.puts.iter().any(|(key, _)| key.starts_with(Key::FAILOVERS)) {
+                            self.archive.changed();
+                        }
+                        self.store.submit(tag, txn);
+                    }
                     Output::Send { conn, message } => self.links.push(conn.0, &message),
                     Output::Close { conn } => self.links.close(conn.0),
                 }

@@ -203,11 +203,9 @@ impl Node {
     /// Tables that were dropped while this node was away. A picture that is older than a partition does not prove that it
     /// is gone: numbers are given out in order and never again.
     fn drop_unknown(&mut self) -> Result<(), Failure> {
-        let Some(next) = self.view.cluster.as_ref().map(|cluster| cluster.next_partition) else {
-            return Ok(());
-        };
+        let Some(cluster) = &self.view.cluster else { return Ok(()) };
         let known = self.metas.keys().chain(self.found.keys());
-        let gone = |id: &&PartitionId| id.0 < next && !self.view.partitions.contains_key(*id);
+        let gone = |id: &&PartitionId| cluster.has_given_out(**id) && !self.view.partitions.contains_key(*id);
         let gone: Vec<PartitionId> = known.filter(gone).copied().collect();
         gone.into_iter().try_for_each(|id| self.drop_replica(id))
     }

@@ -1,0 +1,81 @@
+//! System tables: what the cluster remembers about itself, in tables that are replicated like any other (design section 8).
+//!
+//! Their partitions have ids below [`PartitionId::FIRST_USER`]. They can be read by everybody and are written by the
+//! cluster alone. The metastore keeps only what decisions need; what is kept for people to read is here.
+
+use crate::config::FailoverRecord;
+use crate::data::{Column, ColumnType, Json, Row, Schema, Value};
+use crate::ids::PartitionId;
+
+/// What the names of system tables begin with; users' tables do not.
+pub const PREFIX: &str = "sys_";
+
+/// Every failover that there was: cause, times, loss.
+pub const FAILOVERS: &str = "sys_failovers";
+
+/// True if this is the name of a system table, or could be one of a later version.
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
+/// The columns of a system table; `None`: there is no such table.
+pub fn schema(name: &str) -> Option<Schema> {
+    use ColumnType::{Bool, Int, Json, Text, Timestamp};
+    let columns = match name {
+        FAILOVERS => [
+            ("id", Int),
+            ("partition", Int),
+            ("table", Text),
+            ("cause", Text),
+            ("from_node", Int),
+            ("to_node", Int),
+            ("last_heard", Timestamp),
+            ("suspected", Timestamp),
+            ("sealed", Timestamp),
+            ("reconciled", Timestamp),
+            ("serving", Timestamp),
+            ("loss_possible", Bool),
+            ("lost_commits", Int),
+            ("record", Json),
+        ],
+        _ => return None,
+    };
+    let columns = columns.into_iter().map(|(name, of)| Column::new(name, of)).collect();
+    Some(Schema::new(columns, &["id"], 1, false).expect("a system table's schema is valid"))
+}
+
+/// A failover as a row of [`FAILOVERS`]. `table` is the name that the partition's table had. Commits that were set aside are
+/// counted as lost; those whose disk is gone as well are not known.
+pub fn failover_row(record: &FailoverRecord, table: &str) -> Row {
+    let time = |ms: u64| Value::Timestamp(ms as i64 * 1000);
+    let maybe = |ms: Option<u64>| ms.map_or(Value::Null, time);
+    let lost = record.loss.tails.iter().map(|tail| tail.commits).sum::<u64>();
+    let whole = serde_json::to_value(record).expect("a record has only text keys");
+    let text = |value: &serde_json::Value| Value::Text(value.as_str().unwrap_or_default().into());
+    Row::new(vec![
+        Value::Int(record.id as i64),
+        Value::Int(i64::from(record.partition.0)),
+        Value::Text(table.into()),
+        text(&whole["cause"]),
+        Value::Int(i64::from(record.old_primary.node.0)),
+        Value::Int(i64::from(record.new_primary.node.0)),
+        time(record.last_heard_ms),
+        time(record.suspected_ms),
+        time(record.sealed_ms),
+        maybe(record.reconciled_ms),
+        maybe(record.serving_ms),
+        Value::Bool(record.loss.possible),
+        Value::Int(lost as i64),
+        Json::from_json(whole).map_or(Value::Null, Value::Json),
+    ])
+}
+
+impl PartitionId {
+    /// The lowest partition id of a system table.
+    pub const FIRST_SYSTEM: u32 = 1;
+
+    /// True for partitions of system tables.
+    pub fn is_system(self) -> bool {
+        self.0 < PartitionId::FIRST_USER
+    }
+}
