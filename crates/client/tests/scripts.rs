@@ -82,8 +82,15 @@ impl World {
             "map" => {
                 let partitions = vec![RecordText::new(&record(&words[1..]))];
                 let (cluster, nodes, tables) = (None, Vec::new(), Vec::new());
-                let picture =
-                    Picture { revision: 1, cluster, nodes, tables, partitions, dropped: Vec::new() };
+                let picture = Picture {
+                    revision: 1,
+                    cluster,
+                    nodes,
+                    tables,
+                    partitions,
+                    dropped: Vec::new(),
+                    whole: true,
+                };
                 self.core.picture(now, &picture).expect("a good picture");
             }
             "at" => {

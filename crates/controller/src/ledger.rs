@@ -138,6 +138,9 @@ impl<R: Remedy> Controller<R> {
             // The planted bug: no answer is taken for a good answer.
             Err(TxnError::Unknown) => self.believed(&pending.txn),
         };
+        if outcome.succeeded && !pending.repeated && !pending.txn.puts.is_empty() {
+            self.records.wrote(outcome.revision);
+        }
         self.learn(now, outcome.revision, &outcome.current);
         let applied = outcome.succeeded || pending.repeated && pending.txn.is_in(&outcome.current);
         match pending.purpose {

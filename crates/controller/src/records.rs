@@ -66,6 +66,14 @@ impl Records {
         self.revision = self.revision.max(revision);
     }
 
+    /// This controller made this revision, and its transaction's reading has all of it. If nothing is missing below it,
+    /// nothing is missing up to it.
+    pub(crate) fn wrote(&mut self, revision: u64) {
+        if revision == self.complete + 1 {
+            self.complete = revision;
+        }
+    }
+
     /// The revision to compare with before writing a key; 0: it is absent.
     pub(crate) fn compare_with(&self, key: &Key) -> u64 {
         self.revisions.get(key).filter(|stamp| stamp.present).map_or(0, |stamp| stamp.revision)
@@ -182,10 +190,10 @@ impl Records {
         self.partitions.values().filter(|partition| self.tables.contains_key(&partition.table))
     }
 
-    /// Partitions of tables that neither exist nor are being created.
+    /// Partitions of tables that neither exist nor are being created. A record that cannot be read is there all the same.
     pub(crate) fn orphans(&self) -> impl Iterator<Item = &PartitionRecord> {
-        let wanted = |id: &TableId| self.tables.contains_key(id) || self.creating.contains(id);
-        self.partitions.values().filter(move |partition| !wanted(&partition.table))
+        let wanted = |id: TableId| self.compare_with(&Key::Table(id)) > 0 || self.creating.contains(&id);
+        self.partitions.values().filter(move |partition| !wanted(partition.table))
     }
 
     /// Tables being created, by this controller or another.
@@ -224,6 +232,7 @@ impl Records {
             tables: self.tables.values().map(RecordText::new).collect(),
             partitions: self.partitions().map(RecordText::new).collect(),
             dropped: Vec::new(),
+            whole: self.complete == self.revision && self.unreadable.is_empty(),
         }
     }
 
@@ -258,7 +267,15 @@ impl Records {
 }
 
 fn empty() -> Picture {
-    Picture { revision: 0, cluster: None, nodes: vec![], tables: vec![], partitions: vec![], dropped: vec![] }
+    Picture {
+        revision: 0,
+        cluster: None,
+        nodes: vec![],
+        tables: vec![],
+        partitions: vec![],
+        dropped: vec![],
+        whole: false,
+    }
 }
 
 fn read<T: serde::de::DeserializeOwned>(text: Option<RecordText>) -> Result<Option<T>, String> {

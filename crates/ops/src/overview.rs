@@ -394,6 +394,7 @@ mod tests {
             unknown: Default::default(),
         };
         let picture = Picture {
+            whole: true,
             revision: 1,
             cluster: None,
             nodes: [1, 2, 3].map(|id| RecordText::new(&node(id))).to_vec(),

@@ -50,6 +50,9 @@ pub struct Picture {
     pub partitions: Vec<RecordText>,
     /// Tables that are gone.
     pub dropped: Vec<u32>,
+    /// Everything up to `revision` is in it, and nothing of it was unreadable to the controller: what is not there does
+    /// not exist. Only such a picture may cost a node what it holds.
+    pub whole: bool,
 }
 
 /// A primary's proposal for the set it leads (R1): to be written if the partition is still in `expected`.

@@ -295,6 +295,7 @@ impl State {
             unknown: BTreeMap::new(),
         };
         Picture {
+            whole: true,
             revision: self.revision,
             cluster: Some(RecordText::new(&cluster)),
             nodes: self.nodes.values().map(RecordText::new).collect(),

@@ -13,20 +13,32 @@ impl<R: Remedy> Controller<R> {
         if self.ledger.any(|purpose| matches!(purpose, Purpose::Sweep)) {
             return;
         }
-        let mut keys: Vec<Key> = self.records.orphans().map(|record| Key::Partition(record.id)).collect();
-        keys.extend(self.abandoned(now).map(Key::Creating));
+        let txn = self.orphans_of_one().unwrap_or_else(|| self.leftovers(now));
+        if txn != Txn::default() {
+            self.submit(Purpose::Sweep, txn);
+        }
+    }
+
+    /// Removes partitions of one table that is gone. That it is gone must hold in the metastore: what this controller has
+    /// read of a few keys may be newer than what it knows of the rest.
+    fn orphans_of_one(&self) -> Option<Txn> {
+        let table = self.records.orphans().next()?.table;
+        let absent = Txn::default().compare(Key::Table(table), 0).compare(Key::Creating(table), 0);
+        let orphans = self.records.orphans().filter(|record| record.table == table).take(Txn::MOST);
+        Some(orphans.fold(absent, |txn, record| self.removing(txn, Key::Partition(record.id))))
+    }
+
+    fn leftovers(&self, now: Now) -> Txn {
+        let mut keys: Vec<Key> = self.abandoned(now).map(Key::Creating).collect();
         let many = self.records.failover_count().saturating_sub(self.settings.failovers_kept);
         keys.extend(self.records.failovers().take(many).map(|failover| Key::Failover(failover.id)));
         keys.truncate(Txn::MOST);
-        if keys.is_empty() {
-            return;
-        }
-        let remove = |txn: Txn, key: Key| {
-            let revision = self.records.compare_with(&key);
-            txn.compare(&key, revision).delete(&key)
-        };
-        let txn = keys.into_iter().fold(Txn::default(), remove);
-        self.submit(Purpose::Sweep, txn);
+        keys.into_iter().fold(Txn::default(), |txn, key| self.removing(txn, key))
+    }
+
+    fn removing(&self, txn: Txn, key: Key) -> Txn {
+        let revision = self.records.compare_with(&key);
+        txn.compare(&key, revision).delete(&key)
     }
 
     fn note_creating(&mut self, now: Now) {

@@ -49,19 +49,15 @@ impl<S: Store> Embedded<S> {
     /// Opens the journal, or begins one. A torn end is cut off; damage anywhere else is an error (F10).
     pub fn open(mut store: S) -> Result<Embedded<S>, MetaError> {
         let bytes = store.read().map_err(|error| MetaError::Unavailable(error.to_string()))?;
-        let (table, length) = match bytes {
-            None => (Table::new(), 0),
-            Some(bytes) => {
-                let replayed = journal::replay(&bytes).map_err(MetaError::Damaged)?;
-                // A torn end must be gone before anything is written behind it.
-                (replayed.table, if replayed.torn { 0 } else { bytes.len() })
-            }
+        let table = match bytes {
+            None => Table::new(),
+            Some(bytes) => journal::replay(&bytes).map_err(MetaError::Damaged)?.table,
         };
         let history = History::starting_at(table.revision());
-        let mut opened = Embedded { store, table, history, length, poisoned: None };
-        if opened.length == 0 {
-            opened.compact()?;
-        }
+        let mut opened = Embedded { store, table, history, length: 0, poisoned: None };
+        // A torn end must be gone before anything is written behind it. And what was read may be in the system's memory
+        // alone, after a sync that failed in an earlier life: it is written anew before anybody is told of it (F08).
+        opened.compact()?;
         Ok(opened)
     }
 

@@ -73,7 +73,12 @@ impl Store {
                 if let Err(error @ (MetaError::Poisoned(_) | MetaError::Damaged(_))) = outcome {
                     return news.push(News::Failed(failure(error)));
                 }
+                let known = outcome.as_ref().ok().map(|outcome| outcome.revision);
                 news.push(News::Input(Input::TxnDone { tag, outcome: outcome.map(done).map_err(undone) }));
+                // Nobody else writes here, and an outcome has every key that its transaction names.
+                if let Some(revision) = known {
+                    news.push(News::Input(Input::Changed { revision, changes: Vec::new() }));
+                }
             }
             // The threads end only with this process.
             Store::Etcd(threads) => drop(threads.work.send((tag, txn))),

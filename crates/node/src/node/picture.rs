@@ -100,15 +100,19 @@ impl Node {
     fn on_picture(&mut self, picture: Picture) -> Result<(), Failure> {
         // A controller that is behind says nothing new of nodes and tables; partitions carry epochs of their own.
         let newer = picture.revision >= self.view.revision;
-        let whole = picture.cluster.is_some() && newer;
+        // Nothing may be taken for gone because a line of what is there could not be read.
+        let mut whole = picture.whole && newer;
         if newer {
             self.view.revision = picture.revision;
-            self.take_records(&picture);
+            whole &= self.take_records(&picture);
         }
         for text in &picture.partitions {
             match text.read::<PartitionRecord>() {
                 Ok(record) => self.configure(record)?,
-                Err(error) => eprintln!("{error}"),
+                Err(error) => {
+                    eprintln!("{error}");
+                    whole = false;
+                }
             }
         }
         for table in &picture.dropped {
@@ -126,22 +130,31 @@ impl Node {
         Ok(())
     }
 
-    fn take_records(&mut self, picture: &Picture) {
-        if let Some(Ok(record)) = picture.cluster.as_ref().map(|text| text.read()) {
-            self.view.cluster = Some(record);
+    /// False if something in it cannot be read.
+    fn take_records(&mut self, picture: &Picture) -> bool {
+        let mut readable = true;
+        let mut note = |error: String| {
+            eprintln!("{error}");
+            readable = false;
+        };
+        match picture.cluster.as_ref().map(|text| text.read()) {
+            Some(Ok(record)) => self.view.cluster = Some(record),
+            Some(Err(error)) => note(error),
+            None => {}
         }
         for text in &picture.nodes {
             match text.read::<NodeRecord>() {
                 Ok(record) => drop(self.view.nodes.insert(record.id, record)),
-                Err(error) => eprintln!("{error}"),
+                Err(error) => note(error),
             }
         }
         for text in &picture.tables {
             match text.read::<TableRecord>() {
                 Ok(record) => drop(self.view.tables.insert(record.id, record)),
-                Err(error) => eprintln!("{error}"),
+                Err(error) => note(error),
             }
         }
+        readable
     }
 
     /// Keeps the newest configuration. True if this one is.
