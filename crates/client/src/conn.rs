@@ -125,11 +125,15 @@ impl Conn {
 
     /// The socket can be written to: it connected, or took what it had. The error says why it did not connect.
     pub fn writable(&mut self) -> Result<(), String> {
+        // The poll says it with everything that can be read, too. What breaks later is told by reading and writing.
+        if !self.blocked {
+            return Ok(());
+        }
         match self.stream.take_error() {
             Ok(None) => {}
             Ok(Some(error)) | Err(error) => return Err(self.sentence(&error)),
         }
-        if self.blocked && self.stream.peer_addr().is_ok() {
+        if self.stream.peer_addr().is_ok() {
             // Fails only where the option does not exist.
             let _ = self.stream.set_nodelay(true);
             self.blocked = false;

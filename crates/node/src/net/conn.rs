@@ -64,10 +64,14 @@ impl Conn {
 
     /// The socket can be written to. False if it could not connect.
     pub fn writable(&mut self) -> bool {
+        // The poll says it with everything that can be read, too. What breaks later is told by reading and writing.
+        if !self.out.is_blocked() {
+            return true;
+        }
         if self.stream.take_error().map_or(true, |error| error.is_some()) {
             return false;
         }
-        if self.out.is_blocked() && self.stream.peer_addr().is_ok() {
+        if self.stream.peer_addr().is_ok() {
             let _ = self.stream.set_nodelay(true);
             self.out.unblock();
         }
