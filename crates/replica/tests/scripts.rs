@@ -53,4 +53,5 @@ scripts! {
     join_and_copy,
     hand_over,
     async_loss,
+    counts_in_slices,
 }

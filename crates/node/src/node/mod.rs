@@ -43,6 +43,7 @@ use picture::View;
 use replica::{Host, Output, ReadFor};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use timer::Timer;
 use types::config::{Addresses, TailReport};
@@ -98,8 +99,8 @@ impl Node {
     fn run(mut self) -> Result<(), Failure> {
         let mut events = Events::with_capacity(1024);
         loop {
-            let wait =
-                if self.log_reads.is_empty() { self.timer.wait(clock::mono()) } else { Duration::ZERO };
+            let busy = !self.log_reads.is_empty() || self.host.tallies();
+            let wait = if busy { Duration::ZERO } else { self.timer.wait(clock::mono()) };
             let wait = self.links.patience(wait);
             if let Err(error) = self.links.poll.poll(&mut events, Some(wait))
                 && error.kind() != std::io::ErrorKind::Interrupted
@@ -133,6 +134,7 @@ impl Node {
             self.host.synced(self.now, &synced, &mut self.out);
         }
         self.serve_log_reads();
+        self.host.tally(self.now, &mut self.out);
         if self.timer.is_due(self.now.mono) {
             self.tick()?;
         }
@@ -141,7 +143,9 @@ impl Node {
         self.journal.submit(self.now.mono);
         self.links.flush();
         self.note_closed();
-        self.beat.shared().pulse.beat(clock::mono(), self.journal.oldest_pending());
+        let end = clock::mono();
+        self.metrics.turn_max_us.fetch_max(end.since(self.now.mono).0, Ordering::Relaxed);
+        self.beat.shared().pulse.beat(end, self.journal.oldest_pending());
         Ok(())
     }
 

@@ -183,8 +183,9 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         // Without an open scan old versions need not be kept at all.
-        let scanned = self.scans.keys().next().copied();
-        self.engine.raise_floor(scanned.map_or(upto, |lsn| upto.min(Lsn(lsn))));
+        let scanned = self.scans.keys().next().map_or(upto, |lsn| Lsn(*lsn));
+        let tallied = self.tallies.lowest().unwrap_or(upto);
+        self.engine.raise_floor(upto.min(scanned).min(tallied));
         if let Err(error) = self.engine.publish(upto) {
             self.fail(ctx, error.to_string());
         }
