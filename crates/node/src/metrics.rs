@@ -89,7 +89,7 @@ pub struct Metrics {
     pub bad_connections: AtomicU64,
     /// Checkpoints of engines.
     pub checkpoints: AtomicU64,
-    /// The longest checkpoint, which the executor waited for, in microseconds.
+    /// The longest checkpoint, from its beginning until it was durable, in microseconds.
     pub checkpoint_max_us: AtomicU64,
     /// The longest turn of the executor, in microseconds: so long everything else has waited.
     pub turn_max_us: AtomicU64,

@@ -47,6 +47,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use timer::Timer;
 use types::config::{Addresses, TailReport};
+use types::engine::Wake;
 use types::{Lsn, Now, PartitionId, Sound};
 use wire::Message;
 
@@ -73,6 +74,8 @@ struct Node {
     peers: Peers,
     controllers: Controllers,
     journal: Journal,
+    /// Wakes this thread for an engine that is being written to disk.
+    wake: Wake,
     /// Outputs of the host that are not carried out yet.
     out: Vec<Output>,
     log_reads: VecDeque<LogRead>,
@@ -135,6 +138,7 @@ impl Node {
         }
         self.serve_log_reads();
         self.host.tally(self.now, &mut self.out);
+        self.checkpoint();
         if self.timer.is_due(self.now.mono) {
             self.tick()?;
         }
