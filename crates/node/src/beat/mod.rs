@@ -28,9 +28,6 @@ pub const DISK_DEAD: Micros = Micros::from_millis(1000);
 pub struct Pulse {
     executor_us: AtomicU64,
     pending_us: AtomicU64,
-    /// When the beating thread last had its turn, and since when it has had one all the time.
-    turned_us: AtomicU64,
-    steady_us: AtomicU64,
 }
 
 impl Pulse {
@@ -38,22 +35,6 @@ impl Pulse {
     pub fn beat(&self, now: Micros, pending: Option<Micros>) {
         self.pending_us.store(pending.map_or(0, |at| at.0), Ordering::Relaxed);
         self.executor_us.store(now.0, Ordering::Release);
-    }
-
-    /// The beating thread has its turn; `gap` is longer than it is ever away unless the machine does not let it run.
-    pub fn turned(&self, now: Micros, gap: Micros) {
-        let before = Micros(self.turned_us.load(Ordering::Relaxed));
-        if now.since(before) > gap {
-            self.steady_us.store(now.0, Ordering::Relaxed);
-        }
-        self.turned_us.store(now.0, Ordering::Release);
-    }
-
-    /// True if the beating thread has listened without a gap for `span`: only then is another node's silence its own.
-    pub fn listened(&self, now: Micros, span: Micros, gap: Micros) -> bool {
-        let turned = Micros(self.turned_us.load(Ordering::Acquire));
-        let steady = Micros(self.steady_us.load(Ordering::Relaxed));
-        now.since(turned) <= gap && now.since(steady) >= span
     }
 
     /// True if executor and log make progress.
@@ -102,6 +83,10 @@ impl Leases for SharedLeases {
 
     fn answered_at(&self, by: Member) -> Micros {
         self.0.beat().answered_at(by)
+    }
+
+    fn listening_since(&self, now: Micros) -> Micros {
+        self.0.beat().listening_since(now)
     }
 
     fn heard_at(&self, partition: PartitionId, from: Member) -> Micros {
@@ -192,23 +177,6 @@ impl Drop for BeatThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn f18_who_did_not_listen_suspects_nobody() {
-        let pulse = Pulse::default();
-        let ms = Micros::from_millis;
-        for at in (1000..1200).step_by(20) {
-            pulse.turned(ms(at), ms(60));
-        }
-        assert!(pulse.listened(ms(1200), ms(120), ms(60)));
-        assert!(!pulse.listened(ms(1300), ms(120), ms(60)), "it is away now");
-        pulse.turned(ms(1300), ms(60));
-        assert!(!pulse.listened(ms(1301), ms(120), ms(60)), "it was away until now");
-        for at in (1320..1440).step_by(20) {
-            pulse.turned(ms(at), ms(60));
-        }
-        assert!(pulse.listened(ms(1440), ms(120), ms(60)));
-    }
 
     #[test]
     fn n18_only_a_dead_executor_or_disk_is_not_vouched_for() {

@@ -59,8 +59,6 @@ pub(super) struct Beater {
     me: Member,
     interval: Micros,
     lease: Micros,
-    /// An absence that other nodes' silence could be mistaken for.
-    gap: Micros,
     shared: Arc<Shared>,
     poll: Poll,
     listener: mio::net::TcpListener,
@@ -91,7 +89,6 @@ impl Beater {
             me,
             interval: settings.beacon,
             lease: settings.lease,
-            gap: Micros(settings.suspect.0 / 2),
             shared,
             poll,
             listener,
@@ -119,7 +116,7 @@ impl Beater {
             }
             let woken = clock::mono();
             let stale = woken.since(self.turned_at) > self.lease;
-            self.shared.pulse.turned(woken, self.gap);
+            self.shared.beat().turn(woken);
             for event in &events {
                 match event.token() {
                     WAKER => {}
