@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use types::{ClusterId, Epoch, Member, Micros, NodeId, PartitionId, Sound};
+use wire::hello::Secret;
 
 /// An executor that has not ticked for so long is not vouched for.
 pub const EXECUTOR_DEAD: Micros = Micros::from_millis(500);
@@ -118,6 +119,7 @@ impl BeatThread {
     pub fn start(
         me: Member,
         settings: &replica::Settings,
+        secret: &Secret,
         listener: TcpListener,
         harm: Arc<Harm>,
     ) -> Result<BeatThread, Failure> {
@@ -132,8 +134,8 @@ impl BeatThread {
         });
         let poll = Poll::new().map_err(system)?;
         let waker = Arc::new(Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
-        let beater =
-            thread::Beater::new(me, settings, shared.clone(), poll, listener, harm).map_err(system)?;
+        let beater = thread::Beater::new(me, settings, secret.clone(), shared.clone(), poll, listener, harm)
+            .map_err(system)?;
         let spawned = std::thread::Builder::new().name("beat".into()).spawn(move || beater.run());
         Ok(BeatThread { shared, waker, thread: Some(spawned.map_err(system)?) })
     }

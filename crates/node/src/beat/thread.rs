@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use types::{ClusterId, Member, Micros, NodeId};
 use wire::Message;
-use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
+use wire::hello::{Hello, HelloRole, PROTOCOL, Secret, Welcome};
 
 pub const WAKER: Token = Token(usize::MAX);
 const LISTENER: Token = Token(usize::MAX - 1);
@@ -57,6 +57,7 @@ struct Target {
 
 pub(super) struct Beater {
     me: Member,
+    secret: Secret,
     interval: Micros,
     lease: Micros,
     shared: Arc<Shared>,
@@ -77,6 +78,7 @@ impl Beater {
     pub fn new(
         me: Member,
         settings: &replica::Settings,
+        secret: Secret,
         shared: Arc<Shared>,
         poll: Poll,
         listener: std::net::TcpListener,
@@ -87,6 +89,7 @@ impl Beater {
         let now = clock::mono();
         Ok(Beater {
             me,
+            secret,
             interval: settings.beacon,
             lease: settings.lease,
             shared,
@@ -251,6 +254,9 @@ impl Beater {
         let (HelloRole::Beacon, PROTOCOL, Some(member)) = (hello.role, hello.protocol, hello.member) else {
             return false;
         };
+        if !self.secret.admits(hello.secret.as_deref()) {
+            return false;
+        }
         if cluster.0 == 0 || hello.cluster != Some(cluster) || member.node == self.me.node {
             return false;
         }
@@ -347,7 +353,7 @@ impl Beater {
             protocol: PROTOCOL,
             cluster: Some(ClusterId(self.shared.cluster.load(Ordering::Acquire))),
             member: Some(self.me),
-            secret: None,
+            secret: self.secret.said(),
             agent: crate::AGENT.into(),
         };
         self.send(key, &Message::Hello(hello));
