@@ -54,4 +54,6 @@ scripts! {
     join_and_copy,
     hand_over,
     async_loss,
+    counts_in_slices,
+    f18_who_slept_evicts_nobody,
 }
