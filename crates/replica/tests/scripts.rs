@@ -49,6 +49,7 @@ scripts! {
     pr21_strict_below_min,
     pr22_duplicate_waits,
     pr23_refusal_waits,
+    pr24_another_aim,
     pr47_gap,
     join_and_copy,
     hand_over,

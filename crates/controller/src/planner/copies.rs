@@ -8,7 +8,7 @@ use types::{Member, NodeId, Now, PartitionId, Remedy};
 use wire::control::Advice;
 
 /// True if nothing commits in this configuration, however long it is waited for.
-fn starves(record: &PartitionRecord) -> bool {
+pub(super) fn starves(record: &PartitionRecord) -> bool {
     record.policy.below == Below::Strict && record.in_sync.len() < usize::from(record.policy.min_in_sync)
 }
 

@@ -306,7 +306,7 @@ impl<R: Remedy> Replica<R> {
             });
             return true;
         }
-        match leader.policy_entry {
+        match leader.policy_entry.as_ref().filter(|(_, of)| *of == next).map(|(lsn, _)| *lsn) {
             None => {
                 let header = self.next_header(ctx, Kind::Policy);
                 let lsn = header.at.lsn;
@@ -315,7 +315,7 @@ impl<R: Remedy> Replica<R> {
                     self.fail(ctx, reason);
                     return true;
                 }
-                self.leader().expect("a leader").policy_entry = Some(lsn);
+                self.leader().expect("a leader").policy_entry = Some((lsn, next));
                 true
             }
             Some(lsn) if committed >= lsn => {
@@ -376,8 +376,10 @@ impl<R: Remedy> Replica<R> {
             }
             Advice::Policy(text) => {
                 let Ok(policy) = text.read::<Policy>() else { return };
-                if policy != record.policy && record.next_policy.is_none() {
-                    self.propose(ctx, Cause::Policy, |record| record.next_policy = Some(policy));
+                // A change under way may be given another aim: what is in force stays so until the entry of that one.
+                let aim = first_aim(&record.policy, policy);
+                if aim != *record.next_policy.as_ref().unwrap_or(&record.policy) {
+                    self.propose(ctx, Cause::Policy, |record| record.next_policy = Some(aim));
                 }
             }
         }
@@ -427,6 +429,16 @@ impl<R: Remedy> Replica<R> {
             _ => 0,
         }
     }
+}
+
+/// What to change first on the way to a policy: the bound alone, if it and more are to change, since the old bound could
+/// keep the new policy's entry from committing for ever. The rest is advised again.
+fn first_aim(now: &Policy, wanted: Policy) -> Policy {
+    let same_bound = (now.min_in_sync, now.below) == (wanted.min_in_sync, wanted.below);
+    if same_bound || wanted.same_demands(now) {
+        return wanted;
+    }
+    Policy { min_in_sync: wanted.min_in_sync, below: wanted.below, ..now.clone() }
 }
 
 impl Leader {

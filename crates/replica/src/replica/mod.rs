@@ -30,7 +30,9 @@ use change::{Change, HandOver};
 use copy::CopyIn;
 use lead::Progress;
 use std::collections::{BTreeMap, VecDeque};
-use types::{Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, Position, Remedy};
+use types::{
+    Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, Policy, Position, Remedy,
+};
 use wire::Reply;
 use wire::peer::Report;
 
@@ -127,8 +129,8 @@ struct Leader {
     /// Lives of nodes seen on connections, where they differ from the record's.
     lives: BTreeMap<types::NodeId, Member>,
     advice: VecDeque<wire::control::Advice>,
-    /// The LSN of the policy entry of a change under way.
-    policy_entry: Option<Lsn>,
+    /// The LSN of the policy entry of a change under way, and the policy in it.
+    policy_entry: Option<(Lsn, Policy)>,
     next_proposal: u64,
     last_beat: Micros,
     last_told: Lsn,

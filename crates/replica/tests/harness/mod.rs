@@ -69,7 +69,7 @@ impl World {
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert N KEY VALUE [s=EPOCH,LSN seq=N]` ·
     /// `get N KEY` · `session N` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
-    /// · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N COPIES` · `state`.
+    /// · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
     pub fn run(&mut self, command: &str) -> String {
         self.trace.clear();
         let words: Vec<&str> = command.split_whitespace().collect();
@@ -89,7 +89,7 @@ impl World {
             "sync" => self.sync(words[1].parse().expect("a node")),
             "wait" => self.wait(&words),
             "grant" | "refuse" => self.decide(words[0] == "grant"),
-            "hand" | "admit" | "allow" => self.advise(&words),
+            "hand" | "admit" | "allow" | "aim" => self.advise(&words),
             "state" => self.state(),
             other => panic!("no command {other}"),
         }
@@ -296,8 +296,11 @@ impl World {
             "admit" => Advice::Admit(member(number)),
             _ => {
                 let mut policy = self.record.as_ref().expect("created").policy.clone();
-                policy.min_in_sync = number as u8;
-                policy.version += 1;
+                let version = policy.version + 1;
+                if let Some(name) = words.get(3) {
+                    policy = Policy::preset(name, policy.factor, policy.log).expect("a policy");
+                }
+                (policy.min_in_sync, policy.version) = (number as u8, version);
                 Advice::Policy(RecordText::new(&policy))
             }
         };
