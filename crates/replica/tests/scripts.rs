@@ -44,6 +44,7 @@ scripts! {
     semi_write,
     failover_keeps_what_was_acknowledged,
     f02_divergent_tail,
+    f19_stuck_disk,
     pr02_promise_runs_out,
     pr16_change_in_flight,
     pr21_strict_below_min,

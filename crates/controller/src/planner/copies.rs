@@ -43,8 +43,9 @@ impl<R: Remedy> Controller<R> {
         copies
     }
 
+    /// A copy that catches up is still lacking: one that never gets there must not keep a spare from standing in.
     fn note_short(&mut self, now: Now, record: &PartitionRecord) {
-        if record.members().count() >= usize::from(record.policy.factor) {
+        if record.in_sync.len() >= usize::from(record.policy.factor) {
             self.planner.short.remove(&record.id);
         } else {
             self.planner.short.entry(record.id).or_insert(now.mono);

@@ -214,10 +214,7 @@ impl<R: Remedy> Replica<R> {
         if !self.remedy.has(Finding::F19) {
             return false;
         }
-        let slow = |member: &&Member| {
-            let oldest = leader.members.get(member).and_then(|progress| progress.in_flight.front());
-            oldest.is_some_and(|(_, _, sent)| ctx.now.mono.since(*sent) >= ctx.settings.evict_slow)
-        };
+        let slow = |member: &&Member| leader.hangs(ctx.now.mono, member, ctx.settings.evict_slow);
         match others.iter().find(slow).copied() {
             Some(member) => self.demote(ctx, Cause::EvictedSlow, member),
             None => false,
@@ -335,8 +332,7 @@ impl<R: Remedy> Replica<R> {
         let gone = |member: &&Member| {
             let changed =
                 leader.lives.get(&member.node).is_some_and(|life| life.incarnation > member.incarnation);
-            let oldest = leader.members.get(member).and_then(|progress| progress.in_flight.front());
-            let stuck = oldest.is_some_and(|(_, _, sent)| ctx.now.mono.since(*sent) > GIVE_UP);
+            let stuck = leader.hangs(ctx.now.mono, member, GIVE_UP);
             changed || stuck || self.silence(ctx, **member) > GIVE_UP
         };
         let Some(old) = record.catching_up.iter().find(gone).copied() else { return false };
@@ -442,6 +438,15 @@ fn first_aim(now: &Policy, wanted: Policy) -> Policy {
 }
 
 impl Leader {
+    /// True if an append to this member was not answered for so long, or what it was sent got no further: a disk that does
+    /// nothing holds up what was received long ago (F19).
+    fn hangs(&self, now: Micros, member: &Member, patience: Micros) -> bool {
+        self.members.get(member).is_some_and(|progress| {
+            let oldest = progress.in_flight.front().map(|(_, _, sent)| *sent);
+            now.since(oldest.unwrap_or(now).min(progress.still.1)) >= patience
+        })
+    }
+
     /// The marker's LSN, once it is in the log.
     pub(super) fn marker(&self) -> Option<Lsn> {
         self.marker
