@@ -54,5 +54,6 @@ scripts! {
     pr47_gap,
     join_and_copy,
     hand_over,
+    hand_over_waits_for_a_change,
     async_loss,
 }

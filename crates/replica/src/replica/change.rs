@@ -387,6 +387,10 @@ impl<R: Remedy> Replica<R> {
         let patience = ctx.settings.hand_over;
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
         let Some(handing) = &leader.handing else { return };
+        if leader.change.is_some() {
+            // One change at a time: it is this one, or an eviction that came before it.
+            return;
+        }
         let to = handing.to;
         let level = committed == end && self.marks_of(leader, &to).received == end;
         let lost =
