@@ -176,9 +176,13 @@ impl World {
 
     /// I14: no more copies are named than there are.
     fn check_copies(&mut self, record: &PartitionRecord, reply: &Reply, at: Position) {
-        // Who was evicted a moment ago may still have been counted: whoever has it, has it.
+        // Who was evicted a moment ago may still have been counted: whoever has it, has it. "The reply says what was
+        // secured": a member whose recorded life has ended, be the next one running or not, had it when it said so.
         let has = |machine: &&Machine| match &machine.process {
-            Some(process) => self.holds(process, record.id, at),
+            Some(process) => {
+                let ended = |member: &Member| member.node.0 == machine.id && *member != process.member;
+                self.holds(process, record.id, at) || record.in_sync.iter().any(ended)
+            }
             None => true,
         };
         let copies = self.machines.iter().filter(has).count();
