@@ -51,6 +51,7 @@ scripts! {
     pr22_duplicate_waits,
     pr23_refusal_waits,
     pr24_another_aim,
+    pr31_hung_disk_leaves,
     pr47_gap,
     join_and_copy,
     hand_over,

@@ -214,7 +214,10 @@ impl<R: Remedy> Replica<R> {
         if !self.remedy.has(Finding::F19) {
             return false;
         }
-        let slow = |member: &&Member| leader.hangs(ctx.now.mono, member, ctx.settings.evict_slow);
+        let slow = |member: &&Member| {
+            leader.hangs(ctx.now.mono, member, ctx.settings.evict_slow)
+                || leader.disk_hangs(ctx.now.mono, member, GIVE_UP)
+        };
         match others.iter().find(slow).copied() {
             Some(member) => self.demote(ctx, Cause::EvictedSlow, member),
             None => false,
@@ -280,7 +283,8 @@ impl<R: Remedy> Replica<R> {
                 matches!(progress.mode, Mode::Stream)
                     && !progress.spoilt
                     && progress.level_since.is_some_and(|since| now.since(since) >= ctx.settings.level)
-            }) && !self.is_silent(ctx, **member)
+            }) && !leader.disk_hangs(now, member, ctx.settings.evict_slow)
+                && !self.is_silent(ctx, **member)
         };
         let next = record.catching_up.iter().find(level).copied();
         if let (Some(member), Some(leader)) = (next, self.leader()) {
@@ -332,7 +336,8 @@ impl<R: Remedy> Replica<R> {
         let gone = |member: &&Member| {
             let changed =
                 leader.lives.get(&member.node).is_some_and(|life| life.incarnation > member.incarnation);
-            let stuck = leader.hangs(ctx.now.mono, member, GIVE_UP);
+            let now = ctx.now.mono;
+            let stuck = leader.hangs(now, member, GIVE_UP) || leader.disk_hangs(now, member, GIVE_UP);
             changed || stuck || self.silence(ctx, **member) > GIVE_UP
         };
         let Some(old) = record.catching_up.iter().find(gone).copied() else { return false };
@@ -363,8 +368,10 @@ impl<R: Remedy> Replica<R> {
                 }
             }
             Advice::HandOver(member) => {
-                if record.in_sync.contains(&member) && member != self.me && self.serves() {
-                    let since = ctx.now.mono;
+                let since = ctx.now.mono;
+                let ready = matches!(&self.role, Role::Leader(leader)
+                    if !leader.disk_hangs(since, &member, ctx.settings.level));
+                if record.in_sync.contains(&member) && member != self.me && self.serves() && ready {
                     let leader = self.leader().expect("a leader");
                     leader.handing = Some(HandOver { to: member, since, proposed: false });
                     self.hand_over_step(ctx);
@@ -392,7 +399,10 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let to = handing.to;
-        let level = committed == end && self.marks_of(leader, &to).received == end;
+        // It has everything, and as a primary must have it: else its marker would wait for its own disk.
+        let marks = self.marks_of(leader, &to);
+        let own = record.policy.need(0);
+        let level = committed == end && marks.received == end && (!own.counts() || own.met(&marks) == end);
         let lost =
             !record.in_sync.contains(&to) || self.is_silent(ctx, to) || now.since(handing.since) > patience;
         if handing.proposed {
@@ -449,6 +459,11 @@ impl Leader {
             let oldest = progress.in_flight.front().map(|(_, _, sent)| *sent);
             now.since(oldest.unwrap_or(now).min(progress.still.1)) >= patience
         })
+    }
+
+    /// True if this member's disk has had something to do for so long and did nothing.
+    fn disk_hangs(&self, now: Micros, member: &Member, patience: Micros) -> bool {
+        self.members.get(member).is_some_and(|progress| now.since(progress.disk.1) >= patience)
     }
 
     /// The marker's LSN, once it is in the log.

@@ -44,6 +44,8 @@ pub(super) struct Progress {
     pub echo_us: u64,
     /// How far it had come, as the policy needs it, and when it last got on or had nothing to do.
     pub still: (Lsn, Micros),
+    /// The same of its disk, whatever the policy needs: what is not durable anywhere holds `secured` back (R7, PR-31).
+    pub disk: (Lsn, Micros),
     /// Since when it has been level.
     pub level_since: Option<Micros>,
     /// It said that it is damaged, or its `durable` went back (PR-18).
@@ -64,6 +66,7 @@ impl Progress {
             member_us: 0,
             echo_us: 0,
             still: (Lsn::ZERO, now),
+            disk: (Lsn::ZERO, now),
             level_since: None,
             spoilt: false,
             since: now,
@@ -365,6 +368,10 @@ impl<R: Remedy> Replica<R> {
             let busy = matches!(progress.mode, Mode::Reading { .. } | Mode::Copying(_));
             if !marked || busy || done >= end || done > progress.still.0 {
                 progress.still = (done, now);
+            }
+            let durable = if policy.log == LogKind::Disk { progress.marks.durable } else { end };
+            if !marked || busy || durable >= end || durable > progress.disk.0 {
+                progress.disk = (durable, now);
             }
             match &progress.mode {
                 Mode::Reading { since } if now.since(*since) > patience => progress.mode = Mode::Stream,
