@@ -42,6 +42,7 @@ macro_rules! scripts {
 scripts! {
     durable_write,
     semi_write,
+    r5_stale_refusal,
     failover_keeps_what_was_acknowledged,
     f02_divergent_tail,
     f19_stuck_disk,

@@ -521,8 +521,9 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let alone = self.record.as_ref().is_some_and(|record| record.policy.rests_on_primary());
-        let valid_until = if alone { self.lease_until(ctx) } else { None };
+        let lease = self.lease_until(ctx);
         for mut waiting in ready {
+            let valid_until = lease.filter(|_| alone || waiting.looked);
             waiting.reply.copies = self.copies(waiting.lsn);
             self.commits += 1;
             ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(waiting.reply), valid_until });

@@ -88,6 +88,8 @@ struct Waiting {
     to: ClientRef,
     /// Complete but for `copies`.
     reply: Reply,
+    /// It says how things are and is no entry: as for a read, no epoch fences it, and the lease must hold (R5).
+    looked: bool,
     /// When the client stops waiting; zero: never.
     deadline: Micros,
 }
