@@ -202,14 +202,15 @@ impl World {
         }
         let record = self.checks.epochs.newest(asked.partition).cloned();
         let Some(record) = record else { return };
-        let rests = record.policy.rests_on_primary();
-        let verdict =
-            self.checks.serving.answered(asked.partition, asked.reign, member, !asked.writes || rests);
+        // What counts is what was recorded for the reign that answered.
+        let then = self.acknowledging(asked, &record);
+        let rests = then.policy.rests_on_primary();
+        // A refusal that is no entry says how things are, as a read does: no epoch fences it.
+        let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
+        let verdict = self.checks.serving.answered(asked.partition, asked.reign, member, looked || rests);
         self.checks.expect("I2", self.now, verdict);
         if asked.writes && reply.status == Status::Ok {
             let at = Position::new(reply.epoch, reply.lsn);
-            // What counts is what was recorded for the reign that answered.
-            let then = self.acknowledging(asked, &record);
             self.checks.survival.acknowledged(self.now, at, &then);
         }
     }
