@@ -45,8 +45,8 @@ impl Purpose {
 struct Pending {
     purpose: Purpose,
     txn: Txn,
-    /// True if an earlier attempt had an unknown outcome: this one may fail because that one succeeded.
-    repeated: bool,
+    /// Since when an earlier attempt has had an unknown outcome: this one may fail because that one succeeded.
+    unknown_since: Option<Micros>,
 }
 
 /// All transactions under way.
@@ -98,7 +98,7 @@ impl Ledger {
 impl<R: Remedy> Controller<R> {
     /// Hands out a transaction.
     pub(crate) fn submit(&mut self, purpose: Purpose, txn: Txn) {
-        self.hand_out(Pending { purpose, txn, repeated: false });
+        self.hand_out(Pending { purpose, txn, unknown_since: None });
     }
 
     fn hand_out(&mut self, mut pending: Pending) {
@@ -115,12 +115,18 @@ impl<R: Remedy> Controller<R> {
         self.emit(Output::Txn { tag, txn });
     }
 
-    /// Repeats what has an unknown outcome. Its comparisons make that harmless: it is applied at most once.
+    /// Repeats what has an unknown outcome. Its comparisons make that harmless: it is applied at most once. A seal is not
+    /// repeated for longer than its reason is remembered: the primary that was missed may serve again (PR-19).
     pub(crate) fn repeat_unknown(&mut self, now: Micros) {
         let waiting = std::mem::take(&mut self.ledger.unknown);
         let (due, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(at, _)| *at <= now);
         self.ledger.unknown = later;
-        for (_, pending) in due {
+        let kept = self.settings.suspicion_kept;
+        let stale = |pending: &Pending| {
+            matches!(pending.purpose, Purpose::Seal(_))
+                && pending.unknown_since.is_some_and(|since| now.since(since) >= kept)
+        };
+        for (_, pending) in due.into_iter().filter(|(_, pending)| !stale(pending)) {
             self.hand_out(pending);
         }
     }
@@ -131,18 +137,19 @@ impl<R: Remedy> Controller<R> {
             Ok(outcome) => outcome,
             Err(TxnError::Refused(why)) => return self.on_refused(now, pending.purpose, why),
             Err(TxnError::Unknown) if self.remedy.has(Finding::F17) => {
-                pending.repeated = true;
+                pending.unknown_since.get_or_insert(now.mono);
                 self.ledger.unknown.push((now.mono + self.settings.retry, pending));
                 return;
             }
             // The planted bug: no answer is taken for a good answer.
             Err(TxnError::Unknown) => self.believed(&pending.txn),
         };
-        if outcome.succeeded && !pending.repeated && !pending.txn.puts.is_empty() {
+        if outcome.succeeded && pending.unknown_since.is_none() && !pending.txn.puts.is_empty() {
             self.records.wrote(outcome.revision);
         }
         self.learn(now, outcome.revision, &outcome.current);
-        let applied = outcome.succeeded || pending.repeated && pending.txn.is_in(&outcome.current);
+        let applied =
+            outcome.succeeded || pending.unknown_since.is_some() && pending.txn.is_in(&outcome.current);
         match pending.purpose {
             Purpose::Bootstrap | Purpose::Sweep => {}
             Purpose::Register(job) => self.registered(now, job, applied),

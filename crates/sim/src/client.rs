@@ -6,7 +6,7 @@ use crate::network::Conn;
 use crate::plan::Plan;
 use crate::random::Stream;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId};
 use wire::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
 
@@ -143,6 +143,11 @@ impl Client {
     /// True if everything was asked and decided.
     pub fn is_done(&self) -> bool {
         self.left == 0 && self.pending.is_empty()
+    }
+
+    /// True if everything that it waits for, now, is in these partitions.
+    pub fn waits_only_for(&self, partitions: &BTreeSet<PartitionId>) -> bool {
+        !self.pending.is_empty() && self.pending.values().all(|op| partitions.contains(&op.partition))
     }
 
     /// More to do: `operations` more.

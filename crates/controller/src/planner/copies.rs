@@ -8,7 +8,7 @@ use types::{Member, NodeId, Now, PartitionId, Remedy};
 use wire::control::Advice;
 
 /// True if nothing commits in this configuration, however long it is waited for.
-fn starves(record: &PartitionRecord) -> bool {
+pub(super) fn starves(record: &PartitionRecord) -> bool {
     record.policy.below == Below::Strict && record.in_sync.len() < usize::from(record.policy.min_in_sync)
 }
 
@@ -43,8 +43,9 @@ impl<R: Remedy> Controller<R> {
         copies
     }
 
+    /// A copy that catches up is still lacking: one that never gets there must not keep a spare from standing in.
     fn note_short(&mut self, now: Now, record: &PartitionRecord) {
-        if record.members().count() >= usize::from(record.policy.factor) {
+        if record.in_sync.len() >= usize::from(record.policy.factor) {
             self.planner.short.remove(&record.id);
         } else {
             self.planner.short.entry(record.id).or_insert(now.mono);

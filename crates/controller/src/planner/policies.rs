@@ -1,5 +1,6 @@
 //! Brings every partition to its table's policy (PR-24): the primary makes the steps, the planner reminds it.
 
+use super::copies::starves;
 use crate::controller::Controller;
 use types::{Now, PartitionId, Remedy};
 use wire::RecordText;
@@ -21,7 +22,7 @@ impl<R: Remedy> Controller<R> {
             let Some(table) = self.records.table(record.table) else { continue };
             // A primary that does not serve for want of copies must hear that fewer are allowed now.
             let bound_only = table.policy.same_demands(&record.policy);
-            if !(self.serves(&record) || bound_only) || self.advised(partition) {
+            if !(self.serves(&record) || bound_only || starves(&record)) || self.advised(partition) {
                 continue;
             }
             let advice = Advice::Policy(RecordText::new(&table.policy));

@@ -142,10 +142,11 @@ impl Outbox {
     }
 }
 
-/// "Not yet" for a read, "unknown" for a write.
+/// "Not yet" for a read and for what was not decided, "unknown" for a write.
 fn instead_of(reply: &Reply) -> Reply {
     let why = "this node's lease ended before the answer could leave";
-    let read = !matches!(reply.body, Body::Affected(_) | Body::None);
+    let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
+    let read = !decided || !matches!(reply.body, Body::Affected(_) | Body::None);
     Reply {
         id: reply.id,
         status: if read { Status::NotYet(why.into()) } else { Status::Unknown(why.into()) },

@@ -215,12 +215,11 @@ impl<R: Remedy> Replica<R> {
         if !self.remedy.has(Finding::F19) {
             return false;
         }
-        let listening = ctx.leases.listening_since(ctx.now.mono);
+        // Who stood still itself does not know what was not answered.
+        let awake = ctx.now.mono.since(ctx.leases.listening_since(ctx.now.mono));
         let slow = |member: &&Member| {
-            let oldest = leader.members.get(member).and_then(|progress| progress.in_flight.front());
-            oldest.is_some_and(|(_, _, sent)| {
-                ctx.now.mono.since(listening.max(*sent)) >= ctx.settings.evict_slow
-            })
+            (awake >= ctx.settings.evict_slow && leader.hangs(ctx.now.mono, member, ctx.settings.evict_slow))
+                || (awake >= GIVE_UP && leader.disk_hangs(ctx.now.mono, member, GIVE_UP))
         };
         match others.iter().find(slow).copied() {
             Some(member) => self.demote(ctx, Cause::EvictedSlow, member),
@@ -287,7 +286,8 @@ impl<R: Remedy> Replica<R> {
                 matches!(progress.mode, Mode::Stream)
                     && !progress.spoilt
                     && progress.level_since.is_some_and(|since| now.since(since) >= ctx.settings.level)
-            }) && !self.is_silent(ctx, **member)
+            }) && !leader.disk_hangs(now, member, ctx.settings.evict_slow)
+                && !self.is_silent(ctx, **member)
         };
         let next = record.catching_up.iter().find(level).copied();
         if let (Some(member), Some(leader)) = (next, self.leader()) {
@@ -310,7 +310,7 @@ impl<R: Remedy> Replica<R> {
             });
             return true;
         }
-        match leader.policy_entry {
+        match leader.policy_entry.as_ref().filter(|(_, of)| *of == next).map(|(lsn, _)| *lsn) {
             None => {
                 let header = self.next_header(ctx, Kind::Policy);
                 let lsn = header.at.lsn;
@@ -319,7 +319,7 @@ impl<R: Remedy> Replica<R> {
                     self.fail(ctx, reason);
                     return true;
                 }
-                self.leader().expect("a leader").policy_entry = Some(lsn);
+                self.leader().expect("a leader").policy_entry = Some((lsn, next));
                 true
             }
             Some(lsn) if committed >= lsn => {
@@ -339,8 +339,8 @@ impl<R: Remedy> Replica<R> {
         let gone = |member: &&Member| {
             let changed =
                 leader.lives.get(&member.node).is_some_and(|life| life.incarnation > member.incarnation);
-            let oldest = leader.members.get(member).and_then(|progress| progress.in_flight.front());
-            let stuck = oldest.is_some_and(|(_, _, sent)| ctx.now.mono.since(*sent) > GIVE_UP);
+            let now = ctx.now.mono;
+            let stuck = leader.hangs(now, member, GIVE_UP) || leader.disk_hangs(now, member, GIVE_UP);
             changed || stuck || self.silence(ctx, **member) > GIVE_UP
         };
         let Some(old) = record.catching_up.iter().find(gone).copied() else { return false };
@@ -371,8 +371,10 @@ impl<R: Remedy> Replica<R> {
                 }
             }
             Advice::HandOver(member) => {
-                if record.in_sync.contains(&member) && member != self.me && self.serves() {
-                    let since = ctx.now.mono;
+                let since = ctx.now.mono;
+                let ready = matches!(&self.role, Role::Leader(leader)
+                    if !leader.disk_hangs(since, &member, ctx.settings.level));
+                if record.in_sync.contains(&member) && member != self.me && self.serves() && ready {
                     let leader = self.leader().expect("a leader");
                     leader.handing = Some(HandOver { to: member, since, proposed: false });
                     self.hand_over_step(ctx);
@@ -380,8 +382,10 @@ impl<R: Remedy> Replica<R> {
             }
             Advice::Policy(text) => {
                 let Ok(policy) = text.read::<Policy>() else { return };
-                if policy != record.policy && record.next_policy.is_none() {
-                    self.propose(ctx, Cause::Policy, |record| record.next_policy = Some(policy));
+                // A change under way may be given another aim: what is in force stays so until the entry of that one.
+                let aim = first_aim(&record.policy, policy);
+                if aim != *record.next_policy.as_ref().unwrap_or(&record.policy) {
+                    self.propose(ctx, Cause::Policy, |record| record.next_policy = Some(aim));
                 }
             }
         }
@@ -393,8 +397,15 @@ impl<R: Remedy> Replica<R> {
         let patience = ctx.settings.hand_over;
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
         let Some(handing) = &leader.handing else { return };
+        if leader.change.is_some() {
+            // One change at a time: it is this one, or an eviction that came before it.
+            return;
+        }
         let to = handing.to;
-        let level = committed == end && self.marks_of(leader, &to).received == end;
+        // It has everything, and as a primary must have it: else its marker would wait for its own disk.
+        let marks = self.marks_of(leader, &to);
+        let own = record.policy.need(0);
+        let level = committed == end && marks.received == end && (!own.counts() || own.met(&marks) == end);
         let lost =
             !record.in_sync.contains(&to) || self.is_silent(ctx, to) || now.since(handing.since) > patience;
         if handing.proposed {
@@ -433,7 +444,31 @@ impl<R: Remedy> Replica<R> {
     }
 }
 
+/// What to change first on the way to a policy: the bound alone, if it and more are to change, since the old bound could
+/// keep the new policy's entry from committing for ever. The rest is advised again.
+fn first_aim(now: &Policy, wanted: Policy) -> Policy {
+    let same_bound = (now.min_in_sync, now.below) == (wanted.min_in_sync, wanted.below);
+    if same_bound || wanted.same_demands(now) {
+        return wanted;
+    }
+    Policy { min_in_sync: wanted.min_in_sync, below: wanted.below, ..now.clone() }
+}
+
 impl Leader {
+    /// True if an append to this member was not answered for so long, or what it was sent got no further: a disk that does
+    /// nothing holds up what was received long ago (F19).
+    fn hangs(&self, now: Micros, member: &Member, patience: Micros) -> bool {
+        self.members.get(member).is_some_and(|progress| {
+            let oldest = progress.in_flight.front().map(|(_, _, sent)| *sent);
+            now.since(oldest.unwrap_or(now).min(progress.still.1)) >= patience
+        })
+    }
+
+    /// True if this member's disk has had something to do for so long and did nothing.
+    fn disk_hangs(&self, now: Micros, member: &Member, patience: Micros) -> bool {
+        self.members.get(member).is_some_and(|progress| now.since(progress.disk.1) >= patience)
+    }
+
     /// The marker's LSN, once it is in the log.
     pub(super) fn marker(&self) -> Option<Lsn> {
         self.marker

@@ -42,6 +42,10 @@ pub(super) struct Progress {
     pub member_us: u64,
     /// The clock that it echoed: everything sent before has been processed.
     pub echo_us: u64,
+    /// How far it had come, as the policy needs it, and when it last got on or had nothing to do.
+    pub still: (Lsn, Micros),
+    /// The same of its disk, whatever the policy needs: what is not durable anywhere holds `secured` back (R7, PR-31).
+    pub disk: (Lsn, Micros),
     /// Since when it has been level.
     pub level_since: Option<Micros>,
     /// It said that it is damaged, or its `durable` went back (PR-18).
@@ -61,6 +65,8 @@ impl Progress {
             acked_at: Micros::ZERO,
             member_us: 0,
             echo_us: 0,
+            still: (Lsn::ZERO, now),
+            disk: (Lsn::ZERO, now),
             level_since: None,
             spoilt: false,
             since: now,
@@ -269,8 +275,7 @@ impl<R: Remedy> Replica<R> {
         progress.acked_at = ctx.now.mono;
         progress.member_us = progress.member_us.max(ack.sent_us);
         progress.echo_us = progress.echo_us.max(ack.echo_us);
-        let need = policy.need(1);
-        let done = if need.counts() { need.met(&progress.marks) } else { progress.marks.received };
+        let done = done(&policy, &progress.marks);
         while progress.in_flight.front().is_some_and(|(last, _, _)| *last <= done) {
             let (_, bytes, _) = progress.in_flight.pop_front().expect("a front");
             progress.in_flight_bytes -= bytes;
@@ -351,11 +356,23 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// Sends again what was not acknowledged in time: the network may have lost it.
+    /// Sends again what was not acknowledged in time: the network may have lost it. Notes who gets on.
     pub(super) fn resend(&mut self, ctx: &mut Ctx) {
         let (now, patience) = (ctx.now.mono, Micros(ctx.settings.resend.0 * 5));
+        let end = self.tail.end().lsn;
+        let Some(policy) = self.record.as_ref().map(|record| record.policy.clone()) else { return };
         let Some(leader) = self.leader() else { return };
+        let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
         for progress in leader.members.values_mut() {
+            let done = done(&policy, &progress.marks);
+            let busy = matches!(progress.mode, Mode::Reading { .. } | Mode::Copying(_));
+            if !marked || busy || done >= end || done > progress.still.0 {
+                progress.still = (done, now);
+            }
+            let durable = if policy.log == LogKind::Disk { progress.marks.durable } else { end };
+            if !marked || busy || durable >= end || durable > progress.disk.0 {
+                progress.disk = (durable, now);
+            }
             match &progress.mode {
                 Mode::Reading { since } if now.since(*since) > patience => progress.mode = Mode::Stream,
                 Mode::Stream => {
@@ -504,8 +521,9 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let alone = self.record.as_ref().is_some_and(|record| record.policy.rests_on_primary());
-        let valid_until = if alone { self.lease_until(ctx) } else { None };
+        let lease = self.lease_until(ctx);
         for mut waiting in ready {
+            let valid_until = lease.filter(|_| alone || waiting.looked);
             waiting.reply.copies = self.copies(waiting.lsn);
             self.commits += 1;
             ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(waiting.reply), valid_until });
@@ -522,6 +540,12 @@ impl<R: Remedy> Replica<R> {
         };
         record.in_sync.iter().enumerate().filter(has).count() as u8
     }
+}
+
+/// How far a member has come in what the policy needs of it; where it needs nothing, in memory.
+fn done(policy: &Policy, marks: &Watermarks) -> Lsn {
+    let need = policy.need(1);
+    if need.counts() { need.met(marks) } else { marks.received }
 }
 
 /// Entries as one run of bytes, with the LSN of the last.

@@ -33,7 +33,9 @@ use copy::CopyIn;
 use lead::Progress;
 use std::collections::{BTreeMap, VecDeque};
 use tally::Tallies;
-use types::{Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, Position, Remedy};
+use types::{
+    Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, Policy, Position, Remedy,
+};
 use wire::Reply;
 use wire::peer::Report;
 
@@ -89,6 +91,8 @@ struct Waiting {
     to: ClientRef,
     /// Complete but for `copies`.
     reply: Reply,
+    /// It says how things are and is no entry: as for a read, no epoch fences it, and the lease must hold (R5).
+    looked: bool,
     /// When the client stops waiting; zero: never.
     deadline: Micros,
 }
@@ -130,8 +134,8 @@ struct Leader {
     /// Lives of nodes seen on connections, where they differ from the record's.
     lives: BTreeMap<types::NodeId, Member>,
     advice: VecDeque<wire::control::Advice>,
-    /// The LSN of the policy entry of a change under way.
-    policy_entry: Option<Lsn>,
+    /// The LSN of the policy entry of a change under way, and the policy in it.
+    policy_entry: Option<(Lsn, Policy)>,
     next_proposal: u64,
     last_beat: Micros,
     last_told: Lsn,

@@ -122,8 +122,20 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// Holds a reply back until `committed` covers `at` (N7).
-    fn answer_at(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, at: Lsn, mut reply: Reply) {
+    /// Holds a reply back until `committed` covers `at` (N7): the entry that it tells of.
+    fn answer_at(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, at: Lsn, reply: Reply) {
+        self.hold_back(ctx, to, request, (at, false), reply);
+    }
+
+    /// What was `looked` at is answered by one who may say how things are.
+    fn hold_back(
+        &mut self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: &Request,
+        (at, looked): (Lsn, bool),
+        mut reply: Reply,
+    ) {
         if reply.lsn == Lsn::ZERO {
             reply.lsn = at;
         }
@@ -134,7 +146,7 @@ impl<R: Remedy> Replica<R> {
         let Some(leader) = self.leader() else { return };
         // The queue is in LSN order: a reply that could go earlier waits for those before it.
         let at = leader.waiting.back().map_or(at, |last| last.lsn.max(at));
-        leader.waiting.push_back(Waiting { lsn: at, to, reply, deadline });
+        leader.waiting.push_back(Waiting { lsn: at, to, reply, looked, deadline });
     }
 
     fn write(
@@ -151,9 +163,11 @@ impl<R: Remedy> Replica<R> {
         let hash = request_hash(ops, mark);
         match self.check_session(request, hash) {
             Ok(None) => {}
-            Ok(Some((at, reply))) => {
+            Ok(Some(reply)) => {
+                let repeated = matches!(reply.status, Status::Ok | Status::Refused(_));
                 if self.remedy.has(Finding::Pr22) {
-                    return self.answer_at(ctx, to, request, at, reply);
+                    let seen = self.tail.end().lsn;
+                    return self.hold_back(ctx, to, request, (seen, !repeated), reply);
                 }
                 return ctx.out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
             }
@@ -171,7 +185,7 @@ impl<R: Remedy> Replica<R> {
             if !self.remedy.has(Finding::Pr23) {
                 return ctx.out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
             }
-            return self.answer_at(ctx, to, request, self.tail.end().lsn, reply);
+            return self.hold_back(ctx, to, request, (self.tail.end().lsn, true), reply);
         }
         let effects = Effects {
             request_hash: hash,
@@ -198,16 +212,15 @@ impl<R: Remedy> Replica<R> {
         Some(Status::NotYet("the backups are behind by more than this partition may hold back".into()))
     }
 
-    /// Where the request stands in its session: `None` to go on; else a reply and the LSN it waits for.
-    fn check_session(&self, request: &Request, hash: u64) -> Result<Option<(Lsn, Reply)>, String> {
+    /// Where the request stands in its session: `None` to go on; else a reply to what was seen.
+    fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, String> {
         if !request.session.is_some() || !self.remedy.has(Finding::F22) {
             return Ok(None);
         }
-        let seen = self.tail.end().lsn;
         let Some(session) = self.session(request.session)? else {
             let status =
                 Status::Unknown("the session is not known here: it expired, or its opening was lost".into());
-            return Ok(Some((seen, self.reply(request, status, Body::None))));
+            return Ok(Some(self.reply(request, status, Body::None)));
         };
         let reply = match session.standing(request.seq, hash, self.remedy.has(Finding::Pr47)) {
             Standing::Next => return Ok(None),
@@ -224,7 +237,7 @@ impl<R: Remedy> Replica<R> {
                 reply
             }
         };
-        Ok(Some((seen, reply)))
+        Ok(Some(reply))
     }
 
     /// Runs the operations on the newest state: their outcome, how many rows change, and how.

@@ -72,7 +72,8 @@ impl World {
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert N KEY VALUE [s=EPOCH,LSN seq=N]` ·
     /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `slices ROWS`: a new world with such slices · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
-    /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N COPIES` · `state`.
+    /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
+    /// · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
     pub fn run(&mut self, command: &str) -> String {
         self.trace.clear();
         let words: Vec<&str> = command.split_whitespace().collect();
@@ -100,7 +101,7 @@ impl World {
                 self.with(words[1].parse().expect("a node"), |host, now, out| host.tick(now, out));
             }
             "grant" | "refuse" => self.decide(words[0] == "grant"),
-            "hand" | "admit" | "allow" => self.advise(&words),
+            "hand" | "admit" | "allow" | "aim" => self.advise(&words),
             "state" => self.state(),
             other => panic!("no command {other}"),
         }
@@ -322,8 +323,11 @@ impl World {
             "admit" => Advice::Admit(member(number)),
             _ => {
                 let mut policy = self.record.as_ref().expect("created").policy.clone();
-                policy.min_in_sync = number as u8;
-                policy.version += 1;
+                let version = policy.version + 1;
+                if let Some(name) = words.get(3) {
+                    policy = Policy::preset(name, policy.factor, policy.log).expect("a policy");
+                }
+                (policy.min_in_sync, policy.version) = (number as u8, version);
                 Advice::Policy(RecordText::new(&policy))
             }
         };

@@ -12,6 +12,8 @@ pub struct Asked {
     pub partition: PartitionId,
     /// It may change something.
     pub writes: bool,
+    /// It is numbered in a session: whatever is decided about it is an entry.
+    pub numbered: bool,
     /// Any replica may answer.
     pub any: bool,
     /// The reign of the replica that answered, once it has.
@@ -30,6 +32,7 @@ impl Requests {
         let asked = Asked {
             partition: request.partition,
             writes: request.op.writes(),
+            numbered: request.session.is_some(),
             any: matches!(request.read, ReadLevel::Any { .. }),
             reign: Epoch::ZERO,
         };

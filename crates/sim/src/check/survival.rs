@@ -2,7 +2,7 @@
 
 use crate::check::lineage::Lineage;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{NodeId, PartitionId, PartitionRecord, Position};
+use types::{Member, NodeId, PartitionId, PartitionRecord, Position};
 
 /// An acknowledged commit.
 #[derive(Clone, Debug)]
@@ -54,10 +54,11 @@ impl Survival {
         self.doubtful.contains(&partition)
     }
 
-    /// A new primary serves, in this configuration, with a log that ends at `tip`.
+    /// A new primary serves, in this configuration, with a log that ends at `tip`; `last` is the one before its reign.
     pub fn serves(
         &mut self,
         lineage: &Lineage,
+        last: Option<&PartitionRecord>,
         record: &PartitionRecord,
         tip: Position,
     ) -> Result<(), String> {
@@ -70,7 +71,7 @@ impl Survival {
         let gone: Vec<&Acknowledged> =
             all.iter().filter(|one| !kept.contains(&one.at) && !self.lost.contains(&(id, one.at))).collect();
         for one in &gone {
-            self.may_be_lost(one, record)?;
+            self.may_be_lost(one, last, record)?;
         }
         let gone: Vec<Position> = gone.iter().map(|one| one.at).collect();
         self.lost.extend(gone.into_iter().map(|at| (id, at)));
@@ -78,7 +79,12 @@ impl Survival {
     }
 
     /// Whether an acknowledged commit may be lost by what has happened since.
-    fn may_be_lost(&self, one: &Acknowledged, record: &PartitionRecord) -> Result<(), String> {
+    fn may_be_lost(
+        &self,
+        one: &Acknowledged,
+        last: Option<&PartitionRecord>,
+        record: &PartitionRecord,
+    ) -> Result<(), String> {
         let what = format!("{} {} was acknowledged under '{}'", record.id, one.at, one.record.policy);
         if !record.lossy {
             return Err(format!("{what} and is not in the log of {}, which names no loss", record.epoch));
@@ -89,9 +95,12 @@ impl Survival {
         }
         let survives = policies().any(|policy| policy.survives_restart());
         let since = if survives { &self.harmed } else { &self.ended };
-        let keeper =
-            one.record.in_sync.iter().find(|member| since.get(&member.node).is_none_or(|at| *at < one.time));
-        match keeper {
+        let keeper = |set: &[Member]| {
+            set.iter().find(|member| since.get(&member.node).is_none_or(|at| *at < one.time)).copied()
+        };
+        // PR-17: such a reign waits for "all members of the last recorded set", who have all there is to have; whoever left
+        // it before may have kept what is lost.
+        match keeper(last.map_or(&one.record.in_sync, |last| &last.in_sync)) {
             None => Ok(()),
             Some(keeper) => {
                 Err(format!("{what}, {keeper} has forgotten nothing, and it is lost in {}", record.epoch))
@@ -130,16 +139,16 @@ mod tests {
     fn a_durable_commit_that_vanishes_is_rejected() {
         let mut survival = Survival::default();
         survival.acknowledged(10, at(1, 1), &under("durable", LogKind::Disk));
-        survival.serves(&lineage(), &after(false), at(2, 2)).expect("it is there");
+        survival.serves(&lineage(), None, &after(false), at(2, 2)).expect("it is there");
         survival.acknowledged(10, at(1, 2), &under("durable", LogKind::Disk));
         for node in 1..=3 {
             survival.ended(20, NodeId(node));
         }
-        assert!(survival.serves(&lineage(), &after(true), at(2, 2)).is_err());
+        assert!(survival.serves(&lineage(), None, &after(true), at(2, 2)).is_err());
         for node in 1..=3 {
             survival.harmed(20, NodeId(node));
         }
-        survival.serves(&lineage(), &after(true), at(2, 2)).expect("all three disks were harmed");
+        survival.serves(&lineage(), None, &after(true), at(2, 2)).expect("all three disks were harmed");
     }
 
     #[test]
@@ -148,18 +157,32 @@ mod tests {
         survival.acknowledged(10, at(1, 2), &under("semi", LogKind::Disk));
         survival.ended(20, NodeId(1));
         survival.ended(20, NodeId(2));
-        assert!(survival.serves(&lineage(), &after(true), at(2, 2)).is_err());
+        assert!(survival.serves(&lineage(), None, &after(true), at(2, 2)).is_err());
         survival.ended(20, NodeId(3));
-        survival.serves(&lineage(), &after(true), at(2, 2)).expect("nobody remembers");
+        survival.serves(&lineage(), None, &after(true), at(2, 2)).expect("nobody remembers");
         assert_eq!(survival.lost().len(), 1);
+    }
+
+    #[test]
+    fn who_left_the_set_is_not_waited_for_and_who_joined_it_is() {
+        let under = under("semi", LogKind::Disk);
+        let (left, joined) = (record(1, 1, &[2]), record(1, 1, &[2, 4]));
+        let mut survival = Survival::default();
+        survival.acknowledged(10, at(1, 2), &under);
+        (2..=3).for_each(|node| survival.ended(20, NodeId(node)));
+        assert!(survival.serves(&lineage(), Some(&under), &after(true), at(2, 2)).is_err());
+        assert!(survival.serves(&lineage(), Some(&joined), &after(true), at(2, 2)).is_err());
+        survival
+            .serves(&lineage(), Some(&left), &after(true), at(2, 2))
+            .expect("the last of the set forgot it");
     }
 
     #[test]
     fn a_loss_that_is_not_named_is_rejected() {
         let mut survival = Survival::default();
         survival.acknowledged(10, at(1, 2), &under("async", LogKind::Disk));
-        assert!(survival.serves(&lineage(), &after(false), at(2, 2)).is_err());
-        survival.serves(&lineage(), &after(true), at(2, 2)).expect("it said so");
+        assert!(survival.serves(&lineage(), None, &after(false), at(2, 2)).is_err());
+        survival.serves(&lineage(), None, &after(true), at(2, 2)).expect("it said so");
         assert!(survival.is_doubtful(record(1, 1, &[1]).id));
     }
 }

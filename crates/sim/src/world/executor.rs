@@ -149,7 +149,8 @@ impl World {
         if late {
             self.struck("lease-ran-out");
             let why = "the lease ran out before the answer left".to_string();
-            reply.status = if request.writes { Status::Unknown(why) } else { Status::NotYet(why) };
+            let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
+            reply.status = if request.writes && decided { Status::Unknown(why) } else { Status::NotYet(why) };
             reply.body = wire::Body::None;
         }
         self.show_answer(node, &request, &reply);

@@ -3,10 +3,13 @@
 use super::World;
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
+use crate::client::Client;
 use crate::node::{Machine, Process};
 use replica::{ClientRef, LogOp};
+use std::collections::BTreeSet;
 use types::policy::Below;
-use types::{LogKind, Lsn, NodeId, PartitionId, PartitionRecord, Policy, Position, ReadAt};
+use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position, ReadAt};
+use wal::Record;
 use wire::control::Role;
 use wire::{Reply, Status};
 
@@ -16,6 +19,24 @@ impl World {
         if record.lossy {
             self.checks.agreement.doubt(record.id);
         }
+        let names = |members: &[Member]| -> String {
+            let names: Vec<String> = members.iter().map(ToString::to_string).collect();
+            names.join(" ")
+        };
+        self.trace.note(
+            self.now,
+            format_args!(
+                "record: p{} {} {:?}, in sync {}, catching up {}{}, '{}'{}",
+                record.id.0,
+                record.epoch,
+                record.cause,
+                names(&record.in_sync),
+                names(&record.catching_up),
+                if record.lossy { ", lossy" } else { "" },
+                record.policy,
+                record.next_policy.as_ref().map_or(String::new(), |policy| format!(" next '{policy}'")),
+            ),
+        );
         let verdict = self.checks.epochs.written(self.now, record);
         self.checks.expect("I10", self.now, verdict);
     }
@@ -54,6 +75,10 @@ impl World {
         };
         let verdict = self.checks.storage.starts(NodeId(node), id, start);
         self.checks.expect("I12", self.now, verdict);
+        if !damaged {
+            // `Log::open` returns when everything that it reports is on the disk.
+            self.checks.storage.proven(NodeId(node), id, part.end);
+        }
     }
 
     /// A replica stops because of damage.
@@ -151,9 +176,13 @@ impl World {
 
     /// I14: no more copies are named than there are.
     fn check_copies(&mut self, record: &PartitionRecord, reply: &Reply, at: Position) {
-        // Who was evicted a moment ago may still have been counted: whoever has it, has it.
+        // Who was evicted a moment ago may still have been counted: whoever has it, has it. "The reply says what was
+        // secured": a member whose recorded life has ended, be the next one running or not, had it when it said so.
         let has = |machine: &&Machine| match &machine.process {
-            Some(process) => self.holds(process, record.id, at),
+            Some(process) => {
+                let ended = |member: &Member| member.node.0 == machine.id && *member != process.member;
+                self.holds(process, record.id, at) || record.in_sync.iter().any(ended)
+            }
             None => true,
         };
         let copies = self.machines.iter().filter(has).count();
@@ -173,14 +202,15 @@ impl World {
         }
         let record = self.checks.epochs.newest(asked.partition).cloned();
         let Some(record) = record else { return };
-        let rests = record.policy.rests_on_primary();
-        let verdict =
-            self.checks.serving.answered(asked.partition, asked.reign, member, !asked.writes || rests);
+        // What counts is what was recorded for the reign that answered.
+        let then = self.acknowledging(asked, &record);
+        let rests = then.policy.rests_on_primary();
+        // A refusal that is no entry says how things are, as a read does: no epoch fences it.
+        let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
+        let verdict = self.checks.serving.answered(asked.partition, asked.reign, member, looked || rests);
         self.checks.expect("I2", self.now, verdict);
         if asked.writes && reply.status == Status::Ok {
             let at = Position::new(reply.epoch, reply.lsn);
-            // What counts is what was recorded for the reign that answered.
-            let then = self.acknowledging(asked, &record);
             self.checks.survival.acknowledged(self.now, at, &then);
         }
     }
@@ -255,7 +285,8 @@ impl World {
         }
         let written = self.checks.epochs.get(record.id, record.led_since).cloned();
         let written = written.unwrap_or_else(|| record.clone());
-        let verdict = self.checks.survival.serves(&self.checks.lineage, &written, tip);
+        let last = self.checks.epochs.get(record.id, types::Epoch(written.epoch.0.saturating_sub(1)));
+        let verdict = self.checks.survival.serves(&self.checks.lineage, last, &written, tip);
         self.checks.expect("I1", self.now, verdict);
         self.checks.tip(record.id, tip);
     }
@@ -304,6 +335,12 @@ impl World {
             let (Some((base, _)), false) = (process.log.base(id), process.in_memory.contains(&id)) else {
                 continue;
             };
+            // A log that is about to begin again has said so to the disk already: it does so before anything that follows.
+            let begins =
+                |record: &Record| matches!(record, Record::Base { partition, .. } if *partition == id);
+            if process.queue.iter().any(begins) {
+                continue;
+            }
             let persisted = replica.engine().persisted();
             if counted && !process.damaged.contains(&id) && base.lsn > persisted.lsn {
                 gaps.push(format!(
@@ -345,9 +382,11 @@ impl World {
 
     /// What a healed world still lacks; none: it has converged (I13).
     pub(super) fn what_is_missing(&self) -> Option<String> {
+        let mut closed = BTreeSet::new();
         for record in self.checks.epochs.records() {
             if !self.is_serving(record) {
                 if self.is_closed_for_good(record) {
+                    closed.insert(record.id);
                     continue;
                 }
                 return Some(format!("{} does not serve: {}", record.id, self.state_of(record)));
@@ -360,8 +399,9 @@ impl World {
                 return Some(format!("{}: {behind}: {}", record.id, self.state_of(record)));
             }
         }
-        let waiting = self.clients.iter().find(|client| !client.is_done());
-        waiting.map(|_| "a client's operation does not end".to_string())
+        // I13 speaks of partitions with an eligible copy: what is asked of the others need not end.
+        let waits = |client: &&Client| !client.is_done() && !client.waits_only_for(&closed);
+        self.clients.iter().find(waits).map(|_| "a client's operation does not end".to_string())
     }
 
     /// A main-memory partition that everybody forgot stays closed until an operator speaks (PR-17), and so does one whose

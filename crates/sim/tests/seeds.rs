@@ -1,0 +1,82 @@
+//! A fixed set of seeds keeps every promise, and a seed says everything.
+
+use std::collections::BTreeSet;
+use understudy_sim::faults::Fault;
+use understudy_sim::{Options, run, run_range};
+
+/// Seeds that are run by every build.
+const SEEDS: u64 = 100;
+
+/// Seeds that once found something, and what.
+const FOUND: [(u64, &str); 16] = [
+    (10, "a checker: operations on a partition without an eligible copy need not end"),
+    (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
+    (820, "a checker: the queue of the disk is part of the log"),
+    (986, "F19: the same, and it joined a set that does not count disks"),
+    (1245, "PR-24: a partition with too few copies ignored the newest policy, and was never given more"),
+    (1612, "a checker: the last recorded set decides what a lossy reign may lose"),
+    (1730, "a checker, as 10"),
+    (1783, "F19, as 251"),
+    (1824, "a checker: what an opened log reports is on the disk"),
+    (2035, "F19: a member of the set whose disk hangs, with nothing in flight to it"),
+    (2898, "F19, as 2035"),
+    (3419, "a checker: a copy counts for the life in which it was one"),
+    (4414, "two changes of one set at a time: a hand-over met an eviction"),
+    (5063, "the same"),
+    (5485, "PR-31: the lead was handed to a copy whose disk hangs"),
+    (7062, "as 4414"),
+];
+
+#[test]
+fn a_hundred_seeds_keep_every_promise() {
+    let summary = run_range(0..SEEDS, None, |_, _| {}, 2);
+    assert_eq!(summary.seeds, SEEDS);
+    for violation in &summary.violations {
+        println!("seed {} {}: {}", violation.seed, violation.id, violation.sentence);
+        violation.trace.iter().for_each(|line| println!("    {line}"));
+    }
+    assert!(summary.violations.is_empty(), "{} violations", summary.violations.len());
+    assert!(summary.operations > SEEDS * 200, "{} operations", summary.operations);
+    assert!(summary.primary_changes * 10 >= SEEDS * 6, "{} seeds change a primary", summary.primary_changes);
+    assert!(
+        summary.double_failovers * 10 >= SEEDS * 3,
+        "{} seeds change one twice",
+        summary.double_failovers
+    );
+    let struck: BTreeSet<&str> = summary.faults.keys().map(String::as_str).collect();
+    for fault in Fault::ALL {
+        assert!(struck.contains(fault.name()), "{fault} never struck");
+        assert!(
+            summary.faults[fault.name()] * 50 >= SEEDS,
+            "{fault} struck in {}",
+            summary.faults[fault.name()]
+        );
+    }
+}
+
+#[test]
+fn seeds_that_found_something_find_it_no_more() {
+    for (seed, what) in FOUND {
+        let outcome = run(seed, Options::default());
+        assert!(outcome.violations.is_empty(), "found again at seed {seed}: {what}\n{outcome}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in [3, 7] {
+        let (first, second) = (run(seed, Options::default()), run(seed, Options::default()));
+        assert_eq!(first.trace_hash, second.trace_hash, "seed {seed}");
+        assert_eq!((first.operations, first.simulated_us), (second.operations, second.simulated_us));
+        let told = run(seed, Options { verbose: true, ..Options::default() });
+        assert_eq!(told.trace_hash, first.trace_hash, "listening changes nothing");
+        assert!(told.trace.len() > first.trace.len());
+    }
+    assert_ne!(run(3, Options::default()).trace_hash, run(4, Options::default()).trace_hash);
+}
+
+#[test]
+fn threads_do_not_change_the_summary() {
+    let (one, two) = (run_range(0..6, None, |_, _| {}, 1), run_range(0..6, None, |_, _| {}, 2));
+    assert_eq!(one, two);
+}
