@@ -37,8 +37,16 @@ impl World {
         }
     }
 
-    /// Starts a batch if the disk is idle: everything that waits is one write and one sync.
+    /// Starts a batch if the disk is idle: everything that waits is one write and one sync. A disk that refused is tried
+    /// again in its own time.
     pub(super) fn start_batch(&mut self, node: u32) {
+        let refused = self.machine(node).process.as_ref().is_some_and(|process| process.refused.is_some());
+        if !refused {
+            self.write_batch(node);
+        }
+    }
+
+    fn write_batch(&mut self, node: u32) {
         let now = self.now;
         let (most, stuck) = (self.machine(node).sync_us, self.machine(node).stuck_until);
         let latency = 30 + self.timing.below(most);
@@ -55,9 +63,10 @@ impl World {
                 self.at((now + latency).max(stuck), Event::Synced { node, life });
             }
             Err(LogError::Poisoned { .. }) => self.disk_failed(node),
-            Err(_) if process.refused.is_none() => {
+            Err(error) if process.refused.is_none() => {
                 process.refused = Some(now);
                 self.struck("log-refused");
+                self.trace.note(now, format_args!("n{node}'s log refuses: {error}"));
                 self.after(RETRY, Event::Retry { node, life });
             }
             Err(_) => self.after(RETRY, Event::Retry { node, life }),
@@ -66,7 +75,7 @@ impl World {
 
     pub(super) fn retry_log(&mut self, node: u32, life: u64) {
         if self.machine(node).life() == Some(life) {
-            self.start_batch(node);
+            self.write_batch(node);
         }
     }
 
