@@ -1,7 +1,8 @@
 //! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose]`.
 //!
 //! `seeds hunt FROM TO FINDING...` shows how soon plants are found, and whether the same seeds are clean with the remedy
-//! in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the remedy in.
+//! in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the remedy in, and
+//! `seeds list FROM TO FINDING...` prints the lines of `plants::FOUND`: the first seed that is found, and clean otherwise.
 
 use std::time::Instant;
 use types::Finding;
@@ -9,7 +10,7 @@ use understudy_sim::{Options, Outcome, run, run_range};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let is_mode = |word: &String| word == "hunt" || word == "clean";
+    let is_mode = |word: &String| ["hunt", "clean", "list"].contains(&word.as_str());
     let Some(mode) = words.first().filter(|word| is_mode(word)) else { return plain(&words) };
     let number = |at: usize, other| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(other);
     let (from, to): (u64, u64) = (number(1, 0), number(2, 100));
@@ -17,10 +18,10 @@ fn main() {
         words.iter().skip(3).any(|word| word == "all" || Finding::parse(word) == Some(*finding))
     };
     for finding in Finding::ALL.into_iter().filter(named) {
-        if mode == "hunt" {
-            hunt(finding, from, to);
-        } else {
-            (from..to).for_each(|seed| tell_if_broken(finding, seed));
+        match mode.as_str() {
+            "hunt" => hunt(finding, from, to),
+            "list" => list(finding, from, to),
+            _ => (from..to).for_each(|seed| tell_if_broken(finding, seed)),
         }
     }
 }
@@ -31,7 +32,11 @@ fn hunt(finding: Finding, from: u64, to: u64) {
     let mut found: Vec<u64> = Vec::new();
     let mut first = String::new();
     for seed in from..to {
+        let started = Instant::now();
         let outcome = run(seed, Options::planted(finding));
+        if started.elapsed().as_secs() > 2 {
+            println!("    seed {seed} takes {} s", started.elapsed().as_secs());
+        }
         if !outcome.violations.is_empty() {
             if found.len() < 6 {
                 first += &format!("    {}\n", sentence(&outcome));
@@ -47,6 +52,18 @@ fn hunt(finding: Finding, from: u64, to: u64) {
         to - from
     );
     found.into_iter().take(6).for_each(|seed| tell_if_broken(finding, seed));
+}
+
+/// Looks for a seed for the list.
+fn list(finding: Finding, from: u64, to: u64) {
+    let broken = |seed, plant| {
+        let options = Options { plant, ..Options::planted(finding) };
+        !run(seed, options).violations.is_empty()
+    };
+    match (from..to).find(|seed| broken(*seed, Some(finding)) && !broken(*seed, None)) {
+        Some(seed) => println!("    (Finding::{finding:?}, {seed}),"),
+        None => println!("    // {} is not found", finding.id()),
+    }
 }
 
 fn tell_if_broken(finding: Finding, seed: u64) {

@@ -9,7 +9,36 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 0] = [];
+pub const FOUND: [(Finding, u64); 28] = [
+    (Finding::F01, 0),
+    (Finding::F02, 0),
+    (Finding::F03, 0),
+    (Finding::F04, 0),
+    (Finding::F05, 1),
+    (Finding::F06, 6),
+    (Finding::F07, 1),
+    (Finding::F08, 8),
+    (Finding::F09, 0),
+    (Finding::F10, 0),
+    (Finding::F13, 0),
+    (Finding::F16, 0),
+    (Finding::F17, 0),
+    (Finding::F18, 0),
+    (Finding::F20, 8),
+    (Finding::F22, 4),
+    (Finding::Pr01, 9),
+    (Finding::Pr05, 0),
+    (Finding::Pr06, 4),
+    (Finding::Pr15, 45),
+    (Finding::Pr16, 0),
+    (Finding::Pr18, 46),
+    (Finding::Pr21, 0),
+    (Finding::Pr22, 0),
+    (Finding::Pr23, 0),
+    (Finding::Pr40, 2),
+    (Finding::Pr45, 0),
+    (Finding::Pr47, 0),
+];
 
 /// Biases a plan towards what brings this finding to light.
 pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
