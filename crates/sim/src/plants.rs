@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 28] = [
+pub const FOUND: [(Finding, u64); 29] = [
     (Finding::F01, 0),
     (Finding::F02, 0),
     (Finding::F03, 0),
@@ -24,6 +24,7 @@ pub const FOUND: [(Finding, u64); 28] = [
     (Finding::F16, 0),
     (Finding::F17, 0),
     (Finding::F18, 0),
+    (Finding::F19, 14),
     (Finding::F20, 8),
     (Finding::F22, 4),
     (Finding::Pr01, 9),
@@ -222,11 +223,12 @@ const PROFILES: [Profile; 29] = [
     },
     Profile {
         finding: Finding::F19,
-        always: &[Fault::SlowDisk, Fault::StuckDisk],
-        perhaps: &[Fault::CutLane],
+        always: &[Fault::SlowDisk],
+        perhaps: &[Fault::StuckDisk, Fault::Stall],
         rules: &[DURABLE, SYNC],
         factors: &[3],
         recoverable: 1_000,
+        pace_ms: (2_000, 6_000),
         ..USUAL
     },
     Profile {
