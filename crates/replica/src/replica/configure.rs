@@ -99,6 +99,9 @@ impl<R: Remedy> Replica<R> {
         ctx.leases.lead(self.id, None);
         self.step_down(ctx, "another replica leads");
         let same_reign = old.is_some_and(|old| old.led_since == record.led_since);
+        if !same_reign {
+            self.abandon_copy(ctx);
+        }
         match &mut self.role {
             Role::Follower(_) if same_reign => {}
             // A damaged replica is made new when it is catching up; before that it refuses.
@@ -111,10 +114,18 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
+    /// Half a copy is no state at all: nobody else can complete it.
+    fn abandon_copy(&mut self, ctx: &mut Ctx) {
+        if self.copying() {
+            self.start_over(ctx);
+        }
+    }
+
     /// Not a member any more. The data stay until the partition is dropped or taken up again.
     fn retire(&mut self, ctx: &mut Ctx) {
         ctx.leases.lead(self.id, None);
         self.step_down(ctx, "this replica left the partition");
+        self.abandon_copy(ctx);
         if !matches!(self.role, Role::Damaged(_)) {
             self.role = Role::Idle;
         }
