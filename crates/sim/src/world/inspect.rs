@@ -54,6 +54,10 @@ impl World {
         };
         let verdict = self.checks.storage.starts(NodeId(node), id, start);
         self.checks.expect("I12", self.now, verdict);
+        if !damaged {
+            // What an opened log reports is on the disk.
+            self.checks.storage.proven(NodeId(node), id, part.end);
+        }
     }
 
     /// A replica stops because of damage.
