@@ -40,7 +40,10 @@ impl<R: Remedy> Replica<R> {
         let others: Vec<Member> = record.members().filter(|member| **member != me).copied().collect();
         leader.members.retain(|member, _| others.contains(member));
         for member in others {
-            leader.members.entry(member).or_insert_with(|| Progress::new(now));
+            let progress = leader.members.entry(member).or_insert_with(|| Progress::new(now));
+            if progress.spoilt && record.catching_up.contains(&member) {
+                progress.begin_anew(now);
+            }
         }
         self.settle_change(ctx, record);
         self.advance(ctx);
