@@ -185,6 +185,7 @@ pub struct Replica<R: Remedy> {
     /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
     scans: BTreeMap<u64, Micros>,
     configured_at: Micros,
+    truncated_at: Micros,
     commits: u64,
 }
 
@@ -237,6 +238,7 @@ impl<R: Remedy> Replica<R> {
             role: damaged.map_or(Role::Idle, Role::Damaged),
             scans: BTreeMap::new(),
             configured_at: Micros::ZERO,
+            truncated_at: Micros::ZERO,
             commits: 0,
             engine,
         }
