@@ -147,12 +147,14 @@ impl World {
         let stuck = self.machine(node).stuck_until > self.now;
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         let idle = process.life == life && process.syncing.is_none() && process.queue.is_empty();
-        if idle
-            && !stuck
-            && process.log.wants_mark()
-            && matches!(process.log.mark(), Err(LogError::Poisoned { .. }))
-        {
-            self.disk_failed(node);
+        if !idle || stuck || !process.log.wants_mark() {
+            return;
+        }
+        match process.log.mark() {
+            // From here on no damage to the last batch is taken for a torn end (PR-18).
+            Ok(()) => self.checks.storage.settle(types::NodeId(node)),
+            Err(LogError::Poisoned { .. }) => self.disk_failed(node),
+            Err(_) => {}
         }
     }
 
