@@ -10,14 +10,14 @@ use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
 pub const FOUND: [(Finding, u64); 29] = [
-    (Finding::F01, 0),
-    (Finding::F02, 0),
+    (Finding::F01, 2),
+    (Finding::F02, 3),
     (Finding::F03, 0),
     (Finding::F04, 0),
-    (Finding::F05, 1),
+    (Finding::F05, 2),
     (Finding::F06, 6),
     (Finding::F07, 1),
-    (Finding::F08, 8),
+    (Finding::F08, 6),
     (Finding::F09, 0),
     (Finding::F10, 0),
     (Finding::F13, 0),
@@ -26,13 +26,13 @@ pub const FOUND: [(Finding, u64); 29] = [
     (Finding::F18, 0),
     (Finding::F19, 14),
     (Finding::F20, 8),
-    (Finding::F22, 4),
-    (Finding::Pr01, 9),
+    (Finding::F22, 0),
+    (Finding::Pr01, 10),
     (Finding::Pr05, 0),
-    (Finding::Pr06, 4),
-    (Finding::Pr15, 45),
+    (Finding::Pr06, 14),
+    (Finding::Pr15, 14),
     (Finding::Pr16, 0),
-    (Finding::Pr18, 46),
+    (Finding::Pr18, 5),
     (Finding::Pr21, 0),
     (Finding::Pr22, 0),
     (Finding::Pr23, 0),
@@ -198,8 +198,8 @@ const PROFILES: [Profile; 29] = [
         always: &[Fault::SlowDisk, Fault::Pause],
         perhaps: &[Fault::Crash, Fault::Clog],
         tables: 1,
-        clients: (14, 18),
-        work: 500,
+        clients: (8, 12),
+        work: 250,
         ..USUAL
     },
     Profile {
@@ -288,6 +288,7 @@ const PROFILES: [Profile; 29] = [
         always: &[Fault::Rot],
         perhaps: &[Fault::ReadFlip],
         rules: &[DURABLE],
+        pace_ms: (200, 500),
         ..USUAL
     },
     Profile {
