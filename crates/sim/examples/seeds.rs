@@ -1,16 +1,92 @@
 //! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose] [one]`; `one` uses one thread.
+//!
+//! `seeds hunt FROM TO FINDING...` shows how soon plants are found, and whether the same seeds are clean with the remedy
+//! in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the remedy in, and
+//! `seeds list FROM TO FINDING...` prints the lines of `plants::FOUND`: the first seed that is found, and clean otherwise.
 
 use std::time::Instant;
 use types::Finding;
-use understudy_sim::{Options, run, run_range};
+use understudy_sim::{Options, Outcome, run, run_range};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    let is_mode = |word: &String| ["hunt", "clean", "list"].contains(&word.as_str());
+    let Some(mode) = words.first().filter(|word| is_mode(word)) else { return plain(&words) };
+    let number = |at: usize, other| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(other);
+    let (from, to): (u64, u64) = (number(1, 0), number(2, 100));
+    let named = |finding: &Finding| {
+        words.iter().skip(3).any(|word| word == "all" || Finding::parse(word) == Some(*finding))
+    };
+    for finding in Finding::ALL.into_iter().filter(named) {
+        match mode.as_str() {
+            "hunt" => hunt(finding, from, to),
+            "list" => list(finding, from, to),
+            _ => (from..to).for_each(|seed| tell_if_broken(finding, seed)),
+        }
+    }
+}
+
+/// Plants a finding in every seed of the range.
+fn hunt(finding: Finding, from: u64, to: u64) {
+    let begun = Instant::now();
+    let mut found: Vec<u64> = Vec::new();
+    let mut first = String::new();
+    for seed in from..to {
+        let started = Instant::now();
+        let outcome = run(seed, Options::planted(finding));
+        if started.elapsed().as_secs() > 2 {
+            println!("    seed {seed} takes {} s", started.elapsed().as_secs());
+        }
+        if !outcome.violations.is_empty() {
+            if found.len() < 6 {
+                first += &format!("    {}\n", sentence(&outcome));
+            }
+            found.push(seed);
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "{} in {} of {} seeds, {seconds:.0} s: {found:?}\n{first}",
+        finding.id(),
+        found.len(),
+        to - from
+    );
+    found.into_iter().take(6).for_each(|seed| tell_if_broken(finding, seed));
+}
+
+/// Looks for a seed for the list.
+fn list(finding: Finding, from: u64, to: u64) {
+    let broken = |seed, plant| {
+        let options = Options { plant, ..Options::planted(finding) };
+        !run(seed, options).violations.is_empty()
+    };
+    match (from..to).find(|seed| broken(*seed, Some(finding)) && !broken(*seed, None)) {
+        Some(seed) => println!("    (Finding::{finding:?}, {seed}),"),
+        None => println!("    // {} is not found", finding.id()),
+    }
+}
+
+fn tell_if_broken(finding: Finding, seed: u64) {
+    let outcome = run(seed, Options { profile: Some(finding), ..Options::default() });
+    if !outcome.violations.is_empty() {
+        println!("    WITH THE REMEDY OF {} {}", finding.id(), sentence(&outcome));
+    }
+}
+
+fn sentence(outcome: &Outcome) -> String {
+    let first = outcome.violations.first().expect("called for broken promises");
+    let short: String = first.sentence.chars().take(220).collect();
+    format!("seed {} {} at {} us: {short}", outcome.seed, first.id, first.at)
+}
+
+fn plain(words: &[String]) {
     let number = |at: usize| words.get(at).and_then(|word| word.parse().ok());
     let (from, to): (u64, u64) = (number(0).unwrap_or(0), number(1).unwrap_or(100));
     let plant = words.get(2).and_then(|word| Finding::parse(word));
     if words.iter().any(|word| word == "verbose") {
-        let options = plant.map_or_else(Options::default, Options::planted);
+        let profile = words.iter().any(|word| word == "remedied");
+        let planted = plant.map_or_else(Options::default, Options::planted);
+        let options = Options { plant: planted.plant.filter(|_| !profile), ..planted };
         println!("{}", run(from, Options { verbose: true, ..options }));
         return;
     }

@@ -1,8 +1,331 @@
-//! Planted bugs: which faults bring each to light, and the first seed that finds it.
+//! Planted bugs: which faults bring each to light, and a seed that finds it.
+//!
+//! A profile narrows what a seed is made of: which faults strike, how the tables keep their promises, how fast it goes. It
+//! never says what happens when. The same profile with the remedy in must be as clean as any other seed.
 
+use crate::faults::Fault;
 use crate::plan::Plan;
 use crate::random::Stream;
-use types::Finding;
+use types::{Finding, LogKind};
+
+/// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
+pub const FOUND: [(Finding, u64); 29] = [
+    (Finding::F01, 2),
+    (Finding::F02, 3),
+    (Finding::F03, 0),
+    (Finding::F04, 0),
+    (Finding::F05, 2),
+    (Finding::F06, 6),
+    (Finding::F07, 1),
+    (Finding::F08, 6),
+    (Finding::F09, 0),
+    (Finding::F10, 0),
+    (Finding::F13, 0),
+    (Finding::F16, 0),
+    (Finding::F17, 0),
+    (Finding::F18, 0),
+    (Finding::F19, 14),
+    (Finding::F20, 8),
+    (Finding::F22, 0),
+    (Finding::Pr01, 10),
+    (Finding::Pr05, 0),
+    (Finding::Pr06, 14),
+    (Finding::Pr15, 14),
+    (Finding::Pr16, 0),
+    (Finding::Pr18, 5),
+    (Finding::Pr21, 0),
+    (Finding::Pr22, 0),
+    (Finding::Pr23, 0),
+    (Finding::Pr40, 2),
+    (Finding::Pr45, 0),
+    (Finding::Pr47, 0),
+];
 
 /// Biases a plan towards what brings this finding to light.
-pub fn bias(_plan: &mut Plan, _finding: Finding, _random: &mut Stream) {}
+pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
+    let known = PROFILES.iter().find(|profile| profile.finding == finding);
+    let profile = known.expect("every finding has a profile");
+    plan.faults = profile.always.iter().copied().collect();
+    plan.faults.extend(profile.perhaps.iter().filter(|_| random.chance(500)));
+    plan.nodes = *random.pick(profile.nodes).expect("not empty");
+    plan.controllers = *random.pick(profile.controllers).expect("not empty");
+    plan.tables.truncate(profile.tables);
+    for table in &mut plan.tables {
+        (table.policy, table.log) = *random.pick(profile.rules).expect("not empty");
+        table.factor = (*random.pick(profile.factors).expect("not empty")).min(plan.nodes as u8);
+        table.min_in_sync = match profile.floor {
+            Floor::Drawn => table.min_in_sync.min(table.factor),
+            Floor::One => 1,
+            Floor::StrictTwo => 2,
+        };
+        table.available &= profile.floor != Floor::StrictTwo;
+        if profile.tables == 1 {
+            table.partitions = 1;
+        }
+    }
+    plan.clients = random.between(profile.clients.0, profile.clients.1) as u32;
+    plan.operations = plan.operations * profile.work / 100;
+    plan.recoverable = random.chance(profile.recoverable);
+    plan.pace_us = 1_000 * random.between(profile.pace_ms.0, profile.pace_ms.1);
+}
+
+/// The fewest copies with which commits are allowed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Floor {
+    /// As the seed has it.
+    Drawn,
+    /// A primary may go on alone.
+    One,
+    /// Two, and no fewer.
+    StrictTwo,
+}
+
+/// What a seed is narrowed to.
+struct Profile {
+    finding: Finding,
+    /// Faults that are switched on.
+    always: &'static [Fault],
+    /// Faults each of which is on in every other seed.
+    perhaps: &'static [Fault],
+    /// Policies, with where the log lives.
+    rules: &'static [(&'static str, LogKind)],
+    factors: &'static [u8],
+    floor: Floor,
+    nodes: &'static [u32],
+    controllers: &'static [u32],
+    /// The most tables; with one it has one partition.
+    tables: usize,
+    clients: (u64, u64),
+    /// Operations, of a hundred of what was asked for.
+    work: u64,
+    /// Of a thousand seeds, how many keep a good copy of everything.
+    recoverable: u64,
+    pace_ms: (u64, u64),
+}
+
+const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
+const SYNC: (&str, LogKind) = ("sync", LogKind::Disk);
+const SEMI: (&str, LogKind) = ("semi", LogKind::Disk);
+const ASYNC: (&str, LogKind) = ("async", LogKind::Disk);
+const LOCAL: (&str, LogKind) = ("local", LogKind::Disk);
+
+/// What most profiles have in common.
+const USUAL: Profile = Profile {
+    finding: Finding::F01,
+    always: &[],
+    perhaps: &[],
+    rules: &[DURABLE, SEMI, SYNC],
+    factors: &[3, 3, 2],
+    floor: Floor::Drawn,
+    nodes: &[3],
+    controllers: &[1],
+    tables: 2,
+    clients: (4, 8),
+    work: 100,
+    recoverable: 800,
+    pace_ms: (400, 1_000),
+};
+
+const PROFILES: [Profile; 29] = [
+    Profile {
+        finding: Finding::F01,
+        always: &[Fault::Isolate, Fault::Pause],
+        perhaps: &[Fault::Cut, Fault::CutOneWay, Fault::HalfHealed],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F02,
+        always: &[Fault::Isolate, Fault::Crash],
+        perhaps: &[Fault::Cut, Fault::Pause, Fault::Clog],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F03,
+        always: &[Fault::SlowDisk, Fault::Crash],
+        perhaps: &[Fault::Clog],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F04,
+        always: &[Fault::Isolate, Fault::Pause, Fault::MetaSlow],
+        perhaps: &[Fault::Cut, Fault::MetaDown],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F05,
+        always: &[Fault::Isolate, Fault::Pause, Fault::SlowDisk],
+        perhaps: &[Fault::Cut, Fault::Crash, Fault::StuckDisk],
+        rules: &[DURABLE, SEMI],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F06,
+        always: &[Fault::PowerAll, Fault::SlowDisk],
+        perhaps: &[Fault::Power, Fault::Crash],
+        rules: &[SEMI],
+        recoverable: 500,
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F07,
+        always: &[Fault::SlowDisk, Fault::Isolate, Fault::Crash],
+        perhaps: &[Fault::Clog, Fault::Pause, Fault::Cut],
+        rules: &[DURABLE, SEMI],
+        pace_ms: (250, 600),
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F08,
+        always: &[Fault::SyncFails, Fault::Power, Fault::PowerAll],
+        rules: &[DURABLE, SYNC, LOCAL],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F09,
+        always: &[Fault::Power, Fault::PowerAll],
+        rules: &[DURABLE, SYNC, LOCAL],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F10,
+        always: &[Fault::Rot, Fault::Crash],
+        perhaps: &[Fault::ReadFlip, Fault::Restart],
+        rules: &[DURABLE, SYNC],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F13,
+        always: &[Fault::SlowDisk, Fault::Pause],
+        perhaps: &[Fault::Crash, Fault::Clog],
+        tables: 1,
+        clients: (8, 12),
+        work: 250,
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F16,
+        always: &[Fault::MetaStale, Fault::TwoLead, Fault::Crash],
+        perhaps: &[Fault::MetaSlow, Fault::ControllerCrash],
+        controllers: &[2],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F17,
+        always: &[Fault::MetaLost, Fault::Crash],
+        perhaps: &[Fault::MetaDown, Fault::Isolate],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F18,
+        always: &[Fault::CutOneWay, Fault::Cut],
+        perhaps: &[Fault::CutLane, Fault::HalfHealed],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F19,
+        always: &[Fault::SlowDisk],
+        perhaps: &[Fault::StuckDisk, Fault::Stall],
+        rules: &[DURABLE, SYNC],
+        factors: &[3],
+        recoverable: 1_000,
+        pace_ms: (2_000, 6_000),
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F20,
+        always: &[Fault::Full, Fault::Crash],
+        perhaps: &[Fault::Power, Fault::Restart],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F22,
+        always: &[Fault::Loss, Fault::Break],
+        perhaps: &[Fault::Crash, Fault::Duplication],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr01,
+        always: &[Fault::Crash],
+        perhaps: &[Fault::Power, Fault::SlowDisk],
+        rules: &[DURABLE, SEMI],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr05,
+        always: &[Fault::HalfHealed, Fault::Isolate],
+        perhaps: &[Fault::CutLane, Fault::Cut],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr06,
+        always: &[Fault::Crash, Fault::Isolate, Fault::MetaSlow],
+        perhaps: &[Fault::MetaLost, Fault::HalfHealed],
+        factors: &[2],
+        floor: Floor::One,
+        pace_ms: (200, 500),
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr15,
+        always: &[Fault::Clog, Fault::Crash, Fault::Delay],
+        perhaps: &[Fault::Power, Fault::CutLane],
+        rules: &[DURABLE, SEMI],
+        factors: &[2],
+        floor: Floor::One,
+        pace_ms: (200, 500),
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr16,
+        always: &[Fault::Alter, Fault::MetaSlow, Fault::Clog],
+        perhaps: &[Fault::MetaLost, Fault::SlowDisk, Fault::Delay],
+        rules: &[ASYNC, SEMI, LOCAL],
+        pace_ms: (200, 500),
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr18,
+        always: &[Fault::Rot],
+        perhaps: &[Fault::ReadFlip],
+        rules: &[DURABLE],
+        pace_ms: (200, 500),
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr21,
+        always: &[Fault::Isolate, Fault::Pause],
+        perhaps: &[Fault::Crash, Fault::Cut],
+        floor: Floor::StrictTwo,
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr22,
+        always: &[Fault::Break, Fault::SlowDisk],
+        perhaps: &[Fault::Loss, Fault::Clog],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr23,
+        always: &[Fault::SlowDisk],
+        perhaps: &[Fault::Clog, Fault::Crash],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr40,
+        always: &[Fault::Crash, Fault::Power],
+        rules: &[DURABLE, SEMI, SYNC, LOCAL],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr45,
+        always: &[Fault::Crash, Fault::Power],
+        rules: &[DURABLE, SEMI, SYNC, LOCAL],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr47,
+        always: &[Fault::Break, Fault::Crash],
+        perhaps: &[Fault::Loss, Fault::Isolate],
+        ..USUAL
+    },
+];

@@ -40,7 +40,10 @@ impl<R: Remedy> Replica<R> {
         let others: Vec<Member> = record.members().filter(|member| **member != me).copied().collect();
         leader.members.retain(|member, _| others.contains(member));
         for member in others {
-            leader.members.entry(member).or_insert_with(|| Progress::new(now));
+            let progress = leader.members.entry(member).or_insert_with(|| Progress::new(now));
+            if progress.spoilt && record.catching_up.contains(&member) {
+                progress.begin_anew(now);
+            }
         }
         self.settle_change(ctx, record);
         self.advance(ctx);
@@ -99,6 +102,9 @@ impl<R: Remedy> Replica<R> {
         ctx.leases.lead(self.id, None);
         self.step_down(ctx, "another replica leads");
         let same_reign = old.is_some_and(|old| old.led_since == record.led_since);
+        if !same_reign {
+            self.abandon_copy(ctx);
+        }
         match &mut self.role {
             Role::Follower(_) if same_reign => {}
             // A damaged replica is made new when it is catching up; before that it refuses.
@@ -111,10 +117,18 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
+    /// Half a copy is no state at all: nobody else can complete it.
+    fn abandon_copy(&mut self, ctx: &mut Ctx) {
+        if self.copying() {
+            self.start_over(ctx);
+        }
+    }
+
     /// Not a member any more. The data stay until the partition is dropped or taken up again.
     fn retire(&mut self, ctx: &mut Ctx) {
         ctx.leases.lead(self.id, None);
         self.step_down(ctx, "this replica left the partition");
+        self.abandon_copy(ctx);
         if !matches!(self.role, Role::Damaged(_)) {
             self.role = Role::Idle;
         }

@@ -36,6 +36,8 @@ pub(super) struct Progress {
     pub in_flight: VecDeque<(Lsn, usize, Micros)>,
     pub in_flight_bytes: usize,
     pub number: u64,
+    /// Acknowledgements of appends up to this one tell of what it was before it was made anew.
+    pub fence: u64,
     /// When the newest acknowledgement came.
     pub acked_at: Micros,
     /// The member's own clock in it.
@@ -62,6 +64,7 @@ impl Progress {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             number: 0,
+            fence: 0,
             acked_at: Micros::ZERO,
             member_us: 0,
             echo_us: 0,
@@ -71,6 +74,11 @@ impl Progress {
             spoilt: false,
             since: now,
         }
+    }
+
+    /// It left the set as what it was: what it is now is asked anew.
+    pub fn begin_anew(&mut self, now: Micros) {
+        *self = Progress { number: self.number, fence: self.number, ..Progress::new(now) };
     }
 
     /// Starts sending again from behind what the member has surely taken.
@@ -260,7 +268,7 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let Some(progress) = leader.members.get_mut(&ack.from) else { return };
-        if ack.number > progress.number {
+        if ack.number > progress.number || ack.number <= progress.fence {
             return;
         }
         let back =

@@ -194,6 +194,7 @@ pub struct Replica<R: Remedy> {
     /// Counts and digests under way.
     tallies: Tallies,
     configured_at: Micros,
+    truncated_at: Micros,
     commits: u64,
 }
 
@@ -215,7 +216,11 @@ impl<R: Remedy> Replica<R> {
                 found.base
             ));
         }
-        // The log may end below the files only if it was lost: start again above them (PR-35).
+        if damaged.is_none() && persisted.lsn > found.end.lsn {
+            // Nothing says what the entry before the next one was: a copy is needed (PR-35).
+            damaged =
+                Some(format!("PR-35: the log ends at {} below the engine's files at {persisted}", found.end));
+        }
         let (base, crc) = if persisted.lsn >= found.end.lsn || damaged.is_some() {
             let same = persisted == found.end;
             (persisted, if same { found.end_crc } else { 0 })
@@ -243,6 +248,7 @@ impl<R: Remedy> Replica<R> {
             scans: BTreeMap::new(),
             tallies: Tallies::default(),
             configured_at: Micros::ZERO,
+            truncated_at: Micros::ZERO,
             commits: 0,
             engine,
         }

@@ -10,11 +10,14 @@ use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::engine::{Checkpoint, EngineError, Wake};
 use types::{
-    Durable, Epoch, Finding, LogKind, Lsn, Mutation, Position, ReadAt, Remedy, SessionId, Watermarks,
+    Durable, Epoch, Finding, LogKind, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId, Watermarks,
 };
 use wire::entry::Kind;
 use wire::peer::LogSummary;
 use wire::{Effects, Entry, Outcome};
+
+/// A partition whose log could be shorter has it cut at least this often.
+const TRUNCATES: Micros = Micros::from_millis(5_000);
 
 impl<R: Remedy> Replica<R> {
     /// Executes an entry that is already in the log on disk, at the start of a node.
@@ -204,8 +207,11 @@ impl<R: Remedy> Replica<R> {
         }
         let bound =
             if self.remedy.has(Finding::F13) { self.kept_from.min(self.persisted()) } else { self.committed };
-        if bound.0 > self.log_base.lsn.0 + 256 {
+        // A partition with little to do must not hold back the log that it shares with others for ever (F20).
+        let idle = ctx.now.mono.since(self.truncated_at) >= TRUNCATES && bound > self.log_base.lsn;
+        if bound.0 > self.log_base.lsn.0 + 256 || idle {
             let Some((position, _)) = self.position_at(bound) else { return };
+            self.truncated_at = ctx.now.mono;
             self.log_base = position;
             ctx.out.push(Output::Log(LogOp::Truncate { partition: self.id, below: bound.next() }));
         }

@@ -3,6 +3,7 @@
 use super::machines::End;
 use super::{Event, World};
 use replica::{LogOp, ReadFor};
+use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::{Lsn, PartitionId};
 use wal::{LogError, ReadLog, Record};
@@ -37,8 +38,16 @@ impl World {
         }
     }
 
-    /// Starts a batch if the disk is idle: everything that waits is one write and one sync.
+    /// Starts a batch if the disk is idle: everything that waits is one write and one sync. A disk that refused is tried
+    /// again in its own time.
     pub(super) fn start_batch(&mut self, node: u32) {
+        let refused = self.machine(node).process.as_ref().is_some_and(|process| process.refused.is_some());
+        if !refused {
+            self.write_batch(node);
+        }
+    }
+
+    fn write_batch(&mut self, node: u32) {
         let now = self.now;
         let (most, stuck) = (self.machine(node).sync_us, self.machine(node).stuck_until);
         let latency = 30 + self.timing.below(most);
@@ -55,18 +64,49 @@ impl World {
                 self.at((now + latency).max(stuck), Event::Synced { node, life });
             }
             Err(LogError::Poisoned { .. }) => self.disk_failed(node),
-            Err(_) if process.refused.is_none() => {
-                process.refused = Some(now);
-                self.struck("log-refused");
+            Err(error) => {
+                if process.refused.is_none() {
+                    process.refused = Some(now);
+                    self.trace.note(now, format_args!("n{node}'s log refuses: {error}"));
+                    self.struck("log-refused");
+                }
+                self.make_room(node, latency);
                 self.after(RETRY, Event::Retry { node, life });
             }
-            Err(_) => self.after(RETRY, Event::Retry { node, life }),
+        }
+    }
+
+    /// What shortens a log is taken by a full one too, ahead of the entries that wait for room (F20).
+    fn make_room(&mut self, node: u32, latency: u64) {
+        let (now, stuck) = (self.now, self.machine(node).stuck_until);
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let remade = |record: &Record| matches!(record, Record::Base { .. } | Record::Cut { .. });
+        let fixed: BTreeSet<PartitionId> =
+            process.queue.iter().filter(|record| remade(record)).map(Record::partition).collect();
+        let shortens = |record: &Record| match record {
+            Record::Truncate { partition, below } => {
+                let written = process.log.end(*partition).is_some_and(|(end, _)| *below <= end.lsn.next());
+                written && !fixed.contains(partition)
+            }
+            _ => false,
+        };
+        let (first, rest): (Vec<Record>, Vec<Record>) =
+            process.queue.iter().cloned().partition(|record| shortens(record));
+        if !first.is_empty() && process.log.append(&first).is_ok() {
+            let life = process.life;
+            process.queue = rest;
+            process.syncing = Some(now);
+            self.at((now + latency).max(stuck), Event::Synced { node, life });
         }
     }
 
     pub(super) fn retry_log(&mut self, node: u32, life: u64) {
-        if self.machine(node).life() == Some(life) {
-            self.start_batch(node);
+        let Some(process) = self.machine(node).process.as_ref().filter(|process| process.life == life) else {
+            return;
+        };
+        match process.syncing {
+            Some(_) => self.after(RETRY, Event::Retry { node, life }),
+            None => self.write_batch(node),
         }
     }
 
@@ -107,12 +147,14 @@ impl World {
         let stuck = self.machine(node).stuck_until > self.now;
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         let idle = process.life == life && process.syncing.is_none() && process.queue.is_empty();
-        if idle
-            && !stuck
-            && process.log.wants_mark()
-            && matches!(process.log.mark(), Err(LogError::Poisoned { .. }))
-        {
-            self.disk_failed(node);
+        if !idle || stuck || !process.log.wants_mark() {
+            return;
+        }
+        match process.log.mark() {
+            // From here on no damage to the last batch is taken for a torn end (PR-18).
+            Ok(()) => self.checks.storage.settle(types::NodeId(node)),
+            Err(LogError::Poisoned { .. }) => self.disk_failed(node),
+            Err(_) => {}
         }
     }
 

@@ -418,6 +418,12 @@ impl World {
         record.policy.log == LogKind::Memory && record.in_sync.iter().all(forgotten)
     }
 
+    /// Partitions that no healing opens again.
+    pub(super) fn closed_for_good(&self) -> Vec<PartitionId> {
+        let closed = |record: &&PartitionRecord| !self.is_serving(record) && self.is_closed_for_good(record);
+        self.checks.epochs.records().filter(closed).map(|record| record.id).collect()
+    }
+
     fn copies_wanted(&self, record: &PartitionRecord) -> usize {
         if self.struck.contains_key("drain") {
             // A drained node is to have no copies.

@@ -1,8 +1,9 @@
 //! The stages of a run: setting up, faults, healing, converging.
 
 use super::{Event, Phase, World};
-use types::LogKind;
+use crate::check::history::Told;
 use types::policy::Below;
+use types::{LogKind, PartitionId};
 use wire::control::AdminCommand;
 
 /// Between two looks at everything.
@@ -135,7 +136,7 @@ impl World {
     }
 
     fn converge(&mut self) {
-        let missing = self.what_is_missing();
+        let missing = self.what_is_missing().or_else(|| self.ask_again());
         if missing.is_none() {
             self.phase = Phase::Done;
             self.trace.note(self.now, format_args!("phase: converged"));
@@ -159,6 +160,23 @@ impl World {
                 client.abandon(self.now);
             }
         }
+    }
+
+    /// In a healed world every client can write in the end: whose last write was given up asks once more.
+    fn ask_again(&mut self) -> Option<String> {
+        let closed: Vec<PartitionId> = self.closed_for_good();
+        let mut unanswered = 0;
+        for client in &mut self.clients {
+            let last = client.history().iter().rev().find(|operation| operation.action.writes());
+            let through = last.is_none_or(|last| {
+                matches!(last.told, Told::Done { .. } | Told::Exists(_)) || closed.contains(&last.partition)
+            });
+            if !through {
+                client.go_on(1);
+                unanswered += 1;
+            }
+        }
+        (unanswered > 0).then(|| format!("{unanswered} clients cannot write"))
     }
 
     /// Asks something of the operator.

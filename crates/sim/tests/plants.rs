@@ -1,0 +1,31 @@
+//! The simulator is itself tested: put a known bug back, and it is found.
+
+use types::Finding;
+use understudy_sim::plants::FOUND;
+use understudy_sim::{Options, run};
+
+#[test]
+fn every_finding_is_in_the_list_once() {
+    let listed: Vec<Finding> = FOUND.iter().map(|(finding, _)| *finding).collect();
+    assert_eq!(listed, Finding::ALL, "one line for each, in order");
+    assert!(FOUND.iter().all(|(_, seed)| *seed < 2_000));
+}
+
+#[test]
+fn each_plant_is_found_at_its_seed() {
+    let missed: Vec<String> = FOUND
+        .iter()
+        .filter(|(finding, seed)| run(*seed, Options::planted(*finding)).violations.is_empty())
+        .map(|(finding, seed)| format!("{} at {seed}", finding.id()))
+        .collect();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn the_same_seeds_and_faults_are_clean_with_the_remedy() {
+    for (finding, seed) in FOUND {
+        let options = Options { profile: Some(finding), ..Options::default() };
+        let outcome = run(seed, options);
+        assert!(outcome.violations.is_empty(), "{} at {seed}: {:?}", finding.id(), outcome.violations);
+    }
+}
