@@ -8,7 +8,7 @@ use understudy_sim::{Options, run, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 16] = [
+const FOUND: [(u64, &str); 20] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -18,13 +18,20 @@ const FOUND: [(u64, &str); 16] = [
     (1730, "a checker, as 10"),
     (1783, "F19, as 251"),
     (1824, "a checker: what an opened log reports is on the disk"),
-    (2035, "F19: a member of the set whose disk hangs, with nothing in flight to it"),
-    (2898, "F19, as 2035"),
+    (2035, "PR-24: a new primary under a pending, higher bound was given no copies"),
+    (2898, "F19: a member of the set whose disk hangs, with nothing in flight to it"),
     (3419, "a checker: a copy counts for the life in which it was one"),
     (4414, "two changes of one set at a time: a hand-over met an eviction"),
     (5063, "the same"),
     (5485, "PR-31: the lead was handed to a copy whose disk hangs"),
     (7062, "as 4414"),
+    (
+        9517,
+        "a checker: an answer rests on the policy of its own reign; and, looked at closely, a stale refusal",
+    ),
+    (1134, "F01: a refusal that is no entry, by a primary without a lease"),
+    (2717, "the same"),
+    (11439, "PR-19: a seal was repeated for seconds, until the metastore answered"),
 ];
 
 #[test]

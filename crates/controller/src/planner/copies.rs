@@ -9,7 +9,9 @@ use wire::control::Advice;
 
 /// True if nothing commits in this configuration, however long it is waited for.
 pub(super) fn starves(record: &PartitionRecord) -> bool {
-    record.policy.below == Below::Strict && record.in_sync.len() < usize::from(record.policy.min_in_sync)
+    let mut policies = std::iter::once(&record.policy).chain(&record.next_policy);
+    policies
+        .any(|policy| policy.below == Below::Strict && record.in_sync.len() < usize::from(policy.min_in_sync))
 }
 
 impl<R: Remedy> Controller<R> {
