@@ -277,9 +277,12 @@ impl Index {
 
     /// True if no partition needs anything that lies in this segment.
     pub fn is_dead(&self, used: &SegmentUse) -> bool {
-        used.last
-            .iter()
-            .all(|(id, last)| self.partitions.get(id).is_none_or(|partition| *last <= partition.base.lsn()))
+        !used.last.iter().any(|(id, last)| self.needs(*id, *last))
+    }
+
+    /// True if the partition still needs its entry `lsn`.
+    pub fn needs(&self, id: PartitionId, lsn: Lsn) -> bool {
+        self.partitions.get(&id).is_some_and(|partition| lsn > partition.base.lsn())
     }
 
     /// Bytes of the partition's entries at and above `lsn`, estimated.

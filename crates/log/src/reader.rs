@@ -98,6 +98,14 @@ impl Reader {
         self.shared.look().segments.values().map(|used| used.used).sum()
     }
 
+    /// The partitions that need an entry in the oldest segment: because of them no segment can be given back.
+    pub fn holding_back(&self) -> Vec<PartitionId> {
+        let index = self.shared.look();
+        let Some((_, oldest)) = index.segments.first_key_value() else { return Vec::new() };
+        let needed = oldest.last.iter().filter(|(id, last)| index.needs(**id, **last));
+        needed.map(|(id, _)| *id).collect()
+    }
+
     /// Bytes of the partition's entries at and above `lsn`, estimated from the index.
     pub fn bytes_since(&self, partition: PartitionId, lsn: Lsn) -> u64 {
         self.shared.look().bytes_since(partition, lsn)

@@ -211,6 +211,16 @@ impl Journal {
         if self.in_memory.contains(&partition) { 0 } else { self.reader.bytes_since(partition, lsn) }
     }
 
+    /// The partitions for whose sake the oldest part of the log on the disk is kept.
+    pub fn holding_back(&self) -> Vec<PartitionId> {
+        self.reader.holding_back()
+    }
+
+    /// Bytes of log in use, on the disk.
+    pub fn disk_bytes(&self) -> u64 {
+        self.reader.bytes()
+    }
+
     /// Bytes of log in use, on the disk and in memory.
     pub fn bytes(&self) -> u64 {
         self.reader.bytes() + self.memory.bytes()

@@ -198,6 +198,28 @@ fn long_logs_are_cut_after_checkpoints_and_restarts_replay_little() {
 }
 
 #[test]
+fn a_quiet_table_does_not_keep_the_log_of_a_busy_one() {
+    let settings = [("log.checkpoint_bytes", "200000"), ("log.segment_bytes", "1048576")];
+    let cluster = Cluster::with(3, &settings);
+    let mut client = cluster.ready();
+    let quiet =
+        client.create_table(&create("quiet", "durable", EngineKind::Memory, LogKind::Disk)).expect("creates");
+    // More than a replica leaves in its log anyway, and far less than its own budget.
+    put_all(&mut client, &quiet, 0, 1600, "x");
+    let busy =
+        client.create_table(&create("busy", "durable", EngineKind::Lsm, LogKind::Disk)).expect("creates");
+    let long = "x".repeat(1000);
+    for from in 0..8 {
+        put_all(&mut client, &busy, from * 500, from * 500 + 500, &long);
+    }
+    wait_for(&mut client, "short logs everywhere", |status| {
+        status.nodes.iter().all(|(node, _)| node.log_bytes < 3 << 20)
+    });
+    assert_eq!(client.count(&quiet).expect("counts"), 1600);
+    assert_eq!(client.count(&busy).expect("counts"), 4000);
+}
+
+#[test]
 fn f20_a_full_disk_refuses_writes_and_serves_reads() {
     let settings = [("log.max_bytes", "3145728"), ("log.segment_bytes", "1048576")];
     let cluster = Cluster::with(1, &settings);

@@ -86,9 +86,11 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         self.replicas.get(&partition)
     }
 
-    /// A replica, for checkpoints.
+    /// A replica, for checkpoints. With the next flush it forgets what they have made superfluous.
     pub fn replica_mut(&mut self, partition: PartitionId) -> Option<&mut Replica<R>> {
-        self.replicas.get_mut(&partition)
+        let replica = self.replicas.get_mut(&partition)?;
+        self.touched.insert(partition);
+        Some(replica)
     }
 
     /// All replicas.

@@ -61,4 +61,5 @@ scripts! {
     async_loss,
     counts_in_slices,
     f18_who_slept_evicts_nobody,
+    f20_a_member_without_room_comes_back,
 }

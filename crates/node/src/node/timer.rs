@@ -3,7 +3,7 @@
 use super::Node;
 use crate::clock;
 use crate::failure::Failure;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::engine::Checkpoint;
@@ -140,9 +140,31 @@ impl Node {
                 && replica.engine().published().lsn > persisted
                 && self.journal.bytes_since(replica.id(), persisted.next()) > budget
         });
-        let under_way = self.timer.checkpoint.map(|(id, ..)| id);
-        let long = long.map(|replica| replica.id()).filter(|id| Some(*id) != under_way);
-        self.timer.to_checkpoint = long.collect();
+        let mut due: BTreeSet<PartitionId> = long.map(|replica| replica.id()).collect();
+        due.extend(self.holding_back());
+        if let Some((under_way, ..)) = self.timer.checkpoint {
+            due.remove(&under_way);
+        }
+        self.timer.to_checkpoint = due.into_iter().collect();
+    }
+
+    /// The partitions with little in the log that keep much of others in it: segments are given back from the oldest on.
+    fn holding_back(&mut self) -> Vec<PartitionId> {
+        let log = &self.config.log;
+        // What all partitions may have together, if each stays below its own budget.
+        let together = log.checkpoint_bytes.saturating_mul(self.metas.len() as u64 + 1);
+        if self.journal.disk_bytes() <= together.min(log.options.max_bytes / 2) {
+            return Vec::new();
+        }
+        let mut holding = self.journal.holding_back();
+        holding.retain(|id| {
+            let replica = self.host.replica_mut(*id);
+            replica.is_some_and(|replica| {
+                let engine = replica.engine();
+                engine.capabilities().persistent && engine.published().lsn > engine.persisted().lsn
+            })
+        });
+        holding
     }
 
     /// Goes on writing one engine to disk, beside its other work, or begins with another.

@@ -11,6 +11,7 @@ use types::{
 use understudy_engine::MemoryEngine;
 use understudy_replica::{Beat, ClientRef, Host, LogOp, Output, Recovered, Replica, Settings};
 use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
+use wire::peer::{AppendRefused, Refusal};
 use wire::{Body, Entry, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
 
 const P: PartitionId = PartitionId(64);
@@ -72,7 +73,7 @@ impl World {
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert N KEY VALUE [s=EPOCH,LSN seq=N]` ·
     /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `slices ROWS`: a new world with such slices · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
-    /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
+    /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
     /// · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
     pub fn run(&mut self, command: &str) -> String {
         self.trace.clear();
@@ -97,6 +98,7 @@ impl World {
             "settle" => self.settle(&numbers(&words[1..])),
             "sync" => self.sync(words[1].parse().expect("a node")),
             "wait" => self.wait(&words),
+            "busy" => self.busy(&numbers(&words[1..])),
             "tick" => {
                 self.with(words[1].parse().expect("a node"), |host, now, out| host.tick(now, out));
             }
@@ -225,6 +227,14 @@ impl World {
         for _ in 0..words.get(2).map_or(1, |count| count.parse().expect("a count")) {
             self.with(node, |host, now, out| host.tally(now, out));
         }
+    }
+
+    /// The first says to the second that it can take no appends now.
+    fn busy(&mut self, nodes: &[u32]) {
+        let epoch = self.record.as_ref().expect("created").epoch;
+        let refused =
+            AppendRefused { partition: P, epoch, from: member(nodes[0]), number: 1, why: Refusal::Busy };
+        self.with(nodes[1], |host, now, out| host.peer(now, PeerMessage::AppendRefused(refused), out));
     }
 
     fn deliver(&mut self, name: &str, count: usize) {
