@@ -20,6 +20,7 @@ pub mod report;
 mod run;
 pub mod social;
 pub mod stale;
+mod told;
 pub mod verify;
 mod workload;
 
