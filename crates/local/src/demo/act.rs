@@ -176,6 +176,7 @@ impl Act<'_> {
         report.replicas = replicas.len() as u64;
         report.judged(&verdict);
         report.judged_stale(timeline.stale.iter().flat_map(|stale| &stale.suspects), &reports);
+        report.judged_fault();
         let journal = Journal { data: scene.data, places };
         if let Some(path) = &self.options.journal {
             let under_load: Vec<Attempt> =
@@ -222,6 +223,8 @@ impl Act<'_> {
             node: timeline.victim.0,
             nodes: self.options.nodes,
             partitions: self.options.partitions,
+            copies: self.policy.factor.into(),
+            led: timeline.led.len() as u32,
             clients: self.options.clients,
             seconds: self.options.seconds,
             loaded: scene.data.loaded() as u64,

@@ -26,6 +26,10 @@ pub struct ActReport {
     pub nodes: u32,
     /// Partitions of the table.
     pub partitions: u32,
+    /// Copies of each partition.
+    pub copies: u32,
+    /// Partitions that the node led when it happened.
+    pub led: u32,
     /// Closed-loop clients.
     pub clients: u32,
     /// Seconds of load.
@@ -99,7 +103,8 @@ pub struct ActReport {
 }
 
 impl ActReport {
-    /// True if nothing promised is missing, every loss was reported exactly, and nothing else is wrong.
+    /// True if nothing promised is missing, every loss was reported exactly, nothing else is wrong, and the fault did what
+    /// it should: otherwise nothing was shown.
     pub fn is_good(&self) -> bool {
         let wrong = [
             self.missing,
@@ -110,7 +115,29 @@ impl ActReport {
             self.wrong_reads,
             self.stale.as_ref().map_or(0, |stale| stale.acknowledged + stale.stale_reads),
         ];
-        wrong.iter().all(|count| *count == 0) && self.rejoin_ms.is_some()
+        wrong.iter().all(|count| *count == 0) && self.rejoin_ms.is_some() && self.untested().is_none()
+    }
+
+    /// What the fault did not bring about, though it should have.
+    fn untested(&self) -> Option<String> {
+        if self.led == 0 || self.copies < 2 {
+            // There was nothing to take over, or nobody who could.
+            return None;
+        }
+        let (node, done) = (self.node, self.fault.done());
+        if self.failover_ms.is_none() {
+            return Some(format!("node {node} {done}, and nobody took over all of what it led"));
+        }
+        let asked = match self.fault {
+            Fault::Kill | Fault::Power => true,
+            Fault::Stop | Fault::Cut => self.stale.as_ref().is_some_and(|stale| stale.answered > 0),
+        };
+        (!asked).then(|| format!("node {node} {done}, and answered nothing after another had taken over"))
+    }
+
+    /// Says in words what was not tested.
+    pub(super) fn judged_fault(&mut self) {
+        self.findings.extend(self.untested());
     }
 
     /// Takes a verdict in.
@@ -312,6 +339,8 @@ pub(super) mod tests {
             node: 1,
             nodes: 3,
             partitions: 6,
+            copies: 3,
+            led: 2,
             clients: 10,
             seconds: 20,
             loaded: 50_000,
@@ -371,12 +400,35 @@ pub(super) mod tests {
             ActReport { reports_differ: 1, ..good() },
             ActReport { wrong_reads: 1, ..good() },
             ActReport { rejoin_ms: None, ..good() },
+            ActReport { failover_ms: None, ..good() },
+            ActReport { stale: None, ..good() },
+            ActReport { stale: Some(StaleReport { answered: 0, ..stale() }), ..good() },
             ActReport { stale: Some(StaleReport { acknowledged: 1, ..stale() }), ..good() },
             ActReport { stale: Some(StaleReport { stale_reads: 1, ..stale() }), ..good() },
         ];
         for act in wrong {
             assert_eq!((report(act.clone(), None), report(good(), Some(act))), (1, 1));
         }
+    }
+
+    #[test]
+    fn a_fault_that_did_nothing_shows_nothing() {
+        let said = |act: ActReport| {
+            let mut act = act;
+            act.judged_fault();
+            (act.is_good(), act.findings)
+        };
+        let (good_act, findings) = said(ActReport { failover_ms: None, ..good() });
+        assert_eq!(
+            (good_act, &findings[0][..]),
+            (false, "node 1 stopped, and nobody took over all of what it led")
+        );
+        let unasked = ActReport { stale: Some(StaleReport { answered: 0, ..stale() }), ..good() };
+        assert_eq!(said(unasked).1, ["node 1 stopped, and answered nothing after another had taken over"]);
+        // Nobody is asked who lost its process, and nobody takes over from a single copy.
+        assert!(said(ActReport { fault: Fault::Kill, stale: None, ..good() }).0);
+        assert!(said(ActReport { copies: 1, failover_ms: None, ..good() }).0);
+        assert_eq!(said(good()), (true, Vec::new()));
     }
 
     #[test]
