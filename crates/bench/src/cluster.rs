@@ -17,7 +17,7 @@ use wire::Body;
 use wire::control::{AdminCommand, ClusterStatus, CreateTable};
 
 /// How long the cluster may take for anything that is not under load.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Which cluster is used.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -76,6 +76,7 @@ impl TableKind {
 /// A cluster and a client of it. Its subjects share both.
 pub struct Ours {
     client: Client,
+    controllers: Vec<String>,
     /// Stopped when dropped. None for a cluster that others run.
     cluster: Option<Cluster>,
     tables: u32,
@@ -104,10 +105,9 @@ impl Ours {
             controllers = started.controllers();
             (cluster, folder) = (Some(started), Some(own));
         }
-        let secret = local::secret();
-        let options = Options { controllers, secret, timeout: PATIENCE, wait: true, ..Options::default() };
-        let client = Client::connect(options)?;
-        Ok(Rc::new(RefCell::new(Ours { client, cluster, tables: 0, counts_bytes: false, folder })))
+        let client = connect(&controllers)?;
+        let ours = Ours { client, controllers, cluster, tables: 0, counts_bytes: false, folder };
+        Ok(Rc::new(RefCell::new(ours)))
     }
 
     /// The folder whose disk the nodes use, where it is known.
@@ -178,6 +178,12 @@ impl Ours {
     }
 }
 
+fn connect(controllers: &[String]) -> Result<Client, client::ClientError> {
+    let controllers = controllers.to_vec();
+    let secret = local::secret();
+    Client::connect(Options { controllers, secret, timeout: PATIENCE, wait: true, ..Options::default() })
+}
+
 fn row(record: u64, value: &[u8]) -> Row {
     Row::new(vec![Value::Text(key(record)), Value::Bytes(value.to_vec())])
 }
@@ -219,7 +225,22 @@ impl TableUnderLoad {
         self.update_percent = workload.update_percent;
     }
 
-    fn call(&mut self) -> Result<Call, BenchError> {
+    /// How many closed-loop clients it has.
+    pub(crate) fn clients(&self) -> u32 {
+        self.clients
+    }
+
+    /// Settings that do not depend on how clients are connected.
+    pub(crate) fn about(&self) -> String {
+        format!("{} partitions; reads at committed, from the primary", self.kind.partitions)
+    }
+
+    /// A client with connections of its own to the same cluster.
+    pub(crate) fn another_client(&self) -> Result<Client, BenchError> {
+        Ok(connect(&self.shared.borrow().controllers)?)
+    }
+
+    pub(crate) fn call(&mut self) -> Result<Call, BenchError> {
         Ok(match self.steps.step() {
             Step::Read { record } => self.table.get(&[Value::Text(key(record))])?,
             Step::Update { record, value } => self.table.put(&row(record, &value))?,
@@ -227,7 +248,7 @@ impl TableUnderLoad {
     }
 
     /// Only an answer that did the work counts.
-    fn check(&self, outcome: &Outcome) -> Result<(), BenchError> {
+    pub(crate) fn check(&self, outcome: &Outcome) -> Result<(), BenchError> {
         let wrong = |what: String| Err(BenchError::Wrong(format!("{}: {what}", self.kind.in_words())));
         match outcome {
             Outcome::Ok(answer) => match &answer.body {
@@ -279,7 +300,12 @@ impl Subject for TableUnderLoad {
     }
 
     fn settings(&self) -> String {
-        format!("{} partitions; reads at committed, from the primary", self.kind.partitions)
+        format!(
+            "{}; {} clients are lanes of one client on one thread: they share one connection to each node, and what they ask at \
+             the same moment is one write",
+            self.about(),
+            self.clients
+        )
     }
 
     fn processes(&self) -> Vec<u32> {

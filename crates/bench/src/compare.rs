@@ -1,6 +1,7 @@
 //! `bench compare`: the same load against us and against a peer with two replicas, in interleaved rounds.
 
 use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
+use crate::crowd::Crowd;
 use crate::error::BenchError;
 use crate::generate::Workload;
 use crate::options::Common;
@@ -58,26 +59,46 @@ enum Theirs {
     Postgres { commit: &'static str },
 }
 
+/// How our closed-loop clients are connected. A peer's have a connection each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Connections {
+    /// Lanes of one client share one connection to each node, as the threads of an application would.
+    Shared,
+    /// Each has its own to every node, as so many applications would.
+    Own,
+}
+
 /// One line of the comparison.
 struct Duel {
     name: &'static str,
     ours: OurTable,
+    connections: Connections,
     theirs: Theirs,
     update_percent: u8,
     goal: Option<f64>,
 }
 
-const REDIS_DUELS: [Duel; 4] = [
+const REDIS_DUELS: [Duel; 5] = [
     Duel {
         name: "durable-vs-redis-always-wait2",
         ours: OurTable::DurableLsm,
+        connections: Connections::Shared,
         theirs: Theirs::Redis { append_only: true },
         update_percent: 100,
         goal: Some(1.5),
     },
     Duel {
+        name: "durable-vs-redis-always-wait2-own-connections",
+        ours: OurTable::DurableLsm,
+        connections: Connections::Own,
+        theirs: Theirs::Redis { append_only: true },
+        update_percent: 100,
+        goal: None,
+    },
+    Duel {
         name: "semi-vs-redis-nofile-wait2",
         ours: OurTable::MainMemorySemi,
+        connections: Connections::Shared,
         theirs: Theirs::Redis { append_only: false },
         update_percent: 100,
         goal: Some(1.3),
@@ -85,6 +106,7 @@ const REDIS_DUELS: [Duel; 4] = [
     Duel {
         name: "get-semi-vs-redis-get",
         ours: OurTable::MainMemorySemi,
+        connections: Connections::Shared,
         theirs: Theirs::Redis { append_only: false },
         update_percent: 0,
         goal: Some(0.8),
@@ -92,23 +114,34 @@ const REDIS_DUELS: [Duel; 4] = [
     Duel {
         name: "get-durable-vs-redis-get",
         ours: OurTable::DurableLsm,
+        connections: Connections::Shared,
         theirs: Theirs::Redis { append_only: false },
         update_percent: 0,
         goal: Some(0.8),
     },
 ];
 
-const POSTGRES_DUELS: [Duel; 2] = [
+const POSTGRES_DUELS: [Duel; 3] = [
     Duel {
         name: "durable-vs-postgres-on",
         ours: OurTable::DurableLsm,
+        connections: Connections::Shared,
         theirs: Theirs::Postgres { commit: "on" },
         update_percent: 100,
         goal: Some(2.5),
     },
     Duel {
+        name: "durable-vs-postgres-on-own-connections",
+        ours: OurTable::DurableLsm,
+        connections: Connections::Own,
+        theirs: Theirs::Postgres { commit: "on" },
+        update_percent: 100,
+        goal: None,
+    },
+    Duel {
         name: "durable-vs-postgres-remote_write",
         ours: OurTable::DurableLsm,
+        connections: Connections::Shared,
         theirs: Theirs::Postgres { commit: "remote_write" },
         update_percent: 100,
         goal: None,
@@ -219,7 +252,11 @@ pub fn compare(
         let ours = tables.get(&shared, options, duel.ours)?;
         ours.set_workload(&workload);
         let mut theirs = start(options, duel, &workload)?;
-        let series = interleave(&mut [ours, &mut *theirs], options.common.plan(), progress)?;
+        let plan = options.common.plan();
+        let series = match duel.connections {
+            Connections::Shared => interleave(&mut [ours, &mut *theirs], plan, progress)?,
+            Connections::Own => interleave(&mut [&mut Crowd::connect(ours)?, &mut *theirs], plan, progress)?,
+        };
         done(line(options, duel, &machine).compared(&series[0], &series[1], duel.goal), progress);
     }
     plot::write(&options.common, &format!("compare-{}", options.peer), &lines)?;
@@ -281,6 +318,16 @@ mod tests {
             assert_eq!(peer.to_string().parse(), Ok(peer));
         }
         assert!("mysql".parse::<Peer>().is_err());
+    }
+
+    #[test]
+    fn the_main_comparison_of_each_peer_is_also_made_with_a_connection_per_client() {
+        for peer in [Peer::Redis, Peer::Postgres] {
+            let [main, own] = [&peer.duels()[0], &peer.duels()[1]];
+            assert_eq!(own.name, format!("{}-own-connections", main.name));
+            assert_eq!((main.connections, own.connections), (Connections::Shared, Connections::Own));
+            assert_eq!((main.ours, main.theirs), (own.ours, own.theirs));
+        }
     }
 
     #[test]

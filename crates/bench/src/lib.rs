@@ -8,6 +8,7 @@
 pub mod appends;
 pub mod cluster;
 mod compare;
+mod crowd;
 pub mod error;
 mod explain;
 pub mod generate;

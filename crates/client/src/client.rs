@@ -10,6 +10,7 @@ use crate::route::Map;
 use mio::{Events, Poll, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher};
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 use types::{ClusterId, Micros, NodeId};
 use wire::Message;
@@ -152,6 +153,12 @@ impl Client {
     /// The picture of the cluster, as new as the last poll.
     pub fn picture(&self) -> &Map {
         self.core.map()
+    }
+
+    /// Readable when [`Client::poll`] has something to take in: for one thread that waits for several clients. What is due by
+    /// the clock does not show here, so each of them is polled now and then all the same.
+    pub fn readiness(&self) -> RawFd {
+        self.poll.as_raw_fd()
     }
 
     /// Calls that have not completed.

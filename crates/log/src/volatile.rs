@@ -7,8 +7,8 @@
 //! Syncs do not call the system's: only the death of the process is played, not that of the machine.
 
 use crate::file::{File, Files, fill_with_zeros, names, read_fully};
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -30,7 +30,7 @@ pub struct VolatileFiles {
 struct Directory {
     names: BTreeMap<String, Arc<VolatileFile>>,
     /// Changes that the disk does not have yet.
-    changes: Vec<Change>,
+    changes: VecDeque<Change>,
     hidden: u64,
 }
 
@@ -73,7 +73,7 @@ impl Files for VolatileFiles {
                 fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
             let file = Arc::new(VolatileFile::new(file)?);
             directory.names.insert(name.to_owned(), file.clone());
-            directory.changes.push(Change::Rename(hidden, name.to_owned()));
+            directory.changes.push_back(Change::Rename(hidden, name.to_owned()));
             file
         };
         fill_with_zeros(&*file, preallocate)?;
@@ -89,7 +89,7 @@ impl Files for VolatileFiles {
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut directory = self.directory();
         directory.names.remove(name).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        directory.changes.push(Change::Remove(name.to_owned()));
+        directory.changes.push_back(Change::Remove(name.to_owned()));
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl Files for VolatileFiles {
         let mut directory = self.directory();
         let file = directory.names.remove(from).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         directory.names.insert(to.to_owned(), file);
-        directory.changes.push(Change::Rename(from.to_owned(), to.to_owned()));
+        directory.changes.push_back(Change::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
 
@@ -107,11 +107,13 @@ impl Files for VolatileFiles {
 
     fn sync_dir(&self) -> io::Result<()> {
         let mut directory = self.directory();
-        for change in directory.changes.drain(..) {
+        // One that fails stays, and all behind it: the next sync begins with it.
+        while let Some(change) = directory.changes.front() {
             match change {
                 Change::Rename(from, to) => fs::rename(self.root.join(from), self.root.join(to))?,
                 Change::Remove(name) => fs::remove_file(self.root.join(name))?,
             }
+            directory.changes.pop_front();
         }
         Ok(())
     }
@@ -204,5 +206,25 @@ impl File for VolatileFile {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.over().length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_failed_is_made_by_the_next_sync() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let files = VolatileFiles::open(dir.path()).expect("opened");
+        files.create("one", 0).expect("created");
+        files.create("two", 0).expect("created");
+        // A directory stands where the first is to go.
+        fs::create_dir(dir.path().join("one")).expect("made");
+        files.sync_dir().expect_err("a file does not replace a directory");
+        fs::remove_dir(dir.path().join("one")).expect("removed");
+        files.sync_dir().expect("nothing stands in the way");
+        let again = VolatileFiles::open(dir.path()).expect("opened");
+        assert_eq!(again.list().expect("listed"), ["one", "two"]);
     }
 }

@@ -63,11 +63,16 @@ impl BadRows {
         self.count
     }
 
+    /// Hands what was taken in to the system: from then on the end of this process loses none of it.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        let Some((path, Some(writer))) = &mut self.file else { return Ok(()) };
+        writer.flush().map_err(|error| Failure::io(path.display(), &error))
+    }
+
     /// Where they are, if there were any and they were kept.
     pub fn finish(&mut self) -> Result<Option<PathBuf>, Failure> {
-        let Some((path, Some(writer))) = &mut self.file else { return Ok(None) };
-        writer.flush().map_err(|error| Failure::io(path.display(), &error))?;
-        Ok(Some(path.clone()))
+        self.flush()?;
+        Ok(self.file.as_ref().filter(|(_, writer)| writer.is_some()).map(|(path, _)| path.clone()))
     }
 
     /// What is said when more were bad than were reported.

@@ -14,8 +14,8 @@ pub(super) fn failovers(root: &Path) -> Result<Measured, String> {
         "`demo --short`, {RUNS} runs for each fault; medians in milliseconds, and the goal is a failover below 500. A failover \
          lasts from the fault to the first acknowledged write on every partition that the node led, and is the sum of the five \
          columns behind it.\n\n| fault | failover | all runs | suspicion | seal | replay | serving | first write | rejoin | \
-         acknowledged | missing | different | stale acknowledgements |\n{}|\n",
-        "| --- ".repeat(13)
+         acknowledged | missing | different | stale acknowledgements | stale reads |\n{}|\n",
+        "| --- ".repeat(14)
     );
     let mut wrong = Vec::new();
     for fault in ["kill", "stop", "cut"] {
@@ -37,7 +37,7 @@ fn row(fault: &str, runs: &[Value]) -> String {
     let total = |path: &str| runs.iter().filter_map(|run| run.pointer(path)?.as_u64()).sum::<u64>();
     let all: Vec<String> = runs.iter().map(|run| shown(figure(run, "/failover_ms"))).collect();
     format!(
-        "| {fault} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+        "| {fault} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         middle("/failover_ms"),
         all.join(", "),
         middle("/split/suspect_ms"),
@@ -50,6 +50,7 @@ fn row(fault: &str, runs: &[Value]) -> String {
         total("/missing"),
         total("/different"),
         total("/stale/acknowledged"),
+        total("/stale/stale_reads"),
     )
 }
 

@@ -109,11 +109,12 @@ impl Durability {
         waiter.wanted.store(wanted, Ordering::SeqCst);
         loop {
             let through = self.through.load(Ordering::SeqCst);
-            if through >= wanted {
-                return Ok(through);
-            }
+            // Before anything counts as durable: what was refused is also behind the writer.
             if let Some(failure) = &*self.failure.lock().expect("nobody panics with it") {
                 return Err(BenchError::Wrong(format!("the log under test refused an append: {failure}")));
+            }
+            if through >= wanted {
+                return Ok(through);
             }
             thread::park_timeout(Duration::from_secs(1));
         }
@@ -299,4 +300,20 @@ fn append(writer: &Writer, lane: &mut Lane) -> u64 {
     let mut records = vec![Record::Entry(lane.entry())];
     records.extend(truncation);
     writer.submit(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_append_that_was_refused_is_not_durable() {
+        let durability = Durability::default();
+        let waiter = durability.join();
+        durability.through.store(7, Ordering::SeqCst);
+        assert_eq!(durability.wait(&waiter, 7).ok(), Some(7));
+        *durability.failure.lock().expect("nobody panics with it") = Some("the log is full".into());
+        let refused = durability.wait(&waiter, 7).expect_err("refused");
+        assert!(refused.to_string().contains("the log is full"), "{refused}");
+    }
 }

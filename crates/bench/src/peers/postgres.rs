@@ -217,7 +217,8 @@ impl Subject for Postgres {
     fn settings(&self) -> String {
         format!(
             "version {}; primary and {STANDBYS} streaming standbys, synchronous_standby_names = 'FIRST 2 (standby1, standby2)', fsync \
-             on, all else as installed; prepared statements, one transaction per statement",
+             on, all else as installed; prepared statements, one transaction per statement; each client has one \
+             connection, all are on one thread",
             self.version
         )
     }

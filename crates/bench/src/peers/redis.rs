@@ -176,7 +176,8 @@ impl Subject for Redis {
             if self.append_only { "appendonly yes, appendfsync always on all three" } else { "no file" };
         let version = &self.version;
         format!(
-            "version {version}; primary and {REPLICAS} replicas, save \"\", {file}; SET and WAIT {REPLICAS} 0 in one write"
+            "version {version}; primary and {REPLICAS} replicas, save \"\", {file}; SET and WAIT {REPLICAS} 0 in one write; \
+             each client has one connection, all are on one thread"
         )
     }
 

@@ -68,9 +68,9 @@ pub enum FaultArg {
     Kill,
     /// Its process is frozen, with all connections open.
     Stop,
-    /// It is cut off from everybody.
+    /// It is cut off from nodes and controllers, but clients reach it.
     Cut,
-    /// It loses power: what was not synced is gone.
+    /// It loses power: what its log had not synced is gone. Engine files stay as the system has them.
     Power,
 }
 
@@ -137,7 +137,8 @@ pub enum HarmCommand {
         /// The node.
         node: String,
     },
-    /// Take power from everything at once; what was not synced is gone. Then start all of it again.
+    /// Take power from everything at once; what no log had synced is gone, engine files stay as the system has them. Then
+    /// start all of it again.
     PowerLoss,
 }
 

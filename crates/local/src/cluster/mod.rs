@@ -140,6 +140,11 @@ impl Cluster {
         self.running()?.cut(node)
     }
 
+    /// Cuts a node off from all other nodes and from controllers, but not from clients: it can still be asked.
+    pub fn cut_from_cluster(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.running()?.cut_from_cluster(node)
+    }
+
     /// Cuts a node off from all other nodes, but neither from controllers nor from clients.
     pub fn cut_links(&mut self, node: NodeId) -> Result<(), LocalError> {
         self.running()?.cut_links(node)

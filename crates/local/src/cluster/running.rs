@@ -54,6 +54,11 @@ impl Running {
         harm(self.file.node(node)?, &format!("{}&controllers&clients", self.links(node)))
     }
 
+    /// Cuts a node off from all other nodes and from controllers, but not from clients: it can still be asked.
+    pub fn cut_from_cluster(&self, node: NodeId) -> Result<(), LocalError> {
+        harm(self.file.node(node)?, &format!("{}&controllers", self.links(node)))
+    }
+
     /// Cuts a node off from all other nodes, but neither from controllers nor from clients.
     pub fn cut_links(&self, node: NodeId) -> Result<(), LocalError> {
         harm(self.file.node(node)?, &self.links(node))

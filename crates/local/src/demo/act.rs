@@ -160,7 +160,7 @@ impl Act<'_> {
         let mut attempts = loaded;
         attempts.extend(&timeline.load.attempts);
         attempts.extend(&timeline.probe.attempts);
-        attempts.extend(&timeline.stale_attempts);
+        attempts.extend(timeline.stale.iter().flat_map(|stale| &stale.attempts));
         let failovers = failovers(client)?;
         let replicas = readback::replicas(client, &scene.table, scene.data)?;
         let reports = readback::reports(client, &scene.table, &scene.places, &attempts, &failovers)?;
@@ -176,6 +176,8 @@ impl Act<'_> {
         let mut report = self.report(scene, &timeline, &failovers);
         report.replicas = replicas.len() as u64;
         report.judged(&verdict);
+        report.judged_stale(timeline.stale.iter().flat_map(|stale| &stale.suspects), &reports);
+        report.judged_fault();
         let journal = Journal { data: scene.data, places };
         if let Some(path) = &self.options.journal {
             let under_load: Vec<Attempt> =
@@ -222,6 +224,8 @@ impl Act<'_> {
             node: timeline.victim.0,
             nodes: self.options.nodes,
             partitions: self.options.partitions,
+            copies: self.policy.factor.into(),
+            led: timeline.led.len() as u32,
             clients: self.options.clients,
             seconds: self.options.seconds,
             loaded: scene.data.loaded() as u64,
@@ -254,7 +258,7 @@ impl Act<'_> {
             rejoin_ms: timeline.in_sync.map(|at| super::clock::ms_between(timeline.back.at, at.at)),
             fsyncs_s: timeline.syncs.0,
             commits_per_fsync: timeline.syncs.1,
-            stale: timeline.stale.clone(),
+            stale: timeline.stale.as_ref().map(|stale| stale.report.clone()),
             chart: self.output.join(format!("throughput-{}.svg", self.number)),
             lost_list: None,
             findings: load.findings.clone(),

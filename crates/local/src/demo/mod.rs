@@ -20,6 +20,7 @@ pub mod report;
 mod run;
 pub mod social;
 pub mod stale;
+mod told;
 pub mod verify;
 mod workload;
 
@@ -73,22 +74,23 @@ pub fn demo(options: DemoOptions, out: &mut dyn Progress) -> Result<DemoReport, 
 /// The whole thing in a sentence.
 fn verdict(report: &DemoReport) -> String {
     let took = report.took_s;
-    match report.is_good() {
-        true => {
-            let lost = report.second.as_ref().map_or(0, |act| act.reported_lost) + report.first.reported_lost;
-            let lost = match lost {
-                0 => "nothing that was acknowledged is missing".to_string(),
-                lost => format!(
-                    "nothing is missing but the {} writes that were reported lost",
-                    report::grouped(lost)
-                ),
-            };
-            format!("good: {lost} ({took:.0} s)")
-        }
-        false => {
-            format!("NOT good: see what is marked WRONG above, and {} ({took:.0} s)", report.output.display())
-        }
+    if !report.is_good() {
+        let output = report.output.display();
+        return format!("NOT good: see what is marked WRONG above, and {output} ({took:.0} s)");
     }
+    let lost = report.second.as_ref().map_or(0, |act| act.reported_lost) + report.first.reported_lost;
+    let found = match (lost, &report.second) {
+        (0, None) => "nothing that was acknowledged is missing".to_string(),
+        (0, Some(second)) => format!(
+            "nothing that was acknowledged is missing; the second act may lose something under policy {}, and nothing was \
+             lost this time",
+            second.policy
+        ),
+        (lost, _) => {
+            format!("nothing is missing but the {} writes that were reported lost", report::grouped(lost))
+        }
+    };
+    format!("good: {found} ({took:.0} s)")
 }
 
 /// Where charts and lists go.
@@ -114,4 +116,30 @@ fn output(options: &DemoOptions) -> Result<PathBuf, LocalError> {
         }
     }
     std::fs::canonicalize(&dir).map_err(LocalError::io(&dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::report::tests::good;
+    use super::*;
+
+    #[test]
+    fn a_second_act_without_a_loss_is_said_to_be_one() {
+        let said = |first: ActReport, second: Option<ActReport>| {
+            verdict(&DemoReport { first, second, took_s: 61.0, output: "o".into() })
+        };
+        assert_eq!(said(good(), None), "good: nothing that was acknowledged is missing (61 s)");
+        let second = || ActReport { policy: "async".into(), fault: Fault::Power, stale: None, ..good() };
+        assert_eq!(
+            said(good(), Some(second())),
+            "good: nothing that was acknowledged is missing; the second act may lose something under policy async, and nothing \
+             was lost this time (61 s)"
+        );
+        assert_eq!(
+            said(good(), Some(ActReport { reported_lost: 1200, ..second() })),
+            "good: nothing is missing but the 1,200 writes that were reported lost (61 s)"
+        );
+        let wrong = said(ActReport { missing: 1, ..good() }, None);
+        assert!(wrong.starts_with("NOT good: "), "{wrong}");
+    }
 }

@@ -4,6 +4,7 @@
 use super::clock::{ms_between, wall_ms};
 use super::dataset::Dataset;
 use super::history::{Attempt, End, KeyId};
+use super::told::Told;
 use super::workload::Shared;
 use crate::error::LocalError;
 use client::table::Table;
@@ -127,6 +128,8 @@ impl Probing<'_> {
         let end = match completed.outcome {
             Outcome::Ok(answer) => {
                 self.report.acks[at].1.push(Ack { at: Instant::now(), epoch: answer.epoch });
+                let told = Told { key, client: self.prober.number, sequence, at: answer.position() };
+                self.prober.shared.told.tell(self.report.acks[at].0, told);
                 End::Acknowledged { at: answer.position(), ms: wall_ms() }
             }
             Outcome::Unknown(_) => {

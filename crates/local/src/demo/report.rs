@@ -1,8 +1,9 @@
 //! What the demo found out: one act, both acts, as a table for people and as one JSON object.
 
 use super::figures::Split;
+use super::history::Reports;
 use super::options::Fault;
-use super::stale::StaleReport;
+use super::stale::{StaleReport, Suspect};
 use super::verify::Verdict;
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
@@ -25,6 +26,10 @@ pub struct ActReport {
     pub nodes: u32,
     /// Partitions of the table.
     pub partitions: u32,
+    /// Copies of each partition.
+    pub copies: u32,
+    /// Partitions that the node led when it happened.
+    pub led: u32,
     /// Closed-loop clients.
     pub clients: u32,
     /// Seconds of load.
@@ -98,7 +103,8 @@ pub struct ActReport {
 }
 
 impl ActReport {
-    /// True if nothing promised is missing, every loss was reported exactly, and nothing else is wrong.
+    /// True if nothing promised is missing, every loss was reported exactly, nothing else is wrong, and the fault did what
+    /// it should: otherwise nothing was shown.
     pub fn is_good(&self) -> bool {
         let wrong = [
             self.missing,
@@ -107,9 +113,31 @@ impl ActReport {
             self.wrongly_reported,
             self.reports_differ,
             self.wrong_reads,
-            self.stale.as_ref().map_or(0, |stale| stale.acknowledged),
+            self.stale.as_ref().map_or(0, |stale| stale.acknowledged + stale.stale_reads),
         ];
-        wrong.iter().all(|count| *count == 0) && self.rejoin_ms.is_some()
+        wrong.iter().all(|count| *count == 0) && self.rejoin_ms.is_some() && self.untested().is_none()
+    }
+
+    /// What the fault did not bring about, though it should have.
+    fn untested(&self) -> Option<String> {
+        if self.led == 0 || self.copies < 2 {
+            // There was nothing to take over, or nobody who could.
+            return None;
+        }
+        let (node, done) = (self.node, self.fault.done());
+        if self.failover_ms.is_none() {
+            return Some(format!("node {node} {done}, and nobody took over all of what it led"));
+        }
+        let asked = match self.fault {
+            Fault::Kill | Fault::Power => true,
+            Fault::Stop | Fault::Cut => self.stale.as_ref().is_some_and(|stale| stale.answered > 0),
+        };
+        (!asked).then(|| format!("node {node} {done}, and answered nothing after another had taken over"))
+    }
+
+    /// Says in words what was not tested.
+    pub(super) fn judged_fault(&mut self) {
+        self.findings.extend(self.untested());
     }
 
     /// Takes a verdict in.
@@ -122,6 +150,25 @@ impl ActReport {
         self.reports_differ = verdict.reports_differ;
         self.compared = verdict.compared;
         self.findings.extend(verdict.findings.iter().cloned());
+    }
+
+    /// Takes in what the old primary answered. A read may lack what the cluster reports lost.
+    pub(super) fn judged_stale<'a>(
+        &mut self,
+        suspects: impl Iterator<Item = &'a Suspect>,
+        reports: &Reports,
+    ) {
+        let Some(stale) = &mut self.stale else { return };
+        for suspect in suspects.filter(|suspect| !reports.lost(suspect.partition, suspect.told.at)) {
+            stale.stale_reads += 1;
+            if stale.stale_reads <= 3 {
+                let (found, told) = (suspect.found, suspect.told);
+                self.findings.push(format!(
+                    "the old primary of partition {} showed {found:?} under key {} after the new one had acknowledged write {}",
+                    suspect.partition, told.key.0, told.sequence
+                ));
+            }
+        }
     }
 
     /// For people.
@@ -141,6 +188,10 @@ impl ActReport {
             let remark =
                 format!("of {} writes sent to the old primary, {} refused", stale.sent, stale.refused);
             lines.push(("stale acknowledgements", grouped(stale.acknowledged), remark));
+            let remark = format!("of {} reads, {} refused", stale.reads, stale.reads_refused);
+            lines.push(("stale reads", grouped(stale.stale_reads), remark));
+            let remark = "to what was asked after another had taken over".to_string();
+            lines.push(("answers", grouped(stale.answered), remark));
         }
         if let Some(other) = self.others.first() {
             lines.push(("other failovers", grouped(self.other_failovers), other.clone()));
@@ -264,6 +315,21 @@ pub(super) fn grouped(number: u64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::demo::history::KeyId;
+    use crate::demo::told::Told;
+    use types::{Epoch, Lsn, PartitionId, Position};
+
+    fn stale() -> StaleReport {
+        StaleReport {
+            sent: 100,
+            acknowledged: 0,
+            refused: 60,
+            reads: 100,
+            stale_reads: 0,
+            reads_refused: 80,
+            answered: 140,
+        }
+    }
 
     /// An act in which all went well.
     pub fn good() -> ActReport {
@@ -273,6 +339,8 @@ pub(super) mod tests {
             node: 1,
             nodes: 3,
             partitions: 6,
+            copies: 3,
+            led: 2,
             clients: 10,
             seconds: 20,
             loaded: 50_000,
@@ -310,7 +378,7 @@ pub(super) mod tests {
             rejoin_ms: Some(900.0),
             fsyncs_s: Some(2500.0),
             commits_per_fsync: Some(1.875),
-            stale: Some(StaleReport { sent: 100, acknowledged: 0, refused: 60 }),
+            stale: Some(stale()),
             chart: "chart.svg".into(),
             lost_list: None,
             findings: Vec::new(),
@@ -332,11 +400,53 @@ pub(super) mod tests {
             ActReport { reports_differ: 1, ..good() },
             ActReport { wrong_reads: 1, ..good() },
             ActReport { rejoin_ms: None, ..good() },
-            ActReport { stale: Some(StaleReport { acknowledged: 1, ..StaleReport::default() }), ..good() },
+            ActReport { failover_ms: None, ..good() },
+            ActReport { stale: None, ..good() },
+            ActReport { stale: Some(StaleReport { answered: 0, ..stale() }), ..good() },
+            ActReport { stale: Some(StaleReport { acknowledged: 1, ..stale() }), ..good() },
+            ActReport { stale: Some(StaleReport { stale_reads: 1, ..stale() }), ..good() },
         ];
         for act in wrong {
             assert_eq!((report(act.clone(), None), report(good(), Some(act))), (1, 1));
         }
+    }
+
+    #[test]
+    fn a_fault_that_did_nothing_shows_nothing() {
+        let said = |act: ActReport| {
+            let mut act = act;
+            act.judged_fault();
+            (act.is_good(), act.findings)
+        };
+        let (good_act, findings) = said(ActReport { failover_ms: None, ..good() });
+        assert_eq!(
+            (good_act, &findings[0][..]),
+            (false, "node 1 stopped, and nobody took over all of what it led")
+        );
+        let unasked = ActReport { stale: Some(StaleReport { answered: 0, ..stale() }), ..good() };
+        assert_eq!(said(unasked).1, ["node 1 stopped, and answered nothing after another had taken over"]);
+        // Nobody is asked who lost its process, and nobody takes over from a single copy.
+        assert!(said(ActReport { fault: Fault::Kill, stale: None, ..good() }).0);
+        assert!(said(ActReport { copies: 1, failover_ms: None, ..good() }).0);
+        assert_eq!(said(good()), (true, Vec::new()));
+    }
+
+    #[test]
+    fn a_stale_read_is_wrong_unless_what_it_lacks_is_reported_lost() {
+        let (partition, at) = (PartitionId(64), Position::new(Epoch(4), Lsn(20)));
+        let told = Told { key: KeyId(9), client: 10, sequence: 7, at };
+        let suspect = Suspect { partition, told, found: None };
+        let judged = |reports: &Reports| {
+            let mut act = good();
+            act.judged_stale([suspect.clone()].iter(), reports);
+            (act.is_good(), act.stale.expect("a stop has one").stale_reads, act.findings.len())
+        };
+        let mut reports = Reports::default();
+        assert_eq!(judged(&reports), (false, 1, 1));
+        reports.ended(partition, Epoch(4), Lsn(20));
+        assert_eq!(judged(&reports), (false, 1, 1));
+        reports.ended(partition, Epoch(4), Lsn(19));
+        assert_eq!(judged(&reports), (true, 0, 0));
     }
 
     #[test]
@@ -372,6 +482,8 @@ pub(super) mod tests {
 │ operations/s           ┆ 9,000 / 10,000 / - ┆ before / during / after the fault                           │
 │ fsyncs/s               ┆ 2,500              ┆ 1.88 commits per fsync of any node                          │
 │ stale acknowledgements ┆ 0                  ┆ of 100 writes sent to the old primary, 60 refused           │
+│ stale reads            ┆ 0                  ┆ of 100 reads, 80 refused                                    │
+│ answers                ┆ 140                ┆ to what was asked after another had taken over              │
 └────────────────────────┴────────────────────┴─────────────────────────────────────────────────────────────┘";
         assert_eq!(good().table(), expected);
     }

@@ -3,11 +3,10 @@
 use super::act::{Act, Scene, connect};
 use super::clock::Moment;
 use super::figures::{self, Sample};
-use super::history::Attempt;
 use super::options::Fault;
 use super::prober::{ProbeReport, Prober};
 use super::report::grouped;
-use super::stale::{Stale, StaleReport};
+use super::stale::{Past, Stale, StaleOutcome};
 use super::workload::{LoadReport, Shared, Workload};
 use crate::cluster::Cluster;
 use crate::error::LocalError;
@@ -28,8 +27,6 @@ const IN_SYNC_WITHIN: Duration = Duration::from_secs(60);
 /// A power loss is seldom clean: the node's links to other nodes go this long before the node itself. Without that, there is
 /// hardly ever anything that only the primary had.
 const DARK: Duration = Duration::from_millis(100);
-/// How long the stale client insists after the old primary goes on.
-const INSIST: Duration = Duration::from_millis(1500);
 
 /// What happened when.
 pub(super) struct Timeline {
@@ -46,8 +43,8 @@ pub(super) struct Timeline {
     pub led: Vec<(PartitionId, Epoch)>,
     pub load: LoadReport,
     pub probe: ProbeReport,
-    pub stale: Option<StaleReport>,
-    pub stale_attempts: Vec<Attempt>,
+    /// What a client of the past was told by the old primary.
+    pub stale: Option<StaleOutcome>,
     /// Fsyncs per second and commits per fsync before the fault.
     pub syncs: (Option<f64>, Option<f64>),
 }
@@ -120,44 +117,18 @@ impl<'a> Run<'a> {
         let after = Sample::take(running.run.client)?;
         let syncs = figures::syncs(&before, &after);
         let led = running.choose()?;
-        let mut stale = running.stale(&led)?;
+        let stale = running.stale(&led)?;
         let fault = running.harm(out)?;
-        if let Some(stale) = &mut stale {
-            stale.write_ahead();
-        }
+        let stale = stale.map(|stale| scope.spawn(move || stale.insist()));
         running.until(seconds * 2.0 / 3.0, out)?;
-        let new_epoch = led.first().and_then(|(partition, epoch)| running.new_reign(*partition, *epoch));
         let back = running.bring_back(out)?;
-        let stale = stale.filter(|_| new_epoch.is_some()).map(|mut stale| {
-            scope.spawn(move || {
-                stale.insist(INSIST, new_epoch);
-                (stale.report, stale.attempts)
-            })
-        });
         running.until(seconds, out)?;
         drop(stop);
         let end = Moment::now();
         let victim = running.victim;
         let (in_sync, load, probe) = running.finish(out)?;
-        let (stale, stale_attempts) =
-            match stale.map(|thread| thread.join().expect("the stale client does not panic")) {
-                Some((report, attempts)) => (Some(report), attempts),
-                None => (None, Vec::new()),
-            };
-        Ok(Timeline {
-            start,
-            fault,
-            back,
-            end,
-            in_sync,
-            victim,
-            led,
-            load,
-            probe,
-            stale,
-            stale_attempts,
-            syncs,
-        })
+        let stale = stale.map(|thread| thread.join().expect("the stale client does not panic"));
+        Ok(Timeline { start, fault, back, end, in_sync, victim, led, load, probe, stale, syncs })
     }
 
     fn start_threads<'scope>(
@@ -258,18 +229,20 @@ impl<'a> Running<'a, '_> {
         if !matches!(self.run.act.fault, Fault::Stop | Fault::Cut) {
             return Ok(None);
         }
-        let Some((partition, _)) = led.first() else { return Ok(None) };
-        let address = &self.run.cluster.addresses(self.victim).client;
-        let (scene, number) = (self.run.scene, self.run.act.options.clients + 1);
+        let Some((partition, epoch)) = led.first() else { return Ok(None) };
+        let scene = self.run.scene;
         let keys = scene.stale.iter().find(|(place, _)| place == partition).map_or(&[][..], |(_, keys)| keys);
-        let stale = Stale::connect(address, &scene.table, scene.data, *partition, number, keys);
+        let stale = Stale::connect(Past {
+            address: self.run.cluster.addresses(self.victim).client.clone(),
+            table: &scene.table,
+            data: scene.data,
+            partition: *partition,
+            epoch: *epoch,
+            number: self.run.act.options.clients + 1,
+            keys,
+            shared: self.shared,
+        });
         stale.map(Some).map_err(LocalError::Failed)
-    }
-
-    /// The epoch since which somebody else leads; none if nobody does.
-    fn new_reign(&self, partition: PartitionId, old: Epoch) -> Option<Epoch> {
-        let record = self.run.client.picture().partition(partition)?;
-        (record.led_since > old).then_some(record.led_since)
     }
 
     fn harm(&mut self, out: &mut dyn Progress) -> Result<Moment, LocalError> {
@@ -284,7 +257,7 @@ impl<'a> Running<'a, '_> {
                 self.run.cluster.power_loss_of(node)?;
             }
             Fault::Stop => self.run.cluster.stop(node)?,
-            Fault::Cut => self.run.cluster.cut(node)?,
+            Fault::Cut => self.run.cluster.cut_from_cluster(node)?,
         }
         let how = match fault {
             Fault::Power => format!(", {} ms after its links to the other nodes", DARK.as_millis()),

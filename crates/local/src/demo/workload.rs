@@ -5,6 +5,7 @@ use super::clock::wall_ms;
 use super::dataset::Dataset;
 use super::history::{Attempt, End, KeyId};
 use super::random::Random;
+use super::told::Board;
 use super::verify::Found;
 use crate::error::LocalError;
 use client::table::Table;
@@ -32,6 +33,8 @@ pub(super) struct Shared {
     pub acknowledged: AtomicU64,
     /// When the fault happened, milliseconds since 1970; 0: not yet.
     pub fault_ms: AtomicU64,
+    /// What the prober was told last.
+    pub told: Board,
 }
 
 impl Shared {

@@ -54,7 +54,10 @@ pub const SETTINGS: &[Setting] = &[
     list("node.controllers", "addresses of the controllers"),
     number("node.max_connections", "4096", "connections of clients and nodes together"),
     flag("node.insecure", "allow addresses beyond loopback without encryption"),
-    flag("node.volatile", "keep unsynced log bytes from the disk, to play a power loss; tests only"),
+    flag(
+        "node.volatile",
+        "keep unsynced bytes of the log, and of nothing else, from the disk, to play a power loss; tests only",
+    ),
     flag("node.harm", "allow cuts of the network to be played over HTTP; tests only"),
     text("log.dir", "", "the log's directory; empty: `log` in the data directory"),
     number("log.segment_bytes", "67108864", "length of a segment file"),

@@ -230,7 +230,7 @@ impl Job<'_> {
         self.report.already_in = self.report.already_in.max(pass.already_in);
         self.report.position = pass.position;
         self.report.copies = self.report.copies.into_iter().chain(pass.done.copies).min();
-        self.last = pass.done.last;
+        newest(&mut self.last, pass.done.last);
         match pass.ended {
             Ended::End | Ended::Stopped => Ok(None),
             Ended::Failed(failure) => Err(failure),
@@ -251,6 +251,14 @@ impl Job<'_> {
         let failure =
             || Failure::failed(format!("a failover lost acknowledged records in {behind} partitions"));
         Ok((behind > 0).then(|| (failure(), BTreeMap::new())))
+    }
+}
+
+/// Adds the last acknowledgements of another pass: in each partition the newest counts, whichever pass it is of.
+fn newest(last: &mut BTreeMap<PartitionId, Position>, more: BTreeMap<PartitionId, Position>) {
+    for (partition, position) in more {
+        let known = last.entry(partition).or_insert(position);
+        *known = position.max(*known);
     }
 }
 
@@ -276,6 +284,17 @@ fn files_of(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_earlier_pass_committed_must_be_secured_too() {
+        let at = |epoch, lsn| Position::new(types::Epoch(epoch), types::Lsn(lsn));
+        let of = |partitions: &[(u32, Position)]| -> BTreeMap<PartitionId, Position> {
+            partitions.iter().map(|(partition, position)| (PartitionId(*partition), *position)).collect()
+        };
+        let mut last = of(&[(64, at(1, 10)), (65, at(1, 30)), (66, at(1, 7))]);
+        newest(&mut last, of(&[(65, at(2, 20)), (66, at(1, 6)), (67, at(1, 1))]));
+        assert_eq!(last, of(&[(64, at(1, 10)), (65, at(2, 20)), (66, at(1, 7)), (67, at(1, 1))]));
+    }
 
     #[test]
     fn a_directory_gives_finished_files_in_order() {

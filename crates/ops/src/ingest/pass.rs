@@ -74,7 +74,9 @@ pub fn pass<P: Port>(
     let mut running = Running { pipeline, feeding, already_in: position, position };
     let ended = running.feed(records, bad_rows, watcher);
     running.pipeline.drain()?;
-    if running.pipeline.trouble().is_none() && feeding.feed.is_some() {
+    // No mark says that the feed is past a bad record that may yet be lost.
+    let kept = bad_rows.flush();
+    if ended.is_ok() && kept.is_ok() && running.pipeline.trouble().is_none() && feeding.feed.is_some() {
         let behind = feeding.start.iter().filter(|(_, start)| **start < running.position);
         let behind: Vec<PartitionId> = behind.map(|(partition, _)| *partition).collect();
         running.pipeline.mark(&behind, running.position)?;
@@ -82,6 +84,7 @@ pub fn pass<P: Port>(
     let (already_in, position) = (running.already_in, running.position);
     let (done, trouble) = running.pipeline.finish();
     watcher.rows(done.rows);
+    kept?;
     let ended = match (ended?, trouble) {
         (_, Some(trouble)) => Ended::Trouble(trouble),
         (ended, None) => ended,
@@ -151,6 +154,8 @@ impl<P: Port> Running<'_, '_, P> {
                     self.already_in += 1;
                     return Ok(None);
                 }
+                // This row may complete a batch, whose mark is beyond every bad record before it.
+                bad_rows.flush()?;
                 let placed = Placed { index, partition, key: key.into(), row: row.into() };
                 self.pipeline.add(placed)?;
                 Ok(None)
@@ -163,10 +168,10 @@ impl<P: Port> Running<'_, '_, P> {
                 Ok(Some(Ended::Failed(failure)))
             }
             Fed::Bad(bad) => {
-                self.position = bad.index + 1;
                 if let Some(sentence) = bad_rows.take(&bad)? {
                     watcher.say(&sentence);
                 }
+                self.position = bad.index + 1;
                 Ok(None)
             }
             Fed::End(records) => Ok(Some(self.end(records))),
@@ -217,16 +222,102 @@ mod tests {
         }
     }
 
+    fn row(table: &Table, index: u64) -> Fed {
+        let row = types::data::Row::new(vec![(index as i64).into(), types::data::Value::Null]);
+        let (key, row) = table.encode(&row).expect("fits");
+        Fed::Row { index, key: key.into(), row: row.into() }
+    }
+
     fn source(table: &Table, records: std::ops::Range<u64>, ends: bool) -> Receiver<Fed> {
         let (sender, receiver) = sync_channel(10_000);
         let end = records.end;
         for index in records {
-            let row = types::data::Row::new(vec![(index as i64).into(), types::data::Value::Null]);
-            let (key, row) = table.encode(&row).expect("fits");
-            sender.send(Fed::Row { index, key: key.into(), row: row.into() }).expect("room");
+            sender.send(row(table, index)).expect("room");
         }
         sender.send(if ends { Fed::End(end) } else { Fed::Failed(Failure::failed("cut")) }).expect("room");
         receiver
+    }
+
+    fn bad(index: u64) -> Fed {
+        let (file, line, reason) = ("a.csv".into(), index + 2, intake::Reason::NotUtf8);
+        let raw = format!("bad {index}").into_bytes();
+        Fed::Bad(intake::BadRow { file, index, line, column: None, reason, raw })
+    }
+
+    /// A store that looks, at every mark, whether the bad records below it are in the file.
+    struct Looking<'a> {
+        store: FakeStore,
+        bad: &'a [u64],
+        file: &'a std::path::Path,
+        marks: u64,
+    }
+
+    impl Port for Looking<'_> {
+        fn open_lane(&mut self, in_flight: usize) -> client::LaneId {
+            self.store.open_lane(in_flight)
+        }
+
+        fn submit(&mut self, lane: client::LaneId, call: client::Call) -> client::Ticket {
+            if let wire::Op::Write { mark: Some(mark), .. } = &call.op {
+                let text = std::fs::read_to_string(self.file).unwrap_or_default();
+                for index in self.bad.iter().filter(|index| **index < mark.position) {
+                    let kept = text.lines().any(|line| line == format!("bad {index}"));
+                    assert!(kept, "the feed is at {} and bad record {index} is not kept", mark.position);
+                    self.marks += 1;
+                }
+            }
+            self.store.submit(lane, call)
+        }
+
+        fn poll(&mut self, wait: Duration) -> Result<Vec<client::Completed>, client::ClientError> {
+            self.store.poll(wait)
+        }
+
+        fn take_losses(&mut self) -> Vec<client::Loss> {
+            self.store.take_losses()
+        }
+    }
+
+    #[test]
+    fn bad_records_are_in_their_file_before_the_feed_is_past_them() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (file, table) = (dir.path().join("a.bad"), table(2));
+        let (sender, receiver) = sync_channel(1000);
+        let all_bad = [3, 40, 41, 59];
+        for index in 0..60 {
+            let fed = if all_bad.contains(&index) { bad(index) } else { row(&table, index) };
+            sender.send(fed).expect("room");
+        }
+        sender.send(Fed::End(60)).expect("room");
+        let plan = Plan { on_bad: OnBad::Skip, ..plan() };
+        let start = table.partitions().map(|partition| (partition, 0)).collect();
+        let stop = AtomicBool::new(false);
+        let feeding = Feeding { table: &table, feed: Some(feed_id("f")), start, plan: &plan, stop: &stop };
+        let mut port = Looking { store: FakeStore::new(&table), bad: &all_bad, file: &file, marks: 0 };
+        let mut bad_rows = BadRows::appended_to(&file);
+        let passed = pass(&mut port, &feeding, &receiver, &mut bad_rows, &mut Quiet).expect("reachable");
+        assert_eq!((passed.ended, passed.position), (Ended::End, 60));
+        assert!(port.marks >= 4 && port.store.rows() == 56, "{} marks", port.marks);
+    }
+
+    #[test]
+    fn the_feed_is_not_past_a_bad_record_that_cannot_be_kept() {
+        let (dir, table) = (tempfile::tempdir().expect("a directory"), table(1));
+        let (sender, receiver) = sync_channel(10);
+        for fed in [row(&table, 0), bad(1), row(&table, 2), Fed::End(3)] {
+            sender.send(fed).expect("room");
+        }
+        let plan = Plan { on_bad: OnBad::Skip, ..plan() };
+        let start = table.partitions().map(|partition| (partition, 0)).collect();
+        let stop = AtomicBool::new(false);
+        let feeding = Feeding { table: &table, feed: Some(feed_id("f")), start, plan: &plan, stop: &stop };
+        let mut store = FakeStore::new(&table);
+        // A directory takes no rows.
+        let mut bad_rows = BadRows::appended_to(dir.path());
+        pass(&mut store, &feeding, &receiver, &mut bad_rows, &mut Quiet).expect_err("nowhere to keep it");
+        let wait = Duration::from_secs(1);
+        let positions = feed_positions(&mut store, &table, feed_id("f"), wait).expect("reachable");
+        assert_eq!(positions.into_values().collect::<Vec<_>>(), [1]);
     }
 
     /// Feeds from where the store says that the feed is.
