@@ -13,6 +13,10 @@ use ops::Failure;
 use std::io::Write;
 use std::process::ExitCode;
 
+/// A node allocates and frees each entry several times, some of it on another thread: ARCHITECTURE.md has what this one saves.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
