@@ -1,8 +1,8 @@
 //! What one entry costs, engine by engine: one core, 1 KB values, printed in nanoseconds per operation.
 
 use bytes::Bytes;
-use std::time::Instant;
-use types::engine::space;
+use std::time::{Duration, Instant};
+use types::engine::{Checkpoint, Wake, space};
 use types::{Engine, Epoch, Lsn, Mutation, Position, ReadAt};
 use understudy_engine::{LsmEngine, MemoryEngine, Overlay};
 
@@ -110,7 +110,37 @@ fn measure(name: &str, engine: &mut dyn Engine) {
 
     let start = Instant::now();
     engine.checkpoint().expect("checkpoint");
-    println!("{name:<8} checkpoint of {KEYS} rows: {:?}", start.elapsed());
+    println!("{name:<8} checkpoint of {KEYS} rows at once: {:?}", start.elapsed());
+    // The rows that the LSM engine has in memory again.
+    for _ in 0..KEYS {
+        let lsn = write(engine, random.key(), &value);
+        engine.publish(lsn).expect("publish");
+    }
+    measure_beside(name, engine);
+}
+
+/// How long a driver is held up by a checkpoint beside its other work.
+fn measure_beside(name: &str, engine: &mut dyn Engine) {
+    let (start, mut longest) = (Instant::now(), Duration::ZERO);
+    let (wake, woken) = std::sync::mpsc::channel();
+    let wake = std::sync::Mutex::new(wake);
+    let wake: Wake = std::sync::Arc::new(move || {
+        // Nobody may be there to be woken any more.
+        let _ = wake.lock().expect("a lock").send(());
+    });
+    let mut call = Instant::now();
+    let mut stands = engine.begin_checkpoint(&wake).expect("checkpoint");
+    loop {
+        longest = longest.max(call.elapsed());
+        match stands {
+            Checkpoint::Idle => break,
+            Checkpoint::Ready => {}
+            Checkpoint::Waiting => woken.recv().expect("it is woken"),
+        }
+        call = Instant::now();
+        stands = engine.go_on_checkpoint().expect("checkpoint");
+    }
+    println!("{name:<8} checkpoint beside: {:?}, longest call {longest:?}", start.elapsed());
 }
 
 fn main() {

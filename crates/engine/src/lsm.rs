@@ -18,11 +18,11 @@ use crate::memory::check_installed;
 use crate::overlay::Overlay;
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
-use merger::Merger;
+use merger::{Flush, Merger};
 use pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use std::path::{Path, PathBuf};
 use tree::Tree;
-use types::engine::{Capabilities, ReadAt, Row};
+use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
 use types::{Engine, EngineError, Lsn, Mutation, Position};
 
 /// An installation is written to disk whenever so much of it is in memory.
@@ -33,7 +33,9 @@ pub struct LsmEngine {
     dir: PathBuf,
     /// The number of the current tree's directory, or of the one being installed.
     number: u64,
-    /// Waits for its merge when dropped, so it stands before the tree.
+    /// A flush beside other work.
+    flush: Option<Flush>,
+    /// Waits for its flush and merge when dropped, so it stands before the tree.
     merger: Merger,
     tree: Tree,
     /// Tentative entries, and the published and applied position.
@@ -71,6 +73,7 @@ impl LsmEngine {
         Ok(LsmEngine {
             dir: dir.to_owned(),
             number,
+            flush: None,
             merger: Merger::default(),
             tree,
             overlay: Overlay::new(persisted),
@@ -85,12 +88,16 @@ impl LsmEngine {
 
     /// Reads every file and compares it with its checksum (F11). Waits for a merge that is running.
     pub fn verify(&mut self) -> Result<(), EngineError> {
+        let outcome = self.end_flush();
+        self.note(outcome)?;
         self.merger.wait()?;
         self.tree.verify()
     }
 
     /// Waits until no merge is running.
     pub fn wait_for_merge(&mut self) -> Result<(), EngineError> {
+        let outcome = self.end_flush();
+        self.note(outcome)?;
         let outcome = self.merger.wait();
         self.note(outcome)
     }
@@ -131,6 +138,30 @@ impl LsmEngine {
         Ok(())
     }
 
+    /// Begins the same beside other work.
+    fn begin_flush(&mut self, at: Position, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        self.merger.wait()?;
+        self.tree.write_position(at);
+        let sealed = self.tree.seal().expect("the position was just written");
+        let what = (at, self.unflushed);
+        self.flush = Some(self.merger.start_flush(&self.tree, sealed, what, self.floor, wake)?);
+        Ok(Checkpoint::Waiting)
+    }
+
+    /// Waits for a flush beside other work.
+    fn end_flush(&mut self) -> Result<(), EngineError> {
+        let Some(flush) = self.flush.take() else { return Ok(()) };
+        let (at, bytes) = (flush.at, flush.bytes);
+        flush.wait()?;
+        self.note_flushed(at, bytes);
+        Ok(())
+    }
+
+    fn note_flushed(&mut self, at: Position, bytes: u64) {
+        self.persisted = at;
+        self.unflushed -= bytes.min(self.unflushed);
+    }
+
     /// Starts a merge if there are enough small files.
     fn merge_if_due(&mut self) -> Result<(), EngineError> {
         if self.tree.wants_merge() {
@@ -141,6 +172,7 @@ impl LsmEngine {
 
     /// Takes the old state out of the way and begins a new tree beside it.
     fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
+        self.end_flush()?;
         self.merger.wait()?;
         self.number += 1;
         let tree = Tree::create(&tree_dir(&self.dir, self.number))?;
@@ -265,6 +297,8 @@ impl Engine for LsmEngine {
 
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
         self.usable()?;
+        let outcome = self.end_flush();
+        self.note(outcome)?;
         let published = self.overlay.published();
         // During an installation a restart finds an empty engine, and must go on finding one.
         if self.installing.is_none() && published != self.persisted {
@@ -272,6 +306,30 @@ impl Engine for LsmEngine {
             self.note(outcome)?;
         }
         Ok(self.persisted)
+    }
+
+    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        self.usable()?;
+        if self.flush.is_some() {
+            return self.go_on_checkpoint();
+        }
+        let at = self.overlay.published();
+        // A merge that runs may take long; the log is kept until after it.
+        if self.installing.is_some() || at == self.persisted || self.merger.is_busy() {
+            return Ok(Checkpoint::Idle);
+        }
+        let outcome = self.begin_flush(at, wake);
+        self.note(outcome)
+    }
+
+    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
+        let Some(flush) = &self.flush else { return Ok(Checkpoint::Idle) };
+        let Some(outcome) = flush.outcome() else { return Ok(Checkpoint::Waiting) };
+        let (at, bytes) = (flush.at, flush.bytes);
+        self.flush = None;
+        self.note(outcome)?;
+        self.note_flushed(at, bytes);
+        Ok(Checkpoint::Idle)
     }
 
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {

@@ -5,6 +5,7 @@
 
 mod key;
 mod rows;
+mod saving;
 mod snapshot;
 mod store;
 
@@ -14,11 +15,12 @@ use crate::overlay::{Overlay, mutation_fault};
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
 use rows::Rows;
+use saving::Saving;
 use snapshot::Header;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use store::DirStore;
-use types::engine::{Capabilities, ReadAt, Row, space};
+use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake, space};
 use types::{Engine, EngineError, Finding, Lsn, Mutation, Position, Remedy, Sound};
 
 /// Keys whose old versions are collected when the floor rises.
@@ -43,6 +45,8 @@ pub struct MemoryEngine<R: Remedy = Sound> {
     /// The state that is being installed, if one is.
     installing: Option<Position>,
     store: Option<Box<dyn SnapshotStore>>,
+    /// A snapshot that is being written beside other work. It has the store meanwhile.
+    saving: Option<Saving>,
     remedy: R,
 }
 
@@ -80,6 +84,7 @@ impl<R: Remedy> MemoryEngine<R> {
             saved: Position::ZERO,
             installing: None,
             store: None,
+            saving: None,
             remedy,
         }
     }
@@ -114,6 +119,7 @@ impl<R: Remedy> MemoryEngine<R> {
     /// Panics during an installation: half a state is no component.
     pub fn snapshot_bytes(&mut self) -> Vec<u8> {
         assert!(self.installing.is_none(), "R4: no component is made of half a state");
+        assert!(self.saving.is_none(), "one snapshot at a time");
         let mut bytes = Vec::new();
         let header = self.header();
         self.write_snapshot(header, &mut bytes).expect("writing into memory does not fail");
@@ -192,6 +198,28 @@ impl<R: Remedy> MemoryEngine<R> {
         Ok(())
     }
 
+    /// True if there is a place for snapshots.
+    fn persistent(&self) -> bool {
+        self.store.is_some() || self.saving.is_some()
+    }
+
+    /// Takes note that a snapshot which was written beside other work is durable.
+    fn note_written(&mut self, what: saving::What) {
+        self.unsaved -= what.unsaved.min(self.unsaved);
+        (self.persisted, self.saved) = (what.header.position, what.at);
+    }
+
+    /// Waits for a snapshot that is being written, to its end.
+    fn finish_saving(&mut self) -> Result<(), EngineError> {
+        let Some(saving) = self.saving.take() else { return Ok(()) };
+        let what = saving.what;
+        let (store, saved) = saving.finish(&self.rows);
+        self.store = store;
+        saved?;
+        self.note_written(what);
+        Ok(())
+    }
+
     /// Reads during an installation would see half a state.
     fn readable(&self) -> Result<(), EngineError> {
         match self.installing {
@@ -201,9 +229,18 @@ impl<R: Remedy> MemoryEngine<R> {
     }
 }
 
+impl<R: Remedy> Drop for MemoryEngine<R> {
+    fn drop(&mut self) {
+        // The directory must not change any more once the engine is gone.
+        if let Some(saving) = self.saving.take() {
+            saving.cancel();
+        }
+    }
+}
+
 impl<R: Remedy> Engine for MemoryEngine<R> {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { reads_at_any_lsn: true, ships_files: false, persistent: self.store.is_some() }
+        Capabilities { reads_at_any_lsn: true, ships_files: false, persistent: self.persistent() }
     }
 
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
@@ -269,7 +306,8 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
     }
 
     fn raise_floor(&mut self, floor: Lsn) {
-        self.floor = self.floor.max(floor);
+        let read = self.saving.as_ref().filter(|saving| saving.reads()).map(|saving| saving.what.at.lsn);
+        self.floor = self.floor.max(read.map_or(floor, |at| floor.min(at)));
         self.rows.collect(self.floor, COLLECT_ON_RAISE);
     }
 
@@ -278,13 +316,14 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
     }
 
     fn memory_bytes(&self) -> u64 {
-        match self.store {
-            Some(_) => self.overlay.bytes() + self.unsaved,
-            None => self.total_bytes(),
+        match self.persistent() {
+            true => self.overlay.bytes() + self.unsaved,
+            false => self.total_bytes(),
         }
     }
 
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
+        self.finish_saving()?;
         if self.store.is_none() {
             return Ok(Position::ZERO);
         }
@@ -295,7 +334,34 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
         Ok(self.persisted)
     }
 
+    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        if self.saving.is_some() {
+            return self.go_on_checkpoint();
+        }
+        let at = self.overlay.published();
+        if self.installing.is_some() || self.saved == at || self.floor > at.lsn {
+            return Ok(Checkpoint::Idle);
+        }
+        let what = saving::What { header: self.header(), at, unsaved: self.unsaved };
+        let Some(store) = self.store.take() else { return Ok(Checkpoint::Idle) };
+        self.saving = Some(Saving::start(store, what, self.remedy.has(Finding::Pr45), wake));
+        Ok(Checkpoint::Ready)
+    }
+
+    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
+        let Some(saving) = &mut self.saving else { return Ok(Checkpoint::Idle) };
+        let Some((store, saved)) = saving.outcome() else { return Ok(saving.go_on(&self.rows)) };
+        let what = saving.what;
+        (self.saving, self.store) = (None, store);
+        saved?;
+        self.note_written(what);
+        Ok(Checkpoint::Idle)
+    }
+
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {
+        if let Some(saving) = self.saving.take() {
+            self.store = saving.cancel();
+        }
         if let Some(store) = &mut self.store {
             store.clear()?;
         }

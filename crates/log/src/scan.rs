@@ -7,6 +7,10 @@ use crate::index::Segment;
 use bytes::Bytes;
 use std::sync::Arc;
 
+/// Zeros are passed over in steps of this, a multiple of the distance between places where frames may start.
+const CHUNK: usize = 4096;
+const ZEROS: [u8; CHUNK] = [0; CHUNK];
+
 /// A segment's file, read into memory.
 pub(crate) struct Loaded {
     pub number: u32,
@@ -62,13 +66,24 @@ impl Loaded {
     /// The first whole frame at or behind `offset`.
     pub fn next(&self, offset: u64, oldest: u32) -> Option<FrameHeader> {
         let mut at = align(offset);
-        while at + (HEADER as u64) <= self.bytes.len() as u64 {
+        loop {
+            at = self.behind_zeros(at);
+            if at + HEADER as u64 > self.bytes.len() as u64 {
+                return None;
+            }
             if let Found::Whole(header) = self.find(at, oldest) {
                 return Some(header);
             }
             at = align(at + 1);
         }
-        None
+    }
+
+    /// Passes over whole chunks of zeros: a frame begins with something else.
+    fn behind_zeros(&self, mut at: u64) -> u64 {
+        while self.bytes.get(at as usize..at as usize + CHUNK) == Some(&ZEROS) {
+            at += CHUNK as u64;
+        }
+        at
     }
 
     /// All whole frames at or behind `offset`, whether they chain or not.
@@ -85,5 +100,52 @@ impl Loaded {
     pub fn body(&self, header: &FrameHeader) -> Bytes {
         let start = header.at.offset() as usize + HEADER;
         self.bytes.slice(start..header.body_end() as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::RealFiles;
+    use crate::frame::FORMAT;
+
+    const LENGTH: usize = 1 << 20;
+
+    /// A segment of zeros with one frame in it.
+    fn with_frame_at(dir: &std::path::Path, offset: u64) -> Loaded {
+        let mut frame = vec![0; HEADER];
+        frame.extend_from_slice(b"body");
+        FrameHeader {
+            format: FORMAT,
+            at: LogOffset::new(1, offset),
+            generation: 1,
+            body: 4,
+            synced_to: LogOffset::default(),
+            partitions: 0,
+            previous: 0,
+            records: 1,
+            body_crc: 0,
+            crc: 0,
+        }
+        .write(&mut frame);
+        let mut bytes = vec![0; LENGTH];
+        bytes[offset as usize..offset as usize + frame.len()].copy_from_slice(&frame);
+        std::fs::write(dir.join(Segment::name(1)), bytes).expect("writes");
+        Loaded::read(&RealFiles::open(dir).expect("opens"), 1).expect("reads")
+    }
+
+    #[test]
+    fn a_run_of_zeros_is_passed_over_in_large_steps_and_no_frame_with_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let chunk = CHUNK as u64;
+        for from in [0, 8, chunk - 8, chunk] {
+            for at in [0, 8, 48, chunk - 64, chunk - 8, chunk, chunk + 8, LENGTH as u64 - 64] {
+                let loaded = with_frame_at(dir.path(), at);
+                let found = loaded.next(from, 1).map(|header| header.at.offset());
+                assert_eq!(found, (at >= from).then_some(at), "from {from}");
+                let passed = loaded.behind_zeros(from);
+                assert!(at < from || (passed <= at && at - passed < chunk), "{passed} of {at}, from {from}");
+            }
+        }
     }
 }

@@ -89,8 +89,10 @@ pub struct Metrics {
     pub bad_connections: AtomicU64,
     /// Checkpoints of engines.
     pub checkpoints: AtomicU64,
-    /// The longest checkpoint, which the executor waited for, in microseconds.
+    /// The longest checkpoint, from its beginning until it was durable, in microseconds.
     pub checkpoint_max_us: AtomicU64,
+    /// The longest turn of the executor, in microseconds: so long everything else has waited.
+    pub turn_max_us: AtomicU64,
     /// Start: opening the log, in microseconds.
     pub recovery_log_us: AtomicU64,
     /// Start: opening engines, in microseconds.
@@ -158,6 +160,8 @@ impl Metrics {
         line(out, "understudy_connections", load(&self.connections));
         head(out, "understudy_checkpoint_max_seconds", "gauge", "The longest write of an engine to disk.");
         line(out, "understudy_checkpoint_max_seconds", seconds(&self.checkpoint_max_us));
+        head(out, "understudy_turn_max_seconds", "gauge", "The longest turn of the event loop.");
+        line(out, "understudy_turn_max_seconds", seconds(&self.turn_max_us));
     }
 }
 

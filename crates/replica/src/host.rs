@@ -5,7 +5,7 @@ use crate::lease::Leases;
 use crate::output::{ClientRef, Output, ReadFor};
 use crate::replica::{Ctx, Replica};
 use crate::settings::Settings;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Durable, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy};
 use wire::control::{Advise, Proposed, ReplicaStatus, Suspect};
 use wire::{Body, Entry, PeerMessage, Reply, Request, Status};
@@ -24,6 +24,8 @@ pub struct Host<L: Leases, R: Remedy> {
     lives: BTreeMap<NodeId, Member>,
     /// Replicas that had an input since the last flush.
     touched: BTreeSet<PartitionId>,
+    /// Replicas with a count or a digest under way.
+    tallying: VecDeque<PartitionId>,
 }
 
 impl<L: Leases, R: Remedy> Host<L, R> {
@@ -37,6 +39,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             replicas: BTreeMap::new(),
             lives: BTreeMap::new(),
             touched: BTreeSet::new(),
+            tallying: VecDeque::new(),
         }
     }
 
@@ -69,6 +72,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
     pub fn remove(&mut self, partition: PartitionId) -> Option<Replica<R>> {
         self.leases.lead(partition, None);
         self.touched.remove(&partition);
+        self.tallying.retain(|other| *other != partition);
         self.replicas.remove(&partition)
     }
 
@@ -135,6 +139,27 @@ impl<L: Leases, R: Remedy> Host<L, R> {
                 body: Body::None,
             };
             out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
+        }
+        self.note_tallies(partition);
+    }
+
+    /// True if [`Host::tally`] has something to do.
+    pub fn tallies(&self) -> bool {
+        !self.tallying.is_empty()
+    }
+
+    /// Goes on with one count or digest, for a bounded number of rows. A driver calls it between its other work for as
+    /// long as [`Host::tallies`] says so; [`Host::tick`] does it too, so none is forgotten.
+    pub fn tally(&mut self, now: Now, out: &mut Vec<Output>) {
+        let Some(partition) = self.tallying.pop_front() else { return };
+        self.with(now, partition, out, |replica, ctx| replica.tally(ctx));
+        self.note_tallies(partition);
+    }
+
+    fn note_tallies(&mut self, partition: PartitionId) {
+        let tallies = self.replica(partition).is_some_and(Replica::tallies);
+        if tallies && !self.tallying.contains(&partition) {
+            self.tallying.push_back(partition);
         }
     }
 
@@ -224,6 +249,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         for (primary, (silent, partitions)) in missed {
             out.push(Output::Suspect(Suspect { by: self.me, primary, silent_us: silent.0, partitions }));
         }
+        self.tally(now, out);
     }
 
     /// Every replica's progress.

@@ -43,6 +43,10 @@ pub struct Settings {
     pub tail_bytes: usize,
     /// Bytes of rows in one piece of a copy.
     pub copy_bytes: usize,
+    /// Rows and bytes that a count or a digest looks at before others have their turn.
+    pub slice_rows: usize,
+    /// See `slice_rows`.
+    pub slice_bytes: usize,
 }
 
 impl Default for Settings {
@@ -67,6 +71,8 @@ impl Default for Settings {
             uncommitted_bytes: 64 << 20,
             tail_bytes: 4 << 20,
             copy_bytes: 1 << 20,
+            slice_rows: 2048,
+            slice_bytes: 512 << 10,
         }
     }
 }

@@ -54,4 +54,5 @@ scripts! {
     join_and_copy,
     hand_over,
     async_loss,
+    counts_in_slices,
 }

@@ -7,6 +7,7 @@
 
 use crate::position::{Lsn, Position};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// The first byte of every stored key says which space it belongs to.
 pub mod space {
@@ -89,6 +90,20 @@ pub enum EngineError {
     Library(String),
 }
 
+/// Where a checkpoint beside the engine's other work stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Checkpoint {
+    /// None is under way.
+    Idle,
+    /// It can go on at once, when others have had their turn.
+    Ready,
+    /// It waits for the disk; the engine wakes its driver.
+    Waiting,
+}
+
+/// Called from another thread when [`Engine::go_on_checkpoint`] may have something to do.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
 /// An engine under one replica of one partition. Used by one thread at a time.
 ///
 /// Order of calls: LSNs given to [`Engine::execute`] only grow between two [`Engine::discard_above`] (PR-77); an engine
@@ -144,6 +159,21 @@ pub trait Engine: Send {
     /// Writes everything published to disk, fsynced, and returns the position that a restart will find. An engine
     /// without files ([`Capabilities::persistent`] false) returns [`Position::ZERO`].
     fn checkpoint(&mut self) -> Result<Position, EngineError>;
+
+    /// Begins to write everything published to disk beside the engine's other work: no call of this or of
+    /// [`Engine::go_on_checkpoint`] takes long, and [`Engine::persisted`] moves when all is durable, not before. Begins
+    /// nothing if there is nothing to write or an engine is not ready for it.
+    ///
+    /// An engine that cannot do so does it at once.
+    fn begin_checkpoint(&mut self, _wake: &Wake) -> Result<Checkpoint, EngineError> {
+        self.checkpoint()?;
+        Ok(Checkpoint::Idle)
+    }
+
+    /// Goes on with it.
+    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
+        Ok(Checkpoint::Idle)
+    }
 
     /// Drops everything, on disk too, and starts again as the state at `base`, still without rows. Rows of that state
     /// then come by [`Engine::install`]; until [`Engine::finish_install`] a restart finds an empty engine.

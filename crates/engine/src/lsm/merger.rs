@@ -1,34 +1,101 @@
-//! Merges beside the partition's work: a merge may take seconds, in which reads and writes go on.
+//! Flushes and merges beside the partition's work: they may take seconds, in which reads and writes go on.
 
-use super::tree::Tree;
+use super::tree::{Sealed, Tree};
 use std::io;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread::{Builder, JoinHandle};
-use types::{EngineError, Lsn};
+use types::engine::Wake;
+use types::{EngineError, Lsn, Position};
 
-/// At most one merge of one tree, on a thread of its own. A flush waits for it (PR-69).
+/// At most one flush or merge of one tree, on a thread of its own. Another flush waits for it (PR-69).
 #[derive(Default)]
 pub(super) struct Merger {
     running: Option<JoinHandle<Result<(), EngineError>>>,
 }
 
+/// A flush beside other work.
+pub(super) struct Flush {
+    /// The state that the files will hold.
+    pub(super) at: Position,
+    /// Bytes that leave the memory with it.
+    pub(super) bytes: u64,
+    outcome: Receiver<Result<(), EngineError>>,
+}
+
+impl Flush {
+    /// How it ended, once it has.
+    pub(super) fn outcome(&self) -> Option<Result<(), EngineError>> {
+        match self.outcome.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(panicked())),
+        }
+    }
+
+    /// Waits for its end.
+    pub(super) fn wait(self) -> Result<(), EngineError> {
+        self.outcome.recv().unwrap_or_else(|_| Err(panicked()))
+    }
+}
+
 impl Merger {
     /// Starts a merge; see [`Tree::merge`]. The one before must have been waited for.
     pub(super) fn start(&mut self, tree: &Tree, readers_from: Lsn, persisted: Lsn) -> io::Result<()> {
-        assert!(self.running.is_none(), "PR-69: flushes and merges of one tree run one after the other");
         let tree = tree.clone();
-        let merge = move || tree.merge(readers_from, persisted);
-        self.running = Some(Builder::new().name("lsm merge".into()).spawn(merge)?);
+        self.spawn("lsm merge", move || tree.merge(readers_from, persisted))
+    }
+
+    /// Starts a flush of what was set apart, and a merge after it if one is due then.
+    pub(super) fn start_flush(
+        &mut self,
+        tree: &Tree,
+        sealed: Sealed,
+        (at, bytes): (Position, u64),
+        readers_from: Lsn,
+        wake: &Wake,
+    ) -> io::Result<Flush> {
+        let (to, outcome) = channel();
+        let (tree, wake) = (tree.clone(), wake.clone());
+        self.spawn("lsm flush", move || {
+            let flushed = tree.flush_sealed(&sealed);
+            drop(sealed);
+            let goes_on = flushed.is_ok();
+            // Fails only when the engine is gone.
+            let _ = to.send(flushed);
+            drop(to);
+            wake();
+            if goes_on && tree.wants_merge() { tree.merge(readers_from, at.lsn) } else { Ok(()) }
+        })?;
+        Ok(Flush { at, bytes, outcome })
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
+    ) -> io::Result<()> {
+        assert!(self.running.is_none(), "PR-69: flushes and merges of one tree run one after the other");
+        self.running = Some(Builder::new().name(name.into()).spawn(work)?);
         Ok(())
     }
 
-    /// Waits until no merge runs, and tells how the last one went.
+    /// True while a flush or a merge runs.
+    pub(super) fn is_busy(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| !running.is_finished())
+    }
+
+    /// Waits until nothing runs, and tells how the last one went. A flush tells its own failure.
     pub(super) fn wait(&mut self) -> Result<(), EngineError> {
         match self.running.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => Err(EngineError::Corrupt("lsm: a merge panicked".into())),
+            Some(Err(_)) => Err(panicked()),
         }
     }
+}
+
+fn panicked() -> EngineError {
+    EngineError::Corrupt("lsm: a flush or a merge panicked".into())
 }
 
 impl Drop for Merger {

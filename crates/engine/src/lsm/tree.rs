@@ -42,6 +42,9 @@ pub(super) struct Tree {
     dir: PathBuf,
 }
 
+/// Rows that were set apart to be flushed.
+pub(super) struct Sealed(Arc<lsm_tree::Memtable>);
+
 impl Tree {
     /// Makes an empty tree in `dir`, in which there must be none.
     pub(super) fn create(dir: &Path) -> Result<Tree, EngineError> {
@@ -123,8 +126,21 @@ impl Tree {
     ///
     /// The caller keeps merges away meanwhile (PR-69).
     pub(super) fn flush(&self) -> Result<(), EngineError> {
-        let Some(memtable) = self.tree.rotate_memtable() else { return Ok(()) };
+        match self.seal() {
+            Some(sealed) => self.flush_sealed(&sealed),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets what is in memory apart from what is written from now on; none if there is nothing. Reads see both.
+    pub(super) fn seal(&self) -> Option<Sealed> {
+        let memtable = self.tree.rotate_memtable()?;
         assert_eq!(self.tree.sealed_memtable_count(), 1, "a memtable of a failed flush is still there");
+        Some(Sealed(memtable))
+    }
+
+    /// Writes what was set apart into files and makes them part of the tree, durably. Reads and writes may go on.
+    pub(super) fn flush_sealed(&self, Sealed(memtable): &Sealed) -> Result<(), EngineError> {
         let rows = memtable.iter().map(Ok);
         // The crate syncs each table, then its directory, then the version that names it.
         let (tables, blobs) = self.tree.flush_to_tables(rows).map_err(error)?.expect("no memtable is empty");

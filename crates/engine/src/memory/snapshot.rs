@@ -10,6 +10,7 @@
 //! The rows are the newest versions at the position, which is in the same file as the data and so cannot disagree with it
 //! (PR-40). The digest is the sum of [`types::engine::row_hash`] over the rows, so equal to [`types::Engine::digest`] there.
 
+use std::borrow::Borrow;
 use std::io::{self, Read, Write};
 use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Row, row_hash, space};
 use types::{EngineError, Epoch, Lsn, Position};
@@ -34,15 +35,16 @@ pub(super) struct Header {
 }
 
 /// Writes a snapshot of `rows`, which come in key order.
-pub(super) fn write<'a>(
+pub(super) fn write<K: AsRef<[u8]>, V: Borrow<bytes::Bytes>>(
     out: &mut dyn Write,
     header: Header,
-    rows: impl Iterator<Item = (&'a [u8], Lsn, &'a bytes::Bytes)>,
+    rows: impl Iterator<Item = (K, Lsn, V)>,
 ) -> io::Result<()> {
     out.write_all(&encode_header(header))?;
     let (mut count, mut digest) = (0u64, 0u64);
     let mut block = Vec::with_capacity(BLOCK_BYTES + 4096);
     for (key, lsn, value) in rows {
+        let (key, value) = (key.as_ref(), value.borrow());
         block.extend_from_slice(&(key.len() as u32).to_le_bytes());
         block.extend_from_slice(&(value.len() as u32).to_le_bytes());
         block.extend_from_slice(&lsn.0.to_le_bytes());

@@ -203,6 +203,7 @@ fn timing(values: &Values) -> Result<Settings, String> {
         uncommitted_bytes: bytes("limits.uncommitted_bytes")?,
         tail_bytes: bytes("limits.tail_bytes")?,
         copy_bytes: bytes("limits.copy_bytes")?,
+        ..Settings::default()
     })
 }
 

@@ -43,9 +43,11 @@ use picture::View;
 use replica::{Host, Output, ReadFor};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use timer::Timer;
 use types::config::{Addresses, TailReport};
+use types::engine::Wake;
 use types::{Lsn, Now, PartitionId, Sound};
 use wire::Message;
 
@@ -72,6 +74,8 @@ struct Node {
     peers: Peers,
     controllers: Controllers,
     journal: Journal,
+    /// Wakes this thread for an engine that is being written to disk.
+    wake: Wake,
     /// Outputs of the host that are not carried out yet.
     out: Vec<Output>,
     log_reads: VecDeque<LogRead>,
@@ -98,8 +102,8 @@ impl Node {
     fn run(mut self) -> Result<(), Failure> {
         let mut events = Events::with_capacity(1024);
         loop {
-            let wait =
-                if self.log_reads.is_empty() { self.timer.wait(clock::mono()) } else { Duration::ZERO };
+            let busy = !self.log_reads.is_empty() || self.host.tallies();
+            let wait = if busy { Duration::ZERO } else { self.timer.wait(clock::mono()) };
             let wait = self.links.patience(wait);
             if let Err(error) = self.links.poll.poll(&mut events, Some(wait))
                 && error.kind() != std::io::ErrorKind::Interrupted
@@ -133,6 +137,8 @@ impl Node {
             self.host.synced(self.now, &synced, &mut self.out);
         }
         self.serve_log_reads();
+        self.host.tally(self.now, &mut self.out);
+        self.checkpoint();
         if self.timer.is_due(self.now.mono) {
             self.tick()?;
         }
@@ -141,7 +147,9 @@ impl Node {
         self.journal.submit(self.now.mono);
         self.links.flush();
         self.note_closed();
-        self.beat.shared().pulse.beat(clock::mono(), self.journal.oldest_pending());
+        let end = clock::mono();
+        self.metrics.turn_max_us.fetch_max(end.since(self.now.mono).0, Ordering::Relaxed);
+        self.beat.shared().pulse.beat(end, self.journal.oldest_pending());
         Ok(())
     }
 

@@ -28,6 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use types::Sound;
 use types::config::Addresses;
+use types::engine::Wake;
 use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
 
 /// A node that runs on threads of this process.
@@ -179,6 +180,7 @@ fn recover(
         peers: Peers::default(),
         controllers,
         journal: Journal::start(log, board.stop.waker().clone()),
+        wake: wake_by(board.stop.waker().clone()),
         out: Vec::new(),
         log_reads: VecDeque::new(),
         view: View::default(),
@@ -193,6 +195,13 @@ fn recover(
         board,
         metrics,
         harm_version: 0,
+    })
+}
+
+fn wake_by(waker: Arc<Waker>) -> Wake {
+    Arc::new(move || {
+        // Fails only when the executor is gone.
+        let _ = waker.wake();
     })
 }
 

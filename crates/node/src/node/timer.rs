@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use types::engine::Checkpoint;
 use types::{Micros, PartitionId};
 use wire::Message;
 use wire::control::{NodeStatus, Role};
@@ -26,6 +27,8 @@ pub struct Timer {
     next_look: Micros,
     /// Partitions whose log has grown past the budget.
     to_checkpoint: Vec<PartitionId>,
+    /// The partition whose engine is being written to disk, one at a time, since when, and where it stands.
+    checkpoint: Option<(PartitionId, Instant, Checkpoint)>,
     /// Writes are refused: there is no room.
     pub full: bool,
     low_room: bool,
@@ -46,6 +49,7 @@ impl Timer {
             next_status: now,
             next_look: now,
             to_checkpoint: Vec::new(),
+            checkpoint: None,
             full: false,
             low_room: false,
             damaged: Vec::new(),
@@ -56,14 +60,22 @@ impl Timer {
 
     /// How long until something is due.
     pub fn wait(&self, now: Micros) -> Duration {
-        let wait = if self.to_checkpoint.is_empty() { self.next_tick.since(now) } else { Micros::ZERO };
+        let wait = if self.checkpoint_is_due() { Micros::ZERO } else { self.next_tick.since(now) };
         // Rounded up: the system would wake a little too early, for nothing.
         Duration::from_millis(wait.0.div_ceil(1000))
     }
 
-    /// True if something is due.
+    /// True if a tick is due.
     pub fn is_due(&self, now: Micros) -> bool {
-        now >= self.next_tick || !self.to_checkpoint.is_empty()
+        now >= self.next_tick
+    }
+
+    /// True if a checkpoint can begin or go on without waiting for the disk.
+    fn checkpoint_is_due(&self) -> bool {
+        match self.checkpoint {
+            Some((_, _, stands)) => stands == Checkpoint::Ready,
+            None => !self.to_checkpoint.is_empty(),
+        }
     }
 
     /// The next status goes out with the next tick.
@@ -85,11 +97,7 @@ impl Timer {
 
 impl Node {
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
-        self.checkpoint_one();
         let now = self.now.mono;
-        if now < self.timer.next_tick {
-            return Ok(());
-        }
         self.timer.next_tick = now + self.timer.interval;
         self.host.tick(self.now, &mut self.out);
         self.links.tidy(now);
@@ -131,22 +139,31 @@ impl Node {
                 && replica.engine().published().lsn > persisted
                 && self.journal.bytes_since(replica.id(), persisted.next()) > budget
         });
-        self.timer.to_checkpoint = long.map(|replica| replica.id()).collect();
+        let under_way = self.timer.checkpoint.map(|(id, ..)| id);
+        let long = long.map(|replica| replica.id()).filter(|id| Some(*id) != under_way);
+        self.timer.to_checkpoint = long.collect();
     }
 
-    /// Writes one engine to disk. The executor waits for it, so there is at most one in a turn.
-    fn checkpoint_one(&mut self) {
-        let Some(id) = self.timer.to_checkpoint.pop() else { return };
-        // Without room a half-written component would take the replica out of service.
-        if self.timer.low_room {
-            return;
-        }
+    /// Goes on writing one engine to disk, beside its other work, or begins with another.
+    pub(super) fn checkpoint(&mut self) {
+        let (id, since, begins) = match self.timer.checkpoint {
+            Some((id, since, _)) => (id, since, false),
+            // Without room a half-written component would take the replica out of service.
+            None if self.timer.low_room => return self.timer.to_checkpoint.clear(),
+            None => match self.timer.to_checkpoint.pop() {
+                Some(id) => (id, Instant::now(), true),
+                None => return,
+            },
+        };
+        self.timer.checkpoint = None;
         let Some(replica) = self.host.replica_mut(id) else { return };
-        let started = Instant::now();
-        let outcome = replica.checkpoint();
-        self.metrics.checkpointed(started.elapsed());
-        if let Err(error) = outcome {
-            eprintln!("partition {id}: its engine cannot be written to disk: {error}");
+        let before = replica.engine().persisted();
+        let outcome = if begins { replica.begin_checkpoint(&self.wake) } else { replica.go_on_checkpoint() };
+        match outcome {
+            Ok(Checkpoint::Idle) if replica.engine().persisted() == before => {}
+            Ok(Checkpoint::Idle) => self.metrics.checkpointed(since.elapsed()),
+            Ok(stands) => self.timer.checkpoint = Some((id, since, stands)),
+            Err(error) => eprintln!("partition {id}: its engine cannot be written to disk: {error}"),
         }
     }
 

@@ -5,6 +5,7 @@
 //! | `configure` | a new configuration: step up, step down, go on |
 //! | `promote` | R6: gather, fetch, mark, wait out, serve |
 //! | `serve` | clients' requests, sessions, replies |
+//! | `tally` | counts and digests, in slices |
 //! | `lead` | shipping, progress of members, `committed` |
 //! | `follow` | appends taken in, checked, acknowledged |
 //! | `change` | proposals: evictions, joins, hand-overs, policies |
@@ -20,6 +21,7 @@ mod promote;
 mod serve;
 mod state;
 mod status;
+mod tally;
 
 use crate::history::History;
 use crate::lease::Leases;
@@ -30,6 +32,7 @@ use change::{Change, HandOver};
 use copy::CopyIn;
 use lead::Progress;
 use std::collections::{BTreeMap, VecDeque};
+use tally::Tallies;
 use types::{Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, Position, Remedy};
 use wire::Reply;
 use wire::peer::Report;
@@ -184,6 +187,8 @@ pub struct Replica<R: Remedy> {
     role: Role,
     /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
     scans: BTreeMap<u64, Micros>,
+    /// Counts and digests under way.
+    tallies: Tallies,
     configured_at: Micros,
     commits: u64,
 }
@@ -232,6 +237,7 @@ impl<R: Remedy> Replica<R> {
             cut: found.cut,
             role: damaged.map_or(Role::Idle, Role::Damaged),
             scans: BTreeMap::new(),
+            tallies: Tallies::default(),
             configured_at: Micros::ZERO,
             commits: 0,
             engine,

@@ -28,12 +28,12 @@ impl<R: Remedy> Replica<R> {
         match &request.op {
             Op::Write { ops, mark } => self.write(ctx, to, &request, ops, *mark),
             Op::OpenSession => self.open_session(ctx, to, &request),
-            _ => self.read(ctx, to, &request, any),
+            _ => self.read(ctx, to, request, any),
         }
     }
 
     /// Why this replica does not handle the request, if so.
-    fn not_here(&self, request: &Request, any: bool) -> Option<Status> {
+    pub(super) fn not_here(&self, request: &Request, any: bool) -> Option<Status> {
         let Some(record) = &self.record else {
             return Some(Status::NotFound("no such partition here".into()));
         };
@@ -78,7 +78,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Sends a reply at once.
-    fn answer(
+    pub(super) fn answer(
         &self,
         ctx: &mut Ctx,
         to: ClientRef,
@@ -87,7 +87,21 @@ impl<R: Remedy> Replica<R> {
         body: Body,
         valid_until: Option<Micros>,
     ) {
+        self.answer_as_of(ctx, to, request, (status, body), self.committed, valid_until);
+    }
+
+    /// The same for what was read at `lsn`.
+    pub(super) fn answer_as_of(
+        &self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: &Request,
+        (status, body): (Status, Body),
+        lsn: Lsn,
+        valid_until: Option<Micros>,
+    ) {
         let mut reply = self.reply(request, status, body);
+        reply.lsn = lsn;
         if matches!(reply.status, Status::NotPrimary) {
             reply.hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
         }
@@ -294,13 +308,16 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Reads at `committed`: at the primary within its lease, elsewhere within the staleness that was asked for (PR-27).
-    fn read(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, any: bool) {
+    fn read(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request, any: bool) {
         if let (true, ReadLevel::Any { max_lag_ms, min_lsn }) = (any, request.read)
             && let Some(status) = self.too_stale(ctx, max_lag_ms, min_lsn)
         {
-            return self.answer(ctx, to, request, status, Body::None, None);
+            return self.answer(ctx, to, &request, status, Body::None, None);
         }
         let at = if self.remedy.has(Finding::F03) { ReadAt::Lsn(self.committed) } else { ReadAt::Applied };
+        if matches!(request.op, Op::Count { .. } | Op::Digest) {
+            return self.start_tally(ctx, to, request, at);
+        }
         let (status, body) = match self.look(ctx, &request.op, at) {
             Ok(body) => (Status::Ok, body),
             Err(error @ EngineError::SnapshotTooOld { .. }) => (Status::Bad(error.to_string()), Body::None),
@@ -313,7 +330,7 @@ impl<R: Remedy> Replica<R> {
         // The data were read first; the clock is compared when the bytes leave (F01, PR-03).
         let leads = matches!(self.role, Role::Leader(_));
         let valid_until = if any || !leads { None } else { self.lease_until(ctx) };
-        self.answer(ctx, to, request, status, body, valid_until);
+        self.answer(ctx, to, &request, status, body, valid_until);
     }
 
     fn too_stale(&self, ctx: &Ctx, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
@@ -338,15 +355,13 @@ impl<R: Remedy> Replica<R> {
         Ok(match op {
             Op::Get { key } => Body::Row(self.engine.get(&row_key(key), at)?),
             Op::Scan { from, to, limit, at: wanted } => return self.scan(ctx, from, to, *limit, *wanted, at),
-            Op::Count { from, to } => Body::Number(self.count(from, to, at)?),
-            Op::Digest => Body::Number(self.engine.digest(at)?),
             Op::Feed { feed } => {
                 let row = self.engine.get(&feed_key(*feed), at)?;
                 let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
                 Body::Number(position.unwrap_or(0))
             }
             Op::EpochEnd { epoch } => Body::EpochEnd(self.history.ended(*epoch)),
-            Op::Write { .. } | Op::OpenSession => Body::None,
+            Op::Write { .. } | Op::OpenSession | Op::Count { .. } | Op::Digest => Body::None,
         })
     }
 
@@ -371,19 +386,6 @@ impl<R: Remedy> Replica<R> {
         }
         let rows = rows.into_iter().map(|row| (row.key.slice(1..), row.lsn, row.value)).collect();
         Ok(Body::Rows { rows, more })
-    }
-
-    fn count(&self, from: &[u8], to: &[u8], at: ReadAt) -> Result<u64, EngineError> {
-        let end = if to.is_empty() { vec![space::ROW + 1] } else { row_key(to).to_vec() };
-        let mut from = row_key(from).to_vec();
-        let mut count = 0;
-        loop {
-            let rows = self.engine.scan(&from, &end, at, 8192, SCAN_BYTES)?;
-            let Some(last) = rows.last() else { return Ok(count) };
-            count += rows.len() as u64;
-            from = last.key.to_vec();
-            from.push(0);
-        }
     }
 
     /// Forgets scans that nobody went on with: their versions need not be kept.

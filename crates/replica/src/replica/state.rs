@@ -8,7 +8,7 @@ use crate::tail::Tail;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
 use types::config::TailReport;
-use types::engine::EngineError;
+use types::engine::{Checkpoint, EngineError, Wake};
 use types::{
     Durable, Epoch, Finding, LogKind, Lsn, Mutation, Position, ReadAt, Remedy, SessionId, Watermarks,
 };
@@ -183,8 +183,9 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         // Without an open scan old versions need not be kept at all.
-        let scanned = self.scans.keys().next().copied();
-        self.engine.raise_floor(scanned.map_or(upto, |lsn| upto.min(Lsn(lsn))));
+        let scanned = self.scans.keys().next().map_or(upto, |lsn| Lsn(*lsn));
+        let tallied = self.tallies.lowest().unwrap_or(upto);
+        self.engine.raise_floor(upto.min(scanned).min(tallied));
         if let Err(error) = self.engine.publish(upto) {
             self.fail(ctx, error.to_string());
         }
@@ -297,6 +298,19 @@ impl<R: Remedy> Replica<R> {
             return Ok(self.engine.persisted());
         }
         self.engine.checkpoint()
+    }
+
+    /// Begins the same beside other work. The log goes only when the engine says that it is persisted.
+    pub fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        if matches!(self.role, Role::Damaged(_)) || self.copying() {
+            return Ok(Checkpoint::Idle);
+        }
+        self.engine.begin_checkpoint(wake)
+    }
+
+    /// Goes on with it, for a bounded time.
+    pub fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
+        self.engine.go_on_checkpoint()
     }
 }
 

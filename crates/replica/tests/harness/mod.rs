@@ -42,7 +42,10 @@ fn member(node: u32) -> Member {
 
 impl World {
     pub fn new() -> World {
-        let settings = Settings::default();
+        World::with_settings(Settings::default())
+    }
+
+    fn with_settings(settings: Settings) -> World {
         let now = Micros::from_millis(1000);
         let node = |id: u32| {
             let beat = Beat::new(member(id), &settings, Micros::ZERO, Sound);
@@ -67,7 +70,7 @@ impl World {
     ///
     /// `create POLICY N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert N KEY VALUE [s=EPOCH,LSN seq=N]` ·
-    /// `get N KEY` · `session N` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
+    /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `slices ROWS`: a new world with such slices · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
     /// · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N COPIES` · `state`.
     pub fn run(&mut self, command: &str) -> String {
@@ -77,7 +80,12 @@ impl World {
             "create" => self.create(words[1], &numbers(&words[2..])),
             "seal" => self.seal(&numbers(&words[1..])),
             "tell" => numbers(&words[1..]).into_iter().for_each(|node| self.tell(node)),
-            "put" | "insert" | "get" | "session" => self.request(&words),
+            "put" | "insert" | "get" | "session" | "count" | "digest" => self.request(&words),
+            "slice" => self.slice(&words),
+            "slices" => {
+                let slice_rows = words[1].parse().expect("a number");
+                *self = World::with_settings(Settings { slice_rows, ..Settings::default() });
+            }
             "deliver" => {
                 self.deliver(words[1], words.get(2).map_or(1, |count| count.parse().expect("a count")))
             }
@@ -172,6 +180,8 @@ impl World {
             "put" => Op::Write { ops: vec![RowOp::Put { key: text(2), row: text(3) }], mark: None },
             "insert" => Op::Write { ops: vec![RowOp::Insert { key: text(2), row: text(3) }], mark: None },
             "session" => Op::OpenSession,
+            "count" => Op::Count { from: Bytes::new(), to: Bytes::new() },
+            "digest" => Op::Digest,
             _ => Op::Get { key: text(2) },
         };
         let mut request = Request {
@@ -187,6 +197,9 @@ impl World {
             trace: 0,
             op,
         };
+        if words.contains(&"any") {
+            request.read = ReadLevel::Any { max_lag_ms: 1000, min_lsn: Lsn::ZERO };
+        }
         for word in words {
             if let Some(position) = word.strip_prefix("s=") {
                 let (epoch, lsn) = position.split_once(',').expect("epoch,lsn");
@@ -200,6 +213,14 @@ impl World {
         let to = ClientRef { connection: 0, request: self.requests };
         let node = words[1].parse().expect("a node");
         self.with(node, |host, now, out| host.request(now, to, request, out));
+    }
+
+    /// Counts and digests go on by themselves in a node; here a script says when.
+    fn slice(&mut self, words: &[&str]) {
+        let node = words[1].parse().expect("a node");
+        for _ in 0..words.get(2).map_or(1, |count| count.parse().expect("a count")) {
+            self.with(node, |host, now, out| host.tally(now, out));
+        }
     }
 
     fn deliver(&mut self, name: &str, count: usize) {
@@ -365,6 +386,9 @@ impl World {
         let stale = valid_until.is_some_and(|until| self.now >= until);
         let what = if stale { "no lease: not answered".into() } else { show(&reply.status, &reply.body) };
         let _ = writeln!(self.trace, "n{id} answers #{}: {what}", to.request);
+        if let (Status::Ok, Body::Number(_), false) = (&reply.status, &reply.body, stale) {
+            let _ = writeln!(self.trace, "  as of LSN {}", reply.lsn);
+        }
         if matches!(reply.status, Status::Ok)
             && matches!(reply.body, Body::Affected(_) | Body::None)
             && !stale
@@ -418,6 +442,7 @@ fn show(status: &Status, body: &Body) -> String {
     match (status, body) {
         (Status::Ok, Body::Row(Some((lsn, row)))) => format!("{} (LSN {lsn})", String::from_utf8_lossy(row)),
         (Status::Ok, Body::Row(None)) => "nothing there".into(),
+        (Status::Ok, Body::Number(number)) => format!("{number}"),
         (Status::Ok, _) => "ok".into(),
         (other, _) => format!("{other:?}"),
     }
