@@ -98,7 +98,21 @@ impl Journal {
             LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
             LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
         };
-        self.add(record);
+        match record {
+            // It makes room, and names only what the log has: it need not wait behind what finds none.
+            Record::Truncate { partition, below } if self.has_durably(partition, below.prev()) => {
+                self.batch.push(record);
+            }
+            record => self.add(record),
+        }
+    }
+
+    /// True if this entry is in the log on the disk, and no record that waits for room takes it out.
+    fn has_durably(&self, partition: PartitionId, lsn: Lsn) -> bool {
+        let moves = |record: &Record| matches!(record, Record::Cut { .. } | Record::Base { .. });
+        let waiting = self.backlog.get(&partition);
+        waiting.is_some_and(|backlog| !backlog.values().flatten().any(moves))
+            && self.reader.durable(partition).is_some_and(|durable| lsn <= durable.get().lsn)
     }
 
     /// Nothing of this partition is needed any more.
@@ -224,12 +238,11 @@ impl Journal {
     /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room.
     pub fn shutdown(mut self, now: Micros) -> Result<(), Failure> {
         self.submit(now);
-        if self.is_full() {
-            return Ok(());
-        }
-        self.writer
-            .shutdown()
-            .map_err(|error| Failure::new(7, format!("the log could not be closed: {error}")))
+        let closed = match self.is_full() {
+            true => self.writer.shutdown_unmarked(),
+            false => self.writer.shutdown(),
+        };
+        closed.map_err(|error| Failure::new(7, format!("the log could not be closed: {error}")))
     }
 }
 
@@ -311,10 +324,9 @@ mod tests {
         }
         let refused = p.1;
         journal.push(LogOp::Entry(p.next(100_000)));
-        journal.push(LogOp::Truncate { partition: P, below: refused });
-        // The truncation waits behind the entries; one for another partition makes no room. Free the log as a flush would.
+        // The truncation that makes room does not wait behind what finds none.
         let last = journal.reader.end(P).expect("known").0;
-        journal.batch.push(Record::Truncate { partition: P, below: last.lsn.next() });
+        journal.push(LogOp::Truncate { partition: P, below: last.lsn.next() });
         let mut durable = Lsn::ZERO;
         while journal.is_full() || durable < p.1 {
             now = now + RETRY;
