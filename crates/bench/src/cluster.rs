@@ -104,7 +104,8 @@ impl Ours {
             controllers = started.controllers();
             (cluster, folder) = (Some(started), Some(own));
         }
-        let options = Options { controllers, timeout: PATIENCE, wait: true, ..Options::default() };
+        let secret = local::secret();
+        let options = Options { controllers, secret, timeout: PATIENCE, wait: true, ..Options::default() };
         let client = Client::connect(options)?;
         Ok(Rc::new(RefCell::new(Ours { client, cluster, tables: 0, counts_bytes: false, folder })))
     }

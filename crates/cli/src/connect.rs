@@ -62,7 +62,7 @@ impl Context {
             let mut options = Options {
                 controllers: self.controllers()?,
                 timeout: self.global.timeout,
-                secret: std::env::var("UNDERSTUDY_SECRET").ok(),
+                secret: local::secret(),
                 ..Options::default()
             };
             if let Some(patience) = self.patience {

@@ -312,11 +312,8 @@ fn a_directory_is_followed_until_ctrl_c() {
 fn operators_move_leads_and_the_shell_reads_a_script() {
     let cluster = Cluster::start();
     cluster.ok(&["table", "create", "t", "--columns", "id:int,n:int", "--key", "id", "--partitions", "3"]);
-    // A new table's leads have to be taken over first.
-    let line = eventually("the lead is handed over", || {
-        let ran = cluster.run(&["switchover", "t/0", "--to", "3", "--json"]);
-        (ran.status == 0).then(|| ran.object())
-    });
+    // A new table's leads have to be taken over first, and its copies to be in sync: the command waits for both.
+    let line = cluster.json(&["switchover", "t/0", "--to", "3", "--timeout", "30s"]);
     let partition = line["partition"].as_u64().expect("a partition");
     assert_eq!(cluster.primary_of(partition), 3);
     cluster.ok(&["table", "alter", "t", "--policy", "sync", "--available"]);

@@ -21,12 +21,15 @@ use bytes::Bytes;
 use merger::{Flush, Merger};
 use pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tree::Tree;
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
 use types::{Engine, EngineError, Lsn, Mutation, Position};
 
 /// An installation is written to disk whenever so much of it is in memory.
 const INSTALL_FLUSH_BYTES: u64 = 32 << 20;
+/// A disk that is slower than what arrives is waited for when so much of it is in memory.
+const INSTALL_WAIT_BYTES: u64 = 2 * INSTALL_FLUSH_BYTES;
 
 /// An engine on disk.
 pub struct LsmEngine {
@@ -190,16 +193,22 @@ impl LsmEngine {
         if self.unflushed < INSTALL_FLUSH_BYTES {
             return Ok(());
         }
-        self.tree.flush()?;
-        self.unflushed = 0;
-        match self.tree.wants_merge() {
-            true => self.tree.merge_keeping_all(),
-            false => Ok(()),
+        if self.merger.is_busy() && self.unflushed < INSTALL_WAIT_BYTES {
+            return Ok(());
         }
+        self.end_flush()?;
+        self.merger.wait()?;
+        let sealed = self.tree.seal().expect("there is something in memory");
+        self.unflushed = 0;
+        // Nothing counts as persisted before the whole is, and nothing is collected.
+        let (what, unasked): (_, Wake) = ((Position::ZERO, 0), Arc::new(|| {}));
+        self.flush = Some(self.merger.start_flush(&self.tree, sealed, what, Lsn::ZERO, &unasked)?);
+        Ok(())
     }
 
     /// Makes the installed tree the current one.
     fn end_install(&mut self, base: Position) -> Result<(), EngineError> {
+        self.end_flush()?;
         self.flush_at(base)?;
         Ok(Pointer { number: self.number, complete: true }.write(&self.dir)?)
     }

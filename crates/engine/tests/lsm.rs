@@ -240,7 +240,7 @@ fn a_kill_between_files_and_pointer_leaves_the_old_state_or_none() {
     assert!(!new.join(old_tree).exists());
 }
 
-/// A large installation is flushed and merged on its way.
+/// A large installation is flushed and merged on its way, beside it.
 #[test]
 fn a_large_installation_is_bounded_in_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ fn a_large_installation_is_bounded_in_memory() {
     for lsn in 1..=180 {
         let row = Row { key: key(&format!("row {}", lsn * 7919 % 180)), lsn: Lsn(lsn), value: value.clone() };
         engine.install(&[row]).unwrap();
-        assert!(engine.memory_bytes() < 40 << 20);
+        assert!(engine.memory_bytes() < 72 << 20);
     }
     engine.finish_install().unwrap();
     drop(engine);

@@ -23,3 +23,8 @@ pub use demo::{DemoOptions, DemoReport, demo};
 pub use dev::{DevCommand, DevOptions, dev, dev_command};
 pub use error::LocalError;
 pub use terminal::{Progress, Silent, Terminal};
+
+/// The cluster's secret, which this process and every process that it starts have from the environment.
+pub fn secret() -> Option<String> {
+    std::env::var("UNDERSTUDY_SECRET").ok()
+}

@@ -93,6 +93,54 @@ fn strangers_are_refused_with_a_sentence() {
 }
 
 #[test]
+fn whoever_does_not_say_the_secret_is_told_so_and_turned_away() {
+    const SECRET: &str = "open sesame";
+    let cluster = Cluster::with(2, &[("cluster.secret", SECRET)]);
+    let options = |secret: Option<&str>| client::Options {
+        controllers: vec![cluster.controller_address()],
+        secret: secret.map(str::to_string),
+        timeout: common::LONG,
+        ..client::Options::default()
+    };
+    for wrong in [None, Some("open barley")] {
+        let error = client::Client::connect(options(wrong)).map(|_| ()).expect_err("turned away");
+        let sentence = error.to_string();
+        assert!(sentence.contains("UNDERSTUDY_SECRET") && !sentence.contains(SECRET), "{sentence}");
+    }
+    // Nodes know each other by it, in logs and in beacons, or nothing would be acknowledged.
+    let mut friend = client::Client::connect(options(Some(SECRET))).expect("let in");
+    wait_for(&mut friend, "both nodes", |status| status.nodes.len() == 2);
+    let mut wanted = create("t", "durable", EngineKind::Memory, LogKind::Disk);
+    (wanted.factor, wanted.min_in_sync) = (Some(2), Some(2));
+    let table = friend.create_table(&wanted).expect("creates");
+    put_all(&mut friend, &table, 0, 10, "x");
+    assert_eq!(friend.get(&table, &[Value::Int(1)]).expect("reads"), Some(row(1, "x")));
+    let ports = &cluster.node(1).ports().listen;
+    for (address, role) in [
+        (&ports["client"], HelloRole::Client),
+        (&ports["peer"], HelloRole::Peer),
+        (&cluster.controller_address(), HelloRole::Operator),
+        (&cluster.controller_address(), HelloRole::Node),
+    ] {
+        let mut stream = connect(address);
+        stream.write_all(&hello(role, None)).expect("writes");
+        let heard = hear(&mut stream);
+        let (message, _) = frame::decode(&heard).expect("a frame").expect("whole");
+        let Message::Welcome(Welcome::Refused(why)) = message else { panic!("{message:?}") };
+        assert!(why.contains("UNDERSTUDY_SECRET"), "{why}");
+    }
+    let mut beacon = connect(&ports["beacon"]);
+    beacon.write_all(&hello(HelloRole::Beacon, None)).expect("writes");
+    assert!(hear(&mut beacon).is_empty(), "beacons are closed without a word");
+    let mut stranger = cluster.node_config(2);
+    stranger.node.data_dir = cluster.dir.path().join("stranger");
+    stranger.secret = wire::hello::Secret::default();
+    understudy_node::init_node(&stranger.node.data_dir, NodeId(3)).expect("initialises");
+    let failure = node::start(stranger).expect("it starts, and asks the controllers").wait().unwrap_err();
+    assert!(failure.status == 5 && failure.sentence.contains("UNDERSTUDY_SECRET"), "{failure}");
+}
+
+#[test]
 fn another_clusters_directory_stops_the_node_with_one_sentence() {
     let one = Cluster::with(1, &[]);
     drop(one.ready());

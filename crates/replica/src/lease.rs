@@ -19,6 +19,10 @@ pub trait Leases {
     fn held_until(&self, partition: PartitionId, reign: Epoch, by: Member) -> Micros;
     /// When this member last answered a beacon of ours; zero: never.
     fn answered_at(&self, by: Member) -> Micros;
+    /// Since when this node has listened without a gap: another node's silence is its own only from then on. A node that
+    /// does not listen now has listened since `now` at the earliest. No promise depends on it, only who is suspected or
+    /// evicted (F18).
+    fn listening_since(&self, now: Micros) -> Micros;
     /// When this member last named the partition as its own, in a beacon; zero: never.
     fn heard_at(&self, partition: PartitionId, from: Member) -> Micros;
     /// Until when a promise that we gave for a reign before `reign` binds us.
@@ -50,6 +54,11 @@ pub struct Beat<R> {
     started_at: Micros,
     lease: Micros,
     grace: Micros,
+    /// An absence that other nodes' silence could be mistaken for.
+    gap: Micros,
+    /// When the beat last had its turn, if its driver tells, and since when it has had one all the time.
+    turned: Option<Micros>,
+    steady_since: Micros,
     remedy: R,
     peers: BTreeMap<NodeId, Peer>,
     leads: BTreeMap<PartitionId, Epoch>,
@@ -69,12 +78,24 @@ impl<R: Remedy> Beat<R> {
             started_at: now,
             lease: settings.lease,
             grace: settings.grace,
+            gap: Micros(settings.suspect.0 / 2),
+            turned: None,
+            steady_since: now,
             remedy,
             peers: BTreeMap::new(),
             leads: BTreeMap::new(),
             known: BTreeMap::new(),
             promised: BTreeMap::new(),
         }
+    }
+
+    /// The beat has its turn. Its driver says so whenever it looks around, at least once in every beacon interval, unless
+    /// the machine does not let it run.
+    pub fn turn(&mut self, now: Micros) {
+        if self.turned.is_some_and(|before| now.since(before) > self.gap) {
+            self.steady_since = now;
+        }
+        self.turned = Some(now);
     }
 
     /// The beacon to send to this node now; `vouch` says for which partitions the executor and the disk are alive.
@@ -176,6 +197,14 @@ impl<R: Remedy> Leases for Beat<R> {
         self.known_peer(by).map_or(Micros::ZERO, |peer| peer.answered_at)
     }
 
+    fn listening_since(&self, now: Micros) -> Micros {
+        match self.turned {
+            Some(turned) if now.since(turned) > self.gap => now,
+            Some(_) => self.steady_since,
+            None => Micros::ZERO,
+        }
+    }
+
     fn heard_at(&self, partition: PartitionId, from: Member) -> Micros {
         let heard = self.known_peer(from).and_then(|peer| peer.heard.get(&partition));
         heard.map_or(Micros::ZERO, |(_, at)| *at)
@@ -262,6 +291,18 @@ mod tests {
         primary.beacon(ms(1020), member(2, 2), |_| true);
         assert_eq!(primary.held_until(P, Epoch(3), member(2, 1)), ms(0));
         assert_eq!(primary.held_until(P, Epoch(3), member(2, 2)), ms(0));
+    }
+
+    #[test]
+    fn f18_who_did_not_listen_takes_nobody_for_silent() {
+        let (mut beat, _) = pair();
+        (1000..1200).step_by(20).for_each(|at| beat.turn(ms(at)));
+        assert_eq!(beat.listening_since(ms(1200)), ms(0));
+        assert_eq!(beat.listening_since(ms(1300)), ms(1300), "it is away now");
+        beat.turn(ms(1300));
+        assert_eq!(beat.listening_since(ms(1301)), ms(1300), "it was away until now");
+        (1320..1440).step_by(20).for_each(|at| beat.turn(ms(at)));
+        assert_eq!(beat.listening_since(ms(1440)), ms(1300));
     }
 
     #[test]

@@ -55,4 +55,5 @@ scripts! {
     hand_over,
     async_loss,
     counts_in_slices,
+    f18_who_slept_evicts_nobody,
 }

@@ -33,7 +33,8 @@ id!(
     StoreId(u64), "s"
 );
 id!(
-    /// One life of a process. Grows at every start that did not consume a clean-shutdown mark (N1, PR-17).
+    /// One life of a process. Grows at every start, also after a clean end: a process that starts is always another member
+    /// (N1, PR-17). What a clean-shutdown mark allows is decided by comparing stores, not lives.
     Incarnation(u64), "i"
 );
 id!(

@@ -1,6 +1,8 @@
 //! The handshake: the first message in each direction on every connection.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::hint::black_box;
 use types::{ClusterId, Member};
 
 /// The protocol version that this build speaks.
@@ -38,6 +40,43 @@ pub struct Hello {
     pub agent: String,
 }
 
+/// What everyone who connects must know, if there is one. It protects against mistakes and strangers on a trusted network;
+/// it crosses the wire as it is.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(Option<String>);
+
+impl Secret {
+    /// What a refused connection is told.
+    pub const REFUSAL: &str =
+        "the secret is missing or wrong: set UNDERSTUDY_SECRET to the one that the cluster was started with";
+
+    /// This secret; an empty one is none.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(Some(text.into()).filter(|text| !text.is_empty()))
+    }
+
+    /// What to say in a [`Hello`].
+    pub fn said(&self) -> Option<String> {
+        self.0.clone()
+    }
+
+    /// True if whoever says this may come in. Takes equally long for every wrong secret of the same length.
+    pub fn admits(&self, said: Option<&str>) -> bool {
+        let Some(known) = self.0.as_deref().map(str::as_bytes) else { return true };
+        let said = said.unwrap_or_default().as_bytes();
+        let differing = known.iter().enumerate().fold(0u8, |differing, (at, byte)| {
+            black_box(differing | (byte ^ said.get(at).copied().unwrap_or_default()))
+        });
+        differing == 0 && known.len() == said.len()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Secret(set)" } else { "Secret(none)" })
+    }
+}
+
 /// The answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Welcome {
@@ -50,4 +89,23 @@ pub enum Welcome {
     },
     /// One sentence why not; the connection is closed.
     Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_admits_only_itself_and_is_not_shown() {
+        let secret = Secret::new("open sesame");
+        assert!(secret.admits(Some("open sesame")));
+        for wrong in
+            [None, Some(""), Some("open"), Some("open sesamf"), Some("open sesame!"), Some("open sesame\0")]
+        {
+            assert!(!secret.admits(wrong), "{wrong:?}");
+        }
+        assert!(Secret::new("").admits(None) && Secret::default().admits(Some("whatever")));
+        assert!(!format!("{secret:?}").contains("sesame"));
+        assert_eq!((secret.said().as_deref(), Secret::new("").said()), (Some("open sesame"), None));
+    }
 }

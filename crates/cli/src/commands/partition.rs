@@ -9,9 +9,13 @@ use ops::secured::read;
 use ops::{Failure, logview};
 use serde::Deserialize;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use types::config::TailReport;
 use types::{FailoverRecord, NodeId, PartitionId};
 use wire::control::AdminCommand;
+
+/// Between two attempts at a hand-over that could not be made yet.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// `partition ...`
 pub fn run(command: PartitionCommand, context: &mut Context) -> Result<(), Failure> {
@@ -116,7 +120,7 @@ pub fn switchover(args: &SwitchoverArgs, context: &mut Context) -> Result<(), Fa
     }
     let partition = args.partition.as_deref().map(|text| context.partition(text)).transpose()?;
     let to = args.to.as_deref().map(node).transpose()?;
-    let answer = context.admin(AdminCommand::Switchover { partition, to })?;
+    let answer = ask_until_ready(context, partition, to)?;
     let advised: Advised = read(&answer)?;
     // The primaries hand over on their own: what was asked for is done once the records say so.
     let done = context.wait_for(|map| match (partition, to) {
@@ -139,6 +143,42 @@ pub fn switchover(args: &SwitchoverArgs, context: &mut Context) -> Result<(), Fa
         _ => format!("{} leads are back where they were placed", advised.advised.len()),
     });
     Ok(())
+}
+
+/// Asks for the hand-over. A copy that is not in sync yet, or a primary that is still taking over, is waited for.
+fn ask_until_ready(
+    context: &mut Context,
+    partition: Option<PartitionId>,
+    to: Option<NodeId>,
+) -> Result<String, Failure> {
+    let deadline = Instant::now() + context.global.timeout;
+    loop {
+        let refused = match context.admin(AdminCommand::Switchover { partition, to }) {
+            Err(failure) if failure.status == ops::Status::Refused as u8 => failure,
+            other => return other,
+        };
+        let Some(partition) = partition else { return Err(refused) };
+        // A node that neither has nor is to have a copy will not become ready by waiting.
+        let picture = context.picture()?;
+        if to.is_some_and(|to| !has_place(picture, partition, to)) {
+            return Err(refused);
+        }
+        if Instant::now() >= deadline {
+            let waited = context.global.timeout.as_secs_f64();
+            let sentence = format!("{}; waited {waited:.0} s for it (--timeout)", refused.sentence);
+            return Err(Failure { sentence, ..refused });
+        }
+        let _ = context.client()?.poll(ASK_AGAIN)?;
+    }
+}
+
+fn has_place(map: &client::Map, partition: PartitionId, node: NodeId) -> bool {
+    let Some(record) = map.partition(partition) else { return false };
+    let placed = map.tables().find(|table| table.id == record.table).and_then(|table| {
+        let place = record.id.0.checked_sub(table.first_partition.0)?;
+        table.placement.get(place as usize)
+    });
+    record.member_on(node).is_some() || placed.is_some_and(|row| row.contains(&node))
 }
 
 fn placed_first(map: &client::Map, record: &types::PartitionRecord) -> Option<NodeId> {

@@ -159,14 +159,14 @@ impl Tree {
     ///
     /// The caller keeps flushes away meanwhile, so that nothing newer than `persisted` is merged (PR-69).
     pub(super) fn merge(&self, readers_from: Lsn, persisted: Lsn) -> Result<(), EngineError> {
-        match readers_from >= persisted {
+        match persisted > Lsn::ZERO && readers_from >= persisted {
             true => self.merge_below(sequence(persisted)),
             false => self.merge_keeping_all(),
         }
     }
 
     /// Merges files and collects nothing.
-    pub(super) fn merge_keeping_all(&self) -> Result<(), EngineError> {
+    fn merge_keeping_all(&self) -> Result<(), EngineError> {
         self.merge_below(0)
     }
 

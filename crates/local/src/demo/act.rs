@@ -71,6 +71,7 @@ pub(super) fn connect(cluster: &Cluster, seed: u64) -> Result<Client, LocalError
     let mut options =
         Options { controllers: cluster.controllers(), timeout: WITHIN, wait: true, ..Options::default() };
     options.agent = "understudy demo".into();
+    options.secret = crate::secret();
     options.core.seed = seed;
     Ok(Client::connect(options)?)
 }

@@ -89,7 +89,7 @@ impl<'a> Stale<'a> {
             protocol: PROTOCOL,
             cluster: None,
             member: None,
-            secret: None,
+            secret: crate::secret(),
             agent: "understudy demo, stale client".into(),
         };
         self.send(&hello.into())?;

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use types::{ClusterId, Epoch, Member, Micros, NodeId, PartitionId, Sound};
+use wire::hello::Secret;
 
 /// An executor that has not ticked for so long is not vouched for.
 pub const EXECUTOR_DEAD: Micros = Micros::from_millis(500);
@@ -28,9 +29,6 @@ pub const DISK_DEAD: Micros = Micros::from_millis(1000);
 pub struct Pulse {
     executor_us: AtomicU64,
     pending_us: AtomicU64,
-    /// When the beating thread last had its turn, and since when it has had one all the time.
-    turned_us: AtomicU64,
-    steady_us: AtomicU64,
 }
 
 impl Pulse {
@@ -38,22 +36,6 @@ impl Pulse {
     pub fn beat(&self, now: Micros, pending: Option<Micros>) {
         self.pending_us.store(pending.map_or(0, |at| at.0), Ordering::Relaxed);
         self.executor_us.store(now.0, Ordering::Release);
-    }
-
-    /// The beating thread has its turn; `gap` is longer than it is ever away unless the machine does not let it run.
-    pub fn turned(&self, now: Micros, gap: Micros) {
-        let before = Micros(self.turned_us.load(Ordering::Relaxed));
-        if now.since(before) > gap {
-            self.steady_us.store(now.0, Ordering::Relaxed);
-        }
-        self.turned_us.store(now.0, Ordering::Release);
-    }
-
-    /// True if the beating thread has listened without a gap for `span`: only then is another node's silence its own.
-    pub fn listened(&self, now: Micros, span: Micros, gap: Micros) -> bool {
-        let turned = Micros(self.turned_us.load(Ordering::Acquire));
-        let steady = Micros(self.steady_us.load(Ordering::Relaxed));
-        now.since(turned) <= gap && now.since(steady) >= span
     }
 
     /// True if executor and log make progress.
@@ -104,6 +86,10 @@ impl Leases for SharedLeases {
         self.0.beat().answered_at(by)
     }
 
+    fn listening_since(&self, now: Micros) -> Micros {
+        self.0.beat().listening_since(now)
+    }
+
     fn heard_at(&self, partition: PartitionId, from: Member) -> Micros {
         self.0.beat().heard_at(partition, from)
     }
@@ -133,6 +119,7 @@ impl BeatThread {
     pub fn start(
         me: Member,
         settings: &replica::Settings,
+        secret: &Secret,
         listener: TcpListener,
         harm: Arc<Harm>,
     ) -> Result<BeatThread, Failure> {
@@ -147,8 +134,8 @@ impl BeatThread {
         });
         let poll = Poll::new().map_err(system)?;
         let waker = Arc::new(Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
-        let beater =
-            thread::Beater::new(me, settings, shared.clone(), poll, listener, harm).map_err(system)?;
+        let beater = thread::Beater::new(me, settings, secret.clone(), shared.clone(), poll, listener, harm)
+            .map_err(system)?;
         let spawned = std::thread::Builder::new().name("beat".into()).spawn(move || beater.run());
         Ok(BeatThread { shared, waker, thread: Some(spawned.map_err(system)?) })
     }
@@ -192,23 +179,6 @@ impl Drop for BeatThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn f18_who_did_not_listen_suspects_nobody() {
-        let pulse = Pulse::default();
-        let ms = Micros::from_millis;
-        for at in (1000..1200).step_by(20) {
-            pulse.turned(ms(at), ms(60));
-        }
-        assert!(pulse.listened(ms(1200), ms(120), ms(60)));
-        assert!(!pulse.listened(ms(1300), ms(120), ms(60)), "it is away now");
-        pulse.turned(ms(1300), ms(60));
-        assert!(!pulse.listened(ms(1301), ms(120), ms(60)), "it was away until now");
-        for at in (1320..1440).step_by(20) {
-            pulse.turned(ms(at), ms(60));
-        }
-        assert!(pulse.listened(ms(1440), ms(120), ms(60)));
-    }
 
     #[test]
     fn n18_only_a_dead_executor_or_disk_is_not_vouched_for() {

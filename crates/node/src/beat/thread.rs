@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use types::{ClusterId, Member, Micros, NodeId};
 use wire::Message;
-use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
+use wire::hello::{Hello, HelloRole, PROTOCOL, Secret, Welcome};
 
 pub const WAKER: Token = Token(usize::MAX);
 const LISTENER: Token = Token(usize::MAX - 1);
@@ -57,10 +57,9 @@ struct Target {
 
 pub(super) struct Beater {
     me: Member,
+    secret: Secret,
     interval: Micros,
     lease: Micros,
-    /// An absence that other nodes' silence could be mistaken for.
-    gap: Micros,
     shared: Arc<Shared>,
     poll: Poll,
     listener: mio::net::TcpListener,
@@ -79,6 +78,7 @@ impl Beater {
     pub fn new(
         me: Member,
         settings: &replica::Settings,
+        secret: Secret,
         shared: Arc<Shared>,
         poll: Poll,
         listener: std::net::TcpListener,
@@ -89,9 +89,9 @@ impl Beater {
         let now = clock::mono();
         Ok(Beater {
             me,
+            secret,
             interval: settings.beacon,
             lease: settings.lease,
-            gap: Micros(settings.suspect.0 / 2),
             shared,
             poll,
             listener,
@@ -119,7 +119,7 @@ impl Beater {
             }
             let woken = clock::mono();
             let stale = woken.since(self.turned_at) > self.lease;
-            self.shared.pulse.turned(woken, self.gap);
+            self.shared.beat().turn(woken);
             for event in &events {
                 match event.token() {
                     WAKER => {}
@@ -254,6 +254,9 @@ impl Beater {
         let (HelloRole::Beacon, PROTOCOL, Some(member)) = (hello.role, hello.protocol, hello.member) else {
             return false;
         };
+        if !self.secret.admits(hello.secret.as_deref()) {
+            return false;
+        }
         if cluster.0 == 0 || hello.cluster != Some(cluster) || member.node == self.me.node {
             return false;
         }
@@ -350,7 +353,7 @@ impl Beater {
             protocol: PROTOCOL,
             cluster: Some(ClusterId(self.shared.cluster.load(Ordering::Acquire))),
             member: Some(self.me),
-            secret: None,
+            secret: self.secret.said(),
             agent: crate::AGENT.into(),
         };
         self.send(key, &Message::Hello(hello));

@@ -85,6 +85,7 @@ pub const SETTINGS: &[Setting] = &[
     number("limits.uncommitted_bytes", "67108864", "uncommitted entries of a partition"),
     number("limits.tail_bytes", "4194304", "entries kept in memory for members a little behind"),
     number("limits.copy_bytes", "1048576", "rows in one piece of a copy"),
+    text("cluster.secret", "", "everyone who connects must say it (UNDERSTUDY_SECRET); empty: nobody must"),
     text("controller.data_dir", "./understudy-controller", "the embedded metastore"),
     text("controller.listen", "127.0.0.1:7400", "nodes, operators and clients"),
     text("controller.metastore", "embedded", "`embedded` (one controller) or `etcd`"),

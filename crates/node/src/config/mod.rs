@@ -13,6 +13,7 @@ use source::Values;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use types::{Micros, NodeId};
+use wire::hello::Secret;
 
 /// A node's own settings.
 #[derive(Clone, Debug)]
@@ -96,6 +97,8 @@ pub struct Config {
     pub timing: Settings,
     /// For a controller.
     pub controller: ControllerConfig,
+    /// What everyone who connects must say.
+    pub secret: Secret,
     shown: Vec<Shown>,
 }
 
@@ -130,6 +133,7 @@ impl Config {
             log: log(values)?,
             timing: timing(values)?,
             controller: controller(values)?,
+            secret: Secret::new(values.text("cluster.secret")),
             shown: values.shown(),
         };
         config.timing.check()?;
@@ -300,6 +304,7 @@ mod tests {
                 ("UNDERSTUDY_NODE_ID".into(), "2".into()),
                 ("UNDERSTUDY_NODE_ZONE".into(), "b".into()),
                 ("UNDERSTUDY_CONNECT".into(), "127.0.0.1:1".into()),
+                ("UNDERSTUDY_SECRET".into(), "open sesame".into()),
                 ("HOME".into(), "/".into()),
             ],
             flags: vec![("node.id".into(), "3".into()), ("node.controllers".into(), "a:1, b:2".into())],
@@ -313,6 +318,9 @@ mod tests {
         assert_eq!(origin("node.zone"), "environment UNDERSTUDY_NODE_ZONE");
         assert_eq!(origin("node.harm"), format!("file {}", file.display()));
         assert_eq!(origin("log.dir"), "default");
+        assert_eq!(origin("cluster.secret"), "environment UNDERSTUDY_SECRET");
+        assert!(config.secret.admits(Some("open sesame")) && !config.secret.admits(None));
+        assert!(!format!("{config:?}").contains("sesame"), "a secret is not shown");
         let sources = Sources { env: vec![("UNDERSTUDY_LOG_DRI".into(), "x".into())], ..Sources::default() };
         let error = Config::load(&sources).unwrap_err();
         assert!(error.status == 2 && error.sentence.contains("UNDERSTUDY_LOG_DRI"), "{error}");

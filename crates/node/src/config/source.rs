@@ -137,6 +137,8 @@ impl Values {
 
     fn take_variable(&mut self, variable: &str, text: &str) -> Result<(), String> {
         let Some(rest) = variable.strip_prefix("UNDERSTUDY_") else { return Ok(()) };
+        // Nodes, controllers and every other command know it by one name.
+        let rest = if rest == "SECRET" { "CLUSTER_SECRET" } else { rest };
         let Some((section, key)) = rest.split_once('_') else { return Ok(()) };
         let name = format!("{}.{}", section.to_ascii_lowercase(), key.to_ascii_lowercase());
         let sections = SETTINGS.iter().any(|setting| setting.name.starts_with(&name[..section.len() + 1]));
@@ -183,7 +185,10 @@ impl Values {
             let (value, origin) = &self.0[setting.name];
             Shown {
                 name: setting.name,
-                value: value.to_string(),
+                value: match value.to_string() {
+                    text if setting.name == "cluster.secret" && !text.is_empty() => "(set)".into(),
+                    text => text,
+                },
                 origin: origin.clone(),
                 about: setting.about,
             }

@@ -26,7 +26,7 @@ use std::time::Duration;
 use store::{News, Store};
 use types::{ClusterId, ClusterRecord, Micros};
 use wire::Message;
-use wire::hello::{Hello, HelloRole, PROTOCOL};
+use wire::hello::{Hello, HelloRole, PROTOCOL, Secret};
 
 /// A controller that runs on a thread of this process.
 pub struct Running {
@@ -88,6 +88,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
         controller: Controller::new(identity, settings.settings.clone()),
         store,
         cluster: (settings.metastore == MetastoreConfig::Embedded).then_some(cluster),
+        secret: config.secret.clone(),
         tick: settings.settings.tick,
         next_tick: Micros::ZERO,
         outputs: VecDeque::new(),
@@ -109,6 +110,7 @@ struct Process {
     store: Store,
     /// The cluster, once the metastore has said it.
     cluster: Option<ClusterId>,
+    secret: Secret,
     tick: Micros,
     next_tick: Micros,
     outputs: VecDeque<Output>,
@@ -284,6 +286,8 @@ impl Process {
         if hello.protocol != PROTOCOL {
             let why = format!("this controller speaks protocol {PROTOCOL}, not {}", hello.protocol);
             self.links.refuse(key, why);
+        } else if !self.secret.admits(hello.secret.as_deref()) {
+            self.links.refuse(key, Secret::REFUSAL.into());
         } else if hello.cluster.is_some_and(|wanted| wanted != cluster) {
             let wanted = hello.cluster.unwrap_or_default();
             let why = format!(

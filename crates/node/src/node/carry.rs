@@ -6,7 +6,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::metrics::Outcome;
 use crate::tails;
-use replica::{ClientRef, Output};
+use replica::{ClientRef, Leases, Output};
 use types::config::TailReport;
 use types::{Member, Micros};
 use wire::control::Propose;
@@ -34,9 +34,8 @@ impl Node {
             Output::Propose(propose) => self.propose(propose),
             Output::Suspect(suspect) => {
                 // A node that the machine did not let listen knows nothing of the others; it is asked again soon.
-                let timing = &self.config.timing;
-                let gap = Micros(timing.suspect.0 / 2);
-                if self.beat.shared().pulse.listened(clock::mono(), timing.suspect, gap) {
+                let now = clock::mono();
+                if now.since(self.leases.listening_since(now)) >= self.config.timing.suspect {
                     self.tell_all(&Message::Suspect(suspect));
                 }
             }

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use replica::ClientRef;
 use std::sync::atomic::Ordering;
 use types::{Lsn, Member};
-use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
+use wire::hello::{Hello, HelloRole, PROTOCOL, Secret, Welcome};
 use wire::peer::{AppendRefused, Refusal};
 use wire::request::Hint;
 use wire::{Body, Message, PeerMessage, Reply, Request, Status};
@@ -47,6 +47,9 @@ impl Node {
                 hello.protocol
             );
             return self.links.refuse(key, sentence, now);
+        }
+        if !self.config.secret.admits(hello.secret.as_deref()) {
+            return self.links.refuse(key, Secret::REFUSAL.into(), now);
         }
         // Not part of a cluster yet: come again.
         let Some(cluster) = self.dir.identity().cluster else { return self.links.close(key) };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use types::{ClusterId, Member, Micros, NodeId, NodeRecord};
 use wire::Message;
-use wire::hello::{Hello, HelloRole, PROTOCOL};
+use wire::hello::{Hello, HelloRole, PROTOCOL, Secret};
 
 /// The shortest and the longest wait before another attempt.
 const SHORTEST: Micros = Micros::from_millis(5);
@@ -81,10 +81,10 @@ impl Peers {
     }
 
     /// Connects to whom it is time to.
-    pub fn dial(&mut self, me: Member, cluster: ClusterId, links: &mut Links, now: Micros) {
+    pub fn dial(&mut self, me: Member, cluster: ClusterId, secret: &Secret, links: &mut Links, now: Micros) {
         for (node, target) in &mut self.targets {
             if target.link.is_none() && now >= target.retry_at && !links.cut_from(*node) {
-                let hello = hello(HelloRole::Peer, me, Some(cluster));
+                let hello = hello(HelloRole::Peer, me, Some(cluster), secret);
                 target.dial(links, Role::Dialing(*node), hello, now);
             }
         }
@@ -131,13 +131,20 @@ impl Controllers {
     }
 
     /// Connects to whom it is time to.
-    pub fn dial(&mut self, me: Member, cluster: Option<ClusterId>, links: &mut Links, now: Micros) {
+    pub fn dial(
+        &mut self,
+        me: Member,
+        cluster: Option<ClusterId>,
+        secret: &Secret,
+        links: &mut Links,
+        now: Micros,
+    ) {
         if links.cut_from_controllers() {
             return;
         }
         for (index, target) in self.targets.iter_mut().enumerate() {
             if target.link.is_none() && now >= target.retry_at {
-                let hello = hello(HelloRole::Node, me, cluster);
+                let hello = hello(HelloRole::Node, me, cluster, secret);
                 target.dial(links, Role::DialingController(index), hello, now);
             }
         }
@@ -184,6 +191,7 @@ impl Controllers {
     }
 }
 
-fn hello(role: HelloRole, me: Member, cluster: Option<ClusterId>) -> Hello {
-    Hello { role, protocol: PROTOCOL, cluster, member: Some(me), secret: None, agent: crate::AGENT.into() }
+fn hello(role: HelloRole, me: Member, cluster: Option<ClusterId>, secret: &Secret) -> Hello {
+    let agent = crate::AGENT.into();
+    Hello { role, protocol: PROTOCOL, cluster, member: Some(me), secret: secret.said(), agent }
 }

@@ -226,7 +226,7 @@ impl Node {
         let me = self.host.me();
         self.peers.set(me.node, &self.view.nodes, &mut self.links);
         let Some(cluster) = self.dir.identity().cluster else { return };
-        self.peers.dial(me, cluster, &mut self.links, self.now.mono);
+        self.peers.dial(me, cluster, &self.config.secret, &mut self.links, self.now.mono);
         let others = self.view.nodes.iter().filter(|(node, _)| **node != me.node);
         let beacons = others
             .filter_map(|(node, record)| Some((*node, super::peers::resolve(&record.addresses.beacon)?)));

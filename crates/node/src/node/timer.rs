@@ -102,9 +102,10 @@ impl Node {
         self.host.tick(self.now, &mut self.out);
         self.links.tidy(now);
         let (me, cluster) = (self.host.me(), self.dir.identity().cluster);
-        self.controllers.dial(me, cluster, &mut self.links, now);
+        let secret = &self.config.secret;
+        self.controllers.dial(me, cluster, secret, &mut self.links, now);
         if let Some(cluster) = cluster {
-            self.peers.dial(me, cluster, &mut self.links, now);
+            self.peers.dial(me, cluster, secret, &mut self.links, now);
         }
         if now >= self.timer.next_look {
             self.timer.next_look = now + LOOK;

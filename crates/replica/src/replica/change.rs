@@ -164,7 +164,7 @@ impl<R: Remedy> Replica<R> {
             Some(Change { record, withdrawn: Vec::new(), sent_at: ctx.now.mono, refused_at: None });
     }
 
-    /// How long a member has not answered a beacon.
+    /// How long a member has not answered a beacon, although this node listened.
     fn silence(&self, ctx: &Ctx, member: Member) -> Micros {
         let since = match &self.role {
             Role::Leader(leader) => {
@@ -172,7 +172,8 @@ impl<R: Remedy> Replica<R> {
             }
             _ => Micros::ZERO,
         };
-        ctx.now.mono.since(ctx.leases.answered_at(member).max(since))
+        let listening = ctx.leases.listening_since(ctx.now.mono);
+        ctx.now.mono.since(ctx.leases.answered_at(member).max(since).max(listening))
     }
 
     pub(super) fn is_silent(&self, ctx: &Ctx, member: Member) -> bool {
@@ -214,9 +215,12 @@ impl<R: Remedy> Replica<R> {
         if !self.remedy.has(Finding::F19) {
             return false;
         }
+        let listening = ctx.leases.listening_since(ctx.now.mono);
         let slow = |member: &&Member| {
             let oldest = leader.members.get(member).and_then(|progress| progress.in_flight.front());
-            oldest.is_some_and(|(_, _, sent)| ctx.now.mono.since(*sent) >= ctx.settings.evict_slow)
+            oldest.is_some_and(|(_, _, sent)| {
+                ctx.now.mono.since(listening.max(*sent)) >= ctx.settings.evict_slow
+            })
         };
         match others.iter().find(slow).copied() {
             Some(member) => self.demote(ctx, Cause::EvictedSlow, member),

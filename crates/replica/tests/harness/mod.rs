@@ -72,7 +72,7 @@ impl World {
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert N KEY VALUE [s=EPOCH,LSN seq=N]` ·
     /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `slices ROWS`: a new world with such slices · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
-    /// · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N COPIES` · `state`.
+    /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N COPIES` · `state`.
     pub fn run(&mut self, command: &str) -> String {
         self.trace.clear();
         let words: Vec<&str> = command.split_whitespace().collect();
@@ -96,6 +96,9 @@ impl World {
             "settle" => self.settle(&numbers(&words[1..])),
             "sync" => self.sync(words[1].parse().expect("a node")),
             "wait" => self.wait(&words),
+            "tick" => {
+                self.with(words[1].parse().expect("a node"), |host, now, out| host.tick(now, out));
+            }
             "grant" | "refuse" => self.decide(words[0] == "grant"),
             "hand" | "admit" | "allow" => self.advise(&words),
             "state" => self.state(),
@@ -257,16 +260,18 @@ impl World {
     /// Time passes in beacon steps; those named in `alone=` hear nobody and are heard by nobody.
     fn wait(&mut self, words: &[&str]) {
         let end = self.now + Micros::from_millis(words[1].parse().expect("milliseconds"));
-        let alone: Vec<u32> = words
-            .iter()
-            .find_map(|word| word.strip_prefix("alone="))
-            .map(|list| list.split(',').map(|id| id.parse().expect("a node")).collect())
-            .unwrap_or_default();
+        let listed = |name: &str| -> Vec<u32> {
+            let list = words.iter().find_map(|word| word.strip_prefix(name));
+            list.map(|list| numbers(&list.split(',').collect::<Vec<_>>())).unwrap_or_default()
+        };
+        let (mut alone, asleep) = (listed("alone="), listed("asleep="));
+        alone.extend(&asleep);
         let quiet = words.contains(&"still");
         while self.now < end {
             self.now = self.now + self.settings.beacon;
-            let ids: Vec<u32> = self.nodes.keys().copied().collect();
+            let ids: Vec<u32> = self.nodes.keys().copied().filter(|id| !asleep.contains(id)).collect();
             for from in &ids {
+                self.nodes.get_mut(from).expect("a node").host.leases().turn(self.now);
                 for to in ids.iter().filter(|to| *to != from && !alone.contains(to) && !alone.contains(from))
                 {
                     let now = self.now;

@@ -226,6 +226,7 @@ impl World {
         let vouches = process.vouches(now);
         let links: Vec<_> = process.beacons.values().copied().collect();
         let leases = process.host.leases();
+        leases.turn(clock.mono);
         let beacons: Vec<_> =
             links.into_iter().map(|(conn, to)| (conn, leases.beacon(clock.mono, to, |_| vouches))).collect();
         for (conn, beacon) in beacons {
