@@ -5,7 +5,7 @@
 //! refused at the door.
 
 use crate::failure::Failure;
-use mio::Waker;
+use crate::stop::{Stopper, Watched};
 use replica::LogOp;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,12 +55,15 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Puts a log on a thread of its own. `waker` wakes the executor when something became durable.
-    pub fn start(log: Log, waker: Arc<Waker>) -> Journal {
+    /// Puts a log on a thread of its own, which wakes the executor when something became durable and may not end before
+    /// it.
+    pub fn start(log: Log, stopper: &Stopper) -> Journal {
         let done = Arc::new(Done::default());
+        let (waker, watched) = (stopper.waker().clone(), Watched::new(stopper, "log"));
         let leave = done.clone();
         let reader = log.reader();
         let on_synced = Box::new(move |batch: SyncedBatch| {
+            let _ends_with_the_thread = &watched;
             leave.batches.lock().expect("a thread panicked while it held the batches").push(batch);
             if !leave.signalled.swap(true, Ordering::AcqRel) {
                 // Fails only when the executor is gone.
@@ -249,7 +252,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mio::{Poll, Token};
+    use mio::{Poll, Token, Waker};
     use types::{Epoch, Sound};
     use wal::{Options, RealFiles};
     use wire::entry::{Header, Kind};
@@ -270,11 +273,17 @@ mod tests {
     }
 
     fn journal(dir: &std::path::Path, options: Options) -> (Journal, Poll) {
+        let (journal, poll, _) = watched_journal(dir, options);
+        (journal, poll)
+    }
+
+    fn watched_journal(dir: &std::path::Path, options: Options) -> (Journal, Poll, Stopper) {
         let files = Arc::new(RealFiles::open(dir).expect("opens"));
         let (log, _) = Log::open(files, options, Sound).expect("opens");
         let poll = Poll::new().expect("a poll");
         let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
-        (Journal::start(log, waker), poll)
+        let stopper = Stopper::new(waker);
+        (Journal::start(log, &stopper), poll, stopper)
     }
 
     fn wait(journal: &mut Journal, poll: &mut Poll) -> Vec<(PartitionId, Durable<Position>)> {
@@ -306,6 +315,23 @@ mod tests {
         assert_eq!(journal.read(Q, Lsn(2), 1 << 20).map(|entries| entries.len()), Ok(2));
         assert_eq!(journal.bytes_since(Q, Lsn(1)), 0);
         journal.shutdown(Micros(9)).expect("closes");
+    }
+
+    #[test]
+    fn the_logs_thread_does_not_end_unnoticed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut journal, mut poll, stopper) = watched_journal(dir.path(), Options::default());
+        // An entry out of order is a bug, and a panic of the thread.
+        journal.push(LogOp::Entry(Chain(P, Lsn(7), 0).next(10)));
+        journal.submit(Micros(1));
+        let mut events = mio::Events::with_capacity(4);
+        while stopper.broken().is_none() {
+            poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).expect("polls");
+            assert!(!events.is_empty(), "nobody was told in ten seconds");
+        }
+        let why = stopper.broken().expect("just seen");
+        assert!(why.contains("'log'"), "{why}");
+        std::mem::forget(journal.writer);
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let played = config.node.harm.then(|| harm.clone());
     let board = Arc::new(Board::new(me, metrics.clone(), played, stopper));
     let links = Links::new(poll, doors.client, doors.peer, config.node.max_connections, metrics.clone());
-    let beat = BeatThread::start(me, &config.timing, &config.secret, doors.beacon, harm)?;
+    let beat = BeatThread::start(me, &config, doors.beacon, harm, &board.stop)?;
     let mut node = recover(config, dir, board.clone(), links.map_err(system)?, beat)?;
     node.addresses = doors.addresses;
     let http = HttpThread::start(doors.http, board.clone()).map_err(system)?;
@@ -188,7 +188,7 @@ fn recover(
         links,
         peers: Peers::default(),
         controllers,
-        journal: Journal::start(log, board.stop.waker().clone()),
+        journal: Journal::start(log, &board.stop),
         wake: wake_by(board.stop.waker().clone()),
         out: Vec::new(),
         log_reads: VecDeque::new(),
