@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use types::data::Value;
 use types::{EngineKind, LogKind};
 use understudy_node::node;
+use understudy_node::stop::Watched;
 use wire::control::Role;
 
 /// A node with a table of one partition, which has `rows` rows.
 fn one_node(engine: EngineKind, rows: i64) -> (Cluster, Client, Table) {
-    let cluster = Cluster::with(1, &[]);
+    let cluster = Cluster::with(1, &[("log.checkpoint_bytes", "200000")]);
     let mut client = cluster.ready();
     let mut wanted = create("t", "durable", engine, LogKind::Disk);
     (wanted.factor, wanted.partitions) = (Some(1), 1);
@@ -116,4 +117,62 @@ fn damaged_files_are_set_aside_and_stay_there() {
     assert_eq!(kept, "{");
     assert_eq!(fs::read_dir(&damaged).expect("lists").count(), 2);
     assert!(!cluster.node_dir(1).join("partitions/.99.new").exists(), "it never was a replica");
+}
+
+/// The directory of the only replica's tables.
+fn tables(cluster: &Cluster) -> PathBuf {
+    let replica = cluster.node_dir(1).join("partitions").join(partition(cluster));
+    replica.join("engine/tree-000001/tables")
+}
+
+/// A node that writes its LSM engine to disk after some rows more, and then cannot: `instead` takes the tables' place.
+fn with_failing_checkpoint(instead: Option<&str>) -> (Cluster, Client) {
+    let (cluster, mut client, table) = one_node(EngineKind::Lsm, 10);
+    fs::remove_dir_all(tables(&cluster)).expect("removes");
+    if let Some(text) = instead {
+        fs::write(tables(&cluster), text).expect("writes");
+    }
+    client.put(&table, &row(11, &"x".repeat(400_000))).expect("writes");
+    (cluster, client)
+}
+
+#[test]
+fn r10_a_disk_that_fails_under_an_engine_stops_the_node() {
+    let (mut cluster, _client) = with_failing_checkpoint(Some("not a directory"));
+    let failure = cluster.nodes[0].take().expect("it runs").wait().unwrap_err();
+    assert!(failure.status == 7 && failure.sentence.contains("cannot be written to disk"), "{failure}");
+}
+
+#[test]
+fn pr62_damage_that_a_checkpoint_finds_takes_the_replica_out() {
+    let (cluster, _client) = with_failing_checkpoint(None);
+    is_damaged(&cluster, 1);
+}
+
+#[test]
+fn f20_checkpoints_go_on_while_little_room_is_left() {
+    let (mut cluster, ..) = one_node(EngineKind::Lsm, 10);
+    cluster.kill(1);
+    // The disk has less than this left, but far more than a component takes.
+    cluster.settings.push(("log.reserve_bytes".into(), (1u64 << 50).to_string()));
+    cluster.start_node(1);
+    let mut client = cluster.client();
+    wait_for(&mut client, "a checkpoint", |status| {
+        let node = common::of_node(status, 1).filter(|node| node.full);
+        node.is_some_and(|node| node.replicas.iter().any(|replica| replica.marks.persisted.0 > 10))
+    });
+}
+
+#[test]
+fn a_node_does_not_outlive_the_threads_it_relies_on() {
+    let mut cluster = Cluster::with(1, &[]);
+    let node = cluster.nodes[0].take().expect("it runs");
+    let watched = Watched::new(node.stopper(), "beat");
+    let thread = std::thread::spawn(move || {
+        let _watched = watched;
+        panic!("a thread that the node relies on");
+    });
+    thread.join().unwrap_err();
+    let failure = node.wait().unwrap_err();
+    assert!(failure.status == 1 && failure.sentence.contains("'beat'"), "{failure}");
 }

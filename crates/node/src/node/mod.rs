@@ -143,7 +143,7 @@ impl Node {
         }
         self.serve_log_reads();
         self.host.tally(self.now, &mut self.out);
-        self.checkpoint();
+        self.checkpoint()?;
         if self.timer.is_due(self.now.mono) {
             self.tick()?;
         }
