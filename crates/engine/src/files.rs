@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use types::EngineError;
 
 /// Makes what was created, renamed or removed in `dir` durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
@@ -26,4 +27,17 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// True if the disk said that it has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
+/// The failure of a write that counts only as a whole.
+pub(crate) fn not_written(error: io::Error) -> EngineError {
+    if is_full(&error) { EngineError::Full(error) } else { EngineError::Io(error) }
 }

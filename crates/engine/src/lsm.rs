@@ -18,7 +18,7 @@ use crate::memory::check_installed;
 use crate::overlay::Overlay;
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
-use merger::{Flush, Merger};
+use merger::{Flush, Kept, Merger};
 use pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub struct LsmEngine {
     number: u64,
     /// A flush beside other work.
     flush: Option<Flush>,
+    /// What a flush found no room for: the next one begins with it.
+    kept: Option<Kept>,
     /// Waits for its flush and merge when dropped, so it stands before the tree.
     merger: Merger,
     tree: Tree,
@@ -77,6 +79,7 @@ impl LsmEngine {
             dir: dir.to_owned(),
             number,
             flush: None,
+            kept: None,
             merger: Merger::default(),
             tree,
             overlay: Overlay::new(persisted),
@@ -110,9 +113,9 @@ impl LsmEngine {
         self.tree.files()
     }
 
-    /// Remembers a failure of the disk.
+    /// Remembers a failure of the disk. Want of room is none: nothing was changed.
     fn note<T>(&mut self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
-        self.failed |= outcome.is_err();
+        self.failed |= outcome.as_ref().is_err_and(|error| !matches!(error, EngineError::Full(_)));
         outcome
     }
 
@@ -135,34 +138,50 @@ impl LsmEngine {
     /// Writes what is in the tree's memory to disk, together with the position `at` that it is the state of.
     fn flush_at(&mut self, at: Position) -> Result<(), EngineError> {
         self.merger.wait()?;
+        self.flush_kept()?;
         self.tree.write_position(at);
-        self.tree.flush()?;
-        (self.persisted, self.unflushed) = (at, 0);
-        Ok(())
+        let sealed = self.tree.seal().expect("the position was just written");
+        self.kept = Some(Kept { sealed, at, bytes: self.unflushed });
+        self.flush_kept()
+    }
+
+    /// Writes to disk what was set apart.
+    fn flush_kept(&mut self) -> Result<(), EngineError> {
+        let Some(kept) = self.kept.take() else { return Ok(()) };
+        let outcome = self.tree.flush_sealed(&kept.sealed);
+        self.flushed(kept, outcome)
+    }
+
+    /// Notes how a flush ended.
+    fn flushed(&mut self, kept: Kept, outcome: Result<(), EngineError>) -> Result<(), EngineError> {
+        match &outcome {
+            Ok(()) => {
+                self.persisted = kept.at;
+                self.unflushed -= kept.bytes.min(self.unflushed);
+            }
+            Err(EngineError::Full(_)) => self.kept = Some(kept),
+            Err(_) => {}
+        }
+        outcome
     }
 
     /// Begins the same beside other work.
     fn begin_flush(&mut self, at: Position, wake: &Wake) -> Result<Checkpoint, EngineError> {
         self.merger.wait()?;
-        self.tree.write_position(at);
-        let sealed = self.tree.seal().expect("the position was just written");
-        let what = (at, self.unflushed);
-        self.flush = Some(self.merger.start_flush(&self.tree, sealed, what, self.floor, wake)?);
+        let kept = self.kept.take().unwrap_or_else(|| {
+            self.tree.write_position(at);
+            let sealed = self.tree.seal().expect("the position was just written");
+            Kept { sealed, at, bytes: self.unflushed }
+        });
+        self.flush = Some(self.merger.start_flush(&self.tree, kept, self.floor, wake)?);
         Ok(Checkpoint::Waiting)
     }
 
     /// Waits for a flush beside other work.
     fn end_flush(&mut self) -> Result<(), EngineError> {
         let Some(flush) = self.flush.take() else { return Ok(()) };
-        let (at, bytes) = (flush.at, flush.bytes);
-        flush.wait()?;
-        self.note_flushed(at, bytes);
-        Ok(())
-    }
-
-    fn note_flushed(&mut self, at: Position, bytes: u64) {
-        self.persisted = at;
-        self.unflushed -= bytes.min(self.unflushed);
+        let outcome = flush.wait();
+        self.flushed(flush.kept, outcome)
     }
 
     /// Starts a merge if there are enough small files.
@@ -175,13 +194,17 @@ impl LsmEngine {
 
     /// Takes the old state out of the way and begins a new tree beside it.
     fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
-        self.end_flush()?;
+        match self.end_flush() {
+            // What found no room is not needed any more.
+            Err(EngineError::Full(_)) => {}
+            outcome => outcome?,
+        }
         self.merger.wait()?;
         self.number += 1;
         let tree = Tree::create(&tree_dir(&self.dir, self.number))?;
         // From here on a restart finds an empty engine; up to here the old one.
         Pointer { number: self.number, complete: false }.write(&self.dir)?;
-        self.tree = tree;
+        (self.tree, self.kept) = (tree, None);
         remove_others(&self.dir, Some(self.number))?;
         (self.overlay, self.floor) = (Overlay::new(base), base.lsn);
         (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
@@ -198,11 +221,13 @@ impl LsmEngine {
         }
         self.end_flush()?;
         self.merger.wait()?;
+        self.flush_kept()?;
         let sealed = self.tree.seal().expect("there is something in memory");
         self.unflushed = 0;
         // Nothing counts as persisted before the whole is, and nothing is collected.
-        let (what, unasked): (_, Wake) = ((Position::ZERO, 0), Arc::new(|| {}));
-        self.flush = Some(self.merger.start_flush(&self.tree, sealed, what, Lsn::ZERO, &unasked)?);
+        let kept = Kept { sealed, at: Position::ZERO, bytes: 0 };
+        let unasked: Wake = Arc::new(|| {});
+        self.flush = Some(self.merger.start_flush(&self.tree, kept, Lsn::ZERO, &unasked)?);
         Ok(())
     }
 
@@ -334,10 +359,9 @@ impl Engine for LsmEngine {
     fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
         let Some(flush) = &self.flush else { return Ok(Checkpoint::Idle) };
         let Some(outcome) = flush.outcome() else { return Ok(Checkpoint::Waiting) };
-        let (at, bytes) = (flush.at, flush.bytes);
-        self.flush = None;
+        let flush = self.flush.take().expect("just seen");
+        let outcome = self.flushed(flush.kept, outcome);
         self.note(outcome)?;
-        self.note_flushed(at, bytes);
         Ok(Checkpoint::Idle)
     }
 

@@ -11,6 +11,7 @@ mod store;
 
 pub use store::{SnapshotStore, SnapshotWriter};
 
+use crate::files::not_written;
 use crate::overlay::{Overlay, mutation_fault};
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
@@ -193,7 +194,7 @@ impl<R: Remedy> MemoryEngine<R> {
         let Some(mut store) = self.store.take() else { return Ok(()) };
         let saved = store.save(&mut |out| self.write_snapshot(header, out));
         self.store = Some(store);
-        saved?;
+        saved.map_err(not_written)?;
         self.note_saved(header.position);
         Ok(())
     }

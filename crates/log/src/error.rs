@@ -33,6 +33,12 @@ pub enum LogError {
     /// An entry that had to be looked up could not be read. The log is as it was.
     #[error("an entry that is needed to go on: {0}")]
     Read(#[from] ReadError),
+    /// No frame is here where a log must be, or its segments show that one was: nothing was begun and nothing removed.
+    #[error("{}", missing(*.segments))]
+    Missing {
+        /// How many segment files there are.
+        segments: usize,
+    },
     /// Written by another version.
     #[error("the log was written in format {0}, this version reads another")]
     Format(u16),
@@ -47,8 +53,15 @@ impl LogError {
     }
 }
 
+fn missing(segments: usize) -> String {
+    match segments {
+        0 => "it is empty".into(),
+        _ => format!("none of its {segments} segments holds a frame"),
+    }
+}
+
 /// True if the disk said that it has no room.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+pub fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge

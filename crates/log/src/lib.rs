@@ -26,7 +26,7 @@ mod segments;
 mod volatile;
 pub mod writer;
 
-pub use error::LogError;
+pub use error::{LogError, is_full};
 pub use file::{File, Files, RealFiles};
 pub use frame::LogOffset;
 pub use log::{Log, Options, Stats};

@@ -13,6 +13,7 @@ use crate::index::{Index, Segment};
 use crate::reader::{ReadError, Reader};
 use crate::record::{Record, Stored};
 use crate::resolve::{Refusal, resolve};
+use crate::segments::snapshot;
 use std::sync::Arc;
 use types::{Durable, Finding, Lsn, PartitionId, Position, Remedy, Sound};
 use wire::entry::Entry;
@@ -266,6 +267,19 @@ impl<R: Remedy> Log<R> {
             Some(cause) => Err(LogError::Poisoned { cause: cause.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Notes durably that what the log had of these partitions may be lost, all of it (R10): every opening says that they
+    /// are damaged, until a `Base`, `Repaired` or `Forget` record.
+    pub fn distrust(&mut self, partitions: &[PartitionId]) -> Result<(), LogError> {
+        self.check_sound()?;
+        let states = {
+            let mut index = self.reader.shared.change();
+            partitions.iter().for_each(|id| index.partition(*id).damaged = true);
+            snapshot(&index)
+        };
+        self.write(&states, true)?;
+        self.flush()
     }
 
     /// Takes a partition's log down to what is at and above `below`. Files are given back by [`Log::reclaim`].

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use types::{Finding, Remedy};
 
 const EVERYONE: u64 = u64::MAX;
+/// The first frame of a new log, which knows no partition, takes no more than this.
+const FIRST_FRAME: usize = 256;
 
 /// Where a scan stands.
 struct Scan<'a> {
@@ -242,6 +244,24 @@ fn head(loaded: &Loaded, header: &FrameHeader) -> Option<(u64, LogOffset)> {
 impl<R: Remedy> Log<R> {
     /// Opens the log in `files`, or begins one. When this returns, everything that it reports is on the disk.
     pub fn open(files: Arc<dyn Files>, options: Options, remedy: R) -> Result<(Log<R>, Recovered), LogError> {
+        Log::open_or_begin(files, options, remedy, true)
+    }
+
+    /// Opens the log in `files`, which was begun before: if it is gone, that is told ([`LogError::Missing`]).
+    pub fn reopen(
+        files: Arc<dyn Files>,
+        options: Options,
+        remedy: R,
+    ) -> Result<(Log<R>, Recovered), LogError> {
+        Log::open_or_begin(files, options, remedy, false)
+    }
+
+    fn open_or_begin(
+        files: Arc<dyn Files>,
+        options: Options,
+        remedy: R,
+        may_begin: bool,
+    ) -> Result<(Log<R>, Recovered), LogError> {
         assert!(options.segment_bytes >= MIN_SEGMENT, "segments of {} bytes", options.segment_bytes);
         let listing = Listing::read(&*files)?;
         let mut scan = Scan {
@@ -262,6 +282,9 @@ impl<R: Remedy> Log<R> {
             torn_partitions: 0,
         };
         scan.run()?;
+        if scan.end.is_none() && scan.told_apart && !(may_begin && listing.never_used(&*files)?) {
+            return Err(LogError::Missing { segments: listing.segments.len() });
+        }
         let partitions = scan.replay.finish(scan.torn_partitions);
         let mut recovered = Recovered {
             partitions,
@@ -409,5 +432,17 @@ impl Listing {
         listing.segments.sort_unstable();
         listing.spares.sort();
         Ok(listing)
+    }
+
+    /// True if no log was ever begun here. Its first frame may be torn, and is short: what follows it is zeros.
+    fn never_used(&self, files: &dyn Files) -> Result<bool, LogError> {
+        match self.segments[..] {
+            [] => Ok(true),
+            [only] => {
+                let loaded = Loaded::read(files, only)?;
+                Ok(loaded.bytes.iter().skip(FIRST_FRAME).all(|byte| *byte == 0))
+            }
+            _ => Ok(false),
+        }
     }
 }

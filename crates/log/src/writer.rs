@@ -65,6 +65,8 @@ struct Queue {
 enum Stop {
     /// With a clean-shutdown mark, after everything that waits was written.
     Clean,
+    /// Without the mark, after everything that waits was written.
+    Unmarked,
     /// As it is.
     Now,
 }
@@ -120,9 +122,15 @@ impl Writer {
         self.reader.clone()
     }
 
-    /// Writes what waits and the clean-shutdown mark, and ends the thread.
+    /// Writes what waits and the clean-shutdown mark, and ends the thread. Without the mark if something was refused and
+    /// did not come again.
     pub fn shutdown(mut self) -> Result<(), LogError> {
         self.stop(Stop::Clean)
+    }
+
+    /// The same without the mark: its owner knows of something that is missing.
+    pub fn shutdown_unmarked(mut self) -> Result<(), LogError> {
+        self.stop(Stop::Unmarked)
     }
 
     fn stop(&mut self, how: Stop) -> Result<(), LogError> {
@@ -173,8 +181,10 @@ impl<R: Remedy> Thread<R> {
                     Err(error @ LogError::Poisoned { .. }) => Err(error),
                     Err(_) | Ok(()) => Ok(()),
                 },
+                // What was refused is missing: the mark would say that nothing is (F06).
+                Work::Stop(Stop::Clean) if !self.behind.is_empty() => return Ok(()),
                 Work::Stop(Stop::Clean) => return self.log.shutdown(),
-                Work::Stop(Stop::Now) => return Ok(()),
+                Work::Stop(Stop::Unmarked | Stop::Now) => return Ok(()),
             };
             if let Err(error) = done {
                 let fatal = Some(error.clone());

@@ -2,9 +2,10 @@
 
 mod common;
 use common::*;
-use types::{Epoch, Lsn, Position};
+use std::sync::Arc;
+use types::{Epoch, Lsn, Position, Sound};
 use understudy_log::faulty::MemFiles;
-use understudy_log::{ReadError, Record};
+use understudy_log::{Files, Log, LogError, ReadError, Record};
 
 #[test]
 fn what_was_synced_is_there_again() {
@@ -171,4 +172,56 @@ fn an_entry_longer_than_a_segment_gets_one_of_its_own_length() {
     assert_eq!(recovered.partitions[&P].end, at(1, 3));
     assert_eq!(all(&log, P)[1], big);
     assert_eq!(log.end(P).map(|(end, _)| end), Some(Position::new(Epoch(1), Lsn(3))));
+}
+
+#[test]
+fn a_log_that_must_be_there_is_not_begun_anew() {
+    let files = MemFiles::new();
+    let reopen = |files: &MemFiles| Log::reopen(Arc::new(files.clone()), small(), Sound);
+    assert!(matches!(reopen(&files), Err(LogError::Missing { segments: 0 })));
+    assert!(files.list().expect("lists").is_empty(), "nothing was begun");
+    drop(open(&files));
+    let (_, recovered) = reopen(&files.crash(None)).expect("it is there");
+    assert!(!recovered.fresh);
+}
+
+#[test]
+fn segments_without_a_frame_are_only_removed_if_no_log_was_ever_begun() {
+    let files = MemFiles::new();
+    let (mut log, _) = open(&files);
+    (0..8u8).for_each(|i| drop(add(&mut log, P, 1, &[i; 100])));
+    log.sync().expect("syncs");
+    drop(log);
+    let [name] = &files.list().expect("lists")[..] else { panic!("one segment") };
+    let length = files.contents(name).len() as u64;
+    // The first frame was torn when it was written: nothing was ever there.
+    let torn = files.copy();
+    for (at, byte) in (16..).zip(files.contents(name).into_iter().skip(16)) {
+        torn.flip(name, at, byte);
+    }
+    assert!(torn.contents(name).iter().any(|byte| *byte != 0));
+    assert!(open(&torn).1.fresh);
+    // Every frame is damaged, but something was written.
+    let wiped = files.copy();
+    (0..length).step_by(8).for_each(|at| wiped.flip(name, at, 1));
+    let before = wiped.contents(name);
+    let opened = Log::open(Arc::new(wiped.clone()), small(), Sound);
+    assert!(matches!(opened, Err(LogError::Missing { segments: 1 })));
+    assert!(wiped.contents(name) == before && before.len() as u64 == length, "it was left as it is");
+}
+
+#[test]
+fn distrust_lasts_until_there_is_a_copy() {
+    let files = MemFiles::new();
+    let (mut log, _) = open(&files);
+    add(&mut log, Q, 1, b"sound");
+    log.distrust(&[P]).expect("notes");
+    for _ in 0..2 {
+        let (log, recovered) = open(&files.crash(None));
+        assert!(recovered.partitions[&P].damaged.is_some() && recovered.partitions[&Q].damaged.is_none());
+        assert_eq!(log.end(Q).map(|(end, _)| end), Some(at(1, 1)));
+    }
+    log.append(&[Record::Base { partition: P, at: at(1, 7), crc: 3 }]).expect("appends");
+    log.sync().expect("syncs");
+    assert_eq!(open(&files.crash(None)).1.partitions[&P].damaged, None);
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Epoch, Lsn, PartitionId, Sound};
 use understudy_log::faulty::MemFiles;
-use understudy_log::{Files, Log, Options, Record, Recovered, RecoveredPartition};
+use understudy_log::{Files, Log, LogError, Options, Record, Recovered, RecoveredPartition};
 use wire::entry::Entry;
 
 /// A log and what its owner knows of it.
@@ -64,6 +64,11 @@ impl Sample {
     /// Opens a damaged copy and checks the promises.
     fn check(&self, files: &MemFiles, what: &str) -> Recovered {
         let opened = Log::open(Arc::new(files.clone()), self.options.clone(), Sound);
+        if let Err(LogError::Missing { .. }) = &opened {
+            let names = self.files.list().expect("lists");
+            assert_eq!(files.list().expect("lists"), names, "{what}: what is refused is left as it is");
+            return Recovered { unknown_damaged: true, ..Recovered::default() };
+        }
         let (log, recovered) = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
         log.validate();
         for (id, truth) in &self.truth {

@@ -140,6 +140,28 @@ fn a_full_log_refuses_entries_and_takes_promises() {
 }
 
 #[test]
+fn f06_a_log_that_refused_something_is_not_marked_clean() {
+    for again in [false, true] {
+        let files = MemFiles::new();
+        let options = Options { max_bytes: 32 * 1024, ..small() };
+        let (writer, told) = start(Arc::new(files.clone()), options.clone());
+        let mut maker = Maker::default();
+        let tickets: Vec<_> = (0..60).map(|_| writer.submit(vec![maker.next(P, &[0; 1000])])).collect();
+        let batches = wait_for(&told, *tickets.last().expect("sixty"));
+        assert!(batches.iter().any(|batch| !batch.refused.is_empty()));
+        if again {
+            let (end, crc) = writer.reader().end(P).expect("known");
+            writer.submit(vec![Record::Truncate { partition: P, below: end.lsn }]);
+            maker.ends.insert(P, (end, crc));
+            writer.submit(vec![maker.next(P, b"what was refused")]);
+        }
+        writer.shutdown().expect("closes");
+        let (_, recovered) = Log::open(Arc::new(files.copy()), options, Sound).expect("opens");
+        assert_eq!(recovered.clean_shutdown, again);
+    }
+}
+
+#[test]
 fn reading_goes_on_while_segments_are_given_back() {
     let directory = tempfile::tempdir().expect("a directory");
     let files: Arc<dyn Files> = Arc::new(RealFiles::open(directory.path()).expect("opens"));

@@ -5,7 +5,7 @@
 //! refused at the door.
 
 use crate::failure::Failure;
-use mio::Waker;
+use crate::stop::{Stopper, Watched};
 use replica::LogOp;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,12 +55,15 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Puts a log on a thread of its own. `waker` wakes the executor when something became durable.
-    pub fn start(log: Log, waker: Arc<Waker>) -> Journal {
+    /// Puts a log on a thread of its own, which wakes the executor when something became durable and may not end before
+    /// it.
+    pub fn start(log: Log, stopper: &Stopper) -> Journal {
         let done = Arc::new(Done::default());
+        let (waker, watched) = (stopper.waker().clone(), Watched::new(stopper, "log"));
         let leave = done.clone();
         let reader = log.reader();
         let on_synced = Box::new(move |batch: SyncedBatch| {
+            let _ends_with_the_thread = &watched;
             leave.batches.lock().expect("a thread panicked while it held the batches").push(batch);
             if !leave.signalled.swap(true, Ordering::AcqRel) {
                 // Fails only when the executor is gone.
@@ -98,7 +101,21 @@ impl Journal {
             LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
             LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
         };
-        self.add(record);
+        match record {
+            // It makes room, and names only what the log has: it need not wait behind what finds none.
+            Record::Truncate { partition, below } if self.has_durably(partition, below.prev()) => {
+                self.batch.push(record);
+            }
+            record => self.add(record),
+        }
+    }
+
+    /// True if this entry is in the log on the disk, and no record that waits for room takes it out.
+    fn has_durably(&self, partition: PartitionId, lsn: Lsn) -> bool {
+        let moves = |record: &Record| matches!(record, Record::Cut { .. } | Record::Base { .. });
+        let waiting = self.backlog.get(&partition);
+        waiting.is_some_and(|backlog| !backlog.values().flatten().any(moves))
+            && self.reader.durable(partition).is_some_and(|durable| lsn <= durable.get().lsn)
     }
 
     /// Nothing of this partition is needed any more.
@@ -234,19 +251,18 @@ impl Journal {
     /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room.
     pub fn shutdown(mut self, now: Micros) -> Result<(), Failure> {
         self.submit(now);
-        if self.is_full() {
-            return Ok(());
-        }
-        self.writer
-            .shutdown()
-            .map_err(|error| Failure::new(7, format!("the log could not be closed: {error}")))
+        let closed = match self.is_full() {
+            true => self.writer.shutdown_unmarked(),
+            false => self.writer.shutdown(),
+        };
+        closed.map_err(|error| Failure::new(7, format!("the log could not be closed: {error}")))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mio::{Poll, Token};
+    use mio::{Poll, Token, Waker};
     use types::{Epoch, Sound};
     use wal::{Options, RealFiles};
     use wire::entry::{Header, Kind};
@@ -267,11 +283,17 @@ mod tests {
     }
 
     fn journal(dir: &std::path::Path, options: Options) -> (Journal, Poll) {
+        let (journal, poll, _) = watched_journal(dir, options);
+        (journal, poll)
+    }
+
+    fn watched_journal(dir: &std::path::Path, options: Options) -> (Journal, Poll, Stopper) {
         let files = Arc::new(RealFiles::open(dir).expect("opens"));
         let (log, _) = Log::open(files, options, Sound).expect("opens");
         let poll = Poll::new().expect("a poll");
         let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
-        (Journal::start(log, waker), poll)
+        let stopper = Stopper::new(waker);
+        (Journal::start(log, &stopper), poll, stopper)
     }
 
     fn wait(journal: &mut Journal, poll: &mut Poll) -> Vec<(PartitionId, Durable<Position>)> {
@@ -306,6 +328,23 @@ mod tests {
     }
 
     #[test]
+    fn the_logs_thread_does_not_end_unnoticed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut journal, mut poll, stopper) = watched_journal(dir.path(), Options::default());
+        // An entry out of order is a bug, and a panic of the thread.
+        journal.push(LogOp::Entry(Chain(P, Lsn(7), 0).next(10)));
+        journal.submit(Micros(1));
+        let mut events = mio::Events::with_capacity(4);
+        while stopper.broken().is_none() {
+            poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).expect("polls");
+            assert!(!events.is_empty(), "nobody was told in ten seconds");
+        }
+        let why = stopper.broken().expect("just seen");
+        assert!(why.contains("'log'"), "{why}");
+        std::mem::forget(journal.writer);
+    }
+
+    #[test]
     fn f20_what_finds_no_room_is_kept_in_order_until_it_does() {
         let dir = tempfile::tempdir().expect("a directory");
         let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
@@ -321,10 +360,9 @@ mod tests {
         }
         let refused = p.1;
         journal.push(LogOp::Entry(p.next(100_000)));
-        journal.push(LogOp::Truncate { partition: P, below: refused });
-        // The truncation waits behind the entries; one for another partition makes no room. Free the log as a flush would.
+        // The truncation that makes room does not wait behind what finds none.
         let last = journal.reader.end(P).expect("known").0;
-        journal.batch.push(Record::Truncate { partition: P, below: last.lsn.next() });
+        journal.push(LogOp::Truncate { partition: P, below: last.lsn.next() });
         let mut durable = Lsn::ZERO;
         while journal.is_full() || durable < p.1 {
             now = now + RETRY;

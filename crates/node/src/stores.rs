@@ -49,7 +49,20 @@ impl Meta {
     }
 }
 
-/// Every replica that has a directory. One whose description cannot be read is discarded: it is fetched again.
+/// True if a replica has, or had, a directory here: then it has entries in the log, or had.
+pub fn any(dir: &DataDir) -> Result<bool, Failure> {
+    let root = dir.root().join("partitions");
+    let io = |error: std::io::Error| Failure::io(&root, &error);
+    for entry in fs::read_dir(&root).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        if name.to_str().is_some_and(|name| name.parse::<u64>().is_ok()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Every replica that has a directory. One whose description cannot be read is set aside: it is fetched again.
 pub fn load(dir: &DataDir) -> Result<Vec<Meta>, Failure> {
     let root = dir.root().join("partitions");
     let io = |error: std::io::Error| Failure::io(&root, &error);
@@ -61,9 +74,16 @@ pub fn load(dir: &DataDir) -> Result<Vec<Meta>, Failure> {
         let meta: Option<Meta> = text.and_then(|text| serde_json::from_slice(&text).ok());
         match meta {
             Some(meta) if id == Some(meta.partition.0) => metas.push(meta),
+            // The begin of a replica that never was.
+            _ if id.is_none() => dir.discard(&path).map_err(io)?,
             _ => {
-                eprintln!("{} is not a whole replica: it is set aside in trash/", path.display());
-                dir.discard(&path).map_err(io)?;
+                let name = path.file_name().expect("an entry has a name").to_string_lossy();
+                let aside = dir.set_aside(&path, &name).map_err(io)?;
+                eprintln!(
+                    "{} is not a whole replica: it is set aside in {}",
+                    path.display(),
+                    aside.display()
+                );
             }
         }
     }
@@ -92,12 +112,25 @@ pub fn create(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
     made.map_err(|error| Failure::io(&path, &error))
 }
 
-/// Opens the replica and replays its log above what its engine has on disk. `found` is what the log has of it.
+/// What the log has of a replica that is opened.
+#[derive(Clone, Copy, Debug)]
+pub enum InLog<'a> {
+    /// This.
+    Found(&'a RecoveredPartition),
+    /// Nothing, but its directory was there: all of it was lost, or nothing was ever acknowledged.
+    Nothing,
+    /// Nothing, and the opening found damage that may have taken it.
+    Lost,
+    /// Nothing: the replica is new.
+    New,
+}
+
+/// Opens the replica and replays its log above what its engine has on disk.
 pub fn open(
     dir: &DataDir,
     me: Member,
     meta: &Meta,
-    found: Option<&RecoveredPartition>,
+    in_log: InLog<'_>,
     reader: &Reader,
     metrics: &Metrics,
 ) -> Result<Replica<Sound>, Failure> {
@@ -105,7 +138,15 @@ pub fn open(
     let (engine, broken) = open_engine(dir, meta)?;
     metrics.recovery_engines_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     let started = Instant::now();
-    let mut recovered = found.map_or_else(Recovered::nothing, translate);
+    let mut recovered = match in_log {
+        InLog::Found(found) => translate(found),
+        InLog::Nothing | InLog::Lost | InLog::New => Recovered::nothing(),
+    };
+    // An engine's files without a word in the log: whatever followed them there is gone (PR-18).
+    recovered.cut |= matches!(in_log, InLog::Nothing) && engine.persisted().lsn > Lsn::ZERO;
+    if matches!(in_log, InLog::Lost) {
+        recovered.damaged = Some("what the log had of it is lost".into());
+    }
     recovered.damaged = recovered.damaged.or(broken);
     let usable = recovered.damaged.is_none();
     let (base, end) = (recovered.base.lsn, recovered.end.lsn);
@@ -133,8 +174,13 @@ fn open_engine(dir: &DataDir, meta: &Meta) -> Result<(Box<dyn Engine>, Option<St
         Err(EngineError::Io(error)) => Err(Failure::io(&path, &error)),
         Err(error) => {
             let why = error.to_string();
-            eprintln!("partition {}: {why}; its files are set aside and a copy is asked for", meta.partition);
-            dir.discard(&path).map_err(|error| Failure::io(&path, &error))?;
+            let aside = dir.set_aside(&path, &meta.partition.0.to_string());
+            let aside = aside.map_err(|error| Failure::io(&path, &error))?;
+            eprintln!(
+                "partition {}: {why}; its files are set aside in {} and a copy is asked for",
+                meta.partition,
+                aside.display()
+            );
             let fresh = engine::open(meta.engine, place);
             fresh.map(|engine| (engine, Some(why))).map_err(|error| Failure::corrupt(error.to_string()))
         }

@@ -141,6 +141,22 @@ fn whoever_does_not_say_the_secret_is_told_so_and_turned_away() {
 }
 
 #[test]
+fn clients_do_not_take_the_places_of_nodes() {
+    let cluster = Cluster::with(1, &[("node.max_connections", "8")]);
+    drop(cluster.ready());
+    let ports = cluster.node(1).ports().listen.clone();
+    let mut clients: Vec<TcpStream> = (0..12).map(|_| connect(&ports["client"])).collect();
+    for client in &mut clients {
+        let _ = client.write_all(&hello(HelloRole::Client, None));
+    }
+    let mut last = clients.pop().expect("twelve");
+    assert!(hear(&mut last).is_empty(), "there are too many");
+    let mut peer = connect(&ports["peer"]);
+    peer.write_all(&hello(HelloRole::Peer, Some(ClusterId(1)))).expect("writes");
+    assert!(!hear(&mut peer).is_empty(), "nodes are let in, and told if they are strangers");
+}
+
+#[test]
 fn another_clusters_directory_stops_the_node_with_one_sentence() {
     let one = Cluster::with(1, &[]);
     drop(one.ready());

@@ -68,6 +68,11 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         self.replicas.insert(replica.id(), replica);
     }
 
+    /// A driver found that a replica's storage cannot be used: it stops until it is given a copy.
+    pub fn fail(&mut self, now: Now, partition: PartitionId, reason: String, out: &mut Vec<Output>) {
+        self.with(now, partition, out, |replica, ctx| replica.fail(ctx, reason));
+    }
+
     /// Removes a replica whose table was dropped.
     pub fn remove(&mut self, partition: PartitionId) -> Option<Replica<R>> {
         self.leases.lead(partition, None);

@@ -68,12 +68,16 @@ pub struct Capabilities {
     pub persistent: bool,
 }
 
-/// Why an engine could not do what it was asked. All of them take the replica out of service (PR-62).
+/// Why an engine could not do what it was asked. All but [`EngineError::Full`] in a checkpoint take the replica out of
+/// service (PR-62).
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The disk under the engine failed.
     #[error("the engine's storage failed: {0}")]
     Io(#[from] std::io::Error),
+    /// The disk has no room. What was there before is as it was; a checkpoint can be tried again (F20).
+    #[error("there is no room for the engine's files: {0}")]
+    Full(std::io::Error),
     /// What was read from disk does not agree with its checksum or with its manifest (I12).
     #[error("the engine's files are damaged: {0}")]
     Corrupt(String),

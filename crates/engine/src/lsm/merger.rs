@@ -13,12 +13,20 @@ pub(super) struct Merger {
     running: Option<JoinHandle<Result<(), EngineError>>>,
 }
 
-/// A flush beside other work.
-pub(super) struct Flush {
+/// Rows that were set apart, until they are in files.
+pub(super) struct Kept {
+    /// The rows.
+    pub(super) sealed: Sealed,
     /// The state that the files will hold.
     pub(super) at: Position,
     /// Bytes that leave the memory with it.
     pub(super) bytes: u64,
+}
+
+/// A flush beside other work.
+pub(super) struct Flush {
+    /// What is flushed.
+    pub(super) kept: Kept,
     outcome: Receiver<Result<(), EngineError>>,
 }
 
@@ -33,7 +41,7 @@ impl Flush {
     }
 
     /// Waits for its end.
-    pub(super) fn wait(self) -> Result<(), EngineError> {
+    pub(super) fn wait(&self) -> Result<(), EngineError> {
         self.outcome.recv().unwrap_or_else(|_| Err(panicked()))
     }
 }
@@ -42,20 +50,20 @@ impl Merger {
     /// Starts a merge; see [`Tree::merge`]. The one before must have been waited for.
     pub(super) fn start(&mut self, tree: &Tree, readers_from: Lsn, persisted: Lsn) -> io::Result<()> {
         let tree = tree.clone();
-        self.spawn("lsm merge", move || tree.merge(readers_from, persisted))
+        self.spawn("lsm merge", move || merge(&tree, readers_from, persisted))
     }
 
     /// Starts a flush of what was set apart, and a merge after it if one is due then.
     pub(super) fn start_flush(
         &mut self,
         tree: &Tree,
-        sealed: Sealed,
-        (at, bytes): (Position, u64),
+        kept: Kept,
         readers_from: Lsn,
         wake: &Wake,
     ) -> io::Result<Flush> {
         let (to, outcome) = channel();
         let (tree, wake) = (tree.clone(), wake.clone());
+        let (sealed, at) = (kept.sealed.clone(), kept.at);
         self.spawn("lsm flush", move || {
             let flushed = tree.flush_sealed(&sealed);
             drop(sealed);
@@ -64,9 +72,9 @@ impl Merger {
             let _ = to.send(flushed);
             drop(to);
             wake();
-            if goes_on && tree.wants_merge() { tree.merge(readers_from, at.lsn) } else { Ok(()) }
+            if goes_on && tree.wants_merge() { merge(&tree, readers_from, at.lsn) } else { Ok(()) }
         })?;
-        Ok(Flush { at, bytes, outcome })
+        Ok(Flush { kept, outcome })
     }
 
     fn spawn(
@@ -91,6 +99,14 @@ impl Merger {
             Some(Ok(outcome)) => outcome,
             Some(Err(_)) => Err(panicked()),
         }
+    }
+}
+
+/// A merge that finds no room has changed nothing, and comes again after the next flush.
+fn merge(tree: &Tree, readers_from: Lsn, persisted: Lsn) -> Result<(), EngineError> {
+    match tree.merge(readers_from, persisted) {
+        Err(EngineError::Full(_)) => Ok(()),
+        outcome => outcome,
     }
 }
 

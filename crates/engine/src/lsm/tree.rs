@@ -9,6 +9,7 @@
 //!   the version's checksum and panics on some damage. All that is looked at before, behind a barrier (PR-72).
 //! - A range read does not give sequence numbers, so the LSN stands in front of each value.
 
+use crate::files::is_full;
 use crate::scan::FIRST_KEY;
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
@@ -43,6 +44,7 @@ pub(super) struct Tree {
 }
 
 /// Rows that were set apart to be flushed.
+#[derive(Clone)]
 pub(super) struct Sealed(Arc<lsm_tree::Memtable>);
 
 impl Tree {
@@ -122,16 +124,6 @@ impl Tree {
         })
     }
 
-    /// Writes everything in memory into files and makes them part of the tree, durably.
-    ///
-    /// The caller keeps merges away meanwhile (PR-69).
-    pub(super) fn flush(&self) -> Result<(), EngineError> {
-        match self.seal() {
-            Some(sealed) => self.flush_sealed(&sealed),
-            None => Ok(()),
-        }
-    }
-
     /// Sets what is in memory apart from what is written from now on; none if there is nothing. Reads see both.
     pub(super) fn seal(&self) -> Option<Sealed> {
         let memtable = self.tree.rotate_memtable()?;
@@ -140,13 +132,49 @@ impl Tree {
     }
 
     /// Writes what was set apart into files and makes them part of the tree, durably. Reads and writes may go on.
+    ///
+    /// The caller keeps merges away meanwhile (PR-69).
     pub(super) fn flush_sealed(&self, Sealed(memtable): &Sealed) -> Result<(), EngineError> {
         let rows = memtable.iter().map(Ok);
-        // The crate syncs each table, then its directory, then the version that names it.
-        let (tables, blobs) = self.tree.flush_to_tables(rows).map_err(error)?.expect("no memtable is empty");
-        assert!(blobs.is_none(), "PR-72: key-value separation is off");
-        self.tree.register_tables(&tables, None, None, &[memtable.id()], PRUNE_BELOW).map_err(error)?;
+        self.writing(|| {
+            // The crate syncs each table, then its directory, then the version that names it.
+            let (tables, blobs) = self.tree.flush_to_tables(rows)?.expect("no memtable is empty");
+            assert!(blobs.is_none(), "PR-72: key-value separation is off");
+            self.tree.register_tables(&tables, None, None, &[memtable.id()], PRUNE_BELOW)
+        })?;
         assert_eq!(self.tree.sealed_memtable_count(), 0, "the flushed memtable has left the tree");
+        Ok(())
+    }
+
+    /// Runs what writes files, while nothing else does. If the disk has no room for them and they are not part of the tree,
+    /// they are removed, and the tree is as it was.
+    fn writing(&self, work: impl FnOnce() -> lsm_tree::Result<()>) -> Result<(), EngineError> {
+        let first = self.tree.get_next_table_id();
+        match work().map_err(error) {
+            Err(EngineError::Io(cause)) if is_full(&cause) && self.is_as_named()? => {
+                self.remove_tables_from(first)?;
+                Err(EngineError::Full(cause))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// True if the version on the disk is the one in memory.
+    fn is_as_named(&self) -> Result<bool, EngineError> {
+        let current = read_whole(&self.dir.join("current"))?;
+        Ok(current.first_chunk().map(|number| u64::from_le_bytes(*number))
+            == Some(self.tree.current_version().id()))
+    }
+
+    /// Removes the files of tables whose numbers were given out from `first` on.
+    fn remove_tables_from(&self, first: u64) -> Result<(), EngineError> {
+        for entry in fs::read_dir(self.dir.join("tables"))? {
+            let entry = entry?;
+            let number = entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
+            if number.is_some_and(|number| number >= first) {
+                fs::remove_file(entry.path())?;
+            }
+        }
         Ok(())
     }
 
@@ -173,7 +201,7 @@ impl Tree {
     fn merge_below(&self, threshold: u64) -> Result<(), EngineError> {
         for _ in 0..MERGE_ROUNDS {
             let before = self.tree.current_version().id();
-            self.tree.compact(Arc::new(Leveled::default()), threshold).map_err(error)?;
+            self.writing(|| self.tree.compact(Arc::new(Leveled::default()), threshold).map(drop))?;
             if self.tree.current_version().id() == before {
                 break;
             }

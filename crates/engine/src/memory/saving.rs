@@ -4,6 +4,7 @@
 use super::rows::Rows;
 use super::snapshot::{self, Header};
 use super::store::SnapshotStore;
+use crate::files::not_written;
 use crate::scan::FIRST_KEY;
 use bytes::Bytes;
 use std::io;
@@ -105,7 +106,7 @@ impl Saving {
     /// How it ended, and the store, once it has.
     pub(super) fn outcome(&mut self) -> Option<(Option<Store>, Result<(), EngineError>)> {
         match self.outcome.try_recv() {
-            Ok((store, saved)) => Some((Some(store), saved.map_err(EngineError::Io))),
+            Ok((store, saved)) => Some((Some(store), saved.map_err(not_written))),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some((None, Err(panicked()))),
         }
@@ -129,7 +130,7 @@ impl Saving {
         let Saving { pieces, outcome, .. } = self;
         drop(pieces);
         match outcome.recv() {
-            Ok((store, saved)) => (Some(store), saved.map_err(EngineError::Io)),
+            Ok((store, saved)) => (Some(store), saved.map_err(not_written)),
             Err(_) => (None, Err(panicked())),
         }
     }

@@ -43,13 +43,22 @@ impl DirStore {
     fn unfinished(&self) -> PathBuf {
         self.dir.join("snapshot.new")
     }
+
+    fn write_unfinished(&self, write: SnapshotWriter<'_>) -> io::Result<()> {
+        let mut out = BufWriter::with_capacity(256 * 1024, File::create(self.unfinished())?);
+        write(&mut out)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    }
 }
 
 impl SnapshotStore for DirStore {
     fn save(&mut self, write: SnapshotWriter<'_>) -> io::Result<()> {
-        let mut out = BufWriter::with_capacity(256 * 1024, File::create(self.unfinished())?);
-        write(&mut out)?;
-        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        if let Err(error) = self.write_unfinished(write) {
+            if files::is_full(&error) {
+                files::remove_if_there(&self.unfinished())?;
+            }
+            return Err(error);
+        }
         fs::rename(self.unfinished(), self.finished())?;
         sync_dir(&self.dir)
     }

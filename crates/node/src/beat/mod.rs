@@ -7,8 +7,10 @@
 
 mod thread;
 
+use crate::config::Config;
 use crate::failure::Failure;
 use crate::net::Harm;
+use crate::stop::{Stopper, Watched};
 use mio::{Poll, Waker};
 use replica::{Beat, Leases};
 use std::collections::BTreeMap;
@@ -17,7 +19,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use types::{ClusterId, Epoch, Member, Micros, NodeId, PartitionId, Sound};
-use wire::hello::Secret;
 
 /// An executor that has not ticked for so long is not vouched for.
 pub const EXECUTOR_DEAD: Micros = Micros::from_millis(500);
@@ -118,11 +119,12 @@ impl BeatThread {
     /// Starts to beat for `me`, which started now.
     pub fn start(
         me: Member,
-        settings: &replica::Settings,
-        secret: &Secret,
+        config: &Config,
         listener: TcpListener,
         harm: Arc<Harm>,
+        stopper: &Stopper,
     ) -> Result<BeatThread, Failure> {
+        let (settings, secret) = (&config.timing, &config.secret);
         let system = |error: std::io::Error| Failure::new(1, format!("the beat cannot start: {error}"));
         let shared = Arc::new(Shared {
             beat: Mutex::new(Beat::new(me, settings, crate::clock::mono(), Sound)),
@@ -136,7 +138,12 @@ impl BeatThread {
         let waker = Arc::new(Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
         let beater = thread::Beater::new(me, settings, secret.clone(), shared.clone(), poll, listener, harm)
             .map_err(system)?;
-        let spawned = std::thread::Builder::new().name("beat".into()).spawn(move || beater.run());
+        let watched = Watched::new(stopper, "beat");
+        let run = move || match beater.run() {
+            Ok(()) => watched.end_well(),
+            Err(error) => watched.end(&format!("the system's poll failed: {error}")),
+        };
+        let spawned = std::thread::Builder::new().name("beat".into()).spawn(run);
         Ok(BeatThread { shared, waker, thread: Some(spawned.map_err(system)?) })
     }
 
@@ -179,6 +186,28 @@ impl Drop for BeatThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_beating_thread_does_not_end_unnoticed() {
+        let mut poll = Poll::new().expect("a poll");
+        let stopper = Stopper::new(Arc::new(Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        listener.set_nonblocking(true).expect("does not block");
+        let me = Member { node: NodeId(1), ..Member::default() };
+        let config = Config::with(&[]).expect("a configuration");
+        let beat = BeatThread::start(me, &config, listener, Arc::default(), &stopper).expect("starts");
+        let shared = beat.shared().clone();
+        let poison = std::thread::spawn(move || {
+            let _held = shared.nodes.lock().expect("free");
+            panic!("a thread panics while it holds the nodes");
+        });
+        poison.join().unwrap_err();
+        beat.shared().nodes_version.fetch_add(1, Ordering::Release);
+        let mut events = mio::Events::with_capacity(4);
+        poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).expect("polls");
+        let why = stopper.broken().expect("it is told");
+        assert!(why.contains("'beat'"), "{why}");
+    }
 
     #[test]
     fn n18_only_a_dead_executor_or_disk_is_not_vouched_for() {

@@ -5,6 +5,7 @@
 use super::Shared;
 use crate::clock;
 use crate::net::conn::Got;
+use crate::net::listen::{self, Accepted};
 use crate::net::{Conn, Cut, Harm, Slab};
 use mio::{Events, Interest, Poll, Token};
 use std::collections::BTreeMap;
@@ -63,6 +64,8 @@ pub(super) struct Beater {
     shared: Arc<Shared>,
     poll: Poll,
     listener: mio::net::TcpListener,
+    /// The system did not let us accept; no event will tell when it does.
+    more_to_accept: bool,
     links: Slab<Link>,
     targets: BTreeMap<NodeId, Target>,
     nodes_version: u64,
@@ -95,6 +98,7 @@ impl Beater {
             shared,
             poll,
             listener,
+            more_to_accept: false,
             links: Slab::default(),
             targets: BTreeMap::new(),
             nodes_version: 0,
@@ -106,7 +110,8 @@ impl Beater {
         })
     }
 
-    pub fn run(mut self) {
+    /// Beats until it is asked to stop.
+    pub fn run(mut self) -> std::io::Result<()> {
         // Not permitted everywhere; without it beacons may come late on a busy machine.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), -10);
         let mut events = Events::with_capacity(256);
@@ -115,7 +120,7 @@ impl Beater {
             if let Err(error) = self.poll.poll(&mut events, Some(wait))
                 && error.kind() != std::io::ErrorKind::Interrupted
             {
-                return;
+                return Err(error);
             }
             let woken = clock::mono();
             let stale = woken.since(self.turned_at) > self.lease;
@@ -136,12 +141,22 @@ impl Beater {
             }
             self.turned_at = clock::mono();
         }
+        Ok(())
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if self.links.len() < MOST {
-                self.add(Conn::accepted(stream), State::Accepted);
+        self.more_to_accept = false;
+        loop {
+            match listen::accept(&self.listener) {
+                Accepted::One(stream) if self.links.len() < MOST => {
+                    self.add(Conn::accepted(stream), State::Accepted);
+                }
+                Accepted::One(_) => {}
+                Accepted::All => return,
+                Accepted::NotNow => {
+                    self.more_to_accept = true;
+                    return;
+                }
             }
         }
     }
@@ -316,6 +331,9 @@ impl Beater {
 
     /// Takes in news of nodes and cuts, gives up slow handshakes, and connects to whom it is not connected.
     fn look_around(&mut self) {
+        if self.more_to_accept {
+            self.accept();
+        }
         self.take_nodes();
         if let Some(cut) = self.harm.news(&mut self.harm_version) {
             self.cut = cut;

@@ -52,7 +52,11 @@ pub const SETTINGS: &[Setting] = &[
     text("node.listen_http", "127.0.0.1:7404", "health and metrics"),
     text("node.zone", "", "copies of one partition avoid sharing a zone"),
     list("node.controllers", "addresses of the controllers"),
-    number("node.max_connections", "4096", "connections of clients and nodes together"),
+    number(
+        "node.max_connections",
+        "4096",
+        "connections of clients and nodes together; a quarter is kept for nodes",
+    ),
     flag("node.insecure", "allow addresses beyond loopback without encryption"),
     flag(
         "node.volatile",

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use replica::Settings;
 use source::Values;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use types::{Micros, NodeId};
 use wire::hello::Secret;
 
@@ -100,6 +100,13 @@ pub struct Config {
     /// What everyone who connects must say.
     pub secret: Secret,
     shown: Vec<Shown>,
+}
+
+impl LogConfig {
+    /// Where the log lies, for this data directory.
+    pub fn place(&self, data_dir: &Path) -> PathBuf {
+        self.dir.clone().unwrap_or_else(|| data_dir.join("log"))
+    }
 }
 
 impl Config {

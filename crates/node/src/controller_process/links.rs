@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::net::conn::Got;
+use crate::net::listen::{self, Accepted};
 use crate::net::outbox::MAX_BYTES;
 use crate::net::{Conn, Slab};
 use controller::ConnId;
@@ -44,14 +45,24 @@ pub struct Links {
     listener: TcpListener,
     slab: Slab<Link>,
     dirty: Vec<u64>,
-    unread: Vec<u64>,
+    /// Connections that were not read to the end, and whether their end was told.
+    unread: Vec<(u64, bool)>,
+    /// The system did not let us accept; no event will tell when it does.
+    more_to_accept: bool,
 }
 
 impl Links {
     pub fn new(poll: Poll, listener: std::net::TcpListener) -> std::io::Result<Links> {
         let mut listener = TcpListener::from_std(listener);
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        Ok(Links { poll, listener, slab: Slab::default(), dirty: Vec::new(), unread: Vec::new() })
+        Ok(Links {
+            poll,
+            listener,
+            slab: Slab::default(),
+            dirty: Vec::new(),
+            unread: Vec::new(),
+            more_to_accept: false,
+        })
     }
 
     /// How long the poll may sleep.
@@ -78,11 +89,15 @@ impl Links {
     }
 
     fn accept(&mut self) {
+        self.more_to_accept = false;
         loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(_) => return,
+            let stream = match listen::accept(&self.listener) {
+                Accepted::One(stream) => stream,
+                Accepted::All => return,
+                Accepted::NotNow => {
+                    self.more_to_accept = true;
+                    return;
+                }
             };
             if self.slab.len() >= MOST {
                 continue;
@@ -102,13 +117,13 @@ impl Links {
         Some(self.slab.get_mut(key)?.conn.read(to_the_end))
     }
 
-    /// It is read on in the next turn.
-    pub fn read_on(&mut self, key: u64) {
-        self.unread.push(key);
+    /// It is read on in the next turn. That its end has come is told only once.
+    pub fn read_on(&mut self, key: u64, to_the_end: bool) {
+        self.unread.push((key, to_the_end));
     }
 
-    /// Connections that were not read to the end.
-    pub fn take_unread(&mut self) -> Vec<u64> {
+    /// Connections that were not read to the end, and whether their end was told.
+    pub fn take_unread(&mut self) -> Vec<(u64, bool)> {
         std::mem::take(&mut self.unread)
     }
 
@@ -187,7 +202,12 @@ impl Links {
     }
 
     /// Closes connections whose handshake takes too long, and refused ones that have been told.
+    ///
+    /// Lets in who could not be accepted before.
     pub fn tidy(&mut self, now: Micros) {
+        if self.more_to_accept {
+            self.accept();
+        }
         let late = |link: &Link| {
             let age = now.since(link.since);
             match link.state {

@@ -80,7 +80,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let poll = Poll::new().map_err(system)?;
     let stopper = Stopper::new(Arc::new(Waker::new(poll.registry(), WAKER).map_err(system)?));
     let name = listener.local_addr().map_err(system)?.to_string();
-    let store = Store::open(&settings.metastore, dir.root(), &name, stopper.waker().clone())?;
+    let store = Store::open(&settings.metastore, dir.root(), &name, &stopper)?;
     let cluster = dir.identity().cluster.unwrap_or(ClusterId(datadir::random()));
     let identity = Identity { cluster, seed: datadir::random() };
     let process = Process {
@@ -137,8 +137,11 @@ impl Process {
                 Stop::Gently => return Ok(()),
                 Stop::Now => return Err(Failure::new(1, "stopped at once")),
             }
-            for key in self.links.take_unread() {
-                self.read(key, false);
+            if let Some(why) = self.stopper.broken() {
+                return Err(Failure::new(1, format!("this controller stops: {why}")));
+            }
+            for (key, to_the_end) in self.links.take_unread() {
+                self.read(key, to_the_end);
             }
             for event in &events {
                 if let Some((key, ended)) = self.links.on_event(event) {
@@ -259,7 +262,7 @@ impl Process {
                 return;
             }
         }
-        self.links.read_on(key);
+        self.links.read_on(key, to_the_end);
     }
 
     /// Handles what a connection has brought. False: close it.

@@ -3,6 +3,7 @@
 use crate::config::MetastoreConfig;
 use crate::datadir::files;
 use crate::failure::Failure;
+use crate::stop::{Stopper, Watched};
 use controller::{Input, Tag, TxnError};
 use metastore::{
     Changes, Election, Embedded, Etcd, EtcdConfig, FileStore, MetaError, Metastore, Snapshot, TxnOutcome,
@@ -14,8 +15,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Transactions of etcd that run at the same time.
-const WORKERS: usize = 4;
+/// The threads that run transactions of etcd at the same time.
+const WORKERS: [&str; 4] = ["etcd-0", "etcd-1", "etcd-2", "etcd-3"];
 /// How long the one who plans keeps that office without renewing it.
 const LEADER_TTL: Duration = Duration::from_secs(2);
 /// How often etcd's news are looked at. They arrive by themselves; this only takes them in.
@@ -46,7 +47,7 @@ pub enum Store {
 
 impl Store {
     /// Opens it. Its first news is everything in it.
-    pub fn open(config: &MetastoreConfig, dir: &Path, me: &str, waker: Arc<Waker>) -> Result<Store, Failure> {
+    pub fn open(config: &MetastoreConfig, dir: &Path, me: &str, stopper: &Stopper) -> Result<Store, Failure> {
         match config {
             MetastoreConfig::Embedded => {
                 let place = dir.join("metastore");
@@ -60,7 +61,7 @@ impl Store {
             }
             MetastoreConfig::Etcd { endpoints, prefix } => {
                 let config = EtcdConfig::new(endpoints.clone(), prefix.trim_end_matches('/'));
-                Threads::start(config, me, waker).map(Store::Etcd)
+                Threads::start(config, me, stopper).map(Store::Etcd)
             }
         }
     }
@@ -178,22 +179,23 @@ pub struct Threads {
 }
 
 impl Threads {
-    fn start(config: EtcdConfig, me: &str, waker: Arc<Waker>) -> Result<Threads, Failure> {
+    fn start(config: EtcdConfig, me: &str, stopper: &Stopper) -> Result<Threads, Failure> {
+        let waker = stopper.waker().clone();
         let shared = Arc::new(Shared { news: Mutex::default(), waker, stop: AtomicBool::new(false) });
         let (work, todo) = mpsc::channel();
         let todo = Arc::new(Mutex::new(todo));
-        for number in 0..WORKERS {
+        for name in WORKERS {
             let etcd = Etcd::new(config.clone()).map_err(failure)?;
             let (todo, shared) = (todo.clone(), shared.clone());
-            spawn(&format!("etcd-{number}"), move || run_transactions(etcd, &todo, &shared))?;
+            spawn(name, stopper, move || run_transactions(etcd, &todo, &shared))?;
         }
         let etcd = Etcd::new(config.clone()).map_err(failure)?;
         let follower = shared.clone();
-        spawn("etcd-watch", move || follow(etcd, &follower))?;
+        spawn("etcd-watch", stopper, move || follow(etcd, &follower))?;
         let name = format!("{me} {:x}", crate::datadir::random());
         let election = Election::new(&config, name, LEADER_TTL).map_err(failure)?;
         let candidate = shared.clone();
-        spawn("etcd-lead", move || stand(election, &candidate))?;
+        spawn("etcd-lead", stopper, move || stand(election, &candidate))?;
         Ok(Threads { work, shared })
     }
 }
@@ -205,7 +207,13 @@ impl Drop for Threads {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+/// The controller cannot go on without any of its threads.
+fn spawn(name: &'static str, stopper: &Stopper, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let watched = Watched::new(stopper, name);
+    let run = move || {
+        run();
+        watched.end_well();
+    };
     let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
     spawned.map(drop).map_err(|error| Failure::new(1, format!("a thread cannot start: {error}")))
 }

@@ -8,10 +8,11 @@
 //! log/               the write-ahead log, unless `log.dir` says otherwise
 //! partitions/ID/     one replica: partition.json and engine/
 //! tails/             divergent tails set aside
+//! damaged/ID-n       damaged replicas and engines set aside: nothing here is removed but by people
 //! trash/             what is being removed
 //! ```
 //!
-//! A controller's directory has `controller.id` and `metastore/` instead of the last five.
+//! A controller's directory has `controller.id` and `metastore/` instead of the last six.
 
 pub mod files;
 mod identity;

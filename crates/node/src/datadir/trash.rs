@@ -1,24 +1,37 @@
-//! Removal: first a rename into `trash/`, which happens at once or not at all, then the slow part on another thread.
+//! Removal: first a rename into `trash/`, which happens at once or not at all, then the slow part on another thread. What is
+//! damaged is not removed: it is renamed into `damaged/`, where it stays for people to look at.
 
 use super::{DataDir, files};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 impl DataDir {
     /// Takes a file or directory out of use. What is not there is gone already.
     pub fn discard(&self, path: &Path) -> io::Result<()> {
-        let trash = self.root().join("trash");
         let name = path.file_name().expect("what is discarded has a name").to_string_lossy();
-        let target = (0..).map(|n| trash.join(format!("{name}-{n}"))).find(|target| !target.exists());
-        match fs::rename(path, target.expect("numbers do not end")) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            outcome => outcome?,
-        }
-        files::sync_dir(path.parent().expect("what is discarded lies in a directory"))?;
-        files::sync_dir(&trash)?;
+        self.rename_into("trash", path, &name)?;
         self.empty_trash();
         Ok(())
+    }
+
+    /// Takes what is damaged out of use, and keeps it. Gives its new name.
+    pub fn set_aside(&self, path: &Path, name: &str) -> io::Result<PathBuf> {
+        files::ensure_dir(&self.root().join("damaged"))?;
+        self.rename_into("damaged", path, name)
+    }
+
+    fn rename_into(&self, place: &str, path: &Path, name: &str) -> io::Result<PathBuf> {
+        let place = self.root().join(place);
+        let target = (0..).map(|n| place.join(format!("{name}-{n}"))).find(|target| !target.exists());
+        let target = target.expect("numbers do not end");
+        match fs::rename(path, &target) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(target),
+            outcome => outcome?,
+        }
+        files::sync_dir(path.parent().expect("what is renamed lies in a directory"))?;
+        files::sync_dir(&place)?;
+        Ok(target)
     }
 
     /// Removes what is in the trash, on a thread of its own. What fails is tried again at the next start.

@@ -2,6 +2,7 @@
 
 use crate::datadir::Ports;
 use crate::failure::Failure;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
 /// Binds the setting `name`, and refuses addresses that others can reach. Where port 0 is asked for, the port of the life
@@ -35,6 +36,31 @@ fn nonblocking(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
+}
+
+/// What came of an attempt to accept.
+pub enum Accepted {
+    /// A connection.
+    One(mio::net::TcpStream),
+    /// Nobody waits; an event tells when somebody does.
+    All,
+    /// Somebody waits, but the system has no room, as of file descriptors. No event tells when it has: try again.
+    NotNow,
+}
+
+/// Accepts one connection.
+pub fn accept(listener: &mio::net::TcpListener) -> Accepted {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => return Accepted::One(stream),
+            Err(error) => match error.kind() {
+                // Whoever hung up while he waited is no reason to let the others wait.
+                ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                ErrorKind::WouldBlock => return Accepted::All,
+                _ => return Accepted::NotNow,
+            },
+        }
+    }
 }
 
 /// The address that a listener got, noted under `name`.

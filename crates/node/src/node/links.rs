@@ -2,6 +2,7 @@
 
 use crate::metrics::Metrics;
 use crate::net::conn::Got;
+use crate::net::listen::{self, Accepted};
 use crate::net::outbox::MAX_BYTES;
 use crate::net::{Conn, Cut, Slab};
 use mio::event::Event;
@@ -78,8 +79,10 @@ pub struct Links {
     max: usize,
     /// Connections with something to write.
     dirty: Vec<u64>,
-    /// Connections that were not read to the end.
-    unread: Vec<u64>,
+    /// Connections that were not read to the end, and whether their end was told.
+    unread: Vec<(u64, bool)>,
+    /// Doors at which somebody waits whom the system did not let us accept.
+    to_accept: Vec<Door>,
     /// Connections that are gone, for the owner to note.
     closed: Vec<(u64, Role)>,
     cut: Cut,
@@ -107,6 +110,7 @@ impl Links {
             max,
             dirty: Vec::new(),
             unread: Vec::new(),
+            to_accept: Vec::new(),
             closed: Vec::new(),
             cut: Cut::default(),
             cutting: false,
@@ -149,17 +153,18 @@ impl Links {
 
     fn accept(&mut self, door: Door, now: Micros) {
         loop {
-            let accepted = match door {
-                Door::Client => self.clients.accept(),
-                Door::Peer => self.peers.accept(),
+            // Clients do not take the places of nodes, without which no write is acknowledged.
+            let (listener, max) = match door {
+                Door::Client => (&self.clients, self.max - self.max / 4),
+                Door::Peer => (&self.peers, self.max),
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                Err(_) => return,
-            };
-            if self.slab.len() < self.max {
-                self.add(Conn::accepted(stream), Role::New(door), now);
+            match listen::accept(listener) {
+                Accepted::One(stream) if self.slab.len() < max => {
+                    self.add(Conn::accepted(stream), Role::New(door), now);
+                }
+                Accepted::One(_) => {}
+                Accepted::All => return,
+                Accepted::NotNow => return self.to_accept.push(door),
             }
         }
     }
@@ -187,13 +192,13 @@ impl Links {
         READS
     }
 
-    /// It was not read to the end: it is read on in the next turn.
-    pub fn read_on(&mut self, key: u64) {
-        self.unread.push(key);
+    /// It was not read to the end: it is read on in the next turn. That its end has come is told only once.
+    pub fn read_on(&mut self, key: u64, to_the_end: bool) {
+        self.unread.push((key, to_the_end));
     }
 
-    /// Connections that were not read to the end.
-    pub fn take_unread(&mut self) -> Vec<u64> {
+    /// Connections that were not read to the end, and whether their end was told.
+    pub fn take_unread(&mut self) -> Vec<(u64, bool)> {
         std::mem::take(&mut self.unread)
     }
 
@@ -337,8 +342,12 @@ impl Links {
         self.metrics.sent.fetch_add(sent, Ordering::Relaxed);
     }
 
-    /// Closes connections whose handshake takes too long, and refused ones that have been told.
+    /// Closes connections whose handshake takes too long, and refused ones that have been told. Lets in who could not be
+    /// accepted before.
     pub fn tidy(&mut self, now: Micros) {
+        for door in std::mem::take(&mut self.to_accept) {
+            self.accept(door, now);
+        }
         let late = |link: &Link| {
             let age = now.since(link.since);
             match link.role {

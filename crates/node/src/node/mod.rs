@@ -114,9 +114,14 @@ impl Node {
             if self.board.stop.asked() == Stop::Now {
                 return Err(Failure::new(1, "stopped at once"));
             }
+            if let Some(why) = self.board.stop.broken() {
+                // The log's thread says more before it ends.
+                self.journal.synced()?;
+                return Err(Failure::new(1, format!("this node stops: {why}")));
+            }
             self.take_cut();
-            for key in self.links.take_unread() {
-                self.read(key, false)?;
+            for (key, to_the_end) in self.links.take_unread() {
+                self.read(key, to_the_end)?;
             }
             for event in &events {
                 if let Some((key, ended)) = self.links.on_event(event, self.now.mono) {
@@ -138,7 +143,7 @@ impl Node {
         }
         self.serve_log_reads();
         self.host.tally(self.now, &mut self.out);
-        self.checkpoint();
+        self.checkpoint()?;
         if self.timer.is_due(self.now.mono) {
             self.tick()?;
         }
@@ -167,7 +172,7 @@ impl Node {
                 }
             }
         }
-        self.links.read_on(key);
+        self.links.read_on(key, to_the_end);
         Ok(())
     }
 

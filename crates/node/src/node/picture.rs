@@ -5,7 +5,7 @@ use super::Node;
 use super::links::Role;
 use crate::failure::Failure;
 use crate::stop::Stop;
-use crate::stores::{self, Meta};
+use crate::stores::{self, InLog, Meta};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -198,7 +198,8 @@ impl Node {
         let found = self.found.remove(&id);
         let reader = self.journal.reader();
         let me = self.host.me();
-        let replica = stores::open(&self.dir, me, &meta, found.as_ref(), reader, &self.metrics)?;
+        let in_log = found.as_ref().map_or(InLog::New, InLog::Found);
+        let replica = stores::open(&self.dir, me, &meta, in_log, reader, &self.metrics)?;
         self.metas.insert(id, meta);
         self.host.add(replica);
         Ok(())

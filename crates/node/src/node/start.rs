@@ -16,12 +16,14 @@ use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::net::{Harm, listen};
 use crate::stop::{Stop, Stopper};
+use crate::stores::{self, InLog};
+use crate::tails;
 use crate::timed_files::TimedFiles;
-use crate::{stores, tails};
 use mio::{Poll, Waker};
 use replica::Host;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -104,7 +106,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let played = config.node.harm.then(|| harm.clone());
     let board = Arc::new(Board::new(me, metrics.clone(), played, stopper));
     let links = Links::new(poll, doors.client, doors.peer, config.node.max_connections, metrics.clone());
-    let beat = BeatThread::start(me, &config.timing, &config.secret, doors.beacon, harm)?;
+    let beat = BeatThread::start(me, &config, doors.beacon, harm, &board.stop)?;
     let mut node = recover(config, dir, board.clone(), links.map_err(system)?, beat)?;
     node.addresses = doors.addresses;
     let http = HttpThread::start(doors.http, board.clone()).map_err(system)?;
@@ -151,7 +153,7 @@ fn recover(
     let metrics = board.metrics.clone();
     let me = dir.identity().member();
     let started = Instant::now();
-    let (log, recovered) = open_log(&config, &dir, &metrics)?;
+    let (mut log, recovered) = open_log(&config, &dir, &metrics)?;
     metrics.recovery_log_us.store(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     for damage in &recovered.damage {
         eprintln!("the log of node {}: {damage}", me.node.0);
@@ -160,11 +162,18 @@ fn recover(
     let leases = beat.leases();
     let mut host = Host::new(me, config.timing.clone(), leases.clone(), Sound);
     let mut found = recovered.partitions;
-    let mut metas = BTreeMap::new();
-    for meta in stores::load(&dir)? {
-        let id = meta.partition;
-        host.add(stores::open(&dir, me, &meta, found.remove(&id).as_ref(), &reader, &metrics)?);
-        metas.insert(id, meta);
+    let metas: BTreeMap<_, _> = stores::load(&dir)?.into_iter().map(|meta| (meta.partition, meta)).collect();
+    if recovered.unknown_damaged {
+        // Only this opening knows it; the next ones find it in the log.
+        let lost: Vec<_> = metas.keys().filter(|id| !found.contains_key(id)).copied().collect();
+        log.distrust(&lost)
+            .map_err(|error| Failure::new(7, format!("the log cannot be written: {error}")))?;
+    }
+    for (id, meta) in &metas {
+        let found = found.remove(id);
+        let nothing = if recovered.unknown_damaged { InLog::Lost } else { InLog::Nothing };
+        let in_log = found.as_ref().map_or(nothing, InLog::Found);
+        host.add(stores::open(&dir, me, meta, in_log, &reader, &metrics)?);
     }
     let timer = Timer::new(&config.timing, clock::mono());
     let controllers = Controllers::new(&config.node.controllers);
@@ -179,7 +188,7 @@ fn recover(
         links,
         peers: Peers::default(),
         controllers,
-        journal: Journal::start(log, board.stop.waker().clone()),
+        journal: Journal::start(log, &board.stop),
         wake: wake_by(board.stop.waker().clone()),
         out: Vec::new(),
         log_reads: VecDeque::new(),
@@ -210,19 +219,37 @@ fn open_log(
     dir: &DataDir,
     metrics: &Arc<Metrics>,
 ) -> Result<(Log, wal::Recovered), Failure> {
-    let place = config.log.dir.clone().unwrap_or_else(|| dir.root().join("log"));
+    let place = config.log.place(dir.root());
     let io = |error: std::io::Error| Failure::io(&place, &error);
+    // Where there are replicas there is a log; a place without one is the wrong place, or an empty one.
+    let begun = stores::any(dir)?;
+    if begun && !place.is_dir() {
+        return Err(log_is_gone(&place, dir, &LogError::Missing { segments: 0 }));
+    }
     crate::datadir::files::ensure_dir(&place).map_err(io)?;
     let files: Arc<dyn Files> = match config.node.volatile {
         true => Arc::new(TimedFiles::new(VolatileFiles::open(&place).map_err(io)?, metrics.clone())),
         false => Arc::new(TimedFiles::new(RealFiles::open(&place).map_err(io)?, metrics.clone())),
     };
-    Log::open(files, config.log.options.clone(), Sound).map_err(|error| {
+    let open = if begun { Log::reopen } else { Log::open };
+    open(files, config.log.options.clone(), Sound).map_err(|error| {
         let status = match &error {
+            LogError::Missing { .. } if begun => return log_is_gone(&place, dir, &error),
+            LogError::Missing { .. } => 6,
             LogError::Format(_) => 5,
             LogError::Unreadable(_) | LogError::Read(_) => 6,
             _ => 7,
         };
         Failure::new(status, format!("the log in {}: {error}", place.display()))
     })
+}
+
+/// Without its log a store has forgotten what it acknowledged, and may not count as what it was (R1).
+fn log_is_gone(place: &Path, dir: &DataDir, why: &LogError) -> Failure {
+    Failure::corrupt(format!(
+        "the log in {} is gone ({why}), but {} has replicas: is its disk mounted? \
+         If it is lost for good, start this node on an empty data directory: its copies are then made anew",
+        place.display(),
+        dir.root().display()
+    ))
 }

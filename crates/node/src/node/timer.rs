@@ -2,17 +2,20 @@
 
 use super::Node;
 use crate::clock;
-use crate::failure::Failure;
+use crate::failure::{Failure, status};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::engine::Checkpoint;
-use types::{Micros, PartitionId};
+use types::{EngineError, Micros, PartitionId};
 use wire::Message;
 use wire::control::{NodeStatus, Role};
 
 /// How often the disk's room and the logs' lengths are looked at.
 const LOOK: Micros = Micros::from_millis(500);
+/// What a component takes on the disk beside its rows, at most.
+const COMPONENT: u64 = 1 << 20;
 /// A proposal that comes again within this time was not answered.
 const SAME_PROPOSAL: Micros = Micros::from_millis(1000);
 
@@ -32,6 +35,10 @@ pub struct Timer {
     /// Writes are refused: there is no room.
     pub full: bool,
     low_room: bool,
+    /// Free bytes where the engines' files are.
+    free: u64,
+    /// It was said that a checkpoint found no room.
+    told_full: bool,
     /// Partitions whose replica here is damaged.
     pub damaged: Vec<PartitionId>,
     led: BTreeMap<PartitionId, types::Epoch>,
@@ -52,6 +59,8 @@ impl Timer {
             checkpoint: None,
             full: false,
             low_room: false,
+            free: u64::MAX,
+            told_full: false,
             damaged: Vec::new(),
             led: BTreeMap::new(),
             proposals: BTreeMap::new(),
@@ -95,6 +104,12 @@ impl Timer {
     }
 }
 
+/// Bytes that are free where this directory is; all there can be if that cannot be told.
+fn free_bytes(place: &Path) -> u64 {
+    let room = rustix::fs::statvfs(place);
+    room.map_or(u64::MAX, |room| room.f_bavail.saturating_mul(room.f_frsize))
+}
+
 impl Node {
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
         let now = self.now.mono;
@@ -130,10 +145,12 @@ impl Node {
 
     /// Finds the logs that are too long, and the disk's room.
     fn look_at_disk(&mut self) {
-        let room = rustix::fs::statvfs(self.dir.root());
-        let free = room.map_or(u64::MAX, |room| room.f_bavail.saturating_mul(room.f_frsize));
-        self.timer.low_room = free < self.config.log.reserve_bytes;
-        let budget = self.config.log.checkpoint_bytes;
+        self.timer.free = free_bytes(self.dir.root());
+        let for_log = free_bytes(&self.config.log.place(self.dir.root()));
+        self.timer.low_room = self.timer.free.min(for_log) < self.config.log.reserve_bytes;
+        // Where there is no room, every checkpoint may free some of the log.
+        let is_full = self.journal.is_full() || self.timer.low_room;
+        let budget = if is_full { 0 } else { self.config.log.checkpoint_bytes };
         let long = self.host.replicas().filter(|replica| {
             let persisted = replica.engine().persisted().lsn;
             replica.engine().capabilities().persistent
@@ -168,26 +185,45 @@ impl Node {
     }
 
     /// Goes on writing one engine to disk, beside its other work, or begins with another.
-    pub(super) fn checkpoint(&mut self) {
+    pub(super) fn checkpoint(&mut self) -> Result<(), Failure> {
         let (id, since, begins) = match self.timer.checkpoint {
             Some((id, since, _)) => (id, since, false),
-            // Without room a half-written component would take the replica out of service.
-            None if self.timer.low_room => return self.timer.to_checkpoint.clear(),
             None => match self.timer.to_checkpoint.pop() {
-                Some(id) => (id, Instant::now(), true),
-                None => return,
+                Some(id) if self.fits(id) => (id, Instant::now(), true),
+                _ => return Ok(()),
             },
         };
         self.timer.checkpoint = None;
-        let Some(replica) = self.host.replica_mut(id) else { return };
+        let Some(replica) = self.host.replica_mut(id) else { return Ok(()) };
         let before = replica.engine().persisted();
         let outcome = if begins { replica.begin_checkpoint(&self.wake) } else { replica.go_on_checkpoint() };
         match outcome {
             Ok(Checkpoint::Idle) if replica.engine().persisted() == before => {}
-            Ok(Checkpoint::Idle) => self.metrics.checkpointed(since.elapsed()),
+            Ok(Checkpoint::Idle) => {
+                self.timer.told_full = false;
+                self.metrics.checkpointed(since.elapsed());
+            }
             Ok(stands) => self.timer.checkpoint = Some((id, since, stands)),
-            Err(error) => eprintln!("partition {id}: its engine cannot be written to disk: {error}"),
+            // It is as it was, and the log keeps what the files lack.
+            Err(error @ EngineError::Full(_)) => {
+                if !std::mem::replace(&mut self.timer.told_full, true) {
+                    eprintln!("partition {id}: {error}; it is tried again");
+                }
+            }
+            // What the disk did with the bytes is unknown, and trying again would not tell (R10).
+            Err(EngineError::Io(error)) => {
+                let why = format!("partition {id}: its engine cannot be written to disk, this node stops");
+                return Err(Failure::new(status::IO, format!("{why}: {error}")));
+            }
+            Err(error) => self.host.fail(self.now, id, error.to_string(), &mut self.out),
         }
+        Ok(())
+    }
+
+    /// True if there is room for what a checkpoint of this partition writes.
+    fn fits(&self, id: PartitionId) -> bool {
+        let bytes = self.host.replica(id).map_or(0, |replica| replica.engine().memory_bytes());
+        bytes.saturating_add(bytes / 4).saturating_add(COMPONENT) <= self.timer.free
     }
 
     /// Puts the status up and sends it to every controller.

@@ -288,7 +288,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Stops: what is here cannot be trusted (I12). The partition is not named in beacons any more, so another leads.
-    pub(super) fn fail(&mut self, ctx: &mut Ctx, reason: String) {
+    pub(crate) fn fail(&mut self, ctx: &mut Ctx, reason: String) {
         if matches!(self.role, Role::Damaged(_)) {
             return;
         }

@@ -1,0 +1,49 @@
+//! A process that is out of file descriptors lets nobody in, and goes on when it has some again. The limit is the whole
+//! process's, so this test is alone in its own.
+
+mod common;
+
+use common::Cluster;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use wire::hello::{Hello, HelloRole, PROTOCOL};
+use wire::{Message, frame};
+
+#[test]
+fn who_could_not_be_let_in_is_let_in_later() {
+    let cluster = Cluster::with(1, &[]);
+    drop(cluster.ready());
+    let doors = ["client", "peer"].map(|door| cluster.node(1).ports().listen[door].clone());
+    let controller = cluster.controller_address();
+    let doors = doors.iter().chain([&controller]);
+    let limits = getrlimit(Resource::Nofile);
+    // Every number below the limit is in use but those for the connections themselves.
+    let mut held: Vec<File> =
+        (0..doors.clone().count()).map(|_| File::open("/dev/null").expect("opens")).collect();
+    let next = std::os::fd::AsRawFd::as_raw_fd(held.last().expect("some")) as u64 + 1;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: limits.maximum }).expect("limits");
+    let mut streams: Vec<TcpStream> = Vec::new();
+    for door in doors {
+        held.pop();
+        streams.push(TcpStream::connect(door).expect("connects"));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    setrlimit(Resource::Nofile, limits).expect("lifts the limit");
+    for mut stream in streams {
+        let mut bytes = Vec::new();
+        let message = Message::Hello(Hello {
+            role: HelloRole::Client,
+            protocol: PROTOCOL + 1,
+            cluster: None,
+            member: None,
+            secret: None,
+            agent: "test".into(),
+        });
+        frame::encode(&message, &mut bytes).expect("fits");
+        stream.write_all(&bytes).expect("writes");
+        stream.set_read_timeout(Some(common::LONG)).expect("a timeout");
+        assert!(stream.read(&mut [0; 64]).expect("an answer") > 0, "it is let in, and told why not");
+    }
+}
