@@ -3,7 +3,7 @@
 use super::file::{ClusterFile, NodeFile, ProcessFile};
 use crate::error::LocalError;
 use crate::http;
-use crate::process::{self, Signal};
+use crate::process::Signal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::NodeId;
@@ -74,7 +74,8 @@ impl Running {
     /// Ends a cut, and lets the process go on if it was frozen.
     pub fn heal(&self, node: NodeId) -> Result<(), LocalError> {
         let node = self.file.node(node)?;
-        if process::is_stopped(node.process.pid) {
+        // Also if it does not look frozen: a stop that was asked for a moment ago may not have come into force.
+        if node.process.is_running() {
             node.process.signal(Signal::Continue)?;
         }
         harm(node, "/harm/heal")
