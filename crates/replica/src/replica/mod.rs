@@ -81,6 +81,16 @@ impl Recovered {
             damaged: None,
         }
     }
+
+    /// The epoch of the log's entry at `lsn`, where the log has one and it is known.
+    fn epoch_at(&self, lsn: Lsn) -> Option<Epoch> {
+        match lsn {
+            _ if lsn == self.base.lsn => Some(self.base.epoch),
+            _ if lsn == self.end.lsn => Some(self.end.epoch),
+            _ if lsn < self.base.lsn || lsn > self.end.lsn => None,
+            _ => self.history.epoch_at(lsn),
+        }
+    }
 }
 
 /// A reply that waits for `committed` (N7, R12).
@@ -220,6 +230,13 @@ impl<R: Remedy> Replica<R> {
             // Nothing says what the entry before the next one was: a copy is needed (PR-35).
             damaged =
                 Some(format!("PR-35: the log ends at {} below the engine's files at {persisted}", found.end));
+        }
+        if damaged.is_none() && found.epoch_at(persisted.lsn).is_some_and(|epoch| epoch != persisted.epoch) {
+            // The files are of a copy, or of entries, that the log on the disk has not got: it is of what was before (F15).
+            damaged = Some(format!(
+                "F15: the engine's files end at {persisted}, and the log to {} has another entry there",
+                found.end
+            ));
         }
         let (base, crc) = if persisted.lsn >= found.end.lsn || damaged.is_some() {
             let same = persisted == found.end;
