@@ -315,8 +315,8 @@ impl<R: Remedy> Replica<R> {
                 let header = self.next_header(ctx, Kind::Policy);
                 let lsn = header.at.lsn;
                 let payload = serde_json::to_vec(&next).expect("a policy has only text keys");
-                if let Err(reason) = self.append(ctx, Entry::encode(header, &payload)) {
-                    self.fail(ctx, reason);
+                if let Err(unfit) = self.append(ctx, Entry::encode(header, &payload)) {
+                    self.fail(ctx, unfit.reason());
                     return true;
                 }
                 self.leader().expect("a leader").policy_entry = Some((lsn, next));

@@ -246,7 +246,7 @@ impl<R: Remedy> Replica<R> {
     ) {
         match purpose {
             ReadFor::Ship(member) => self.ship_read(ctx, member, entries),
-            ReadFor::Fetch(member, epoch, upto) => self.fetch_read(ctx, member, epoch, upto, entries),
+            ReadFor::Fetch(fetch) => self.fetch_read(ctx, &fetch, entries),
         }
     }
 

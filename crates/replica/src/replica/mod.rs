@@ -113,7 +113,14 @@ enum Phase {
     /// Reports are coming in.
     Gathering { reports: BTreeMap<Member, Report>, since: Micros, asked_at: Micros },
     /// Another member has more; it is being fetched.
-    Fetching { from: Member, to: Position, asked_at: Micros, reports: BTreeMap<Member, Report> },
+    Fetching {
+        from: Member,
+        to: Position,
+        asked_at: Micros,
+        /// Requests since the last answer.
+        unanswered: u32,
+        reports: BTreeMap<Member, Report>,
+    },
     /// The marker is in the log; it must commit, and old promises must run out.
     Marking,
     /// Clients are served.
@@ -125,6 +132,8 @@ struct Leader {
     /// The epoch in which this reign began: that of its entries.
     reign: Epoch,
     phase: Phase,
+    /// Members that had more and did not give it, and since when the reign goes on without them.
+    passed_over: BTreeMap<Member, Micros>,
     /// The marker's LSN, once it is appended.
     marker: Option<Lsn>,
     /// Until when this node's own promises to older reigns bind it (PR-02).
