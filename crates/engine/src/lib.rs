@@ -11,7 +11,7 @@ mod scan;
 
 pub use lsm::LsmEngine;
 pub use memory::{MemoryEngine, SnapshotStore};
-pub use overlay::{Overlay, mutation_fault};
+pub use overlay::Overlay;
 pub use types::engine::*;
 
 use std::path::Path;

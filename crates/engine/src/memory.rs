@@ -12,7 +12,7 @@ mod store;
 pub use store::{SnapshotStore, SnapshotWriter};
 
 use crate::files::not_written;
-use crate::overlay::{Overlay, mutation_fault};
+use crate::overlay::Overlay;
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
 use rows::Rows;
@@ -21,7 +21,7 @@ use snapshot::Header;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use store::DirStore;
-use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake, space};
+use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake, mutation_fault, space};
 use types::{Engine, EngineError, Finding, Lsn, Mutation, Position, Remedy, Sound};
 
 /// Keys whose old versions are collected when the floor rises.

@@ -8,29 +8,11 @@ use bytes::Bytes;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Mutation, space};
+use types::engine::{Mutation, mutation_fault};
 use types::{Lsn, Position};
 
 /// Memory that a tentative version costs beside its key and value.
 const VERSION_OVERHEAD: u64 = 160;
-
-/// Why a mutation cannot be stored, as text, or none if it can (PR-72: checked at the door).
-///
-/// Whoever takes mutations from a client or a peer asks this first; [`Overlay::insert`] asserts it.
-pub fn mutation_fault(mutation: &Mutation) -> Option<&'static str> {
-    match mutation.key.first() {
-        None => return Some("the key is empty"),
-        Some(&space::POSITION) => return Some("the key lies in the space of the applied position"),
-        Some(_) => {}
-    }
-    if mutation.key.len() > MAX_KEY_BYTES {
-        return Some("the key is too long");
-    }
-    match &mutation.value {
-        Some(value) if value.len() > MAX_VALUE_BYTES => Some("the value is too long"),
-        _ => None,
-    }
-}
 
 /// One tentative version of a key.
 #[derive(Debug)]
@@ -349,14 +331,5 @@ mod tests {
         let mut overlay = filled();
         overlay.drain(Lsn(2), |_, _, _| {});
         overlay.discard_above(at(1));
-    }
-
-    #[test]
-    fn the_door_refuses_what_an_engine_cannot_store() {
-        let fault = |key: Vec<u8>| mutation_fault(&Mutation { key: key.into(), value: None });
-        assert!(fault(vec![]).is_some());
-        assert!(fault(vec![space::POSITION]).is_some());
-        assert!(fault(vec![space::ROW; MAX_KEY_BYTES + 1]).is_some());
-        assert_eq!(fault(vec![space::ROW; MAX_KEY_BYTES]), None);
     }
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use types::config::TailReport;
 use types::{Epoch, Lsn, Member, Micros, PartitionId, Position};
 use wire::control::{Propose, Served, Suspect};
+use wire::peer::Fetch;
 use wire::{Entry, PeerMessage, Reply};
 
 /// Names a client's request for the driver: which connection, which request.
@@ -76,8 +77,8 @@ pub enum LogOp {
 pub enum ReadFor {
     /// To send them to a member.
     Ship(Member),
-    /// To answer a fetch of a new primary in this epoch, up to this LSN.
-    Fetch(Member, Epoch, Lsn),
+    /// To answer this fetch of a new primary.
+    Fetch(Fetch),
 }
 
 /// What the driver is asked to do.

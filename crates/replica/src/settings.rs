@@ -31,6 +31,8 @@ pub struct Settings {
     pub hand_over: Micros,
     /// A request without an answer is asked again after this.
     pub resend: Micros,
+    /// A member that has more than a new primary and cannot give it is asked again after this.
+    pub pass_over: Micros,
     /// A session that nobody used for so long expires, by an entry of the log (PR-46).
     pub session_ttl: Micros,
     /// The most bytes of entries on the way to one member.
@@ -39,6 +41,8 @@ pub struct Settings {
     pub append_bytes: usize,
     /// The most bytes of uncommitted entries in a partition: writes are told "not yet" beyond it.
     pub uncommitted_bytes: usize,
+    /// The most replies that wait for entries to commit, in a partition: more are told "not yet".
+    pub waiting_replies: usize,
     /// Bytes of entries kept in memory for members that are a little behind.
     pub tail_bytes: usize,
     /// Bytes of rows in one piece of a copy.
@@ -65,10 +69,12 @@ impl Default for Settings {
             level: Micros::from_millis(300),
             hand_over: Micros::from_millis(1000),
             resend: Micros::from_millis(50),
+            pass_over: Micros::from_millis(1000),
             session_ttl: Micros::from_millis(3_600_000),
             window_bytes: 8 << 20,
             append_bytes: 1 << 20,
             uncommitted_bytes: 64 << 20,
+            waiting_replies: 1 << 16,
             tail_bytes: 4 << 20,
             copy_bytes: 1 << 20,
             slice_rows: 2048,

@@ -37,6 +37,24 @@ pub const MAX_KEY_BYTES: usize = 32 * 1024;
 /// The longest value, in bytes.
 pub const MAX_VALUE_BYTES: usize = 8 * 1024 * 1024;
 
+/// Why a mutation cannot be stored, as text, or none if it can (PR-72: checked at the door).
+///
+/// Whoever takes mutations from a client or a peer asks this first; an engine asserts it.
+pub fn mutation_fault(mutation: &Mutation) -> Option<&'static str> {
+    match mutation.key.first() {
+        None => return Some("the key is empty"),
+        Some(&space::POSITION) => return Some("the key lies in the space of the applied position"),
+        Some(_) => {}
+    }
+    if mutation.key.len() > MAX_KEY_BYTES {
+        return Some("the key is too long");
+    }
+    match &mutation.value {
+        Some(value) if value.len() > MAX_VALUE_BYTES => Some("the value is too long"),
+        _ => None,
+    }
+}
+
 /// At which position a read looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadAt {
@@ -213,4 +231,18 @@ pub fn row_hash(row: &Row) -> u64 {
     hash.update(&row.lsn.0.to_le_bytes());
     hash.update(&row.value);
     hash.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_door_refuses_what_an_engine_cannot_store() {
+        let fault = |key: Vec<u8>| mutation_fault(&Mutation { key: key.into(), value: None });
+        assert!(fault(vec![]).is_some());
+        assert!(fault(vec![space::POSITION]).is_some());
+        assert!(fault(vec![space::ROW; MAX_KEY_BYTES + 1]).is_some());
+        assert_eq!(fault(vec![space::ROW; MAX_KEY_BYTES]), None);
+    }
 }

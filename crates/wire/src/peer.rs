@@ -127,7 +127,7 @@ pub struct Report {
 }
 
 /// A new primary fetches what another member has more.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fetch {
     /// The partition.
     pub partition: PartitionId,

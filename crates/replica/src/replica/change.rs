@@ -1,7 +1,7 @@
 //! Changes of the set that a primary leads (R1): evictions, joins, hand-overs, policies. One proposal at a time; until its
 //! outcome is known both sets count (N3, PR-16).
 
-use super::lead::{Mode, Progress};
+use super::lead::Mode;
 use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::Output;
 use types::config::{Cause, Reign};
@@ -84,11 +84,6 @@ impl<R: Remedy> Replica<R> {
         for (member, progress) in &mut leader.members {
             if *member != me && !record.in_sync.contains(member) {
                 progress.level_since = progress.level_since.map(|_| now);
-                if progress.spoilt {
-                    // It has left the set for that. What it has is found out anew, and then it may come back.
-                    let (number, member_us) = (progress.number, progress.member_us);
-                    *progress = Progress { number, member_us, ..Progress::new(now) };
-                }
             }
         }
     }
@@ -320,8 +315,8 @@ impl<R: Remedy> Replica<R> {
                 let header = self.next_header(ctx, Kind::Policy);
                 let lsn = header.at.lsn;
                 let payload = serde_json::to_vec(&next).expect("a policy has only text keys");
-                if let Err(reason) = self.append(ctx, Entry::encode(header, &payload)) {
-                    self.fail(ctx, reason);
+                if let Err(unfit) = self.append(ctx, Entry::encode(header, &payload)) {
+                    self.fail(ctx, unfit.reason());
                     return true;
                 }
                 self.leader().expect("a leader").policy_entry = Some((lsn, next));

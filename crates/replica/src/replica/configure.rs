@@ -67,6 +67,7 @@ impl<R: Remedy> Replica<R> {
         let mut leader = Leader {
             reign: record.led_since,
             phase: Phase::Gathering { reports: BTreeMap::new(), since: now, asked_at: Micros::ZERO },
+            passed_over: BTreeMap::new(),
             marker: None,
             wait_until,
             kept: Lsn::ZERO,

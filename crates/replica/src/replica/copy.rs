@@ -49,6 +49,8 @@ impl<R: Remedy> Replica<R> {
             progress.spoilt = true;
             return;
         }
+        // Its positions go back with the copy, and that is no damage (PR-18).
+        progress.begin_anew(now);
         progress.rewind(at.lsn.next());
         progress.mode = Mode::Copying(CopyOut {
             number: now.0,
@@ -134,9 +136,9 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         if pending.last {
-            let next = copy.at.lsn.next();
+            let at = copy.at.lsn;
             progress.mode = Mode::Stream;
-            progress.rewind(next);
+            progress.agree(at);
             return self.ship(ctx);
         }
         copy.pending = None;

@@ -1,5 +1,6 @@
 //! The backup's side: appends are checked, taken in and acknowledged; a missed primary is reported.
 
+use super::state::Unfit;
 use super::{Ctx, Follower, Replica, Role};
 use crate::output::Output;
 use crate::settings::Settings;
@@ -141,14 +142,17 @@ impl<R: Remedy> Replica<R> {
                 }
             }
         }
-        if entry.header().prev_crc != self.tail.end_crc() && self.tail.end_crc() != 0 {
+        if entry.at().epoch < self.tail.end().epoch {
+            // No log goes back in its epochs: whoever says so is not the primary that it names.
+            return Err(Taken::Ignored);
+        }
+        if !self.chains(&entry) {
             return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
         }
-        if self.tail.end_crc() == 0 && self.tail.end().lsn > Lsn::ZERO && self.tail.bytes() == 0 {
-            // The base's checksum was not known; the entry that follows it names it.
-            self.tail = crate::tail::Tail::new(self.tail.end(), entry.header().prev_crc);
-        }
-        self.append(ctx, entry).map_err(Taken::Broken)
+        self.append(ctx, entry).map_err(|unfit| match unfit {
+            Unfit::Entry(_) => Taken::Ignored,
+            Unfit::Here(reason) => Taken::Broken(reason),
+        })
     }
 
     fn note_append(&mut self, ctx: &mut Ctx, append: &Append, last: Lsn) {
@@ -235,7 +239,8 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let agrees = self.position_at(fetch.after.lsn).is_some_and(|(here, _)| here == fetch.after);
-        if !agrees || fetch.after.lsn < self.log_base.lsn {
+        let damaged = matches!(self.role, Role::Damaged(_));
+        if !agrees || damaged || fetch.after.lsn < self.log_base.lsn {
             return self.send_fetched(ctx, fetch.from, fetch.epoch, fetch.after, &[]);
         }
         if fetch.after.lsn >= self.tail.base().lsn {
@@ -247,24 +252,24 @@ impl<R: Remedy> Replica<R> {
             partition: self.id,
             from: fetch.after.lsn.next(),
             max_bytes: ctx.settings.append_bytes,
-            purpose: crate::output::ReadFor::Fetch(fetch.from, fetch.epoch, fetch.to),
+            purpose: crate::output::ReadFor::Fetch(*fetch),
         });
     }
 
-    pub(super) fn fetch_read(
-        &mut self,
-        ctx: &mut Ctx,
-        member: Member,
-        epoch: Epoch,
-        upto: Lsn,
-        entries: Result<Vec<Entry>, String>,
-    ) {
-        let entries: Vec<Entry> =
-            entries.unwrap_or_default().into_iter().filter(|e| e.lsn() <= upto).collect();
-        let Some(first) = entries.first() else { return };
-        let after = first.lsn().prev();
-        let Some((after, _)) = self.position_at(after) else { return };
-        self.send_fetched(ctx, member, epoch, after, &entries);
+    /// What was read back for a new primary. What it cannot be given is answered too: it goes on without (R6).
+    pub(super) fn fetch_read(&mut self, ctx: &mut Ctx, fetch: &Fetch, entries: Result<Vec<Entry>, String>) {
+        let after = fetch.after;
+        let entries = match entries {
+            Ok(entries) => entries.into_iter().filter(|entry| entry.lsn() <= fetch.to).collect(),
+            Err(reason) => {
+                // Below the base it was given up meanwhile, and above `durable` it may not be on the disk yet.
+                if (self.log_base.lsn..self.durable).contains(&after.lsn) {
+                    self.fail(ctx, format!("R10: the log cannot be read behind {after}: {reason}"));
+                }
+                Vec::new()
+            }
+        };
+        self.send_fetched(ctx, fetch.from, fetch.epoch, after, &entries);
     }
 
     fn send_fetched(&self, ctx: &mut Ctx, to: Member, epoch: Epoch, after: Position, entries: &[Entry]) {

@@ -32,6 +32,8 @@ pub(super) struct Progress {
     pub mode: Mode,
     /// The next LSN to send.
     pub next: Lsn,
+    /// What its log or its copy was found to have in common with this one, whether acknowledged or not.
+    pub agreed: Lsn,
     /// Sent and not acknowledged as the policy needs it: last LSN, bytes, when.
     pub in_flight: VecDeque<(Lsn, usize, Micros)>,
     pub in_flight_bytes: usize,
@@ -61,6 +63,7 @@ impl Progress {
             marks: Watermarks::default(),
             mode: Mode::Probe { asked_at: Micros::ZERO },
             next: Lsn::ZERO,
+            agreed: Lsn::ZERO,
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             number: 0,
@@ -76,7 +79,18 @@ impl Progress {
         }
     }
 
-    /// It left the set as what it was: what it is now is asked anew.
+    /// It has up to `lsn` what this replica has.
+    pub fn agree(&mut self, lsn: Lsn) {
+        self.agreed = lsn;
+        self.rewind(lsn.next());
+    }
+
+    /// What was on its way is lost: sends again what is not known to have arrived.
+    pub fn again(&mut self) {
+        self.rewind(self.marks.received.max(self.agreed).next());
+    }
+
+    /// It is not what it was, as it left the set or is given a copy: what it has is found out anew.
     pub fn begin_anew(&mut self, now: Micros) {
         *self = Progress { number: self.number, fence: self.number, ..Progress::new(now) };
     }
@@ -232,7 +246,7 @@ impl<R: Remedy> Replica<R> {
     ) {
         match purpose {
             ReadFor::Ship(member) => self.ship_read(ctx, member, entries),
-            ReadFor::Fetch(member, epoch, upto) => self.fetch_read(ctx, member, epoch, upto, entries),
+            ReadFor::Fetch(fetch) => self.fetch_read(ctx, &fetch, entries),
         }
     }
 
@@ -311,8 +325,7 @@ impl<R: Remedy> Replica<R> {
                 let inform = Inform { partition: self.id, record: RecordText::new(record) };
                 ctx.out.push(Output::Send { to: refused.from, message: PeerMessage::Inform(inform) });
                 if let Some(progress) = self.progress(refused.from) {
-                    let next = progress.marks.received.next();
-                    progress.rewind(next);
+                    progress.again();
                 }
             }
             Refusal::Busy => {
@@ -343,7 +356,7 @@ impl<R: Remedy> Replica<R> {
         }
         if let Some(progress) = self.progress(member) {
             progress.mode = Mode::Stream;
-            progress.rewind(common.lsn.next());
+            progress.agree(common.lsn);
         }
     }
 
@@ -354,10 +367,7 @@ impl<R: Remedy> Replica<R> {
         }
         if let Some(progress) = self.progress(member) {
             match &mut progress.mode {
-                Mode::Stream if progress.next > Lsn::ZERO => {
-                    let next = progress.marks.received.next().min(progress.next);
-                    progress.rewind(next);
-                }
+                Mode::Stream if progress.next > Lsn::ZERO => progress.again(),
                 Mode::Copying(copy) => copy.resend(),
                 _ => {}
             }
@@ -387,8 +397,7 @@ impl<R: Remedy> Replica<R> {
                     let oldest = progress.in_flight.front().map(|(_, _, at)| *at);
                     let missing = progress.marks.received.next() < progress.next;
                     if missing && oldest.is_some_and(|at| now.since(at.max(progress.acked_at)) > patience) {
-                        let next = progress.marks.received.next();
-                        progress.rewind(next);
+                        progress.again();
                     }
                 }
                 _ => {}

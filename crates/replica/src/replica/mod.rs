@@ -81,6 +81,16 @@ impl Recovered {
             damaged: None,
         }
     }
+
+    /// The epoch of the log's entry at `lsn`, where the log has one and it is known.
+    fn epoch_at(&self, lsn: Lsn) -> Option<Epoch> {
+        match lsn {
+            _ if lsn == self.base.lsn => Some(self.base.epoch),
+            _ if lsn == self.end.lsn => Some(self.end.epoch),
+            _ if lsn < self.base.lsn || lsn > self.end.lsn => None,
+            _ => self.history.epoch_at(lsn),
+        }
+    }
 }
 
 /// A reply that waits for `committed` (N7, R12).
@@ -103,7 +113,14 @@ enum Phase {
     /// Reports are coming in.
     Gathering { reports: BTreeMap<Member, Report>, since: Micros, asked_at: Micros },
     /// Another member has more; it is being fetched.
-    Fetching { from: Member, to: Position, asked_at: Micros, reports: BTreeMap<Member, Report> },
+    Fetching {
+        from: Member,
+        to: Position,
+        asked_at: Micros,
+        /// Requests since the last answer.
+        unanswered: u32,
+        reports: BTreeMap<Member, Report>,
+    },
     /// The marker is in the log; it must commit, and old promises must run out.
     Marking,
     /// Clients are served.
@@ -115,6 +132,8 @@ struct Leader {
     /// The epoch in which this reign began: that of its entries.
     reign: Epoch,
     phase: Phase,
+    /// Members that had more and did not give it, and since when the reign goes on without them.
+    passed_over: BTreeMap<Member, Micros>,
     /// The marker's LSN, once it is appended.
     marker: Option<Lsn>,
     /// Until when this node's own promises to older reigns bind it (PR-02).
@@ -220,6 +239,13 @@ impl<R: Remedy> Replica<R> {
             // Nothing says what the entry before the next one was: a copy is needed (PR-35).
             damaged =
                 Some(format!("PR-35: the log ends at {} below the engine's files at {persisted}", found.end));
+        }
+        if damaged.is_none() && found.epoch_at(persisted.lsn).is_some_and(|epoch| epoch != persisted.epoch) {
+            // The files are of a copy, or of entries, that the log on the disk has not got: it is of what was before (F15).
+            damaged = Some(format!(
+                "F15: the engine's files end at {persisted}, and the log to {} has another entry there",
+                found.end
+            ));
         }
         let (base, crc) = if persisted.lsn >= found.end.lsn || damaged.is_some() {
             let same = persisted == found.end;

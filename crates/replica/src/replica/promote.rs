@@ -2,6 +2,7 @@
 //! member has more is fetched, a marker of the new reign is committed, and the old promises run out meanwhile (PR-74).
 
 use super::lead::Mode;
+use super::state::Unfit;
 use super::{Ctx, Phase, Replica, Role};
 use crate::output::Output;
 use types::{Finding, Lsn, Member, Position, Remedy};
@@ -10,17 +11,24 @@ use wire::entry::Kind;
 use wire::peer::{Fetch, Fetched, Report};
 use wire::{Entry, Header, PeerMessage};
 
+/// So many requests for entries go unanswered before a member that is heard is passed over.
+const FETCHES: u32 = 20;
+
 impl<R: Remedy> Replica<R> {
     /// Asks for reports, and goes on as soon as they suffice.
     pub(super) fn gather(&mut self, ctx: &mut Ctx) {
         let (now, settings) = (ctx.now.mono, ctx.settings);
         let others = self.asked();
         let Some(leader) = self.leader() else { return };
+        leader.passed_over.retain(|_, since| now.since(*since) < settings.pass_over);
+        let passed_over = leader.passed_over.clone();
         let Phase::Gathering { reports, asked_at, .. } = &mut leader.phase else { return };
         if now.since(*asked_at) >= settings.resend || *asked_at == types::Micros::ZERO {
             *asked_at = now;
-            let missing: Vec<Member> =
-                others.into_iter().filter(|other| !reports.contains_key(other)).collect();
+            let missing: Vec<Member> = others
+                .into_iter()
+                .filter(|other| !reports.contains_key(other) && !passed_over.contains_key(other))
+                .collect();
             for member in missing {
                 self.ask_report(ctx, member);
             }
@@ -53,6 +61,9 @@ impl<R: Remedy> Replica<R> {
         match &mut leader.phase {
             Phase::Gathering { reports, .. } => {
                 leader.last_heard = leader.last_heard.max(report.log.end.lsn).max(own_end.lsn);
+                if leader.passed_over.contains_key(&report.from) {
+                    return;
+                }
                 reports.insert(report.from, report);
                 self.decide(ctx);
             }
@@ -78,11 +89,16 @@ impl<R: Remedy> Replica<R> {
             false => Vec::new(),
         };
         let Some(leader) = self.leader() else { return };
+        let passed_over = leader.passed_over.clone();
         let Phase::Gathering { reports, since, .. } = &leader.phase else { return };
         let all = asked.iter().all(|member| reports.contains_key(member));
+        let tried =
+            asked.iter().all(|member| reports.contains_key(member) || passed_over.contains_key(member));
         let there =
             |member: &Member| *member == me || reports.contains_key(member) || spared.contains(member);
         let members_all = record.in_sync.iter().all(there);
+        let members_tried =
+            record.in_sync.iter().all(|member| there(member) || passed_over.contains_key(member));
         let waited = now.since(*since);
         let bound = if record.policy.rests_on_primary() { settings.ask_old } else { settings.gather };
         let old_primary = record.before.as_ref().map(|reign| reign.primary);
@@ -94,8 +110,9 @@ impl<R: Remedy> Replica<R> {
         let fenced = record.policy.fenced_by(whole, old_reports);
         let enough = match (record.lossy, fenced) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
-            (true, _) => members_all && (all || waited >= bound),
-            (false, true) => all || waited >= bound,
+            (true, _) => members_tried && (tried || waited >= bound),
+            (false, true) => tried || waited >= bound,
+            // Who was passed over may have been acknowledged what it has: without a fence it is waited for.
             (false, false) => members_all && all,
         };
         if !enough {
@@ -125,7 +142,8 @@ impl<R: Remedy> Replica<R> {
                 let usable = common.lsn >= theirs.base.lsn && self.cut(ctx, common.lsn);
                 let Some(leader) = self.leader() else { return };
                 if usable {
-                    leader.phase = Phase::Fetching { from, to, asked_at: ctx.now.mono, reports };
+                    leader.phase =
+                        Phase::Fetching { from, to, asked_at: ctx.now.mono, unanswered: 0, reports };
                     self.fetch(ctx);
                 } else {
                     // Its log begins above ours: it must lead itself, or an operator must decide. Ask again later.
@@ -145,27 +163,43 @@ impl<R: Remedy> Replica<R> {
         ctx.out.push(Output::Send { to: *from, message: PeerMessage::Fetch(fetch) });
     }
 
+    /// Who has more does not give it: the other reports decide anew, and after a pause it is asked again.
+    fn pass_over(&mut self, ctx: &mut Ctx, member: Member) {
+        let now = ctx.now.mono;
+        let Some(leader) = self.leader() else { return };
+        let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
+        let Phase::Fetching { mut reports, .. } = phase else { unreachable!("R6: only fetching ends so") };
+        reports.remove(&member);
+        leader.passed_over.insert(member, now);
+        leader.phase = Phase::Gathering { reports, since: now, asked_at: types::Micros::ZERO };
+        self.gather(ctx);
+    }
+
     /// What was fetched arrives.
     pub(crate) fn on_fetched(&mut self, ctx: &mut Ctx, fetched: Fetched) {
         let epoch = self.record.as_ref().map(|record| record.epoch);
         let end = self.tail.end();
         let Some(leader) = self.leader() else { return };
-        let Phase::Fetching { from, to, asked_at, .. } = &mut leader.phase else { return };
+        let Phase::Fetching { from, to, asked_at, unanswered, .. } = &mut leader.phase else { return };
         if Some(fetched.epoch) != epoch || fetched.from != *from || fetched.after != end {
             return;
         }
-        *asked_at = ctx.now.mono;
-        let to = *to;
-        let Ok(entries) = Entry::all(fetched.entries) else { return };
+        (*asked_at, *unanswered) = (ctx.now.mono, 0);
+        let (from, to) = (*from, *to);
+        let entries = Entry::all(fetched.entries).unwrap_or_default();
+        if entries.is_empty() {
+            return self.pass_over(ctx, from);
+        }
         for entry in entries {
             let end = self.tail.end();
             let follows = entry.lsn() == end.lsn.next() && entry.at().epoch >= end.epoch;
-            let chained = self.tail.end_crc() == 0 || entry.header().prev_crc == self.tail.end_crc();
-            if entry.header().partition != self.id || !follows || !chained {
-                return;
+            if entry.header().partition != self.id || !follows || !self.chains(&entry) {
+                return self.pass_over(ctx, from);
             }
-            if let Err(reason) = self.append(ctx, entry) {
-                return self.fail(ctx, reason);
+            match self.append(ctx, entry) {
+                Ok(()) => {}
+                Err(Unfit::Entry(_)) => return self.pass_over(ctx, from),
+                Err(Unfit::Here(reason)) => return self.fail(ctx, reason),
             }
         }
         if self.tail.end() >= to {
@@ -234,19 +268,17 @@ impl<R: Remedy> Replica<R> {
         let Some(leader) = self.leader() else { return };
         match &mut leader.phase {
             Phase::Gathering { .. } => self.gather(ctx),
-            Phase::Fetching { asked_at, from, .. } if now.since(*asked_at) >= ctx.settings.resend => {
+            Phase::Fetching { asked_at, from, unanswered, .. }
+                if now.since(*asked_at) >= ctx.settings.resend =>
+            {
                 let from = *from;
-                // The one that had more is gone: the others' reports decide anew.
-                if now.since(ctx.leases.answered_at(from)) > ctx.settings.suspect {
-                    leader.phase = Phase::Gathering {
-                        reports: Default::default(),
-                        since: now,
-                        asked_at: types::Micros::ZERO,
-                    };
-                    return self.gather(ctx);
+                (*asked_at, *unanswered) = (now, *unanswered + 1);
+                // The one that had more is gone, or does not say it.
+                let gone = now.since(ctx.leases.answered_at(from)) > ctx.settings.suspect;
+                match gone || *unanswered > FETCHES {
+                    true => self.pass_over(ctx, from),
+                    false => self.fetch(ctx),
                 }
-                *asked_at = now;
-                self.fetch(ctx);
             }
             Phase::Marking => self.serve_if_ready(ctx),
             _ => {}

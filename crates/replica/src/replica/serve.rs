@@ -203,8 +203,15 @@ impl<R: Remedy> Replica<R> {
         self.answer_at(ctx, to, request, at.lsn, reply);
     }
 
-    /// Too much is waiting for slow backups: new writes wait at the client (F19).
+    /// Too much is waiting for slow backups: new writes wait at the client (F19). Replies are counted beside the bytes: those
+    /// to repeated requests and refusals wait without an entry of their own.
     fn overfull(&self, ctx: &Ctx) -> Option<Status> {
+        if matches!(&self.role, Role::Leader(leader) if leader.waiting.len() >= ctx.settings.waiting_replies)
+        {
+            return Some(Status::NotYet(
+                "as many replies wait for the backups as this partition may keep".into(),
+            ));
+        }
         let waiting = self.tail.end().lsn.0 - self.committed.0.min(self.tail.end().lsn.0);
         if waiting == 0 || self.tail.bytes() < ctx.settings.uncommitted_bytes {
             return None;
@@ -307,13 +314,13 @@ impl<R: Remedy> Replica<R> {
     }
 
     fn open_session(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
-        if let Some(status) = self.too_few() {
+        if let Some(status) = self.too_few().or_else(|| self.overfull(ctx)) {
             return self.answer(ctx, to, request, status, Body::None, None);
         }
         let header = self.next_header(ctx, Kind::SessionOpen);
         let at = header.at;
-        if let Err(reason) = self.append(ctx, Entry::encode(header, &[])) {
-            return self.fail(ctx, reason);
+        if let Err(unfit) = self.append(ctx, Entry::encode(header, &[])) {
+            return self.fail(ctx, unfit.reason());
         }
         let mut reply = self.reply(request, Status::Ok, Body::None);
         (reply.lsn, reply.epoch) = (at.lsn, at.epoch);
@@ -450,8 +457,8 @@ impl<R: Remedy> Replica<R> {
         }
         let header = self.next_header(ctx, Kind::SessionExpire);
         let entry = Entry::encode(header, &super::state::encode_expired(&expired));
-        if let Err(reason) = self.append(ctx, entry) {
-            self.fail(ctx, reason);
+        if let Err(unfit) = self.append(ctx, entry) {
+            self.fail(ctx, unfit.reason());
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::tail::Tail;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
 use types::config::TailReport;
-use types::engine::{Checkpoint, EngineError, Wake};
+use types::engine::{Checkpoint, EngineError, Wake, mutation_fault};
 use types::{
     Durable, Epoch, Finding, LogKind, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId, Watermarks,
 };
@@ -19,6 +19,23 @@ use wire::{Effects, Entry, Outcome};
 /// A partition whose log could be shorter has it cut at least this often.
 const TRUNCATES: Micros = Micros::from_millis(5_000);
 
+/// Why an entry was not taken in. Nothing has changed.
+pub(super) enum Unfit {
+    /// Its content: no engine could store it. Whoever sent it made it so.
+    Entry(String),
+    /// This replica: it cannot go on.
+    Here(String),
+}
+
+impl Unfit {
+    /// As a sentence, where both mean the same: the entry is this replica's own.
+    pub fn reason(self) -> String {
+        match self {
+            Unfit::Entry(reason) | Unfit::Here(reason) => reason,
+        }
+    }
+}
+
 impl<R: Remedy> Replica<R> {
     /// Executes an entry that is already in the log on disk, at the start of a node.
     pub fn replay(&mut self, entries: Vec<Entry>) {
@@ -26,12 +43,15 @@ impl<R: Remedy> Replica<R> {
             if matches!(self.role, Role::Damaged(_)) || entry.lsn() <= self.tail.end().lsn {
                 continue;
             }
-            if self.tail.at(entry.lsn().prev()).is_some_and(|(_, crc)| crc == 0) {
-                self.tail = Tail::new(self.tail.end(), entry.header().prev_crc);
+            let end = self.tail.end();
+            if entry.lsn() != end.lsn.next() || entry.at().epoch < end.epoch || !self.chains(&entry) {
+                self.role = Role::Damaged(format!("R3: {} does not follow {end} in the log", entry.at()));
+                continue;
             }
-            self.history.append(entry.at());
-            if let Err(reason) = self.take(entry) {
-                self.role = Role::Damaged(reason);
+            let at = entry.at();
+            match self.take(entry) {
+                Ok(()) => drop(self.history.append(at)),
+                Err(unfit) => self.role = Role::Damaged(unfit.reason()),
             }
         }
         let publish = self.secured.min(self.tail.end().lsn);
@@ -43,8 +63,17 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// Puts an entry at the end of tail and engine. The error is a sentence: this replica cannot go on.
-    fn take(&mut self, entry: Entry) -> Result<(), String> {
+    /// True if the checksum before this entry is that of the log's end. Where that was not known, the entry names it.
+    pub(super) fn chains(&mut self, entry: &Entry) -> bool {
+        let (end, prev_crc) = (self.tail.end(), entry.header().prev_crc);
+        if self.tail.end_crc() == 0 && self.tail.bytes() == 0 && end.lsn > Lsn::ZERO {
+            self.tail = Tail::new(end, prev_crc);
+        }
+        prev_crc == self.tail.end_crc()
+    }
+
+    /// Puts an entry at the end of tail and engine.
+    fn take(&mut self, entry: Entry) -> Result<(), Unfit> {
         let mutations = self.mutations(&entry)?;
         self.engine.execute(entry.at(), &mutations);
         self.tail.push(entry);
@@ -52,10 +81,9 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Takes an entry in and has it logged.
-    pub(super) fn append(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), String> {
-        let new_epoch = self.history.append(entry.at());
+    pub(super) fn append(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), Unfit> {
         self.take(entry.clone())?;
-        if new_epoch {
+        if self.history.append(entry.at()) {
             self.note(ctx, Note::History, self.history.encode());
         }
         ctx.out.push(Output::Log(LogOp::Entry(entry)));
@@ -77,14 +105,16 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// What an entry changes: the same on every replica, since it depends on the entry and the state below it alone.
-    pub(super) fn mutations(&self, entry: &Entry) -> Result<Vec<Mutation>, String> {
+    fn mutations(&self, entry: &Entry) -> Result<Vec<Mutation>, Unfit> {
         match entry.header().kind {
             Kind::Rows => {
-                let effects = Effects::decode(entry.payload())?;
-                let mut mutations = effects.mutations.clone();
-                if let Some(session) = self.session_mutation(entry, &effects)? {
-                    mutations.push(session);
+                let effects = Effects::decode(entry.payload()).map_err(Unfit::Entry)?;
+                if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
+                    return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
                 }
+                let session = self.session_mutation(entry, &effects).map_err(Unfit::Here)?;
+                let mut mutations = effects.mutations;
+                mutations.extend(session);
                 Ok(mutations)
             }
             Kind::SessionOpen => {
@@ -92,11 +122,12 @@ impl<R: Remedy> Replica<R> {
                 let key = session_key(SessionId(entry.at()));
                 Ok(vec![Mutation { key, value: Some(session.encode()) }])
             }
-            Kind::SessionExpire => decode_expired(entry.payload()),
+            Kind::SessionExpire => decode_expired(entry.payload()).map_err(Unfit::Entry),
             Kind::Policy | Kind::Configuration | Kind::Noop => Ok(Vec::new()),
-            other => {
-                Err(format!("an entry of kind {other:?} at {} is not understood by this version", entry.at()))
-            }
+            other => Err(Unfit::Here(format!(
+                "an entry of kind {other:?} at {} is not understood by this version",
+                entry.at()
+            ))),
         }
     }
 

@@ -1,18 +1,20 @@
 //! Three nodes without a network, disks or clocks: the script moves every message, every fsync and the time itself.
 
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use types::config::{Cause, FORMAT, Reign};
+use types::engine::space;
 use types::{
-    Durable, Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId, PartitionRecord,
-    Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId,
+    Durable, Epoch, Incarnation, LogKind, Lsn, Member, Micros, Mutation, NodeId, Now, PartitionId,
+    PartitionRecord, Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId,
 };
 use understudy_engine::MemoryEngine;
 use understudy_replica::{Beat, ClientRef, Host, LogOp, Output, Recovered, Replica, Settings};
 use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
-use wire::peer::{AppendRefused, Refusal};
-use wire::{Body, Entry, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
+use wire::entry::Kind;
+use wire::peer::{Append, AppendRefused, Refusal};
+use wire::{Body, Effects, Entry, Header, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
 
 const P: PartitionId = PartitionId(64);
 const T: TableId = TableId(1);
@@ -23,6 +25,8 @@ struct Node {
     log: Vec<Entry>,
     unsynced: bool,
     tails: usize,
+    /// Its log cannot be read back.
+    unreadable: bool,
 }
 
 /// The world of one script.
@@ -30,6 +34,8 @@ pub struct World {
     nodes: BTreeMap<u32, Node>,
     record: Option<PartitionRecord>,
     wire: BTreeMap<(u32, u32), VecDeque<PeerMessage>>,
+    /// Links on which everything is lost.
+    mute: BTreeSet<(u32, u32)>,
     proposals: Vec<PartitionRecord>,
     now: Micros,
     requests: u64,
@@ -53,12 +59,13 @@ impl World {
             let mut host = Host::new(member(id), settings.clone(), beat, Sound);
             let engine = Box::new(MemoryEngine::volatile());
             host.add(Replica::recover(member(id), P, Sound, engine, Recovered::nothing()));
-            (id, Node { host, log: Vec::new(), unsynced: false, tails: 0 })
+            (id, Node { host, log: Vec::new(), unsynced: false, tails: 0, unreadable: false })
         };
         World {
             nodes: (1..=3).map(node).collect(),
             record: None,
             wire: BTreeMap::new(),
+            mute: BTreeSet::new(),
             proposals: Vec::new(),
             now,
             requests: 0,
@@ -71,9 +78,11 @@ impl World {
     ///
     /// `create POLICY N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert N KEY VALUE [s=EPOCH,LSN seq=N]` ·
-    /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `slices ROWS`: a new world with such slices · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
+    /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `with SETTING NUMBER`: a new world with this setting · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
-    /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
+    /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO
+    /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
+    /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
     /// · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
     pub fn run(&mut self, command: &str) -> String {
         self.trace.clear();
@@ -84,10 +93,11 @@ impl World {
             "tell" => numbers(&words[1..]).into_iter().for_each(|node| self.tell(node)),
             "put" | "insert" | "get" | "session" | "count" | "digest" => self.request(&words),
             "slice" => self.slice(&words),
-            "slices" => {
-                let slice_rows = words[1].parse().expect("a number");
-                *self = World::with_settings(Settings { slice_rows, ..Settings::default() });
-            }
+            "with" => self.begin_with(words[1], words[2].parse().expect("a number")),
+            "unreadable" => self.nodes.get_mut(&numbers(&words[1..])[0]).expect("a node").unreadable = true,
+            "mute" => drop(self.mute.insert(link(words[1]))),
+            "forge" => self.forge(&words),
+            "connect" => self.connect(&numbers(&words[1..])),
             "deliver" => {
                 self.deliver(words[1], words.get(2).map_or(1, |count| count.parse().expect("a count")))
             }
@@ -229,6 +239,50 @@ impl World {
         }
     }
 
+    fn begin_with(&mut self, setting: &str, number: usize) {
+        let mut settings = Settings::default();
+        let field = match setting {
+            "slice_rows" => &mut settings.slice_rows,
+            "tail_bytes" => &mut settings.tail_bytes,
+            "waiting_replies" => &mut settings.waiting_replies,
+            other => panic!("no setting {other}"),
+        };
+        *field = number;
+        *self = World::with_settings(settings);
+    }
+
+    fn connect(&mut self, nodes: &[u32]) {
+        self.with(nodes[0], |host, now, out| host.connected(now, member(nodes[1]), out));
+    }
+
+    /// An append that no sound primary sends.
+    fn forge(&mut self, words: &[&str]) {
+        let (from, to) = link(words[1]);
+        let tail = self.nodes[&to].host.replica(P).expect("a replica").tail();
+        let at = Position::new(Epoch(words[2].parse().expect("an epoch")), tail.end().lsn.next());
+        let mut header = Header::new(Kind::Rows, P, at, tail.end_crc());
+        header.table = T;
+        let key =
+            Bytes::from_static(if words.contains(&"space") { &[space::POSITION] } else { &[space::ROW, 1] });
+        let mutations = vec![Mutation { key, value: Some(Bytes::new()) }];
+        let effects = Effects { request_hash: 0, confirmed: 0, outcome: 0, affected: 1, mutations };
+        let append = Append {
+            partition: P,
+            epoch: self.record.as_ref().expect("created").epoch,
+            from: member(from),
+            number: 1000,
+            prev: tail.end(),
+            prev_crc: tail.end_crc(),
+            committed: Lsn::ZERO,
+            secured: Lsn::ZERO,
+            kept_from: Lsn::ZERO,
+            sent_us: 0,
+            echo_us: 0,
+            entries: Entry::encode(header, &effects.encode()).bytes().clone(),
+        };
+        self.with(to, |host, now, out| host.peer(now, PeerMessage::Append(append), out));
+    }
+
     /// The first says to the second that it can take no appends now.
     fn busy(&mut self, nodes: &[u32]) {
         let epoch = self.record.as_ref().expect("created").epoch;
@@ -254,7 +308,8 @@ impl World {
     fn settle(&mut self, among: &[u32]) {
         let among: Vec<u32> =
             if among.is_empty() { self.nodes.keys().copied().collect() } else { among.to_vec() };
-        loop {
+        for round in 0.. {
+            assert!(round < 10_000, "it never settles: {:?}", self.wire);
             let unsynced: Vec<u32> = among.iter().copied().filter(|id| self.nodes[id].unsynced).collect();
             unsynced.iter().for_each(|id| self.sync(*id));
             let ready = |(from, to): &&(u32, u32)| among.contains(from) && among.contains(to);
@@ -364,6 +419,7 @@ impl World {
                 let _ = writeln!(self.trace, "n{id} begins its log behind {at}");
             }
             Output::Log(_) => {}
+            Output::Send { to, .. } if self.mute.contains(&(id, to.node.0)) => {}
             Output::Send { to, message } => self.wire.entry((id, to.node.0)).or_default().push_back(message),
             Output::Reply { to, reply, valid_until } => self.replied(id, to, &reply, valid_until),
             Output::Propose(propose) => self.proposed(id, &propose),
@@ -391,9 +447,12 @@ impl World {
                 );
             }
             Output::ReadLog { partition, from, max_bytes: _, purpose } => {
-                let entries: Vec<Entry> =
-                    self.nodes[&id].log.iter().filter(|entry| entry.lsn() >= from).cloned().collect();
-                self.with(id, |host, now, out| host.log_read(now, partition, purpose, Ok(entries), out));
+                let node = &self.nodes[&id];
+                let entries = match node.unreadable {
+                    true => Err("the disk gives nothing back".to_owned()),
+                    false => Ok(node.log.iter().filter(|entry| entry.lsn() >= from).cloned().collect()),
+                };
+                self.with(id, |host, now, out| host.log_read(now, partition, purpose, entries, out));
             }
             Output::Damaged { reason, .. } => {
                 let _ = writeln!(self.trace, "n{id} stops: {reason}");

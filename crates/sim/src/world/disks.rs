@@ -52,6 +52,10 @@ impl World {
         let (most, stuck) = (self.machine(node).sync_us, self.machine(node).stuck_until);
         let latency = 30 + self.timing.below(most);
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        if process.queue.is_empty() {
+            // Nothing waits for room any more: what comes next is not held back by what was refused before.
+            process.refused = None;
+        }
         if process.syncing.is_some() || process.queue.is_empty() {
             return;
         }
