@@ -41,6 +41,8 @@ pub struct Machine {
     pub impaired: bool,
     /// Starts that failed in a row.
     pub failed_starts: u32,
+    /// Failed syncs of its disk that somebody was told of.
+    pub told_syncs: u64,
     /// A process has started since its disk was harmed.
     pub restarted_since_harm: bool,
     /// Members that lived here, oldest first, with the virtual time at which each ended.
@@ -108,6 +110,7 @@ impl Machine {
             stuck_until: 0,
             impaired: false,
             failed_starts: 0,
+            told_syncs: 0,
             restarted_since_harm: false,
             lives: Vec::new(),
         }

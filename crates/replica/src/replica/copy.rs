@@ -20,7 +20,12 @@ pub(super) struct CopyOut {
     /// The piece on its way.
     pending: Option<Copy>,
     sent_at: Micros,
+    /// How often that piece was sent again.
+    resent: u32,
 }
+
+/// A piece that was sent so often without an answer is of no use: the member may have lost what it had of the copy.
+const RESENT: u32 = 5;
 
 impl CopyOut {
     /// The connection is new: the piece on its way is lost.
@@ -59,6 +64,7 @@ impl<R: Remedy> Replica<R> {
             next_key: vec![space::SESSION],
             pending: None,
             sent_at: Micros::ZERO,
+            resent: 0,
         });
         self.copy_on(ctx, member);
     }
@@ -74,6 +80,10 @@ impl<R: Remedy> Replica<R> {
             if now.since(copy.sent_at) < patience {
                 return;
             }
+            if copy.resent >= RESENT {
+                return self.restart_copy(member);
+            }
+            copy.resent += 1;
             copy.sent_at = now;
             pending.epoch = epoch;
             let message = PeerMessage::Copy(pending.clone());
@@ -117,6 +127,7 @@ impl<R: Remedy> Replica<R> {
             rows: rows.into_iter().map(|row| (row.key, row.lsn, row.value)).collect(),
         };
         copy.pending = Some(message.clone());
+        copy.resent = 0;
         copy.sent_at = now;
         ctx.out.push(Output::Send { to: member, message: PeerMessage::Copy(message) });
     }

@@ -209,6 +209,15 @@ impl<R: Remedy> Replica<R> {
         follower.ack_due = false;
     }
 
+    /// A catching-up replica that was damaged on the way, by a full disk for instance, is made anew after a while: its primary
+    /// asks as long as it does not answer.
+    fn make_anew(&mut self, ctx: &mut Ctx) {
+        if matches!(self.role, Role::Damaged(_)) && ctx.now.mono >= self.anew_at {
+            self.role = Role::Follower(Follower::new(ctx.settings));
+            self.start_over(ctx);
+        }
+    }
+
     /// A primary of a newer reign asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
     /// old primary already: the configuration came before the request (PR-74).
     pub(crate) fn on_report_request(&mut self, ctx: &mut Ctx, request: &ReportRequest) {
@@ -216,6 +225,10 @@ impl<R: Remedy> Replica<R> {
         if request.epoch != record.epoch || request.from != record.primary || request.from == self.me {
             return;
         }
+        if record.catching_up.contains(&self.me) {
+            self.make_anew(ctx);
+        }
+        let Some(record) = &self.record else { return };
         let damaged = matches!(self.role, Role::Damaged(_));
         if damaged && record.catching_up.contains(&self.me) {
             return;

@@ -207,6 +207,8 @@ pub struct Replica<R: Remedy> {
     /// The newest `secured` that was noted in the log.
     noted: Lsn,
     cut: bool,
+    /// When it may be made anew at the earliest, if it is damaged.
+    anew_at: Micros,
     role: Role,
     /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
     scans: BTreeMap<u64, Micros>,
@@ -270,6 +272,7 @@ impl<R: Remedy> Replica<R> {
             kept_from: Lsn::ZERO,
             noted: found.secured,
             cut: found.cut,
+            anew_at: Micros::ZERO,
             role: damaged.map_or(Role::Idle, Role::Damaged),
             scans: BTreeMap::new(),
             tallies: Tallies::default(),

@@ -19,6 +19,9 @@ use wire::{Effects, Entry, Outcome};
 /// A partition whose log could be shorter has it cut at least this often.
 const TRUNCATES: Micros = Micros::from_millis(5_000);
 
+/// A replica that was damaged while it caught up is made anew no sooner.
+const ANEW: Micros = Micros::from_millis(1_000);
+
 /// Why an entry was not taken in. Nothing has changed.
 pub(super) enum Unfit {
     /// Its content: no engine could store it. Whoever sent it made it so.
@@ -192,6 +195,10 @@ impl<R: Remedy> Replica<R> {
 
     /// What is in the log at `lsn`: its position, and its checksum if it is in memory.
     pub(super) fn position_at(&self, lsn: Lsn) -> Option<(Position, Option<u32>)> {
+        if lsn == Lsn::ZERO {
+            // Before every log, whatever was trimmed of it.
+            return Some((Position::ZERO, None));
+        }
         if let Some((position, crc)) = self.tail.at(lsn) {
             return Some((position, (crc != 0).then_some(crc)));
         }
@@ -323,6 +330,7 @@ impl<R: Remedy> Replica<R> {
         if matches!(self.role, Role::Damaged(_)) {
             return;
         }
+        self.anew_at = ctx.now.mono + ANEW;
         self.step_down(ctx, "this replica is damaged");
         ctx.leases.lead(self.id, None);
         ctx.out.push(Output::Damaged { partition: self.id, reason: reason.clone() });

@@ -84,8 +84,11 @@ impl World {
     /// A replica stops because of damage.
     pub(super) fn show_damage(&mut self, node: u32, id: PartitionId, reason: &str) {
         self.trace.note(self.now, format_args!("n{node} p{} is damaged: {reason}", id.0));
-        let machine = self.machine(node);
-        let harmed = machine.impaired || machine.disk.trouble().full;
+        let machine = self.machine_mut(node);
+        // A sync that fails under a log ends the process, and under an engine's files this replica.
+        let (_, failed) = machine.disk.syncs();
+        let unsynced = std::mem::replace(&mut machine.told_syncs, failed) < failed;
+        let harmed = machine.impaired || unsynced || machine.disk.trouble().full;
         if !harmed {
             let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
             self.checks.fault("I12", self.now, sentence);

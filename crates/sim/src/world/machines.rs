@@ -41,6 +41,7 @@ impl World {
         let fresh_store = self.timing.next() >> 8;
         let machine = self.machine_mut(node);
         machine.starting = false;
+        (_, machine.told_syncs) = machine.disk.syncs();
         if machine.process.is_some() || machine.dead {
             return;
         }
