@@ -8,7 +8,7 @@ use understudy_sim::{Options, run, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 20] = [
+const FOUND: [(u64, &str); 21] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -24,6 +24,7 @@ const FOUND: [(u64, &str); 20] = [
     (4414, "two changes of one set at a time: a hand-over met an eviction"),
     (5063, "the same"),
     (5485, "PR-31: the lead was handed to a copy whose disk hangs"),
+    (4793, "the first piece of a copy came again after the last one, and undid it"),
     (7062, "as 4414"),
     (
         9517,

@@ -172,7 +172,8 @@ impl<R: Remedy> Replica<R> {
             None if copy.last && self.log_base == copy.at && copy.piece > 0 => {
                 return self.send_copied(ctx, &copy);
             }
-            _ if copy.piece == 0 => self.begin_copy(ctx, &copy),
+            // What an older connection still carried must not undo a copy that was taken in since.
+            _ if copy.piece == 0 && copy.number > follower.newest_copy => self.begin_copy(ctx, &copy),
             _ => return,
         }
         if let Err(error) = self.install_piece(ctx, &copy) {
@@ -196,6 +197,7 @@ impl<R: Remedy> Replica<R> {
         }
         if let Some(follower) = self.follower() {
             follower.matched = Lsn::ZERO;
+            follower.newest_copy = copy.number;
             follower.copy = Some(CopyIn { number: copy.number, next_piece: 0 });
         }
     }

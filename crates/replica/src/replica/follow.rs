@@ -19,6 +19,7 @@ impl Follower {
             acked: Watermarks::default(),
             ack_due: false,
             copy: None,
+            newest_copy: 0,
             asked_seal: Micros::ZERO,
             patience: settings.resend,
         }

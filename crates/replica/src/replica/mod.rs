@@ -173,6 +173,8 @@ struct Follower {
     acked: types::Watermarks,
     ack_due: bool,
     copy: Option<CopyIn>,
+    /// The newest copy of this reign that was begun. Pieces of it, or of older ones, may come again after its end.
+    newest_copy: u64,
     asked_seal: Micros,
     patience: Micros,
 }
