@@ -179,7 +179,7 @@ impl Scan<'_> {
                 let end = LogOffset::new(short.number, short.bytes.len() as u64);
                 self.damage(end, DamageKind::ShortFile, EVERYONE);
             }
-            _ => self.torn(loaded, offset, resume),
+            _ => self.torn(loaded, offset, resume, following),
         }
     }
 
@@ -205,7 +205,13 @@ impl Scan<'_> {
     }
 
     /// Notes what is cut off at `offset`, if anything is.
-    fn torn(&mut self, loaded: &Loaded, offset: u64, resume: Option<FrameHeader>) {
+    fn torn(
+        &mut self,
+        loaded: &Loaded,
+        offset: u64,
+        resume: Option<FrameHeader>,
+        following: Option<&Loaded>,
+    ) {
         let mut end = offset;
         let mut partitions = 0;
         match loaded.find(offset, self.generation) {
@@ -227,6 +233,12 @@ impl Scan<'_> {
                 end = end.max(header.end());
                 partitions |= header.partitions;
             }
+        }
+        // A segment was begun behind this one, and its head cannot be read: it goes, and nobody knows what it held.
+        let begun = following.is_some_and(|next| !matches!(next.find(0, self.generation), Found::Nothing));
+        if begun {
+            end = end.max(offset + HEADER as u64);
+            partitions = EVERYONE;
         }
         self.torn_bytes = end - offset;
         self.torn_partitions = partitions;

@@ -239,3 +239,25 @@ fn a_mark_makes_a_damaged_last_batch_damage() {
         assert_eq!((p.damaged.is_some(), p.cut_by_torn_end), (marked, !marked));
     }
 }
+
+#[test]
+fn a_last_segment_whose_head_cannot_be_read_is_noticed() {
+    let files = MemFiles::new();
+    let (mut log, _) = open(&files);
+    let names = || files.list().expect("lists").into_iter().filter(|name| name.ends_with(".log")).count();
+    while names() < 2 {
+        add(&mut log, P, 1, &[7; 500]);
+        log.sync().expect("syncs");
+    }
+    let end = log.end(P).expect("known").0;
+    drop(log);
+    for at in [0, 20, 40, 60] {
+        let damaged = files.copy();
+        damaged.flip("00000002.log", at, 1);
+        let (log, recovered) = open(&damaged);
+        let lost = log.end(P).expect("known").0 < end;
+        let told = recovered.partitions[&P].cut_by_torn_end || recovered.partitions[&P].damaged.is_some();
+        assert!(!lost || told, "byte {at}: {recovered:?}");
+        assert!(lost, "byte {at}: the segment holds an entry");
+    }
+}
