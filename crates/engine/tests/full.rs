@@ -45,11 +45,15 @@ fn crc(lsn: u64) -> u64 {
     lsn.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17).wrapping_mul(0x85eb_ca6b_27d4_eb4f)
 }
 
+/// As a node does it: none is begun while a merge runs, so it is tried again.
 fn beside(engine: &mut dyn Engine) -> Result<(), EngineError> {
-    let mut stands = engine.begin_checkpoint(&(Arc::new(|| {}) as _))?;
-    while stands != Checkpoint::Idle {
+    while engine.persisted() < engine.published() {
+        let mut stands = engine.begin_checkpoint(&(Arc::new(|| {}) as _))?;
+        while stands != Checkpoint::Idle {
+            std::thread::yield_now();
+            stands = engine.go_on_checkpoint()?;
+        }
         std::thread::yield_now();
-        stands = engine.go_on_checkpoint()?;
     }
     Ok(())
 }

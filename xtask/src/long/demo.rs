@@ -7,7 +7,7 @@ use std::path::Path;
 
 const RUNS: usize = 5;
 /// Seconds of the long run: a third before the fault, and a good part after the return.
-const STEADY_SECONDS: &str = "900";
+const STEADY_SECONDS: &str = "660";
 
 pub(super) fn failovers(root: &Path) -> Result<Measured, String> {
     let mut text = format!(

@@ -1,6 +1,6 @@
 //! The simulator's figures: 2,000 seeds without a violation, and every planted bug found.
 
-use super::{Measured, median, understudy};
+use super::{Measured, median, shown, understudy};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,6 +11,9 @@ const PLANTS: [&str; 29] = [
     "F20", "F22", "PR-01", "PR-05", "PR-06", "PR-15", "PR-16", "PR-18", "PR-21", "PR-22", "PR-23", "PR-40",
     "PR-45", "PR-47",
 ];
+
+/// What the simulator counts beside the classes of faults: what they led to.
+const CONSEQUENCES: [&str; 3] = ["damage-found", "lease-ran-out", "log-refused"];
 
 pub(super) fn seeds(root: &Path) -> Result<Measured, String> {
     let started = Instant::now();
@@ -35,10 +38,14 @@ pub(super) fn seeds(root: &Path) -> Result<Measured, String> {
         share(count("double_failovers")),
         summary["trace_hash"].as_str().unwrap_or(""),
     );
-    let faults = summary["faults"].as_object().into_iter().flatten();
-    let faults: Vec<String> =
-        faults.map(|(name, seeds)| format!("{name} {:.1} %", share(seeds.as_u64().unwrap_or(0)))).collect();
-    let _ = writeln!(text, "{}.", faults.join(", "));
+    let counted = summary["faults"].as_object().into_iter().flatten();
+    let (came, struck): (Vec<_>, Vec<_>) = counted.partition(|(name, _)| CONSEQUENCES.contains(&&name[..]));
+    let list = |counted: &[(&String, &Value)]| {
+        let one =
+            |(name, seeds): &(&String, &Value)| format!("{name} {:.1} %", share(seeds.as_u64().unwrap_or(0)));
+        counted.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    let _ = writeln!(text, "{}.\n\nWhat came of them: {}.", list(&struck), list(&came));
     let mut wrong = Vec::new();
     if !good || violations > 0 {
         wrong.push(format!("{violations} violations"));
@@ -69,7 +76,7 @@ pub(super) fn plants(root: &Path) -> Result<Measured, String> {
             }
         }
     }
-    let middle = median(found_at.clone()).map_or(Value::Null, Value::from);
+    let middle = shown(median(found_at.clone()));
     let text = format!(
         "Each remedy taken out, with the faults that bring it to light, over seeds 0 to 2,000: {} of {} found, the median \
          at seed {middle}.\n\n| finding | first seed | broken promise | how |\n| --- | --- | --- | --- |\n{rows}",
