@@ -11,7 +11,7 @@ const STEADY_SECONDS: &str = "660";
 
 pub(super) fn failovers(root: &Path) -> Result<Measured, String> {
     let mut text = format!(
-        "`demo --short`, {RUNS} runs for each fault; medians in milliseconds, and the goal is a failover below 500. A failover \
+        "`demo --short --seconds 9`, {RUNS} runs for each fault; medians in milliseconds, and the goal is a failover below 500. A failover \
          lasts from the fault to the first acknowledged write on every partition that the node led, and is the sum of the five \
          columns behind it.\n\n| fault | failover | all runs | suspicion | seal | replay | serving | first write | rejoin | \
          acknowledged | missing | different | stale acknowledgements | stale reads |\n{}|\n",
@@ -21,7 +21,8 @@ pub(super) fn failovers(root: &Path) -> Result<Measured, String> {
     for fault in ["kill", "stop", "cut"] {
         let mut runs = Vec::new();
         for _ in 0..RUNS {
-            let (objects, good) = understudy(root, &["demo", "--short", "--fault", fault, "--json"])?;
+            let (objects, good) =
+                understudy(root, &["demo", "--short", "--seconds", "9", "--fault", fault, "--json"])?;
             if !good {
                 wrong.push(format!("a run with {fault} did not end well"));
             }
