@@ -29,8 +29,8 @@ pub type Ticket = u64;
 pub struct Refused {
     /// Which.
     pub ticket: Ticket,
-    /// The partitions it was about. Their log ends where it did before; later submissions of entries for them are refused
-    /// as well until one continues that end.
+    /// The partitions it was about. Their log ends where it did before; later submissions for them are refused as well, but
+    /// for truncations, until [`Writer::submit_again`].
     pub partitions: Vec<PartitionId>,
     /// Why.
     pub error: LogError,
@@ -54,9 +54,17 @@ pub struct SyncedBatch {
     pub sync_took: Duration,
 }
 
+/// Records that are written together or not at all.
+struct Submission {
+    ticket: Ticket,
+    records: Vec<Record>,
+    /// Its owner knows of what was refused before.
+    again: bool,
+}
+
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<(Ticket, Vec<Record>)>,
+    waiting: Vec<Submission>,
     last: Ticket,
     stop: Option<Stop>,
 }
@@ -103,10 +111,19 @@ impl Writer {
 
     /// Queues records to be written together, after all that were submitted before.
     pub fn submit(&self, records: Vec<Record>) -> Ticket {
+        self.queue(records, false)
+    }
+
+    /// The same by an owner who knows of all that was refused for these partitions, and begins again where their log ends.
+    pub fn submit_again(&self, records: Vec<Record>) -> Ticket {
+        self.queue(records, true)
+    }
+
+    fn queue(&self, records: Vec<Record>, again: bool) -> Ticket {
         let mut queue = self.inbox.queue();
         queue.last += 1;
         let ticket = queue.last;
-        queue.waiting.push((ticket, records));
+        queue.waiting.push(Submission { ticket, records, again });
         drop(queue);
         self.inbox.filled.notify_one();
         ticket
@@ -158,7 +175,7 @@ struct Thread<R: Remedy> {
     log: Log<R>,
     inbox: Arc<Inbox>,
     on_synced: Box<dyn FnMut(SyncedBatch) + Send>,
-    /// Partitions of which a submission was refused, and why: what follows it may not continue their log.
+    /// Partitions of which a submission was refused, and why: what follows must not be taken before it, even if it would fit.
     behind: BTreeMap<PartitionId, LogError>,
     made: mpsc::Sender<Spare>,
     spares: mpsc::Receiver<Spare>,
@@ -166,7 +183,7 @@ struct Thread<R: Remedy> {
 
 /// What the thread finds to do.
 enum Work {
-    Write(Vec<(Ticket, Vec<Record>)>),
+    Write(Vec<Submission>),
     Mark,
     Stop(Stop),
 }
@@ -224,12 +241,12 @@ impl<R: Remedy> Thread<R> {
     }
 
     /// Writes all that waited, in as few batches as its size allows.
-    fn write(&mut self, waiting: Vec<(Ticket, Vec<Record>)>) -> Result<(), LogError> {
-        let mut batch: Vec<(Ticket, Vec<Record>)> = Vec::new();
+    fn write(&mut self, waiting: Vec<Submission>) -> Result<(), LogError> {
+        let mut batch: Vec<Submission> = Vec::new();
         let mut bytes = 0;
-        for (ticket, records) in waiting {
-            bytes += records.iter().map(length).sum::<usize>();
-            batch.push((ticket, records));
+        for submission in waiting {
+            bytes += submission.records.iter().map(length).sum::<usize>();
+            batch.push(submission);
             if bytes >= BATCH_BYTES {
                 self.batch(std::mem::take(&mut batch))?;
                 bytes = 0;
@@ -238,12 +255,12 @@ impl<R: Remedy> Thread<R> {
         if batch.is_empty() { Ok(()) } else { self.batch(batch) }
     }
 
-    fn batch(&mut self, batch: Vec<(Ticket, Vec<Record>)>) -> Result<(), LogError> {
-        let through = batch.last().expect("not empty").0;
+    fn batch(&mut self, batch: Vec<Submission>) -> Result<(), LogError> {
+        let through = batch.last().expect("not empty").ticket;
         let mut refused = Vec::new();
-        let apart = self.together(batch)?;
-        for (ticket, records) in apart.into_iter().flatten() {
-            if let Err(error) = self.alone(&records) {
+        if !self.together(&batch)? {
+            for Submission { ticket, records, again } in batch {
+                let Err(error) = self.alone(&records, again) else { continue };
                 if matches!(error, LogError::Poisoned { .. }) {
                     return Err(error);
                 }
@@ -259,47 +276,36 @@ impl<R: Remedy> Thread<R> {
         self.housekeeping()
     }
 
-    /// Appends all submissions as one frame. If the log refuses, they are given back to be tried one by one: the small ones
-    /// and those that make room may still pass.
-    #[expect(clippy::type_complexity, reason = "the same list that came in")]
-    fn together(
-        &mut self,
-        batch: Vec<(Ticket, Vec<Record>)>,
-    ) -> Result<Option<Vec<(Ticket, Vec<Record>)>>, LogError> {
-        let all: Vec<Record> = batch.iter().flat_map(|(_, records)| records.iter().cloned()).collect();
-        if !self.behind.is_empty() && !self.log.accepts(&all) {
-            return Ok(Some(batch));
+    /// Appends all submissions as one frame. False if the log refuses, or something was refused before: then they are to be
+    /// tried one by one, since the small ones and those that make room may still pass.
+    fn together(&mut self, batch: &[Submission]) -> Result<bool, LogError> {
+        if !self.behind.is_empty() {
+            return Ok(false);
         }
+        let all: Vec<Record> =
+            batch.iter().flat_map(|submission| submission.records.iter().cloned()).collect();
         match self.log.append(&all) {
-            Ok(()) => {
-                self.caught_up(&all);
-                Ok(None)
-            }
+            Ok(()) => Ok(true),
             Err(error @ LogError::Poisoned { .. }) => Err(error),
-            Err(_) => Ok(Some(batch)),
+            Err(_) => Ok(false),
         }
     }
 
-    fn alone(&mut self, records: &[Record]) -> Result<(), LogError> {
-        let behind = records.iter().find_map(|record| self.behind.get(&record.partition()));
-        if let Some(error) = behind
-            && !self.log.accepts(records)
-        {
-            return Err(error.clone());
+    fn alone(&mut self, records: &[Record], again: bool) -> Result<(), LogError> {
+        let passes = |record: &Record| again || matches!(record, Record::Truncate { .. });
+        for record in records {
+            let Some(error) = self.behind.get(&record.partition()) else { continue };
+            if !passes(record) || !self.log.accepts(records) {
+                return Err(error.clone());
+            }
         }
         self.log.append(records)?;
-        self.caught_up(records);
+        if again {
+            for record in records {
+                self.behind.remove(&record.partition());
+            }
+        }
         Ok(())
-    }
-
-    /// The owner of these partitions knows of the refusal: it went on where their log ends.
-    fn caught_up(&mut self, records: &[Record]) {
-        if self.behind.is_empty() {
-            return;
-        }
-        for record in records.iter().filter(|record| matches!(record, Record::Entry(_))) {
-            self.behind.remove(&record.partition());
-        }
     }
 
     /// What can be done after the replies went out.

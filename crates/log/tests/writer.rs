@@ -133,7 +133,14 @@ fn a_full_log_refuses_entries_and_takes_promises() {
     let reply = writer.submit(vec![Record::Truncate { partition: P, below: end.lsn }]);
     wait_for(&told, reply);
     maker.ends.insert(P, (end, crc));
-    let reply = writer.submit(vec![maker.next(P, b"again")]);
+    let again = maker.next(P, b"again");
+    let reply = writer.submit(vec![again.clone()]);
+    let batches = wait_for(&told, reply);
+    assert!(
+        batches.iter().any(|batch| !batch.refused.is_empty()),
+        "it may be what follows something refused"
+    );
+    let reply = writer.submit_again(vec![again]);
     let batches = wait_for(&told, reply);
     assert!(batches.iter().all(|batch| batch.refused.is_empty()));
     assert_eq!(writer.reader().end(P).expect("known").0.lsn.0, end.lsn.0 + 1);
@@ -153,7 +160,7 @@ fn f06_a_log_that_refused_something_is_not_marked_clean() {
             let (end, crc) = writer.reader().end(P).expect("known");
             writer.submit(vec![Record::Truncate { partition: P, below: end.lsn }]);
             maker.ends.insert(P, (end, crc));
-            writer.submit(vec![maker.next(P, b"what was refused")]);
+            writer.submit_again(vec![maker.next(P, b"what was refused")]);
         }
         writer.shutdown().expect("closes");
         let (_, recovered) = Log::open(Arc::new(files.copy()), options, Sound).expect("opens");

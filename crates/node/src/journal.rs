@@ -17,6 +17,9 @@ use wire::Entry;
 
 /// Refused records are tried again this often.
 const RETRY: Micros = Micros::from_millis(100);
+/// They are tried again in submissions of about so many bytes: what is refused is refused as a whole, and all that waits may be
+/// more than the log can ever take at once.
+const PIECE: usize = 256 << 10;
 
 /// What the log's thread leaves for the executor.
 #[derive(Default)]
@@ -50,6 +53,8 @@ pub struct Journal {
     last_ticket: Ticket,
     next_in_backlog: u64,
     retried_at: Micros,
+    /// Submissions up to this one may be of what was refused.
+    retried: Ticket,
     done: Arc<Done>,
     stats: Stats,
 }
@@ -81,6 +86,7 @@ impl Journal {
             last_ticket: 0,
             next_in_backlog: 1,
             retried_at: Micros::ZERO,
+            retried: 0,
             done,
             stats: Stats::default(),
         }
@@ -112,10 +118,13 @@ impl Journal {
 
     /// True if this entry is in the log on the disk, and no record that waits for room takes it out.
     fn has_durably(&self, partition: PartitionId, lsn: Lsn) -> bool {
-        let moves = |record: &Record| matches!(record, Record::Cut { .. } | Record::Base { .. });
         let waiting = self.backlog.get(&partition);
-        waiting.is_some_and(|backlog| !backlog.values().flatten().any(moves))
-            && self.reader.durable(partition).is_some_and(|durable| lsn <= durable.get().lsn)
+        waiting.is_some_and(|backlog| !backlog.values().flatten().any(moves_the_end))
+            && self.is_durable(partition, lsn)
+    }
+
+    fn is_durable(&self, partition: PartitionId, lsn: Lsn) -> bool {
+        self.reader.durable(partition).is_some_and(|durable| lsn <= durable.get().lsn)
     }
 
     /// Nothing of this partition is needed any more.
@@ -141,20 +150,50 @@ impl Journal {
     /// Hands this turn's records to the log's thread.
     pub fn submit(&mut self, now: Micros) {
         if !self.backlog.is_empty() && now.since(self.retried_at) >= RETRY {
-            self.retried_at = now;
-            for (_, backlog) in std::mem::take(&mut self.backlog) {
-                let records = backlog.into_values().flatten().collect();
-                self.send(now, records);
+            if !self.in_flight.is_empty() {
+                // What else was refused must be known first, or it would come behind what follows it.
+                return;
             }
+            self.retried_at = now;
+            self.retry(now);
         }
+        self.send_batch(now);
+    }
+
+    fn send_batch(&mut self, now: Micros) {
         if !self.batch.is_empty() {
             let records = std::mem::take(&mut self.batch);
-            self.send(now, records);
+            self.send(now, records, false);
         }
     }
 
-    fn send(&mut self, now: Micros, records: Vec<Record>) {
-        self.last_ticket = self.writer.submit(records.clone());
+    /// Tries again what was refused. Truncations that may go first do: they can have been in one submission with entries that
+    /// find no room without them.
+    fn retry(&mut self, now: Micros) {
+        let mut all = Vec::new();
+        for (partition, backlog) in std::mem::take(&mut self.backlog) {
+            let (first, rest): (Vec<_>, Vec<_>) = match backlog.values().flatten().any(moves_the_end) {
+                true => (Vec::new(), backlog.into_values().flatten().collect()),
+                false => backlog.into_values().flatten().partition(|record| {
+                    matches!(record, Record::Truncate { below, .. } if self.is_durable(partition, below.prev()))
+                }),
+            };
+            if !first.is_empty() {
+                self.send(now, first, rest.is_empty());
+            }
+            all.push(rest);
+        }
+        for records in all {
+            for (i, piece) in pieces(records).into_iter().enumerate() {
+                self.send(now, piece, i == 0);
+            }
+        }
+        self.retried = self.last_ticket;
+    }
+
+    fn send(&mut self, now: Micros, records: Vec<Record>, again: bool) {
+        let copy = records.clone();
+        self.last_ticket = if again { self.writer.submit_again(copy) } else { self.writer.submit(copy) };
         self.in_flight.push_back(Flight { ticket: self.last_ticket, at: now, records });
     }
 
@@ -199,9 +238,9 @@ impl Journal {
         }
     }
 
-    /// True while something waits for room on the disk.
+    /// True while something waits for room on the disk, or it is not known yet whether there is room for it.
     pub fn is_full(&self) -> bool {
-        !self.backlog.is_empty()
+        !self.backlog.is_empty() || self.in_flight.front().is_some_and(|flight| flight.ticket <= self.retried)
     }
 
     /// When the oldest write that is pending was submitted. One that waits for room is not pending: the disk answered.
@@ -251,12 +290,37 @@ impl Journal {
     /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room.
     pub fn shutdown(mut self, now: Micros) -> Result<(), Failure> {
         self.submit(now);
-        let closed = match self.is_full() {
-            true => self.writer.shutdown_unmarked(),
-            false => self.writer.shutdown(),
+        self.send_batch(now);
+        let closed = match self.backlog.is_empty() {
+            true => self.writer.shutdown(),
+            false => self.writer.shutdown_unmarked(),
         };
         closed.map_err(|error| Failure::new(7, format!("the log could not be closed: {error}")))
     }
+}
+
+/// True if what is durable of a partition may not be part of its log behind this record.
+fn moves_the_end(record: &Record) -> bool {
+    matches!(record, Record::Cut { .. } | Record::Base { .. } | Record::Forget { .. })
+}
+
+/// The same records in the same order, in pieces of at least [`PIECE`] bytes but for the last. An entry and the notes behind it
+/// stay together.
+fn pieces(records: Vec<Record>) -> Vec<Vec<Record>> {
+    let mut pieces: Vec<Vec<Record>> = Vec::new();
+    let mut bytes = 0;
+    for record in records {
+        let length = if let Record::Entry(entry) = &record { entry.bytes().len() } else { 0 };
+        match pieces.last_mut().filter(|_| length == 0 || bytes < PIECE) {
+            Some(piece) => piece.push(record),
+            None => {
+                pieces.push(vec![record]);
+                bytes = 0;
+            }
+        }
+        bytes += length;
+    }
+    pieces
 }
 
 #[cfg(test)]
@@ -375,5 +439,41 @@ mod tests {
             assert!(now < Micros::from_millis(60_000), "it never went on: {durable} of {}", p.1);
         }
         assert_eq!(journal.reader.end(P).map(|(end, _)| end.lsn), Some(refused.next()));
+    }
+
+    /// Bursts of several times what the log takes, and truncations that come in one turn with entries without room.
+    #[test]
+    fn f20_a_burst_is_written_in_order_as_truncations_make_room() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+        let (mut journal, mut poll) = journal(dir.path(), options);
+        let mut chains = [Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0)];
+        let mut now = Micros(0);
+        for _ in 0..15 {
+            for chain in &mut chains {
+                journal.push(LogOp::Entry(chain.next(200_000)));
+                journal.push(LogOp::Entry(chain.next(100)));
+            }
+            journal.submit(now);
+        }
+        let mut more = 5;
+        while journal.is_full() || chains.iter().any(|chain| !journal.is_durable(chain.0, chain.1)) {
+            now = now + RETRY;
+            journal.submit(now);
+            for (partition, token) in wait(&mut journal, &mut poll) {
+                journal.push(LogOp::Truncate { partition, below: token.get().lsn.next() });
+            }
+            if more > 0 {
+                more -= 1;
+                journal.push(LogOp::Entry(chains[0].next(200_000)));
+            }
+            assert!(now < Micros::from_millis(60_000), "{:?} of {:?}", journal.reader.end(P), chains[0].1);
+        }
+        for chain in chains {
+            assert_eq!(
+                journal.reader.end(chain.0).map(|(end, crc)| (end.lsn, crc)),
+                Some((chain.1, chain.2))
+            );
+        }
     }
 }

@@ -2,14 +2,17 @@
 
 mod common;
 
+use client::Client;
 use common::{Cluster, LONG, create, in_sync, leads, put_all, row, wait_for};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use types::data::Value;
 use types::{EngineKind, Incarnation, LogKind, Member, NodeId};
+use understudy_node::metrics::Outcome;
 use understudy_node::net::Cut;
 use understudy_node::tails;
-use wire::control::{AdminCommand, Role};
+use wire::control::{AdminCommand, ClusterStatus, Role};
 
 #[test]
 fn three_nodes_serve_a_table_and_survive_one_of_them() {
@@ -227,21 +230,41 @@ fn f20_a_full_disk_refuses_writes_and_serves_reads() {
     let mut wanted = create("t", "durable", EngineKind::Memory, LogKind::Disk);
     wanted.factor = Some(1);
     let table = client.create_table(&wanted).expect("creates");
-    let long = "x".repeat(100_000);
+    let long = "x".repeat(200_000);
     client.put(&table, &row(0, &long)).expect("there is room");
-    // More at once than the log can ever take: no checkpoint can be in time.
-    let calls: Vec<_> = (1..50).map(|id| table.put(&row(id, &long)).expect("encodes")).collect();
+    // Several times what the log can ever take: no checkpoint can be in time.
+    let calls: Vec<_> = (1..60).map(|id| table.put(&row(id, &long)).expect("encodes")).collect();
     let lane = client.new_lane();
     client.set_window(lane, calls.len());
-    let tickets: Vec<_> = calls.into_iter().map(|call| client.submit(lane, call)).collect();
-    assert_eq!(client.get(&table, &[Value::Int(0)]).expect("reads"), Some(row(0, &long)));
-    let ends: Vec<_> =
-        tickets.into_iter().map(|ticket| client.wait_for(ticket).expect("ends").outcome).collect();
-    let refused: Vec<_> = ends.into_iter().filter_map(|end| end.into_result().err()).collect();
-    assert!(refused.iter().any(|error| error.to_string().contains("full")), "{refused:?}");
-    // Still, and for everybody to see.
-    assert_eq!(client.get(&table, &[Value::Int(0)]).expect("reads"), Some(row(0, &long)));
-    let status =
-        wait_for(&mut client, "the status to tell", |status| status.nodes.iter().all(|(node, _)| node.full));
-    assert_eq!(status.nodes.len(), 1);
+    let mut tickets: Vec<_> = calls.into_iter().map(|call| client.submit(lane, call)).collect();
+    let (mut watcher, mut ends) = (cluster.client(), Vec::new());
+    let mut go_on_until = |client: &mut Client, wanted: &dyn Fn(&ClusterStatus) -> bool| {
+        wait_for(&mut watcher, "the node", |status| {
+            ends.extend(client.poll(Duration::from_millis(5)).expect("polls"));
+            wanted(status)
+        });
+    };
+    let full = |status: &ClusterStatus| status.nodes.iter().all(|(node, _)| node.full);
+    go_on_until(&mut client, &full);
+    let turned_away = || cluster.node(1).board().metrics.answers(Outcome::NotDone);
+    let before = turned_away();
+    let late = client.new_lane();
+    tickets.push(client.submit(late, table.put(&row(60, "short")).expect("encodes")));
+    go_on_until(&mut client, &|_| turned_away() > before);
+    let mut reader = cluster.client();
+    assert_eq!(reader.get(&table, &[Value::Int(0)]).expect("reads"), Some(row(0, &long)));
+    // Checkpoints make room for what waits, piece by piece, and then for everybody.
+    go_on_until(&mut client, &|status| !full(status));
+    let mut ends: BTreeMap<_, _> = ends.into_iter().map(|end| (end.ticket, end.outcome)).collect();
+    for (id, ticket) in (1..).zip(tickets) {
+        let end = match ends.remove(&ticket) {
+            Some(end) => end,
+            None => client.wait_for(ticket).expect("ends").outcome,
+        };
+        match end.into_result() {
+            Ok(_) => assert!(client.get(&table, &[Value::Int(id)]).expect("reads").is_some(), "{id} is lost"),
+            Err(error) => assert!(error.to_string().contains("full"), "{id}: {error}"),
+        }
+    }
+    client.put(&table, &row(100, "short")).expect("writes go on");
 }

@@ -3,6 +3,7 @@
 use super::Node;
 use super::links::{Door, Role};
 use crate::failure::Failure;
+use crate::metrics::Outcome;
 use replica::ClientRef;
 use std::sync::atomic::Ordering;
 use types::{Lsn, Member};
@@ -83,6 +84,7 @@ impl Node {
                 self.host.me().node.0,
                 self.dir.root().display()
             ));
+            self.metrics.answered(Outcome::NotDone);
             return self.turn_away(key, &request, status);
         }
         self.host.request(self.now, to, request, &mut self.out);

@@ -14,6 +14,8 @@ use wire::control::{NodeStatus, Role};
 
 /// How often the disk's room and the logs' lengths are looked at.
 const LOOK: Micros = Micros::from_millis(500);
+/// The same while a checkpoint could make room for what waits.
+const LOOK_WHEN_FULL: Micros = Micros::from_millis(50);
 /// What a component takes on the disk beside its rows, at most.
 const COMPONENT: u64 = 1 << 20;
 /// A proposal that comes again within this time was not answered.
@@ -123,7 +125,7 @@ impl Node {
             self.peers.dial(me, cluster, secret, &mut self.links, now);
         }
         if now >= self.timer.next_look {
-            self.timer.next_look = now + LOOK;
+            self.timer.next_look = now + if self.journal.is_full() { LOOK_WHEN_FULL } else { LOOK };
             self.look_at_disk();
         }
         self.timer.full = self.journal.is_full() || self.timer.low_room;

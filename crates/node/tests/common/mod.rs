@@ -118,7 +118,11 @@ impl Cluster {
 }
 
 /// Asks for the cluster's status until it is as wanted.
-pub fn wait_for(client: &mut Client, what: &str, wanted: impl Fn(&ClusterStatus) -> bool) -> ClusterStatus {
+pub fn wait_for(
+    client: &mut Client,
+    what: &str,
+    mut wanted: impl FnMut(&ClusterStatus) -> bool,
+) -> ClusterStatus {
     let deadline = Instant::now() + LONG;
     loop {
         let text = client.admin(AdminCommand::Status).expect("the controller answers");

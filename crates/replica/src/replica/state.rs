@@ -247,7 +247,9 @@ impl<R: Remedy> Replica<R> {
             if self.remedy.has(Finding::F13) { self.kept_from.min(self.persisted()) } else { self.committed };
         // A partition with little to do must not hold back the log that it shares with others for ever (F20).
         let idle = ctx.now.mono.since(self.truncated_at) >= TRUNCATES && bound > self.log_base.lsn;
-        if bound.0 > self.log_base.lsn.0 + 256 || idle {
+        // Each checkpoint makes room at once, which a full log waits for.
+        let checkpointed = bound > self.log_base.lsn && bound == self.engine.persisted().lsn;
+        if bound.0 > self.log_base.lsn.0 + 256 || idle || checkpointed {
             let Some((position, _)) = self.position_at(bound) else { return };
             self.truncated_at = ctx.now.mono;
             self.log_base = position;
