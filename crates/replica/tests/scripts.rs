@@ -62,6 +62,7 @@ scripts! {
     counts_in_slices,
     f18_who_slept_evicts_nobody,
     f20_a_member_without_room_comes_back,
+    f20_a_member_without_room_for_long_comes_back,
     f19_replies_that_wait_are_counted,
     pr18_a_copy_is_no_going_back,
     r3_an_entry_that_goes_back,

@@ -329,8 +329,17 @@ impl<R: Remedy> Replica<R> {
                 }
             }
             Refusal::Busy => {
-                if let Some(progress) = self.progress(refused.from) {
-                    progress.spoilt = true;
+                let now = ctx.now.mono;
+                let counts =
+                    self.record.as_ref().is_some_and(|record| record.in_sync.contains(&refused.from));
+                match self.progress(refused.from) {
+                    Some(progress) if counts => progress.spoilt = true,
+                    // It need not leave what it is not in. When it has room it goes on from what it then has.
+                    Some(progress) if matches!(progress.mode, Mode::Stream) => {
+                        progress.mode = Mode::Probe { asked_at: now };
+                        progress.level_since = None;
+                    }
+                    _ => {}
                 }
             }
         }
