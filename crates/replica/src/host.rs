@@ -145,7 +145,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
                 hint: None,
                 body: Body::None,
             };
-            out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
+            out.push(Output::Reply { partition, to, reply: Box::new(reply), valid_until: None });
         }
         self.note_tallies(partition);
     }

@@ -66,5 +66,10 @@ scripts! {
     f19_replies_that_wait_are_counted,
     pr18_a_copy_is_no_going_back,
     r3_an_entry_that_goes_back,
+    r6_a_damaged_source_with_a_whole_log,
+    r6_a_source_that_cannot_read_its_log,
     r6_who_does_not_answer_is_passed_over,
+    r9_a_damaged_replica_keeps_its_tail,
+    r9_a_damaged_log_is_no_tail,
+    r9_what_the_primary_has_too_is_no_tail,
 }

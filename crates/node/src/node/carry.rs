@@ -30,7 +30,7 @@ impl Node {
         match output {
             Output::Log(op) => self.journal.push(op),
             Output::Send { to, message } => self.send(to, message),
-            Output::Reply { to, reply, valid_until } => self.reply(to, *reply, valid_until),
+            Output::Reply { to, reply, valid_until, .. } => self.reply(to, *reply, valid_until),
             Output::Propose(propose) => self.propose(propose),
             Output::Suspect(suspect) => {
                 // A node that the machine did not let listen knows nothing of the others; it is asked again soon.

@@ -552,7 +552,8 @@ impl<R: Remedy> Replica<R> {
             let valid_until = lease.filter(|_| alone || waiting.looked);
             waiting.reply.copies = self.copies(waiting.lsn);
             self.commits += 1;
-            ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(waiting.reply), valid_until });
+            let (partition, reply) = (self.id, Box::new(waiting.reply));
+            ctx.out.push(Output::Reply { partition, to: waiting.to, reply, valid_until });
         }
     }
 
