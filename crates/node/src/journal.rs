@@ -248,12 +248,12 @@ impl Journal {
         self.stats
     }
 
-    /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room.
-    pub fn shutdown(mut self, now: Micros) -> Result<(), Failure> {
+    /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room, or was not `all`.
+    pub fn shutdown(mut self, now: Micros, all: bool) -> Result<(), Failure> {
         self.submit(now);
-        let closed = match self.is_full() {
-            true => self.writer.shutdown_unmarked(),
-            false => self.writer.shutdown(),
+        let closed = match all && !self.is_full() {
+            true => self.writer.shutdown(),
+            false => self.writer.shutdown_unmarked(),
         };
         closed.map_err(|error| Failure::new(7, format!("the log could not be closed: {error}")))
     }
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!((journal.oldest_pending(), journal.stats().last_batch), (None, 3));
         assert_eq!(journal.read(Q, Lsn(2), 1 << 20).map(|entries| entries.len()), Ok(2));
         assert_eq!(journal.bytes_since(Q, Lsn(1)), 0);
-        journal.shutdown(Micros(9)).expect("closes");
+        journal.shutdown(Micros(9), true).expect("closes");
     }
 
     #[test]

@@ -8,8 +8,7 @@ use std::time::Instant;
 use types::data::Value;
 use types::{EngineKind, Incarnation, LogKind, Member, NodeId};
 use understudy_node::net::Cut;
-use understudy_node::tails;
-use wire::control::{AdminCommand, Role};
+use wire::control::AdminCommand;
 
 #[test]
 fn three_nodes_serve_a_table_and_survive_one_of_them() {
@@ -77,45 +76,6 @@ fn a_cut_primary_is_replaced_and_comes_back() {
     harm.set(Cut::default());
     wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
     assert_eq!(client.get(&table, &[Value::Int(60)]).expect("reads"), Some(row(60, "during")));
-}
-
-#[test]
-fn r9_what_only_a_cut_primary_had_is_set_aside_and_told() {
-    // A long lease, so that the primary still acknowledges when this test gets round to writing.
-    let lease = [("timing.lease_ms", "3000"), ("timing.grace_ms", "3500")];
-    let harm = [("node.harm", "true"), ("controller.failover_wait_ms", "200")];
-    let cluster = Cluster::with(3, &[lease, harm].concat());
-    let mut client = cluster.ready();
-    let table =
-        client.create_table(&create("t", "async", EngineKind::Memory, LogKind::Disk)).expect("creates");
-    put_all(&mut client, &table, 0, 10, "kept");
-    let status = wait_for(&mut client, "primaries", |status| (1..=3).all(|node| leads(status, node) > 0));
-    let lost = status.partitions.iter().find(|record| record.primary.node == NodeId(1)).expect("it leads").id;
-    let key = (100..)
-        .find(|id| table.partition_of(&table.key(&[Value::Int(*id)]).expect("a key")).ok() == Some(lost));
-    let key = key.expect("numbers do not end");
-    client.put(&table, &row(key, "kept")).expect("a session is open");
-    let harm = cluster.node(1).board().harm.as_ref().expect("allowed");
-    harm.set(Cut::parse("2,3,controllers").expect("a cut"));
-    // Its lease has not run out yet: this is acknowledged, and nobody else has it.
-    client.put(&table, &row(key, "lost")).expect("acknowledged by the primary alone");
-    // A new primary that does not serve yet would still ask the old one for it (PR-19).
-    wait_for(&mut client, "another primary that serves", |status| {
-        let mut others = status.nodes.iter().filter(|(node, _)| node.member.node != NodeId(1));
-        others.any(|(node, _)| {
-            node.replicas.iter().any(|replica| replica.partition == lost && replica.role == Role::Primary)
-        })
-    });
-    harm.set(Cut::default());
-    wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
-    assert_eq!(client.get(&table, &[Value::Int(key)]).expect("reads"), Some(row(key, "kept")));
-    let tails = tails::list(&cluster.node_dir(1)).expect("lists");
-    let tail = tails.iter().find(|tail| tail.partition == lost).expect("it was set aside");
-    assert_eq!((tail.commits, tail.sessions), (1, 1));
-    let (_, entries) = tails::read(&cluster.node_dir(1), &tail.file).expect("reads");
-    assert!(entries.iter().any(|entry| entry.payload().windows(4).any(|bytes| bytes == b"lost")));
-    let told = client.admin(AdminCommand::Failovers).expect("answers");
-    assert!(told.contains(&tail.file), "{told}");
 }
 
 #[test]

@@ -11,11 +11,13 @@
 //! | `carry` | outputs out |
 //! | `picture` | what controllers tell; replicas come and go |
 //! | `timer` | ticks, status, checkpoints, room on the disk |
+//! | `held` | partitions whose divergent tail finds no room |
 //! | `ending` | handing over, the clean-shutdown mark |
 
 mod carry;
 mod dispatch;
 mod ending;
+mod held;
 mod links;
 mod peers;
 mod picture;
@@ -36,6 +38,7 @@ use crate::net::conn::Got;
 use crate::stop::Stop;
 use crate::stores::{Found, Meta};
 use ending::Ending;
+use held::Held;
 use links::Links;
 use mio::Events;
 use peers::{Controllers, Peers};
@@ -88,6 +91,8 @@ struct Node {
     addresses: Addresses,
     /// Tails on this disk.
     tails: Vec<TailReport>,
+    /// Partitions that wait for room for a divergent tail.
+    held: BTreeMap<PartitionId, Held>,
     /// What controllers must hear, until one is there to hear it.
     untold: VecDeque<Message>,
     timer: Timer,

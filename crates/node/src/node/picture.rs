@@ -227,6 +227,7 @@ impl Node {
     fn drop_replica(&mut self, id: PartitionId) -> Result<(), Failure> {
         // The engine's files are closed before they are moved.
         drop(self.host.remove(id));
+        self.give_up_held(id)?;
         self.metas.remove(&id);
         self.found.remove(&id);
         self.journal.forget(id);
