@@ -8,6 +8,7 @@ use std::time::Instant;
 use types::data::Value;
 use types::{EngineKind, Incarnation, LogKind, Member, NodeId};
 use understudy_node::net::Cut;
+use understudy_node::tails;
 use wire::control::AdminCommand;
 
 #[test]
@@ -134,6 +135,44 @@ fn a_dropped_table_leaves_nothing_behind_even_on_a_node_that_was_away() {
     let again =
         client.create_table(&create("t", "durable", EngineKind::Lsm, LogKind::Disk)).expect("creates");
     assert_eq!(client.count(&again).expect("counts"), 0);
+}
+
+#[test]
+fn a_partition_that_moved_away_leaves_nothing_behind_even_on_a_node_that_was_away() {
+    let mut cluster = Cluster::with(4, &[("timing.suspect_ms", "500")]);
+    let mut client = cluster.ready();
+    let mut wanted = create("t", "durable", EngineKind::Lsm, LogKind::Disk);
+    wanted.placement = [[1, 2, 3], [2, 3, 1]].map(|row| row.map(NodeId).to_vec()).to_vec();
+    (wanted.factor, wanted.partitions) = (Some(3), 2);
+    let table = client.create_table(&wanted).expect("creates");
+    put_all(&mut client, &table, 0, 200, "x");
+    let here = |cluster: &Cluster, node| {
+        std::fs::read_dir(cluster.node_dir(node).join("partitions")).expect("a directory").count()
+    };
+    let status = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    let moved = status.partitions[0].id;
+    cluster.kill(1);
+    client.admin(AdminCommand::Move { partition: moved, from: NodeId(1), to: NodeId(4) }).expect("moves");
+    wait_for(&mut client, "the copy on node 4", |status| {
+        let mut of = status.partitions.iter().filter(|record| record.id == moved);
+        of.all(|record| record.in_sync.len() == 3 && record.member_on(NodeId(1)).is_none())
+    });
+    assert_eq!(here(&cluster, 1), 2, "it is away and knows nothing of it");
+    cluster.start_node(1);
+    wait_for(&mut client, "the end of the replica that moved, and of no other", |status| {
+        let replicas = common::of_node(status, 1).map(|node| node.replicas.as_slice()).unwrap_or_default();
+        replicas.len() == 1 && replicas[0].partition != moved && in_sync(status, 3)
+    });
+    let left = cluster.node_dir(1).join(format!("partitions/{}", moved.0));
+    assert!(!left.exists() && here(&cluster, 1) == 1);
+    assert_eq!(tails::list(&cluster.node_dir(1)).expect("lists"), [], "all of it is elsewhere");
+    // Nor does the log have anything of it that would bring it back.
+    cluster.kill(1);
+    cluster.start_node(1);
+    let status = cluster.node(1).board().status();
+    assert!(status.replicas.iter().all(|replica| replica.partition != moved));
+    wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
+    assert_eq!(client.count(&table).expect("counts"), 200);
 }
 
 #[test]

@@ -71,5 +71,6 @@ scripts! {
     r6_who_does_not_answer_is_passed_over,
     r9_a_damaged_replica_keeps_its_tail,
     r9_a_damaged_log_is_no_tail,
+    r9_what_only_a_departing_replica_has,
     r9_what_the_primary_has_too_is_no_tail,
 }

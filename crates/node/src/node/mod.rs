@@ -12,12 +12,14 @@
 //! | `picture` | what controllers tell; replicas come and go |
 //! | `timer` | ticks, status, checkpoints, room on the disk |
 //! | `held` | partitions whose divergent tail finds no room |
+//! | `leaving` | replicas that have moved away |
 //! | `ending` | handing over, the clean-shutdown mark |
 
 mod carry;
 mod dispatch;
 mod ending;
 mod held;
+mod leaving;
 mod links;
 mod peers;
 mod picture;
@@ -51,7 +53,7 @@ use std::time::Duration;
 use timer::Timer;
 use types::config::{Addresses, TailReport};
 use types::engine::Wake;
-use types::{Lsn, Now, PartitionId, Sound};
+use types::{Lsn, Micros, Now, PartitionId, Sound};
 use wire::Message;
 
 /// A read of the log that was asked for.
@@ -93,6 +95,8 @@ struct Node {
     tails: Vec<TailReport>,
     /// Partitions that wait for room for a divergent tail.
     held: BTreeMap<PartitionId, Held>,
+    /// Replicas that have no place here any more, and since when.
+    moved: BTreeMap<PartitionId, Micros>,
     /// What controllers must hear, until one is there to hear it.
     untold: VecDeque<Message>,
     timer: Timer,

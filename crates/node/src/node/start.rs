@@ -199,6 +199,7 @@ fn recover(
         addresses: Addresses::default(),
         tails,
         held: BTreeMap::new(),
+        moved: BTreeMap::new(),
         untold: VecDeque::new(),
         timer,
         ending: Ending::default(),

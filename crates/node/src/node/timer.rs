@@ -125,6 +125,7 @@ impl Node {
         if now >= self.timer.next_look {
             self.timer.next_look = now + LOOK;
             self.look_at_disk();
+            self.leave_moved()?;
         }
         self.retry_held()?;
         self.timer.full = self.journal.is_full() || self.timer.low_room;

@@ -21,6 +21,7 @@ impl<R: Remedy> Replica<R> {
         let old = self.record.replace(record);
         let record = self.record.clone().expect("just set");
         self.configured_at = ctx.now.mono;
+        self.departed = false;
         if same_reign {
             self.go_on(ctx, &record);
         } else if record.primary == self.me {
@@ -121,7 +122,7 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// Not a member any more. The data stay until the partition is dropped or taken up again.
+    /// Not a member any more. The data stay until a driver removes them or the partition is taken up again.
     fn retire(&mut self, ctx: &mut Ctx) {
         ctx.leases.lead(self.id, None);
         self.step_down(ctx, "this replica left the partition");

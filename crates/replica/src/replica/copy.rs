@@ -220,7 +220,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Up to where the engine has published this log. A damaged replica's files may be of another one (F15).
-    fn published_in_log(&self) -> Lsn {
+    pub(super) fn published_in_log(&self) -> Lsn {
         let published = self.engine.published();
         let here = self.position_at(published.lsn).is_some_and(|(here, _)| here == published);
         if here { published.lsn } else { Lsn::ZERO }

@@ -230,7 +230,10 @@ impl<R: Remedy> Replica<R> {
     /// old primary already: the configuration came before the request (PR-74).
     pub(crate) fn on_report_request(&mut self, ctx: &mut Ctx, request: &ReportRequest) {
         let Some(record) = &self.record else { return };
-        if request.epoch != record.epoch || request.from != record.primary || request.from == self.me {
+        if record.primary == self.me {
+            return self.report_to_departing(ctx, request);
+        }
+        if request.epoch != record.epoch || request.from != record.primary {
             return;
         }
         let (damaged, awaits_copy) = (self.is_damaged(), self.awaits_copy(ctx));

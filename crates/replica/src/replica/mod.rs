@@ -9,12 +9,14 @@
 //! | `lead` | shipping, progress of members, `committed` |
 //! | `follow` | appends taken in, checked, acknowledged |
 //! | `change` | proposals: evictions, joins, hand-overs, policies |
+//! | `depart` | what only a replica has that is about to be removed |
 //! | `copy` | the state itself, for a log that is too old |
 //! | `state` | what all roles share: append, cut, publish, truncate |
 
 mod change;
 mod configure;
 mod copy;
+mod depart;
 mod follow;
 mod lead;
 mod promote;
@@ -243,6 +245,8 @@ pub struct Replica<R: Remedy> {
     noted: Lsn,
     /// The end of the log on the disk that a start found whole; zero once this replica is something else.
     replays_to: Lsn,
+    /// It has no place in the configuration, and nothing that only it has.
+    departed: bool,
     cut: bool,
     /// When it may be made anew at the earliest, if it is damaged.
     anew_at: Micros,
@@ -301,6 +305,7 @@ impl<R: Remedy> Replica<R> {
             kept_from: Lsn::ZERO,
             noted: found.secured,
             replays_to: if keeps_tail || damaged.is_none() { found.end.lsn } else { Lsn::ZERO },
+            departed: false,
             cut: found.cut,
             anew_at: Micros::ZERO,
             role: damaged.map_or(Role::Idle, Role::Damaged),

@@ -85,6 +85,7 @@ impl World {
     /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `with SETTING NUMBER`: a new world with this setting · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
     /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO
+    /// · `depart N`: N has no place any more and asks what only it has
     /// · `damage N [log]`: N starts again, with its log and without its engine's files; the log is damaged too
     /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
     /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
@@ -100,6 +101,9 @@ impl World {
             "slice" => self.slice(&words),
             "with" => self.begin_with(words[1], words[2].parse().expect("a number")),
             "unreadable" => self.nodes.get_mut(&numbers(&words[1..])[0]).expect("a node").unreadable = true,
+            "depart" => {
+                self.with(numbers(&words[1..])[0], |host, now, out| host.depart(now, P, out));
+            }
             "damage" => self.damage(numbers(&words[1..2])[0], !words.contains(&"log")),
             "mute" => drop(self.mute.insert(link(words[1]))),
             "forge" => self.forge(&words),
