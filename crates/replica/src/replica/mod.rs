@@ -449,3 +449,42 @@ impl<R: Remedy> Replica<R> {
         self.tell_positions(ctx);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(epoch: u64, lsn: u64) -> Position {
+        Position::new(Epoch(epoch), Lsn(lsn))
+    }
+
+    /// A log from (1,10) to (2,20), whose second epoch begins at 15.
+    fn log() -> Recovered {
+        let history = History::new(vec![(Epoch(1), Lsn(1)), (Epoch(2), Lsn(15))]).expect("ascends");
+        Recovered { base: at(1, 10), end: at(2, 20), history, ..Recovered::nothing() }
+    }
+
+    #[test]
+    fn f15_files_that_are_not_of_this_log_are_damage() {
+        let why = |persisted: Position| log().misfit(persisted, true).unwrap_or_default();
+        for sound in [at(1, 10), at(1, 14), at(2, 15), at(2, 20)] {
+            assert_eq!(why(sound), "", "{sound}");
+        }
+        assert!(why(at(1, 9)).starts_with("F13: "), "{}", why(at(1, 9)));
+        assert!(why(at(2, 21)).starts_with("PR-35: "), "{}", why(at(2, 21)));
+        // A copy of a newer reign was installed, and the log still has what it replaced; and the other way round.
+        for other in [at(2, 10), at(2, 14), at(3, 15), at(1, 20), at(3, 20)] {
+            assert!(why(other).starts_with("F15: "), "{other}: {}", why(other));
+        }
+    }
+
+    #[test]
+    fn r9_a_log_may_diverge_unless_the_files_have_all_of_it() {
+        for persisted in [Position::ZERO, at(1, 14), at(2, 19), at(3, 25)] {
+            assert!(log().may_diverge(persisted), "{persisted}");
+        }
+        assert!(!log().may_diverge(at(2, 20)) && !log().may_diverge(at(2, 21)));
+        assert!(!Recovered { whole: false, ..log() }.may_diverge(Position::ZERO));
+        assert!(!Recovered { base: at(2, 20), ..log() }.may_diverge(Position::ZERO), "it has no entry");
+    }
+}
