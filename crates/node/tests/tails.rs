@@ -3,15 +3,16 @@
 mod common;
 
 use client::{Client, Table};
-use common::{Cluster, create, in_sync, leads, of_node, put_all, row, wait_for};
+use common::{Cluster, LONG, create, in_sync, leads, of_node, put_all, row, wait_for};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use types::data::Value;
-use types::{EngineKind, LogKind, NodeId, PartitionId, Position};
+use types::{EngineKind, Incarnation, LogKind, NodeId, PartitionId, Position};
 use understudy_node::net::Cut;
 use understudy_node::tails;
-use wire::control::{AdminCommand, ClusterStatus, Role};
+use wire::control::{AdminCommand, ClusterStatus, NodeStatus, Role};
 
 /// A cluster whose node 1 is cut off and acknowledged a commit alone, in a partition that another node leads now.
 struct Parted {
@@ -76,11 +77,25 @@ impl Parted {
         status.replicas.iter().find(|replica| replica.partition == self.lost).expect("it has one").end
     }
 
-    /// Waits until node 1 waits for room with this partition, and with no other.
-    fn is_held(&mut self) {
+    /// Whether node 1 found its log cleanly shut down at the start of this life.
+    fn starts_clean(&mut self, life: u64) -> bool {
+        let deadline = Instant::now() + LONG;
+        loop {
+            let record = self.client.picture().node(NodeId(1)).expect("known");
+            if record.member().incarnation == Incarnation(life) {
+                return record.clean_start;
+            }
+            assert!(Instant::now() < deadline, "the record of life {life} does not come");
+            self.client.poll(Duration::from_millis(5)).expect("polls");
+        }
+    }
+
+    /// Waits until node 1, in this life, waits for room with this partition, and with no other.
+    fn is_held(&mut self, life: u64) {
         let lost = self.lost;
         let waits = |status: &ClusterStatus| {
-            let node = of_node(status, 1).filter(|node| node.full)?;
+            let this_life = |node: &&NodeStatus| node.member.incarnation == Incarnation(life);
+            let node = of_node(status, 1).filter(|node| node.full).filter(this_life)?;
             Some(node.replicas.iter().find(|replica| replica.partition == lost)?.waits.contains("no room"))
         };
         wait_for(&mut self.client, "the want of room to be told, and the others in sync", |status| {
@@ -118,12 +133,12 @@ fn f20_a_tail_that_finds_no_room_holds_up_its_own_partition_alone() {
         .collect();
     full.iter().for_each(|name| symlink("/dev/full", name).expect("links"));
     parted.heal();
-    parted.is_held();
+    parted.is_held(1);
     // It ends gently, but a log that lacks something has no mark that it is whole; and it starts again.
     parted.cluster.stop(1);
     parted.cluster.start_node(1);
-    parted.is_held();
-    assert!(!parted.client.picture().node(NodeId(1)).expect("known").clean_start);
+    parted.is_held(2);
+    assert!(!parted.starts_clean(2));
     assert_eq!(tails::list(&parted.cluster.node_dir(1)).expect("lists"), []);
     full.iter().for_each(|name| fs::remove_file(name).expect("removes"));
     wait_for(&mut parted.client, "room", |status| of_node(status, 1).is_some_and(|node| !node.full));
