@@ -287,11 +287,11 @@ impl Journal {
         self.stats
     }
 
-    /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room.
-    pub fn shutdown(mut self, now: Micros) -> Result<(), Failure> {
+    /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room, or was not `all`.
+    pub fn shutdown(mut self, now: Micros, all: bool) -> Result<(), Failure> {
         self.submit(now);
         self.send_batch(now);
-        let closed = match self.backlog.is_empty() {
+        let closed = match all && self.backlog.is_empty() {
             true => self.writer.shutdown(),
             false => self.writer.shutdown_unmarked(),
         };
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!((journal.oldest_pending(), journal.stats().last_batch), (None, 3));
         assert_eq!(journal.read(Q, Lsn(2), 1 << 20).map(|entries| entries.len()), Ok(2));
         assert_eq!(journal.bytes_since(Q, Lsn(1)), 0);
-        journal.shutdown(Micros(9)).expect("closes");
+        journal.shutdown(Micros(9), true).expect("closes");
     }
 
     #[test]

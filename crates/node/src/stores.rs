@@ -148,18 +148,16 @@ pub fn open(
         recovered.damaged = Some("what the log had of it is lost".into());
     }
     recovered.damaged = recovered.damaged.or(broken);
-    let usable = recovered.damaged.is_none();
-    let (base, end) = (recovered.base.lsn, recovered.end.lsn);
-    let mut next = engine.persisted().lsn.next();
     let mut replica = Replica::recover(me, meta.partition, Sound, engine, recovered);
-    while usable && next > base && next <= end {
-        let entries = match reader.read(meta.partition, next, REPLAY_BYTES) {
-            Ok(entries) => entries,
+    while let Some(next) = replica.to_replay() {
+        match reader.read(meta.partition, next, REPLAY_BYTES) {
+            Ok(entries) => replica.replay(entries),
+            Err(error) if replica.is_damaged() => {
+                eprintln!("partition {}: what is left of its log cannot be read: {error}", meta.partition);
+                break;
+            }
             Err(error) => return Err(Failure::corrupt(format!("partition {}: {error}", meta.partition))),
-        };
-        let Some(last) = entries.last() else { break };
-        next = last.lsn().next();
-        replica.replay(entries);
+        }
     }
     metrics.recovery_replay_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     Ok(replica)
@@ -209,6 +207,7 @@ fn translate(found: &RecoveredPartition) -> Recovered {
         secured: custom(Note::Secured).map_or(Lsn::ZERO, |bytes| lsn(bytes).min(found.end.lsn)),
         cut: found.cut_by_torn_end,
         damaged,
+        whole: found.damaged.is_none(),
     }
 }
 

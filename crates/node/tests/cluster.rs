@@ -12,7 +12,7 @@ use types::{EngineKind, Incarnation, LogKind, Member, NodeId};
 use understudy_node::metrics::Outcome;
 use understudy_node::net::Cut;
 use understudy_node::tails;
-use wire::control::{AdminCommand, ClusterStatus, Role};
+use wire::control::{AdminCommand, ClusterStatus};
 
 #[test]
 fn three_nodes_serve_a_table_and_survive_one_of_them() {
@@ -83,45 +83,6 @@ fn a_cut_primary_is_replaced_and_comes_back() {
 }
 
 #[test]
-fn r9_what_only_a_cut_primary_had_is_set_aside_and_told() {
-    // A long lease, so that the primary still acknowledges when this test gets round to writing.
-    let lease = [("timing.lease_ms", "3000"), ("timing.grace_ms", "3500")];
-    let harm = [("node.harm", "true"), ("controller.failover_wait_ms", "200")];
-    let cluster = Cluster::with(3, &[lease, harm].concat());
-    let mut client = cluster.ready();
-    let table =
-        client.create_table(&create("t", "async", EngineKind::Memory, LogKind::Disk)).expect("creates");
-    put_all(&mut client, &table, 0, 10, "kept");
-    let status = wait_for(&mut client, "primaries", |status| (1..=3).all(|node| leads(status, node) > 0));
-    let lost = status.partitions.iter().find(|record| record.primary.node == NodeId(1)).expect("it leads").id;
-    let key = (100..)
-        .find(|id| table.partition_of(&table.key(&[Value::Int(*id)]).expect("a key")).ok() == Some(lost));
-    let key = key.expect("numbers do not end");
-    client.put(&table, &row(key, "kept")).expect("a session is open");
-    let harm = cluster.node(1).board().harm.as_ref().expect("allowed");
-    harm.set(Cut::parse("2,3,controllers").expect("a cut"));
-    // Its lease has not run out yet: this is acknowledged, and nobody else has it.
-    client.put(&table, &row(key, "lost")).expect("acknowledged by the primary alone");
-    // A new primary that does not serve yet would still ask the old one for it (PR-19).
-    wait_for(&mut client, "another primary that serves", |status| {
-        let mut others = status.nodes.iter().filter(|(node, _)| node.member.node != NodeId(1));
-        others.any(|(node, _)| {
-            node.replicas.iter().any(|replica| replica.partition == lost && replica.role == Role::Primary)
-        })
-    });
-    harm.set(Cut::default());
-    wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
-    assert_eq!(client.get(&table, &[Value::Int(key)]).expect("reads"), Some(row(key, "kept")));
-    let tails = tails::list(&cluster.node_dir(1)).expect("lists");
-    let tail = tails.iter().find(|tail| tail.partition == lost).expect("it was set aside");
-    assert_eq!((tail.commits, tail.sessions), (1, 1));
-    let (_, entries) = tails::read(&cluster.node_dir(1), &tail.file).expect("reads");
-    assert!(entries.iter().any(|entry| entry.payload().windows(4).any(|bytes| bytes == b"lost")));
-    let told = client.admin(AdminCommand::Failovers).expect("answers");
-    assert!(told.contains(&tail.file), "{told}");
-}
-
-#[test]
 fn f09_durable_survives_the_power_failure_of_everything() {
     let mut cluster = Cluster::with(3, &[("node.volatile", "true")]);
     let mut client = cluster.ready();
@@ -177,6 +138,44 @@ fn a_dropped_table_leaves_nothing_behind_even_on_a_node_that_was_away() {
     let again =
         client.create_table(&create("t", "durable", EngineKind::Lsm, LogKind::Disk)).expect("creates");
     assert_eq!(client.count(&again).expect("counts"), 0);
+}
+
+#[test]
+fn a_partition_that_moved_away_leaves_nothing_behind_even_on_a_node_that_was_away() {
+    let mut cluster = Cluster::with(4, &[("timing.suspect_ms", "500")]);
+    let mut client = cluster.ready();
+    let mut wanted = create("t", "durable", EngineKind::Lsm, LogKind::Disk);
+    wanted.placement = [[1, 2, 3], [2, 3, 1]].map(|row| row.map(NodeId).to_vec()).to_vec();
+    (wanted.factor, wanted.partitions) = (Some(3), 2);
+    let table = client.create_table(&wanted).expect("creates");
+    put_all(&mut client, &table, 0, 200, "x");
+    let here = |cluster: &Cluster, node| {
+        std::fs::read_dir(cluster.node_dir(node).join("partitions")).expect("a directory").count()
+    };
+    let status = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    let moved = status.partitions[0].id;
+    cluster.kill(1);
+    client.admin(AdminCommand::Move { partition: moved, from: NodeId(1), to: NodeId(4) }).expect("moves");
+    wait_for(&mut client, "the copy on node 4", |status| {
+        let mut of = status.partitions.iter().filter(|record| record.id == moved);
+        of.all(|record| record.in_sync.len() == 3 && record.member_on(NodeId(1)).is_none())
+    });
+    assert_eq!(here(&cluster, 1), 2, "it is away and knows nothing of it");
+    cluster.start_node(1);
+    wait_for(&mut client, "the end of the replica that moved, and of no other", |status| {
+        let replicas = common::of_node(status, 1).map(|node| node.replicas.as_slice()).unwrap_or_default();
+        replicas.len() == 1 && replicas[0].partition != moved && in_sync(status, 3)
+    });
+    let left = cluster.node_dir(1).join(format!("partitions/{}", moved.0));
+    assert!(!left.exists() && here(&cluster, 1) == 1);
+    assert_eq!(tails::list(&cluster.node_dir(1)).expect("lists"), [], "all of it is elsewhere");
+    // Nor does the log have anything of it that would bring it back.
+    cluster.kill(1);
+    cluster.start_node(1);
+    let status = cluster.node(1).board().status();
+    assert!(status.replicas.iter().all(|replica| replica.partition != moved));
+    wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
+    assert_eq!(client.count(&table).expect("counts"), 200);
 }
 
 #[test]

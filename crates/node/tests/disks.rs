@@ -163,6 +163,39 @@ fn f20_checkpoints_go_on_while_little_room_is_left() {
     });
 }
 
+/// Bytes that are free where this is.
+fn free(place: &Path) -> u64 {
+    let room = rustix::fs::statvfs(place).expect("it is there");
+    room.f_bavail * room.f_frsize
+}
+
+#[test]
+fn f20_the_room_of_a_log_on_a_disk_of_its_own_counts() {
+    let disk = || tempfile::tempdir().expect("a directory");
+    let Ok(memory) = tempfile::tempdir_in("/dev/shm") else {
+        return eprintln!("there is no second disk here");
+    };
+    // The log goes where there is less room, the rest where there is more.
+    let (log, data) = match free(memory.path()) < free(disk().path()) {
+        true => (memory, disk()),
+        false => (disk(), memory),
+    };
+    let enough_for_one = (free(log.path()) / 2 + free(data.path()) / 2).to_string();
+    let place = log.path().join("log");
+    let reserve = ("log.reserve_bytes", enough_for_one.as_str());
+    let mut cluster = Cluster::within(data, 1, &[reserve]);
+    let known = |cluster: &Cluster, full: bool| {
+        wait_for(&mut cluster.client(), "the node's word about its room", |status| {
+            common::of_node(status, 1).is_some_and(|node| node.full == full)
+        });
+    };
+    known(&cluster, false);
+    cluster.stop(1);
+    cluster.settings.push(("log.dir".into(), place.to_str().expect("a name").into()));
+    cluster.start_node(1);
+    known(&cluster, true);
+}
+
 #[test]
 fn a_node_does_not_outlive_the_threads_it_relies_on() {
     let mut cluster = Cluster::with(1, &[]);

@@ -9,6 +9,7 @@
 //! | a new table from options | [`design`] |
 //! | what the cluster survives now, and who is behind | [`overview`] |
 //! | failovers with their time split | [`failovers`] |
+//! | what a forced promotion may lose | [`recover`] |
 //! | a stopped node's log | [`logview`] |
 //!
 //! A failure is one sentence with the exit status that the conventions give it ([`Failure`]).
@@ -24,6 +25,7 @@ pub mod logview;
 pub mod overview;
 pub mod pipeline;
 mod port;
+pub mod recover;
 pub mod secured;
 pub mod survive;
 

@@ -73,7 +73,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         self.with(now, partition, out, |replica, ctx| replica.fail(ctx, reason));
     }
 
-    /// Removes a replica whose table was dropped.
+    /// Removes a replica: its table was dropped, or it has departed.
     pub fn remove(&mut self, partition: PartitionId) -> Option<Replica<R>> {
         self.leases.lead(partition, None);
         self.touched.remove(&partition);
@@ -145,7 +145,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
                 hint: None,
                 body: Body::None,
             };
-            out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
+            out.push(Output::Reply { partition, to, reply: Box::new(reply), valid_until: None });
         }
         self.note_tallies(partition);
     }
@@ -229,6 +229,12 @@ impl<L: Leases, R: Remedy> Host<L, R> {
     /// A controller asks for a change.
     pub fn advise(&mut self, now: Now, advise: Advise, out: &mut Vec<Output>) {
         self.with(now, advise.partition, out, |replica, _| replica.on_advice(advise.epoch, advise.advice));
+    }
+
+    /// This node has no place in the partition any more: its primary is asked what only this replica has. To be repeated
+    /// until [`Replica::has_departed`].
+    pub fn depart(&mut self, now: Now, partition: PartitionId, out: &mut Vec<Output>) {
+        self.with(now, partition, out, |replica, ctx| replica.depart(ctx));
     }
 
     /// Sends what the inputs since the last call have made due. A driver calls it when no input is left, so that appends,

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use types::config::TailReport;
-use types::{Epoch, Lsn, Member, Micros, PartitionId, Position};
+use types::{Epoch, Lsn, Member, Micros, PartitionId, PartitionRecord, Position};
 use wire::control::{Propose, Served, Suspect};
 use wire::peer::Fetch;
 use wire::{Entry, PeerMessage, Reply};
@@ -96,6 +96,8 @@ pub enum Output {
     /// Answer a client. If `valid_until` has passed on the monotonic clock when the bytes leave, the answer is not given:
     /// the client hears "not yet" for a read and "unknown" for a write instead (F01).
     Reply {
+        /// The partition that was asked.
+        partition: PartitionId,
         /// Whom.
         to: ClientRef,
         /// The answer.
@@ -134,4 +136,35 @@ pub enum Output {
         /// What.
         reason: String,
     },
+}
+
+impl LogOp {
+    /// Whose log.
+    pub fn partition(&self) -> PartitionId {
+        match self {
+            LogOp::Entry(entry) => entry.header().partition,
+            LogOp::Cut { partition, .. }
+            | LogOp::Base { partition, .. }
+            | LogOp::Truncate { partition, .. }
+            | LogOp::Promise { partition, .. }
+            | LogOp::Note { partition, .. } => *partition,
+        }
+    }
+}
+
+impl Output {
+    /// The partition that it is about. None: a suspicion is about many; a proposal that cannot be read is about none.
+    pub fn partition(&self) -> Option<PartitionId> {
+        Some(match self {
+            Output::Log(op) => op.partition(),
+            Output::Send { message, .. } => message.partition(),
+            Output::Reply { partition, .. }
+            | Output::ReadLog { partition, .. }
+            | Output::Damaged { partition, .. } => *partition,
+            Output::Propose(propose) => propose.record.read::<PartitionRecord>().ok()?.id,
+            Output::Served(served) => served.partition,
+            Output::SetAside { report, .. } => report.partition,
+            Output::Suspect(_) => return None,
+        })
+    }
 }

@@ -32,7 +32,7 @@ pub const FOUND: [(Finding, u64); 29] = [
     (Finding::Pr06, 35),
     (Finding::Pr15, 6),
     (Finding::Pr16, 0),
-    (Finding::Pr18, 21),
+    (Finding::Pr18, 22),
     (Finding::Pr21, 0),
     (Finding::Pr22, 0),
     (Finding::Pr23, 0),

@@ -173,7 +173,8 @@ pub struct Copy {
     pub at: Position,
     /// The checksum of the entry at that position.
     pub at_crc: u32,
-    /// The epochs below that position.
+    /// The epochs of the primary's log. What begins above that position is not part of the copy: it tells the member which
+    /// of its own entries the primary never had (R9).
     pub history: Vec<(Epoch, Lsn)>,
     /// Rows in key order: stored key, LSN, value.
     pub rows: Vec<(Bytes, Lsn, Bytes)>,

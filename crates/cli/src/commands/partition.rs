@@ -4,7 +4,6 @@ use super::status;
 use crate::args::cluster::{PartitionCommand, SwitchoverArgs, TailPlace, TailsCommand};
 use crate::connect::{Context, node};
 use local::ClusterFile;
-use ops::overview::{PartitionLine, ReplicaLine};
 use ops::secured::read;
 use ops::{Failure, logview};
 use serde::Deserialize;
@@ -63,10 +62,11 @@ fn recover(
     yes: bool,
     context: &mut Context,
 ) -> Result<(), Failure> {
-    let seen = status::look(context)?;
-    let found = seen.partitions.into_iter().find(|line| line.partition == partition.0);
-    let found = found.ok_or_else(|| Failure::not_found(format!("there is no partition {}", partition.0)))?;
-    let risk = risk(&found, wanted);
+    let status = context.status()?;
+    if !status.partitions.iter().any(|record| record.id == partition) {
+        return Err(Failure::not_found(format!("there is no partition {}", partition.0)));
+    }
+    let risk = ops::recover::risk(&status, partition, wanted);
     if !yes {
         return Err(Failure::refused(format!("{risk}; add --yes if that is meant")));
     }
@@ -77,38 +77,6 @@ fn recover(
         format!("{risk}. {warning}")
     });
     Ok(())
-}
-
-/// What promoting by force may lose, as far as it can be known beforehand.
-fn risk(line: &PartitionLine, wanted: Option<NodeId>) -> String {
-    let lives = |replica: &&ReplicaLine| match replica.node == line.primary {
-        true => line.state != "not heard",
-        false => !replica.role.contains("not heard"),
-    };
-    let best = match wanted {
-        Some(node) => line.replicas.iter().filter(lives).find(|replica| replica.node == node.0),
-        None => line.replicas.iter().filter(lives).max_by_key(|replica| replica.received),
-    };
-    let furthest =
-        line.replicas.iter().map(|replica| replica.received).max().unwrap_or(0).max(line.committed);
-    let partition = line.partition;
-    match best {
-        Some(best) if best.received < furthest => format!(
-            "partition {partition}: node {} has the log up to LSN {}, others were heard of up to LSN {furthest}: what \
-             was acknowledged from LSN {} on may be lost",
-            best.node,
-            best.received,
-            best.received + 1
-        ),
-        Some(best) => format!(
-            "partition {partition}: node {} has the log up to LSN {}; what was acknowledged beyond that, by a node that \
-             is not heard, would be lost",
-            best.node, best.received
-        ),
-        None => format!(
-            "partition {partition}: no living member reports a copy; what only the others have would be lost"
-        ),
-    }
 }
 
 /// `switchover`.

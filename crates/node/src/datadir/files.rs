@@ -10,8 +10,11 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().expect("a file has a name").to_string_lossy();
     let aside = dir.join(format!(".{name}.new"));
     let mut file = File::create(&aside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
+    if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_all()) {
+        // What was written of it takes room for nothing. If that fails too, it is written over the next time.
+        let _ = file.set_len(0);
+        return Err(error);
+    }
     drop(file);
     fs::rename(&aside, path)?;
     sync_dir(dir)

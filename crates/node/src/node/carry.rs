@@ -5,12 +5,10 @@ use super::{LogRead, Node};
 use crate::clock;
 use crate::failure::Failure;
 use crate::metrics::Outcome;
-use crate::tails;
 use replica::{ClientRef, Leases, Output};
-use types::config::TailReport;
 use types::{Member, Micros};
 use wire::control::Propose;
-use wire::{Body, Entry, Message, PeerMessage, Reply, Status};
+use wire::{Body, Message, PeerMessage, Reply, Status};
 
 /// The most messages kept for controllers while none is there.
 const MOST_UNTOLD: usize = 4096;
@@ -26,11 +24,12 @@ impl Node {
         Ok(())
     }
 
-    fn carry(&mut self, output: Output) -> Result<(), Failure> {
+    pub(super) fn carry(&mut self, output: Output) -> Result<(), Failure> {
+        let Some(output) = self.hold(output) else { return Ok(()) };
         match output {
             Output::Log(op) => self.journal.push(op),
             Output::Send { to, message } => self.send(to, message),
-            Output::Reply { to, reply, valid_until } => self.reply(to, *reply, valid_until),
+            Output::Reply { to, reply, valid_until, .. } => self.reply(to, *reply, valid_until),
             Output::Propose(propose) => self.propose(propose),
             Output::Suspect(suspect) => {
                 // A node that the machine did not let listen knows nothing of the others; it is asked again soon.
@@ -40,7 +39,7 @@ impl Node {
                 }
             }
             Output::Served(served) => self.tell(Message::Served(served)),
-            Output::SetAside { report, entries } => self.set_aside(report, &entries)?,
+            Output::SetAside { report, entries } => self.set_aside(report, entries)?,
             Output::ReadLog { partition, from, max_bytes, purpose } => {
                 self.log_reads.push_back(LogRead { partition, from, max_bytes, purpose });
             }
@@ -90,19 +89,6 @@ impl Node {
             None if self.untold.len() < MOST_UNTOLD => self.untold.push_back(message),
             None => {}
         }
-    }
-
-    /// A divergent tail: on disk before anything that follows (R9).
-    fn set_aside(&mut self, report: TailReport, entries: &[Entry]) -> Result<(), Failure> {
-        let dir = self.dir.tails();
-        let written = tails::write(&dir, report, entries).map_err(|error| Failure::io(&dir, &error))?;
-        eprintln!(
-            "partition {}: {} commits of an older reign are set aside in tails/{}",
-            written.partition, written.commits, written.file
-        );
-        self.tails.push(written.clone());
-        self.tell(Message::TailSetAside(written));
-        Ok(())
     }
 
     /// Notes which connections are gone, so that they are made again.

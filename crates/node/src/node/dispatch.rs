@@ -77,6 +77,9 @@ impl Node {
             // No replica here, but the controllers have told who has one.
             return self.turn_away(key, &request, Status::NotPrimary);
         }
+        if self.holds(request.partition) {
+            return self.turn_away_held(key, &request);
+        }
         if self.timer.full && request.op.writes() {
             // Reads, flushes and truncation go on (F20).
             let status = Status::Full(format!(
@@ -88,6 +91,14 @@ impl Node {
             return self.turn_away(key, &request, status);
         }
         self.host.request(self.now, to, request, &mut self.out);
+    }
+
+    /// Its partition waits for room; if another node leads, that one is named.
+    fn turn_away_held(&mut self, key: u64, request: &Request) {
+        let record = self.view.partitions.get(&request.partition);
+        let leads = record.is_some_and(|record| record.primary == self.host.me());
+        let why = format!("node {} waits for room to set a divergent tail aside", self.host.me().node.0);
+        self.turn_away(key, request, if leads { Status::NotYet(why) } else { Status::NotPrimary });
     }
 
     /// Answers without asking a replica; nothing was done.
@@ -112,7 +123,8 @@ impl Node {
         if sender(&message).is_some_and(|from| from != member) {
             return self.links.close_bad(key);
         }
-        if let (true, PeerMessage::Append(append)) = (self.timer.full, &message)
+        let held = self.holds(message.partition());
+        if let (true, PeerMessage::Append(append)) = (self.timer.full || held, &message)
             && !append.entries.is_empty()
         {
             // The primary goes on without this copy until there is room again.
@@ -124,6 +136,9 @@ impl Node {
                 why: Refusal::Busy,
             };
             return self.send(append.from, PeerMessage::AppendRefused(refused));
+        }
+        if held && !matches!(message, PeerMessage::Inform(_)) {
+            return;
         }
         self.host.peer(self.now, message, &mut self.out);
     }

@@ -66,6 +66,7 @@ impl Node {
         // Nobody is promised anything any more.
         drop(self.beat);
         self.links.flush();
-        self.journal.shutdown(self.now.mono)
+        // What waits for room is not in the log: the next life must not be taken for whole.
+        self.journal.shutdown(self.now.mono, self.held.is_empty())
     }
 }

@@ -11,11 +11,15 @@
 //! | `carry` | outputs out |
 //! | `picture` | what controllers tell; replicas come and go |
 //! | `timer` | ticks, status, checkpoints, room on the disk |
+//! | `held` | partitions whose divergent tail finds no room |
+//! | `leaving` | replicas that have moved away |
 //! | `ending` | handing over, the clean-shutdown mark |
 
 mod carry;
 mod dispatch;
 mod ending;
+mod held;
+mod leaving;
 mod links;
 mod peers;
 mod picture;
@@ -36,6 +40,7 @@ use crate::net::conn::Got;
 use crate::stop::Stop;
 use crate::stores::{Found, Meta};
 use ending::Ending;
+use held::Held;
 use links::Links;
 use mio::Events;
 use peers::{Controllers, Peers};
@@ -48,7 +53,7 @@ use std::time::Duration;
 use timer::Timer;
 use types::config::{Addresses, TailReport};
 use types::engine::Wake;
-use types::{Lsn, Now, PartitionId, Sound};
+use types::{Lsn, Micros, Now, PartitionId, Sound};
 use wire::Message;
 
 /// A read of the log that was asked for.
@@ -88,6 +93,10 @@ struct Node {
     addresses: Addresses,
     /// Tails on this disk.
     tails: Vec<TailReport>,
+    /// Partitions that wait for room for a divergent tail.
+    held: BTreeMap<PartitionId, Held>,
+    /// Replicas that have no place here any more, and since when.
+    moved: BTreeMap<PartitionId, Micros>,
     /// What controllers must hear, until one is there to hear it.
     untold: VecDeque<Message>,
     timer: Timer,

@@ -22,7 +22,8 @@ pub struct View {
     cluster: Option<ClusterRecord>,
     /// All nodes.
     pub nodes: BTreeMap<NodeId, NodeRecord>,
-    tables: BTreeMap<TableId, TableRecord>,
+    /// All tables.
+    pub tables: BTreeMap<TableId, TableRecord>,
     /// The newest configuration of every partition.
     pub partitions: BTreeMap<PartitionId, PartitionRecord>,
 }
@@ -181,7 +182,7 @@ impl Node {
     }
 
     /// This node is a member and has no replica yet.
-    fn make_replica(&mut self, record: &PartitionRecord) -> Result<(), Failure> {
+    pub(super) fn make_replica(&mut self, record: &PartitionRecord) -> Result<(), Failure> {
         let id = record.id;
         let meta = match (self.metas.get(&id), self.view.tables.get(&record.table)) {
             (Some(meta), _) => *meta,
@@ -224,9 +225,10 @@ impl Node {
         gone.into_iter().try_for_each(|id| self.drop_replica(id))
     }
 
-    fn drop_replica(&mut self, id: PartitionId) -> Result<(), Failure> {
+    pub(super) fn drop_replica(&mut self, id: PartitionId) -> Result<(), Failure> {
         // The engine's files are closed before they are moved.
         drop(self.host.remove(id));
+        self.give_up_held(id)?;
         self.metas.remove(&id);
         self.found.remove(&id);
         self.journal.forget(id);

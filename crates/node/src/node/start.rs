@@ -198,6 +198,8 @@ fn recover(
         clean_start: recovered.clean_shutdown,
         addresses: Addresses::default(),
         tails,
+        held: BTreeMap::new(),
+        moved: BTreeMap::new(),
         untold: VecDeque::new(),
         timer,
         ending: Ending::default(),

@@ -127,7 +127,9 @@ impl Node {
         if now >= self.timer.next_look {
             self.timer.next_look = now + if self.journal.is_full() { LOOK_WHEN_FULL } else { LOOK };
             self.look_at_disk();
+            self.leave_moved()?;
         }
+        self.retry_held()?;
         self.timer.full = self.journal.is_full() || self.timer.low_room;
         if now >= self.timer.next_status {
             self.timer.next_status = now + self.timer.status_every;
@@ -269,17 +271,21 @@ impl Node {
         self.metrics.fsyncs.store(stats.fsyncs, Ordering::Relaxed);
         self.metrics.log_bytes.store(stats.bytes, Ordering::Relaxed);
         self.metrics.log_entries.store(stats.entries, Ordering::Relaxed);
+        let mut replicas = self.host.status(self.now);
+        for replica in replicas.iter_mut().filter(|replica| self.holds(replica.partition)) {
+            replica.waits = "no room to set its divergent tail aside".into();
+        }
         let heard = self.leases.heard_nodes().into_iter().filter(|(_, at)| *at > Micros::ZERO);
         NodeStatus {
             member: self.host.me(),
             hears: heard.map(|(node, at)| (node, now.since(at).0)).collect(),
-            replicas: self.host.status(self.now),
+            replicas,
             log_bytes: self.journal.bytes(),
             fsyncs: stats.fsyncs,
             commits: self.host.replicas().map(|replica| replica.commits()).sum(),
             sent_bytes: self.metrics.sent.load(Ordering::Relaxed),
             cpu_us: clock::cpu_us(),
-            full: self.timer.full,
+            full: self.timer.full || !self.held.is_empty(),
             tails: self.tails.clone(),
         }
     }

@@ -30,7 +30,11 @@ impl Cluster {
 
     /// So many nodes, with these settings.
     pub fn with(nodes: u32, settings: &[(&str, &str)]) -> Cluster {
-        let dir = tempfile::tempdir().expect("a directory");
+        Cluster::within(tempfile::tempdir().expect("a directory"), nodes, settings)
+    }
+
+    /// The same in a directory of one's choice.
+    pub fn within(dir: tempfile::TempDir, nodes: u32, settings: &[(&str, &str)]) -> Cluster {
         let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let mut cluster = Cluster { dir, controller: None, nodes: Vec::new(), settings };
         understudy_node::init_controller(&cluster.dir.path().join("controller")).expect("initialises");

@@ -21,6 +21,7 @@ impl<R: Remedy> Replica<R> {
         let old = self.record.replace(record);
         let record = self.record.clone().expect("just set");
         self.configured_at = ctx.now.mono;
+        self.departed = false;
         if same_reign {
             self.go_on(ctx, &record);
         } else if record.primary == self.me {
@@ -108,11 +109,7 @@ impl<R: Remedy> Replica<R> {
         }
         match &mut self.role {
             Role::Follower(_) if same_reign => {}
-            // A damaged replica is made new when it is catching up; before that it refuses.
-            Role::Damaged(_) if record.catching_up.contains(&self.me) => {
-                self.role = Role::Follower(Follower::new(ctx.settings));
-                self.start_over(ctx);
-            }
+            // It stays so until a copy comes: what is in its log may be nowhere else (R9).
             Role::Damaged(_) => {}
             _ => self.role = Role::Follower(Follower::new(ctx.settings)),
         }
@@ -125,7 +122,7 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// Not a member any more. The data stay until the partition is dropped or taken up again.
+    /// Not a member any more. The data stay until a driver removes them or the partition is taken up again.
     fn retire(&mut self, ctx: &mut Ctx) {
         ctx.leases.lead(self.id, None);
         self.step_down(ctx, "this replica left the partition");
@@ -138,12 +135,14 @@ impl<R: Remedy> Replica<R> {
     /// Stops leading. What waits is answered with "unknown": it may yet be part of the new primary's log (N7).
     pub(super) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
         let hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
+        let partition = self.id;
         let Some(leader) = self.leader() else { return };
         for waiting in std::mem::take(&mut leader.waiting) {
             let mut reply = waiting.reply;
             reply.status = Status::Unknown(format!("the primary changed: {why}"));
             reply.hint = hint.clone();
-            ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(reply), valid_until: None });
+            let (to, reply) = (waiting.to, Box::new(reply));
+            ctx.out.push(Output::Reply { partition, to, reply, valid_until: None });
         }
         ctx.leases.lead(self.id, None);
         self.role = Role::Idle;

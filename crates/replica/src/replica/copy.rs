@@ -1,7 +1,7 @@
 //! The state itself, by a scan at one LSN, for a member whose log is too old (until components are shipped).
 
 use super::lead::Mode;
-use super::{Ctx, Replica, Role};
+use super::{Ctx, Follower, Replica, Role};
 use crate::history::History;
 use crate::output::Output;
 use types::engine::{Row, space};
@@ -104,8 +104,8 @@ impl<R: Remedy> Replica<R> {
                 Err(types::EngineError::SnapshotTooOld { .. }) => return self.restart_copy(member),
                 Err(error) => return self.fail(ctx, error.to_string()),
             };
-        let mut history = self.history.clone();
-        history.cut(at.lsn);
+        // All of it: the member finds out by it what this replica never had.
+        let history = self.history.starts().to_vec();
         self.scans.insert(at.lsn.0, now);
         let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &mut progress.mode) else {
             return;
@@ -122,7 +122,7 @@ impl<R: Remedy> Replica<R> {
             piece,
             at,
             at_crc: copy.at_crc,
-            history: history.starts().to_vec(),
+            history,
             last: rows.is_empty(),
             rows: rows.into_iter().map(|row| (row.key, row.lsn, row.value)).collect(),
         };
@@ -163,18 +163,10 @@ impl<R: Remedy> Replica<R> {
         if !ours || !record.catching_up.contains(&self.me) {
             return;
         }
-        let Role::Follower(follower) = &self.role else { return };
-        match &follower.copy {
-            Some(open) if open.number == copy.number && open.next_piece == copy.piece => {}
-            Some(open) if open.number == copy.number && copy.piece + 1 == open.next_piece => {
-                return self.send_copied(ctx, &copy);
-            }
-            None if copy.last && self.log_base == copy.at && copy.piece > 0 => {
-                return self.send_copied(ctx, &copy);
-            }
-            // What an older connection still carried must not undo a copy that was taken in since.
-            _ if copy.piece == 0 && copy.number > follower.newest_copy => self.begin_copy(ctx, &copy),
-            _ => return,
+        let begins = copy.piece == 0 && self.awaits_copy(ctx);
+        let taken = if begins { self.begin_copy(ctx, &copy) } else { self.continues(ctx, &copy) };
+        if !taken {
+            return;
         }
         if let Err(error) = self.install_piece(ctx, &copy) {
             return self.fail(ctx, error);
@@ -182,24 +174,56 @@ impl<R: Remedy> Replica<R> {
         self.send_copied(ctx, &copy);
     }
 
-    fn begin_copy(&mut self, ctx: &mut Ctx, copy: &Copy) {
-        // What the primary never had is set aside before everything here goes (R9).
+    /// True if this piece is to be taken in now. One that was taken in before is answered again.
+    fn continues(&mut self, ctx: &mut Ctx, copy: &Copy) -> bool {
+        let Role::Follower(follower) = &self.role else { return false };
+        match &follower.copy {
+            Some(open) if open.number == copy.number && open.next_piece == copy.piece => true,
+            Some(open) if open.number == copy.number && copy.piece + 1 == open.next_piece => {
+                self.send_copied(ctx, copy);
+                false
+            }
+            None if copy.last && self.log_base == copy.at && copy.piece > 0 => {
+                self.send_copied(ctx, copy);
+                false
+            }
+            // What an older connection still carried must not undo a copy that was taken in since.
+            _ if copy.piece == 0 && copy.number > follower.newest_copy => self.begin_copy(ctx, copy),
+            _ => false,
+        }
+    }
+
+    /// False if nothing can be installed here.
+    fn begin_copy(&mut self, ctx: &mut Ctx, copy: &Copy) -> bool {
+        // What the primary never had is set aside before everything here goes (R9). Of its own reign, the newest, it has
+        // all that there is.
         let theirs = History::new(copy.history.clone()).unwrap_or_default();
-        let common = theirs.common(copy.at.lsn, &self.summary()).lsn;
-        let keep = common.max(self.engine.published().lsn).max(self.tail.base().lsn);
+        let common = theirs.common(Lsn::MAX, &self.summary()).lsn;
+        let keep = common.max(self.published_in_log()).max(self.tail.base().lsn);
         if keep < self.tail.end().lsn {
             let entries = self.tail.cut(keep);
             self.set_aside(ctx, entries);
         }
         self.rebase(ctx, Position::ZERO, 0, History::default());
+        if self.is_damaged() {
+            self.role = Role::Follower(Follower::new(ctx.settings));
+        }
         if let Err(error) = self.engine.reset(copy.at) {
-            return self.fail(ctx, error.to_string());
+            self.fail(ctx, error.to_string());
+            return false;
         }
-        if let Some(follower) = self.follower() {
-            follower.matched = Lsn::ZERO;
-            follower.newest_copy = copy.number;
-            follower.copy = Some(CopyIn { number: copy.number, next_piece: 0 });
-        }
+        let Some(follower) = self.follower() else { return false };
+        follower.matched = Lsn::ZERO;
+        follower.newest_copy = copy.number;
+        follower.copy = Some(CopyIn { number: copy.number, next_piece: 0 });
+        true
+    }
+
+    /// Up to where the engine has published this log. A damaged replica's files may be of another one (F15).
+    pub(super) fn published_in_log(&self) -> Lsn {
+        let published = self.engine.published();
+        let here = self.position_at(published.lsn).is_some_and(|(here, _)| here == published);
+        if here { published.lsn } else { Lsn::ZERO }
     }
 
     fn install_piece(&mut self, ctx: &mut Ctx, copy: &Copy) -> Result<(), String> {
@@ -211,7 +235,8 @@ impl<R: Remedy> Replica<R> {
         self.engine.install(&rows).map_err(|error| error.to_string())?;
         if copy.last {
             self.engine.finish_install().map_err(|error| error.to_string())?;
-            let history = History::new(copy.history.clone())?;
+            let mut history = History::new(copy.history.clone())?;
+            history.cut(copy.at.lsn);
             self.rebase(ctx, copy.at, copy.at_crc, history);
         }
         let Some(follower) = self.follower() else { return Ok(()) };

@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::settings::Settings;
 use types::{Epoch, Finding, Lsn, Member, Micros, PartitionId, Position, Remedy, Watermarks};
 use wire::entry::EntryError;
-use wire::peer::{Ack, Append, AppendRefused, Fetch, Fetched, Refusal, Report, ReportRequest};
+use wire::peer::{Ack, Append, AppendRefused, Fetch, Fetched, LogSummary, Refusal, Report, ReportRequest};
 use wire::{Entry, PeerMessage};
 
 impl Follower {
@@ -24,6 +24,12 @@ impl Follower {
             patience: settings.resend,
         }
     }
+}
+
+/// The log of a replica that only a copy helps: nothing in common with any, and it does not reach back.
+fn unusable() -> LogSummary {
+    let first = Position::new(Epoch::ZERO, Lsn(1));
+    LogSummary { base: first, end: first, history: Vec::new() }
 }
 
 /// What became of one append.
@@ -66,6 +72,9 @@ impl<R: Remedy> Replica<R> {
             return Taken::Refused(Refusal::NotMine);
         }
         match &self.role {
+            Role::Damaged(_) if self.awaits_copy(ctx) => {
+                return Taken::Refused(Refusal::Mismatch(unusable()));
+            }
             Role::Damaged(_) => return Taken::Refused(Refusal::Busy),
             Role::Follower(follower) if follower.copy.is_some() => return Taken::Ignored,
             Role::Follower(_) => {}
@@ -210,35 +219,33 @@ impl<R: Remedy> Replica<R> {
         follower.ack_due = false;
     }
 
-    /// A catching-up replica that was damaged on the way, by a full disk for instance, is made anew after a while: its primary
-    /// asks as long as it does not answer.
-    fn make_anew(&mut self, ctx: &mut Ctx) {
-        if matches!(self.role, Role::Damaged(_)) && ctx.now.mono >= self.anew_at {
-            self.role = Role::Follower(Follower::new(ctx.settings));
-            self.start_over(ctx);
-        }
+    /// True if this replica is damaged and catching up: only a copy helps. One that was damaged on the way, by a full disk
+    /// for instance, takes none for a while.
+    pub(super) fn awaits_copy(&self, ctx: &Ctx) -> bool {
+        let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
+        self.is_damaged() && catching_up && ctx.now.mono >= self.anew_at
     }
 
     /// A primary of a newer reign asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
     /// old primary already: the configuration came before the request (PR-74).
     pub(crate) fn on_report_request(&mut self, ctx: &mut Ctx, request: &ReportRequest) {
         let Some(record) = &self.record else { return };
-        if request.epoch != record.epoch || request.from != record.primary || request.from == self.me {
+        if record.primary == self.me {
+            return self.report_to_departing(ctx, request);
+        }
+        if request.epoch != record.epoch || request.from != record.primary {
             return;
         }
-        if record.catching_up.contains(&self.me) {
-            self.make_anew(ctx);
-        }
-        let Some(record) = &self.record else { return };
-        let damaged = matches!(self.role, Role::Damaged(_));
-        if damaged && record.catching_up.contains(&self.me) {
+        let (damaged, awaits_copy) = (self.is_damaged(), self.awaits_copy(ctx));
+        if damaged && !awaits_copy && record.catching_up.contains(&self.me) {
+            // The primary asks as long as it gets no answer.
             return;
         }
         let report = Report {
             partition: self.id,
             epoch: request.epoch,
             from: self.me,
-            log: self.summary(),
+            log: if awaits_copy { unusable() } else { self.summary() },
             marks: self.marks(),
             committed: self.committed,
             cut: self.cut || damaged,
@@ -253,8 +260,9 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let agrees = self.position_at(fetch.after.lsn).is_some_and(|(here, _)| here == fetch.after);
-        let damaged = matches!(self.role, Role::Damaged(_));
-        if !agrees || damaged || fetch.after.lsn < self.log_base.lsn {
+        // Damaged files are no reason to keep to itself what a whole log has.
+        let of_no_use = self.is_damaged() && self.tail.end().lsn > self.replays_to;
+        if !agrees || of_no_use || fetch.after.lsn < self.log_base.lsn {
             return self.send_fetched(ctx, fetch.from, fetch.epoch, fetch.after, &[]);
         }
         if fetch.after.lsn >= self.tail.base().lsn {

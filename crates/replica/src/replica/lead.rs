@@ -329,8 +329,17 @@ impl<R: Remedy> Replica<R> {
                 }
             }
             Refusal::Busy => {
-                if let Some(progress) = self.progress(refused.from) {
-                    progress.spoilt = true;
+                let now = ctx.now.mono;
+                let counts =
+                    self.record.as_ref().is_some_and(|record| record.in_sync.contains(&refused.from));
+                match self.progress(refused.from) {
+                    Some(progress) if counts => progress.spoilt = true,
+                    // It need not leave what it is not in. When it has room it goes on from what it then has.
+                    Some(progress) if matches!(progress.mode, Mode::Stream) => {
+                        progress.mode = Mode::Probe { asked_at: now };
+                        progress.level_since = None;
+                    }
+                    _ => {}
                 }
             }
         }
@@ -543,7 +552,8 @@ impl<R: Remedy> Replica<R> {
             let valid_until = lease.filter(|_| alone || waiting.looked);
             waiting.reply.copies = self.copies(waiting.lsn);
             self.commits += 1;
-            ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(waiting.reply), valid_until });
+            let (partition, reply) = (self.id, Box::new(waiting.reply));
+            ctx.out.push(Output::Reply { partition, to: waiting.to, reply, valid_until });
         }
     }
 

@@ -9,12 +9,14 @@
 //! | `lead` | shipping, progress of members, `committed` |
 //! | `follow` | appends taken in, checked, acknowledged |
 //! | `change` | proposals: evictions, joins, hand-overs, policies |
+//! | `depart` | what only a replica has that is about to be removed |
 //! | `copy` | the state itself, for a log that is too old |
 //! | `state` | what all roles share: append, cut, publish, truncate |
 
 mod change;
 mod configure;
 mod copy;
+mod depart;
 mod follow;
 mod lead;
 mod promote;
@@ -65,6 +67,9 @@ pub struct Recovered {
     pub cut: bool,
     /// Damage that keeps this replica from being used.
     pub damaged: Option<String>,
+    /// Every entry from the base to the end is there as it was written, whatever else is damaged: what the primary never
+    /// had of them can be set aside before a copy takes their place (R9).
+    pub whole: bool,
 }
 
 impl Recovered {
@@ -79,7 +84,37 @@ impl Recovered {
             secured: Lsn::ZERO,
             cut: false,
             damaged: None,
+            whole: true,
         }
+    }
+
+    /// Why this log and engine files that end at `persisted` cannot be used together.
+    fn misfit(&self, persisted: Position, kept_for_files: bool) -> Option<String> {
+        if persisted.lsn < self.base.lsn && kept_for_files {
+            let base = self.base;
+            return Some(format!(
+                "F13: the log begins behind {base} but the engine's files end at {persisted}"
+            ));
+        }
+        if persisted.lsn > self.end.lsn {
+            // Nothing says what the entry before the next one was: a copy is needed (PR-35).
+            let end = self.end;
+            return Some(format!("PR-35: the log ends at {end} below the engine's files at {persisted}"));
+        }
+        // The files are of a copy, or of entries, that the log on the disk has not got: it is of what was before (F15).
+        let other = self.epoch_at(persisted.lsn).is_some_and(|epoch| epoch != persisted.epoch);
+        other.then(|| {
+            let end = self.end;
+            format!(
+                "F15: the engine's files end at {persisted}, and the log to {end} has another entry there"
+            )
+        })
+    }
+
+    /// True if the log of a damaged replica may have what is nowhere else.
+    fn may_diverge(&self, persisted: Position) -> bool {
+        let in_files = persisted.epoch == self.end.epoch && persisted.lsn >= self.end.lsn;
+        self.whole && self.end.lsn > self.base.lsn && !in_files
     }
 
     /// The epoch of the log's entry at `lsn`, where the log has one and it is known.
@@ -208,6 +243,10 @@ pub struct Replica<R: Remedy> {
     kept_from: Lsn,
     /// The newest `secured` that was noted in the log.
     noted: Lsn,
+    /// The end of the log on the disk that a start found whole; zero once this replica is something else.
+    replays_to: Lsn,
+    /// It has no place in the configuration, and nothing that only it has.
+    departed: bool,
     cut: bool,
     /// When it may be made anew at the earliest, if it is damaged.
     anew_at: Micros,
@@ -222,8 +261,8 @@ pub struct Replica<R: Remedy> {
 }
 
 impl<R: Remedy> Replica<R> {
-    /// A replica as it was found at the start; it leads nothing (R1). Entries above the engine's persisted position must
-    /// be given to [`Replica::replay`] before anything else.
+    /// A replica as it was found at the start; it leads nothing (R1). Entries from [`Replica::to_replay`] on must be given
+    /// to [`Replica::replay`] before anything else.
     pub fn recover(
         me: Member,
         id: PartitionId,
@@ -232,26 +271,12 @@ impl<R: Remedy> Replica<R> {
         found: Recovered,
     ) -> Replica<R> {
         let persisted = engine.persisted();
-        let mut damaged = found.damaged.clone();
-        if damaged.is_none() && persisted.lsn < found.base.lsn && remedy.has(types::Finding::F13) {
-            damaged = Some(format!(
-                "F13: the log begins behind {} but the engine's files end at {persisted}",
-                found.base
-            ));
-        }
-        if damaged.is_none() && persisted.lsn > found.end.lsn {
-            // Nothing says what the entry before the next one was: a copy is needed (PR-35).
-            damaged =
-                Some(format!("PR-35: the log ends at {} below the engine's files at {persisted}", found.end));
-        }
-        if damaged.is_none() && found.epoch_at(persisted.lsn).is_some_and(|epoch| epoch != persisted.epoch) {
-            // The files are of a copy, or of entries, that the log on the disk has not got: it is of what was before (F15).
-            damaged = Some(format!(
-                "F15: the engine's files end at {persisted}, and the log to {} has another entry there",
-                found.end
-            ));
-        }
-        let (base, crc) = if persisted.lsn >= found.end.lsn || damaged.is_some() {
+        let kept_for_files = remedy.has(types::Finding::F13);
+        let damaged = found.damaged.clone().or_else(|| found.misfit(persisted, kept_for_files));
+        let keeps_tail = damaged.is_some() && found.may_diverge(persisted);
+        let (base, crc) = if keeps_tail {
+            (found.base, found.base_crc)
+        } else if persisted.lsn >= found.end.lsn || damaged.is_some() {
             let same = persisted == found.end;
             (persisted, if same { found.end_crc } else { 0 })
         } else if persisted.lsn == found.base.lsn {
@@ -260,19 +285,27 @@ impl<R: Remedy> Replica<R> {
             (persisted, 0)
         };
         let durable = found.end.lsn.max(persisted.lsn);
+        let mut history = found.history;
+        if keeps_tail {
+            history.cut(found.end.lsn);
+        }
+        // What is said of a log holds for that log, not for files that may be of another one.
+        let files = if keeps_tail { Lsn::ZERO } else { persisted.lsn };
         Replica {
             me,
             id,
             remedy,
             record: None,
             tail: Tail::new(base, crc),
-            history: found.history,
+            history,
             log_base: found.base,
             durable,
-            committed: persisted.lsn,
-            secured: found.secured.max(persisted.lsn),
+            committed: if keeps_tail { found.secured.min(found.end.lsn) } else { persisted.lsn },
+            secured: found.secured.max(files),
             kept_from: Lsn::ZERO,
             noted: found.secured,
+            replays_to: if keeps_tail || damaged.is_none() { found.end.lsn } else { Lsn::ZERO },
+            departed: false,
             cut: found.cut,
             anew_at: Micros::ZERO,
             role: damaged.map_or(Role::Idle, Role::Damaged),
@@ -313,6 +346,11 @@ impl<R: Remedy> Replica<R> {
     /// The last entry.
     pub fn end(&self) -> Position {
         self.tail.end()
+    }
+
+    /// True if it can be used only after it was given a copy.
+    pub fn is_damaged(&self) -> bool {
+        matches!(self.role, Role::Damaged(_))
     }
 
     /// The newest entries, for the simulator's checks.
@@ -409,5 +447,44 @@ impl<R: Remedy> Replica<R> {
         self.ship(ctx);
         self.advance(ctx);
         self.tell_positions(ctx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(epoch: u64, lsn: u64) -> Position {
+        Position::new(Epoch(epoch), Lsn(lsn))
+    }
+
+    /// A log from (1,10) to (2,20), whose second epoch begins at 15.
+    fn log() -> Recovered {
+        let history = History::new(vec![(Epoch(1), Lsn(1)), (Epoch(2), Lsn(15))]).expect("ascends");
+        Recovered { base: at(1, 10), end: at(2, 20), history, ..Recovered::nothing() }
+    }
+
+    #[test]
+    fn f15_files_that_are_not_of_this_log_are_damage() {
+        let why = |persisted: Position| log().misfit(persisted, true).unwrap_or_default();
+        for sound in [at(1, 10), at(1, 14), at(2, 15), at(2, 20)] {
+            assert_eq!(why(sound), "", "{sound}");
+        }
+        assert!(why(at(1, 9)).starts_with("F13: "), "{}", why(at(1, 9)));
+        assert!(why(at(2, 21)).starts_with("PR-35: "), "{}", why(at(2, 21)));
+        // A copy of a newer reign was installed, and the log still has what it replaced; and the other way round.
+        for other in [at(2, 10), at(2, 14), at(3, 15), at(1, 20), at(3, 20)] {
+            assert!(why(other).starts_with("F15: "), "{other}: {}", why(other));
+        }
+    }
+
+    #[test]
+    fn r9_a_log_may_diverge_unless_the_files_have_all_of_it() {
+        for persisted in [Position::ZERO, at(1, 14), at(2, 19), at(3, 25)] {
+            assert!(log().may_diverge(persisted), "{persisted}");
+        }
+        assert!(!log().may_diverge(at(2, 20)) && !log().may_diverge(at(2, 21)));
+        assert!(!Recovered { whole: false, ..log() }.may_diverge(Position::ZERO));
+        assert!(!Recovered { base: at(2, 20), ..log() }.may_diverge(Position::ZERO), "it has no entry");
     }
 }

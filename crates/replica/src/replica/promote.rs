@@ -54,7 +54,7 @@ impl<R: Remedy> Replica<R> {
     pub(crate) fn on_report(&mut self, ctx: &mut Ctx, report: Report) {
         let epoch = self.record.as_ref().map(|record| record.epoch);
         let own_end = self.tail.end();
-        let Some(leader) = self.leader() else { return };
+        let Some(leader) = self.leader() else { return self.take_leave(ctx, &report) };
         if Some(report.epoch) != epoch {
             return;
         }

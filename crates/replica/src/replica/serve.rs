@@ -105,7 +105,11 @@ impl<R: Remedy> Replica<R> {
         if matches!(reply.status, Status::NotPrimary) {
             reply.hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
         }
-        ctx.out.push(Output::Reply { to, reply: Box::new(reply), valid_until });
+        self.give(ctx, to, reply, valid_until);
+    }
+
+    fn give(&self, ctx: &mut Ctx, to: ClientRef, reply: Reply, valid_until: Option<Micros>) {
+        ctx.out.push(Output::Reply { partition: self.id, to, reply: Box::new(reply), valid_until });
     }
 
     fn reply(&self, request: &Request, status: Status, body: Body) -> Reply {
@@ -169,7 +173,7 @@ impl<R: Remedy> Replica<R> {
                     let seen = self.tail.end().lsn;
                     return self.hold_back(ctx, to, request, (seen, !repeated), reply);
                 }
-                return ctx.out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
+                return self.give(ctx, to, reply, None);
             }
             Err(reason) => return self.fail(ctx, reason),
         }
@@ -183,7 +187,7 @@ impl<R: Remedy> Replica<R> {
             let mut reply = self.reply(request, status, Body::Affected(0));
             reply.lsn = self.tail.end().lsn;
             if !self.remedy.has(Finding::Pr23) {
-                return ctx.out.push(Output::Reply { to, reply: Box::new(reply), valid_until: None });
+                return self.give(ctx, to, reply, None);
             }
             return self.hold_back(ctx, to, request, (self.tail.end().lsn, true), reply);
         }
@@ -415,7 +419,7 @@ impl<R: Remedy> Replica<R> {
 
     /// Ends what clients do not wait for any more: "outcome unknown", and nothing else changes (F03).
     pub(super) fn expire(&mut self, ctx: &mut Ctx) {
-        let now = ctx.now.mono;
+        let (now, partition) = (ctx.now.mono, self.id);
         let Some(leader) = self.leader() else { return };
         let late = |waiting: &Waiting| waiting.deadline > Micros::ZERO && now >= waiting.deadline;
         if leader.waiting.iter().any(late) {
@@ -424,7 +428,8 @@ impl<R: Remedy> Replica<R> {
             for waiting in gone {
                 let mut reply = waiting.reply;
                 reply.status = Status::Unknown("not committed in time; it may be later".into());
-                ctx.out.push(Output::Reply { to: waiting.to, reply: Box::new(reply), valid_until: None });
+                let (to, reply) = (waiting.to, Box::new(reply));
+                ctx.out.push(Output::Reply { partition, to, reply, valid_until: None });
             }
         }
     }

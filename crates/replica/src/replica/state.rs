@@ -19,8 +19,11 @@ use wire::{Effects, Entry, Outcome};
 /// A partition whose log could be shorter has it cut at least this often.
 const TRUNCATES: Micros = Micros::from_millis(5_000);
 
-/// A replica that was damaged while it caught up is made anew no sooner.
+/// A replica that was damaged while it caught up is given a copy no sooner.
 const ANEW: Micros = Micros::from_millis(1_000);
+
+/// A damaged replica remembers so many bytes of its log at least, and whatever was not everywhere.
+const REMEMBERED: usize = 64 << 20;
 
 /// Why an entry was not taken in. Nothing has changed.
 pub(super) enum Unfit {
@@ -40,25 +43,40 @@ impl Unfit {
 }
 
 impl<R: Remedy> Replica<R> {
-    /// Executes an entry that is already in the log on disk, at the start of a node.
+    /// The next LSN that [`Replica::replay`] takes, if the log on the disk has more of use here.
+    pub fn to_replay(&self) -> Option<Lsn> {
+        let next = self.tail.end().lsn.max(self.log_base.lsn).next();
+        (next <= self.replays_to).then_some(next)
+    }
+
+    /// Executes entries that are already in the log on disk, at the start of a node. A damaged replica only remembers them:
+    /// what the primary never had is set aside before a copy comes (R9).
     pub fn replay(&mut self, entries: Vec<Entry>) {
         for entry in entries {
-            if matches!(self.role, Role::Damaged(_)) || entry.lsn() <= self.tail.end().lsn {
+            let (end, at) = (self.tail.end(), entry.at());
+            if at.lsn <= end.lsn || self.to_replay().is_none() {
                 continue;
             }
-            let end = self.tail.end();
-            if entry.lsn() != end.lsn.next() || entry.at().epoch < end.epoch || !self.chains(&entry) {
-                self.role = Role::Damaged(format!("R3: {} does not follow {end} in the log", entry.at()));
+            if at.lsn != end.lsn.next() || at.epoch < end.epoch || !self.chains(&entry) {
+                self.replays_to = Lsn::ZERO;
+                if !self.is_damaged() {
+                    self.role = Role::Damaged(format!("R3: {at} does not follow {end} in the log"));
+                }
                 continue;
             }
-            let at = entry.at();
-            match self.take(entry) {
-                Ok(()) => drop(self.history.append(at)),
-                Err(unfit) => self.role = Role::Damaged(unfit.reason()),
+            if !self.is_damaged()
+                && let Err(unfit) = self.take(entry.clone())
+            {
+                self.role = Role::Damaged(unfit.reason());
             }
+            if self.is_damaged() {
+                self.tail.push(entry);
+                self.tail.trim(self.secured, REMEMBERED);
+            }
+            self.history.append(at);
         }
         let publish = self.secured.min(self.tail.end().lsn);
-        if !matches!(self.role, Role::Damaged(_)) {
+        if !self.is_damaged() {
             self.committed = self.committed.max(publish);
             if let Err(error) = self.engine.publish(publish) {
                 self.role = Role::Damaged(error.to_string());
@@ -234,10 +252,12 @@ impl<R: Remedy> Replica<R> {
 
     /// Forgets what nobody needs: in memory above a budget, in the log at or below every bound (R8).
     pub(super) fn forget(&mut self, ctx: &mut Ctx) {
-        let keep = ctx.settings.tail_bytes;
-        let upto = self.engine.published().lsn.prev();
-        self.tail.trim(upto.min(self.kept_from.prev()), keep);
-        self.tail.trim(upto, keep * 4);
+        if !self.is_damaged() {
+            let keep = ctx.settings.tail_bytes;
+            let upto = self.engine.published().lsn.prev();
+            self.tail.trim(upto.min(self.kept_from.prev()), keep);
+            self.tail.trim(upto, keep * 4);
+        }
         if self.secured.0 >= self.noted.0 + 1024 && self.log_kind() == LogKind::Disk {
             self.noted = self.secured;
             let value = Bytes::copy_from_slice(&self.secured.0.to_le_bytes());
@@ -320,6 +340,7 @@ impl<R: Remedy> Replica<R> {
         self.committed = at.lsn;
         self.secured = at.lsn;
         self.kept_from = Lsn::ZERO;
+        self.replays_to = Lsn::ZERO;
         self.cut = false;
         ctx.out.push(Output::Log(LogOp::Base { partition: self.id, at, crc }));
         self.note(ctx, Note::History, self.history.encode());
@@ -333,6 +354,7 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         self.anew_at = ctx.now.mono + ANEW;
+        self.replays_to = Lsn::ZERO;
         self.step_down(ctx, "this replica is damaged");
         ctx.leases.lead(self.id, None);
         ctx.out.push(Output::Damaged { partition: self.id, reason: reason.clone() });

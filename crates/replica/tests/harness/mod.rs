@@ -10,6 +10,7 @@ use types::{
     PartitionRecord, Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId,
 };
 use understudy_engine::MemoryEngine;
+use understudy_replica::history::History;
 use understudy_replica::{Beat, ClientRef, Host, LogOp, Output, Recovered, Replica, Settings};
 use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
 use wire::entry::Kind;
@@ -23,6 +24,8 @@ struct Node {
     host: Host<Beat<Sound>, Sound>,
     /// The log: what was written; everything at or below `synced` is fsynced.
     log: Vec<Entry>,
+    /// What the log begins behind.
+    base: (Position, u32),
     unsynced: bool,
     tails: usize,
     /// Its log cannot be read back.
@@ -59,7 +62,8 @@ impl World {
             let mut host = Host::new(member(id), settings.clone(), beat, Sound);
             let engine = Box::new(MemoryEngine::volatile());
             host.add(Replica::recover(member(id), P, Sound, engine, Recovered::nothing()));
-            (id, Node { host, log: Vec::new(), unsynced: false, tails: 0, unreadable: false })
+            let base = (Position::ZERO, 0);
+            (id, Node { host, log: Vec::new(), base, unsynced: false, tails: 0, unreadable: false })
         };
         World {
             nodes: (1..=3).map(node).collect(),
@@ -81,6 +85,8 @@ impl World {
     /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `with SETTING NUMBER`: a new world with this setting · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
     /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO
+    /// · `depart N`: N has no place any more and asks what only it has
+    /// · `damage N [log]`: N starts again, with its log and without its engine's files; the log is damaged too
     /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
     /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
     /// · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
@@ -95,6 +101,10 @@ impl World {
             "slice" => self.slice(&words),
             "with" => self.begin_with(words[1], words[2].parse().expect("a number")),
             "unreadable" => self.nodes.get_mut(&numbers(&words[1..])[0]).expect("a node").unreadable = true,
+            "depart" => {
+                self.with(numbers(&words[1..])[0], |host, now, out| host.depart(now, P, out));
+            }
+            "damage" => self.damage(numbers(&words[1..2])[0], !words.contains(&"log")),
             "mute" => drop(self.mute.insert(link(words[1]))),
             "forge" => self.forge(&words),
             "connect" => self.connect(&numbers(&words[1..])),
@@ -229,6 +239,29 @@ impl World {
         let to = ClientRef { connection: 0, request: self.requests };
         let node = words[1].parse().expect("a node");
         self.with(node, |host, now, out| host.request(now, to, request, out));
+    }
+
+    /// A node starts again, finds its log, and nothing that can be used of its engine's files.
+    fn damage(&mut self, id: u32, whole: bool) {
+        let beat = Beat::new(member(id), &self.settings, self.now, Sound);
+        let node = self.nodes.get_mut(&id).expect("a node");
+        let mut history = History::default();
+        for entry in &node.log {
+            history.append(entry.at());
+        }
+        let (base, base_crc) = node.base;
+        let (end, end_crc) = node.log.last().map_or(node.base, |entry| (entry.at(), entry.crc()));
+        let damaged = Some("its files cannot be read".into());
+        let secured = Lsn::ZERO;
+        let found = Recovered { base, base_crc, end, end_crc, history, secured, cut: false, damaged, whole };
+        let engine = Box::new(MemoryEngine::volatile());
+        let mut replica = Replica::recover(member(id), P, Sound, engine, found);
+        while let Some(from) = replica.to_replay() {
+            replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
+        }
+        node.host = Host::new(member(id), self.settings.clone(), beat, Sound);
+        node.host.add(replica);
+        self.wire.retain(|(from, to), _| *from != id && *to != id);
     }
 
     /// Counts and digests go on by themselves in a node; here a script says when.
@@ -414,14 +447,15 @@ impl World {
                 node.log.retain(|entry| entry.lsn() <= to.lsn);
                 let _ = writeln!(self.trace, "n{id} cuts its log to {to}");
             }
-            Output::Log(LogOp::Base { at, .. }) => {
-                self.nodes.get_mut(&id).expect("a node").log.clear();
+            Output::Log(LogOp::Base { at, crc, .. }) => {
+                let node = self.nodes.get_mut(&id).expect("a node");
+                (node.log, node.base) = (Vec::new(), (at, crc));
                 let _ = writeln!(self.trace, "n{id} begins its log behind {at}");
             }
             Output::Log(_) => {}
             Output::Send { to, .. } if self.mute.contains(&(id, to.node.0)) => {}
             Output::Send { to, message } => self.wire.entry((id, to.node.0)).or_default().push_back(message),
-            Output::Reply { to, reply, valid_until } => self.replied(id, to, &reply, valid_until),
+            Output::Reply { to, reply, valid_until, .. } => self.replied(id, to, &reply, valid_until),
             Output::Propose(propose) => self.proposed(id, &propose),
             Output::Suspect(suspect) => {
                 let _ = writeln!(

@@ -65,7 +65,7 @@ impl World {
                         self.send(conn, forth, message.into());
                     }
                 }
-                Output::Reply { to, reply, valid_until } => {
+                Output::Reply { to, reply, valid_until, .. } => {
                     self.released(node, to, &reply);
                     let wait = 1 + self.timing.below(40);
                     self.after(wait, Event::Leave { node, life, to, reply, valid_until });

@@ -127,6 +127,7 @@ impl World {
         history.cut(part.end.lsn.max(persisted.lsn));
         let secured = part.custom.get(&(Note::Secured as u16));
         let secured = secured.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
+        let whole = part.damaged.is_none();
         let damaged = part.damaged.as_ref().map(ToString::to_string).or(trouble);
         self.show_start(node, id, part, (persisted.lsn, damaged.is_some()));
         let found = Recovered {
@@ -138,18 +139,17 @@ impl World {
             secured: Lsn(secured),
             cut: part.cut_by_torn_end,
             damaged: damaged.clone(),
+            whole,
         };
         let mut replica = Replica::recover(process.member, id, remedy, Box::new(engine), found);
-        if damaged.is_none() {
-            let mut from = persisted.lsn.max(part.base.lsn).next();
-            while from <= part.end.lsn {
-                let entries = process.log.read(id, from, 64 << 10).map_err(|error| error.to_string())?;
-                let Some(last) = entries.last() else { break };
-                from = last.lsn().next();
-                replica.replay(entries);
+        while let Some(from) = replica.to_replay() {
+            match process.log.read(id, from, 64 << 10) {
+                Ok(entries) => replica.replay(entries),
+                Err(_) if replica.is_damaged() => break,
+                Err(error) => return Err(error.to_string()),
             }
-            replica.replay(Vec::new());
         }
+        replica.replay(Vec::new());
         self.trace.note(
             self.now,
             format_args!(

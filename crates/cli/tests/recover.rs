@@ -1,0 +1,80 @@
+//! An operator decides to go on without the node that has everything: told before what may be lost, and after what was.
+
+mod common;
+
+use common::{Cluster, eventually};
+
+/// The partition's line in `status`.
+fn line(cluster: &Cluster, partition: u64) -> Option<serde_json::Value> {
+    let ran = cluster.run(&["status", "--json"]);
+    let seen = (ran.status == 0).then(|| ran.object())?;
+    seen["partitions"].as_array()?.iter().find(|line| line["partition"] == partition).cloned()
+}
+
+#[test]
+fn pr08_a_forced_promotion_tells_before_and_after_what_is_lost() {
+    let cluster = Cluster::start();
+    let create = ["table", "create", "t", "--columns", "id:int,n:int", "--key", "id", "--partitions", "1"];
+    let rules = ["--factor", "2", "--policy", "async", "--min-in-sync", "1"];
+    cluster.ok(&[&create[..], &rules].concat());
+    let first = cluster.json(&["put", "t", "id=1", "n=1"]);
+    let partition = first["partition"].as_u64().expect("a partition");
+    let nodes = eventually("two copies", || {
+        let line = line(&cluster, partition)?;
+        let in_sync: Vec<u64> = line["in_sync"].as_array()?.iter().filter_map(|node| node.as_u64()).collect();
+        let replicas = line["replicas"].as_array()?;
+        let level = replicas.len() == 2
+            && replicas.iter().all(|copy| copy["durable"].as_u64() >= first["lsn"].as_u64());
+        (in_sync.len() == 2 && level).then_some(in_sync)
+    });
+    let (primary, backup) = (nodes[0], nodes[1]);
+    // Nobody may stand in for the backup.
+    let third = (1..=3).find(|node| !nodes.contains(node)).expect("three nodes");
+    cluster.ok(&["dev", "kill", &third.to_string()]);
+    cluster.ok(&["dev", "kill", &backup.to_string()]);
+    eventually("a primary that is alone", || {
+        (line(&cluster, partition)?["in_sync"].as_array()?.len() == 1).then_some(())
+    });
+    let second = cluster.json(&["put", "t", "id=2", "n=2"]);
+    let lost = second["lsn"].as_u64().expect("an LSN");
+    eventually("the primary to tell of it", || {
+        (line(&cluster, partition)?["committed"].as_u64() >= Some(lost)).then_some(())
+    });
+    cluster.ok(&["dev", "kill", &primary.to_string()]);
+    cluster.ok(&["dev", "restart", &backup.to_string()]);
+
+    let name = partition.to_string();
+    let refused = eventually("the copy on the backup", || {
+        let ran = cluster.run(&["partition", "recover", &name]);
+        ran.err.contains(&format!("n{backup} has the log up to LSN")).then_some(ran)
+    });
+    assert_eq!(refused.status, 5, "{refused:?}");
+    let sentence = refused.sentence();
+    assert!(
+        sentence.contains(&format!("n{primary}")) && sentence.contains(&format!("up to LSN {lost}:")),
+        "{sentence}"
+    );
+    assert!(sentence.contains("may be lost") && sentence.contains("--yes"), "{sentence}");
+    let before = line(&cluster, partition).expect("it is there");
+    assert_eq!(
+        (&before["primary"], &before["in_sync"]),
+        (&primary.into(), &vec![primary].into()),
+        "nothing was done"
+    );
+
+    let said = eventually("a controller that misses the primary", || {
+        let ran = cluster.run(&["partition", "recover", &name, "--yes"]);
+        (ran.status == 0).then_some(ran)
+    });
+    assert!(said.out.contains("may be lost") && said.out.contains("are lost"), "{said:?}");
+    let found = cluster.ok(&["scan", "t", "--timeout", "30s"]);
+    assert!(found.contains("id=1 ") && !found.contains("id=2 "), "{found}");
+    cluster.ok(&["dev", "restart", &primary.to_string()]);
+    cluster.ok(&["dev", "restart", &third.to_string()]);
+    let tail = eventually("what only the old primary had", || {
+        let listed = cluster.ok(&["partition", "tails", "list", "--json"]);
+        let first = listed.lines().next()?;
+        Some(serde_json::from_str::<serde_json::Value>(first).expect("JSON"))
+    });
+    assert_eq!((&tail["partition"], &tail["commits"]), (&partition.into(), &1.into()), "{tail}");
+}

@@ -1,0 +1,145 @@
+//! A divergent tail that finds no room (R9, F20): its partition waits until it can be set aside.
+//!
+//! Nothing of such a partition leaves this node, since all of it would come after the tail. What changes its log and what
+//! clients are told is kept in order; messages to others are lost as on a network, which asks again. And nothing reaches
+//! it, so little is asked for: configurations, and what its own clock brings.
+
+use super::Node;
+use crate::failure::Failure;
+use crate::tails;
+use replica::{Leases, LogOp, Output};
+use std::collections::VecDeque;
+use types::config::TailReport;
+use types::{Micros, PartitionId};
+use wire::Entry;
+
+/// A tail that found no room is tried again this often.
+const RETRY: Micros = Micros::from_millis(500);
+
+/// What a partition waits with: first the tail, then what came after it.
+#[derive(Debug)]
+pub struct Held {
+    queue: VecDeque<Output>,
+    tried_at: Micros,
+}
+
+impl Held {
+    fn push(&mut self, output: Output) {
+        // Others give it up and take it in again for as long as it waits: the last promise says what all have said.
+        let promise = |output: &Output| matches!(output, Output::Log(LogOp::Promise { .. }));
+        if promise(&output) && self.queue.back().is_some_and(promise) {
+            self.queue.pop_back();
+        }
+        self.queue.push_back(output);
+    }
+}
+
+impl Node {
+    /// True if this partition waits for room.
+    pub(super) fn holds(&self, partition: PartitionId) -> bool {
+        !self.held.is_empty() && self.held.contains_key(&partition)
+    }
+
+    /// Gives back what is to be carried out now.
+    pub(super) fn hold(&mut self, mut output: Output) -> Option<Output> {
+        if self.held.is_empty() {
+            return Some(output);
+        }
+        if let Output::Suspect(suspect) = &mut output {
+            suspect.partitions.retain(|(id, ..)| !self.held.contains_key(id));
+            return (!suspect.partitions.is_empty()).then_some(output);
+        }
+        let partition = output.partition();
+        let Some(held) = partition.and_then(|id| self.held.get_mut(&id)) else { return Some(output) };
+        match output {
+            Output::Send { .. } | Output::Propose(_) | Output::ReadLog { .. } => {}
+            output => held.push(output),
+        }
+        None
+    }
+
+    /// A divergent tail: on disk before anything that follows.
+    pub(super) fn set_aside(&mut self, report: TailReport, entries: Vec<Entry>) -> Result<(), Failure> {
+        let partition = report.partition;
+        let Some(error) = self.write_tail(&report, &entries)? else { return Ok(()) };
+        eprintln!(
+            "partition {partition}: {} commits of an older reign find no room in {} ({error}): this replica waits until \
+             they can be set aside",
+            report.commits,
+            self.dir.tails().display()
+        );
+        let queue = VecDeque::from([Output::SetAside { report, entries }]);
+        self.held.insert(partition, Held { queue, tried_at: self.now.mono });
+        self.timer.status_soon();
+        Ok(())
+    }
+
+    /// Writes a tail. Gives the reason if there is no room for it; whatever else fails is the end.
+    fn write_tail(
+        &mut self,
+        report: &TailReport,
+        entries: &[Entry],
+    ) -> Result<Option<std::io::Error>, Failure> {
+        let dir = self.dir.tails();
+        let written = match tails::write(&dir, report.clone(), entries) {
+            Ok(written) => written,
+            Err(error) if wal::is_full(&error) => return Ok(Some(error)),
+            Err(error) => return Err(Failure::io(&dir, &error)),
+        };
+        eprintln!(
+            "partition {}: {} commits of an older reign are set aside in tails/{}",
+            written.partition, written.commits, written.file
+        );
+        self.tails.push(written.clone());
+        self.tell(wire::Message::TailSetAside(written));
+        Ok(None)
+    }
+
+    /// Tries again what found no room, and goes on with what came after it.
+    pub(super) fn retry_held(&mut self) -> Result<(), Failure> {
+        let now = self.now.mono;
+        let due = self.held.iter().filter(|(_, held)| now.since(held.tried_at) >= RETRY);
+        let due: Vec<PartitionId> = due.map(|(id, _)| *id).collect();
+        for id in due {
+            let Some(mut held) = self.held.remove(&id) else { continue };
+            held.tried_at = now;
+            while let Some(output) = held.queue.pop_front() {
+                match output {
+                    Output::SetAside { report, entries } => {
+                        if self.write_tail(&report, &entries)?.is_some() {
+                            held.queue.push_front(Output::SetAside { report, entries });
+                            break;
+                        }
+                    }
+                    output => self.carry(output)?,
+                }
+            }
+            match held.queue.is_empty() {
+                true => self.go_on(id),
+                false => drop(self.held.insert(id, held)),
+            }
+        }
+        // Who waits cannot lead: whoever can is to miss this node's beacons.
+        for id in self.held.keys() {
+            self.leases.lead(*id, None);
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, id: PartitionId) {
+        self.timer.status_soon();
+        let me = self.host.me();
+        let Some(replica) = self.host.replica(id).filter(|replica| !replica.is_damaged()) else { return };
+        if let Some(record) = replica.record().filter(|record| record.primary == me) {
+            self.leases.lead(id, Some(record.led_since));
+        }
+    }
+
+    /// Nobody needs this partition any more: its clients are answered, and that is all.
+    pub(super) fn give_up_held(&mut self, id: PartitionId) -> Result<(), Failure> {
+        let held = self.held.remove(&id).map(|held| held.queue).unwrap_or_default();
+        held.into_iter()
+            .filter(|output| matches!(output, Output::Reply { .. }))
+            .try_for_each(|output| self.carry(output))
+    }
+}
