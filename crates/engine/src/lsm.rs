@@ -3,14 +3,18 @@
 //! ```text
 //! dir/CURRENT        names the tree, and says whether it is complete
 //! dir/tree-000001/   the tree's files, of the crate lsm-tree
+//! dir/incoming/      a set of components that is being received
 //! ```
 //!
 //! The applied position is a row of the tree, written last before each flush, so that the files cannot disagree with it
 //! (PR-40). An installation fills a new directory, which becomes current by one rename (PR-37). Only `lsm/tree.rs` touches
 //! the crate.
 
+mod incoming;
 mod merger;
+mod pins;
 mod pointer;
+mod ship;
 mod tree;
 
 use crate::files;
@@ -18,13 +22,15 @@ use crate::memory::check_installed;
 use crate::overlay::Overlay;
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
+use incoming::{Incoming, Sealing};
 use merger::{Flush, Kept, Merger};
+use pins::Pins;
 use pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tree::Tree;
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
-use types::{Engine, EngineError, Lsn, Mutation, Position};
+use types::{ComponentSet, Engine, EngineError, Installation, Lsn, Missing, Mutation, PinId, Position};
 
 /// An installation is written to disk whenever so much of it is in memory.
 const INSTALL_FLUSH_BYTES: u64 = 32 << 20;
@@ -53,6 +59,12 @@ pub struct LsmEngine {
     unflushed: u64,
     /// The state that is being installed, if one is.
     installing: Option<Position>,
+    /// Versions that others read.
+    pins: Pins,
+    /// A set that is being received.
+    incoming: Option<Incoming>,
+    /// The same while a thread checks it.
+    sealing: Option<Sealing>,
     /// A write to disk failed. What is on disk is then unknown, and no later success may hide it (F08).
     failed: bool,
 }
@@ -88,6 +100,9 @@ impl LsmEngine {
             persisted,
             unflushed: 0,
             installing: None,
+            pins: Pins::default(),
+            incoming: None,
+            sealing: None,
             failed: false,
         })
     }
@@ -200,6 +215,7 @@ impl LsmEngine {
             outcome => outcome?,
         }
         self.merger.wait()?;
+        self.pins.clear();
         self.number += 1;
         let tree = Tree::create(&tree_dir(&self.dir, self.number))?;
         // From here on a restart finds an empty engine; up to here the old one.
@@ -262,7 +278,7 @@ fn has_tables(dir: &Path) -> std::io::Result<bool> {
 
 impl Engine for LsmEngine {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { reads_at_any_lsn: true, ships_files: false, persistent: true }
+        Capabilities { reads_at_any_lsn: true, ships_files: true, persistent: true }
     }
 
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
@@ -390,6 +406,65 @@ impl Engine for LsmEngine {
         self.note(outcome)?;
         self.installing = None;
         let outcome = self.merge_if_due();
+        self.note(outcome)
+    }
+
+    fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
+        self.usable()?;
+        // While a flush runs, files and position may belong to different states.
+        if self.flush.is_some() || self.installing.is_some() || self.persisted == Position::ZERO {
+            return Ok(None);
+        }
+        Ok(self.tree.pin(self.persisted)?.map(|pinned| self.pins.add(pinned)))
+    }
+
+    fn read_component(
+        &self,
+        pin: PinId,
+        file: usize,
+        from: u64,
+        max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        self.pins.read(pin, file, from, max_bytes)
+    }
+
+    fn unpin(&mut self, pin: PinId) {
+        self.pins.remove(pin);
+    }
+
+    fn receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+        self.usable()?;
+        let outcome = self.begin_receive(set);
+        self.note(outcome)
+    }
+
+    fn missing(&self) -> Vec<Missing> {
+        self.incoming.as_ref().map(Incoming::missing).unwrap_or_default()
+    }
+
+    fn receive_piece(&mut self, file: usize, from: u64, bytes: &[u8]) -> Result<bool, EngineError> {
+        self.usable()?;
+        let Some(incoming) = self.incoming.as_mut().filter(|_| self.sealing.is_none()) else {
+            return Ok(false);
+        };
+        let outcome = incoming.write(file, from, bytes);
+        self.note(outcome)
+    }
+
+    fn begin_installation(&mut self, wake: &Wake) -> Result<Installation, EngineError> {
+        self.usable()?;
+        let outcome = self.begin_sealing(wake);
+        self.note(outcome)
+    }
+
+    fn go_on_installation(&mut self) -> Result<Installation, EngineError> {
+        self.usable()?;
+        let outcome = self.go_on_sealing();
+        self.note(outcome)
+    }
+
+    fn stop_receiving(&mut self) -> Result<(), EngineError> {
+        let outcome = self.give_up_set();
         self.note(outcome)
     }
 }

@@ -121,6 +121,15 @@ impl Overlay {
         self.applied = at;
     }
 
+    /// The engine proper holds everything up to `at` now, from elsewhere: entries up to there go.
+    pub fn rise(&mut self, at: Position) {
+        if self.applied.lsn <= at.lsn {
+            *self = Overlay::new(at);
+        } else {
+            self.drain(at.lsn, |_, _, _| {});
+        }
+    }
+
     /// Adds one version; 1 if it takes a place in the order, 0 if it replaced a version of the same entry.
     fn insert_one(&mut self, lsn: Lsn, mutation: &Mutation) -> u32 {
         let version = Version { lsn, value: mutation.value.clone() };

@@ -5,6 +5,7 @@
 //! to `min(committed, secured)`, so what an engine has published, flushed or merged can never be part of a divergent tail
 //! (R7, PR-31). Sessions, feed positions and the applied position are rows under reserved keys ([`crate::engine::space`]).
 
+use crate::component::{ComponentSet, Installation, Missing, PinId};
 use crate::position::{Lsn, Position};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -206,6 +207,61 @@ pub trait Engine: Send {
 
     /// Ends an installation: the state is complete, on disk too for a persistent engine.
     fn finish_install(&mut self) -> Result<(), EngineError>;
+
+    /// Keeps the files of the persisted state readable until [`Engine::unpin`], a [`Engine::reset`] or an installation. None if the
+    /// engine does not ship files, has none, or is just writing some.
+    fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
+        Ok(None)
+    }
+
+    /// At most `max_bytes` bytes of a pinned file from `from` on, none at its end. None at all if the pin is not known (any more)
+    /// or has no such file.
+    fn read_component(
+        &self,
+        _pin: PinId,
+        _file: usize,
+        _from: u64,
+        _max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        Ok(None)
+    }
+
+    /// Nobody reads these files any more.
+    fn unpin(&mut self, _pin: PinId) {}
+
+    /// Begins to receive a set, or goes on with it after a restart, beside reads and writes. Files that are here already are
+    /// not received. Gives up any other set that was being received. False if the set is of no use here: the engine does
+    /// not take files, has published more, or no engine can have made the set.
+    fn receive(&mut self, _set: ComponentSet) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+
+    /// What is missing of the set that is being received.
+    fn missing(&self) -> Vec<Missing> {
+        Vec::new()
+    }
+
+    /// Takes the bytes of a file from `from` on. False if they are not the next ones that are wanted; nothing is changed then,
+    /// nor if there is no room ([`EngineError::Full`]).
+    fn receive_piece(&mut self, _file: usize, _from: u64, _bytes: &[u8]) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+
+    /// Checks a set of which nothing is missing, beside other work, and then makes it the engine's state. Tentative entries above
+    /// it stay; the floor rises to it.
+    fn begin_installation(&mut self, _wake: &Wake) -> Result<Installation, EngineError> {
+        Ok(Installation::Refused("this engine takes no files".into()))
+    }
+
+    /// Goes on with it.
+    fn go_on_installation(&mut self) -> Result<Installation, EngineError> {
+        Ok(Installation::Refused("this engine takes no files".into()))
+    }
+
+    /// Gives up the set that is being received, and removes what is there of it.
+    fn stop_receiving(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
 
     /// A hash of every row (reserved ones too, except the position) at `at`, independent of how it was stored (I6).
     fn digest(&self, at: ReadAt) -> Result<u64, EngineError> {

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use types::engine::{MAX_KEY_BYTES, Row, space};
-use types::{EngineError, Epoch, Lsn, Position};
+use types::{Component, ComponentSet, EngineError, Epoch, Lsn, Position};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Lies above every stamp that the crate draws and below every sequence number.
@@ -46,6 +46,16 @@ pub(super) struct Tree {
 /// Rows that were set apart to be flushed.
 #[derive(Clone)]
 pub(super) struct Sealed(Arc<lsm_tree::Memtable>);
+
+/// A version whose files stay as long as this does.
+pub(super) struct Pinned {
+    /// The set that the version is.
+    pub(super) set: ComponentSet,
+    /// Where the set's files are, in its order.
+    pub(super) paths: Vec<PathBuf>,
+    /// The crate removes a table's file when nobody has the table any more.
+    _tables: Vec<lsm_tree::Table>,
+}
 
 impl Tree {
     /// Makes an empty tree in `dir`, in which there must be none.
@@ -221,6 +231,46 @@ impl Tree {
         Ok(())
     }
 
+    /// The newest version, which holds the state at `at`, while merges may make others. None if they do so all the time.
+    pub(super) fn pin(&self, at: Position) -> Result<Option<Pinned>, EngineError> {
+        for _ in 0..16 {
+            let version = self.tree.current_version();
+            let mut order = read_whole(&self.dir.join("current"))?;
+            match fs::read(self.dir.join(format!("v{}", version.id()))) {
+                Ok(content) => order.extend_from_slice(&content),
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if order.first_chunk().map(|number| u64::from_le_bytes(*number)) != Some(version.id()) {
+                continue;
+            }
+            if order_files(&order).is_none() {
+                return Err(corrupt(&format!("version {} does not match its checksum", version.id())));
+            }
+            let tables: Vec<_> = version.iter_tables().cloned().collect();
+            let files = tables.iter().map(component).collect::<Result<Vec<_>, _>>()?;
+            let paths = tables.iter().map(|table| table.path.to_path_buf()).collect();
+            return Ok(Some(Pinned { set: ComponentSet { at, order, files }, paths, _tables: tables }));
+        }
+        Ok(None)
+    }
+
+    /// Opens the tree that a set was made into; damage if it is not what the set says.
+    pub(super) fn open_set(dir: &Path, set: &ComponentSet) -> Result<Tree, EngineError> {
+        let tree = Tree::open(dir)?;
+        let found =
+            tree.tree.current_version().iter_tables().map(component).collect::<Result<Vec<_>, _>>()?;
+        let sorted = |files: &[Component]| {
+            let mut files = files.to_vec();
+            files.sort_unstable();
+            files
+        };
+        match sorted(&found) == sorted(&set.files) && tree.position()? == set.at {
+            true => Ok(tree),
+            false => Err(corrupt("the files are not the set that they came as")),
+        }
+    }
+
     /// How many files hold the tree's rows.
     pub(super) fn files(&self) -> usize {
         self.tree.table_count()
@@ -267,6 +317,21 @@ fn open_behind_barrier(dir: &Path) -> Result<Tree, EngineError> {
     }
 }
 
+/// The files that put a set's components in order, as names and contents: first the version, then `current`, which names it with
+/// its checksum. None if they do not agree.
+pub(super) fn order_files(order: &[u8]) -> Option<[(String, &[u8]); 2]> {
+    let (current, version) = order.split_at_checked(25)?;
+    let number = u64::from_le_bytes(current[..8].try_into().expect("eight bytes"));
+    let expected = u128::from_le_bytes(current[8..24].try_into().expect("sixteen bytes"));
+    let agree = current[24] == 0 && xxhash_rust::xxh3::xxh3_128(version) == expected;
+    agree.then(|| [(format!("v{number}"), version), ("current".into(), current)])
+}
+
+fn component(table: &lsm_tree::Table) -> Result<Component, EngineError> {
+    let bytes = fs::metadata(&*table.path).map_err(|error| missing_is_damage(error, &table.path))?.len();
+    Ok(Component { number: table.id(), bytes, digest: table.checksum().into_u128() })
+}
+
 /// Compares the version that `current` names with the checksum that `current` has for it; the crate does not (PR-72).
 ///
 /// A missing one is damage too, or the crate would make an empty tree of it.
@@ -292,7 +357,7 @@ fn read_whole(path: &Path) -> Result<Vec<u8>, EngineError> {
 }
 
 /// The XXH3 of a file, read in pieces.
-fn digest_file(path: &Path) -> Result<u128, EngineError> {
+pub(super) fn digest_file(path: &Path) -> Result<u128, EngineError> {
     let mut file = File::open(path).map_err(|error| missing_is_damage(error, path))?;
     let (mut hash, mut piece) = (Xxh3::new(), vec![0; 128 * 1024]);
     loop {

@@ -1,0 +1,229 @@
+//! A set of components that is being received: its files grow in a directory of their own until the set is whole.
+//!
+//! ```text
+//! dir/incoming/set            which set, with its CRC-32C
+//! dir/incoming/tree/          becomes the tree's directory by one rename
+//! dir/incoming/tree/tables/N  a component; one that the current tree has as well is linked
+//! ```
+//!
+//! Nothing here counts before [`Sealing`] has read every received file back, compared it with its digest and synced it, so a
+//! restart may find any of it torn.
+
+use super::tree::{digest_file, order_files};
+use crate::files::{not_written, remove_if_there, sync_dir};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use types::engine::Wake;
+use types::{Component, ComponentSet, EngineError, Missing};
+
+const DIR: &str = "incoming";
+
+/// A set on its way.
+pub(super) struct Incoming {
+    dir: PathBuf,
+    set: ComponentSet,
+    /// How many bytes of each file are here.
+    have: Vec<u64>,
+    /// Files that the current tree has: their content was checked when they became part of it.
+    linked: BTreeSet<usize>,
+}
+
+impl Incoming {
+    /// Begins with `set` below the engine's directory `dir`, or goes on with it. `here` are the current tree's files.
+    pub(super) fn begin(
+        dir: &Path,
+        set: ComponentSet,
+        here: &BTreeMap<Component, PathBuf>,
+    ) -> io::Result<Incoming> {
+        let dir = dir.join(DIR);
+        let tables = dir.join("tree").join("tables");
+        fs::create_dir_all(&tables)?;
+        let before = read_set(&dir).map(|set| set.files).unwrap_or_default();
+        keep_only(&tables, &before, &set.files)?;
+        write_set(&dir, &set)?;
+        let mut incoming = Incoming { dir, have: vec![0; set.files.len()], set, linked: BTreeSet::new() };
+        for (index, file) in incoming.set.files.iter().enumerate() {
+            let path = incoming.path(file);
+            if let Some(source) = here.get(file) {
+                remove_if_there(&path)?;
+                fs::hard_link(source, &path)?;
+                incoming.linked.insert(index);
+                incoming.have[index] = file.bytes;
+            } else if let Ok(found) = fs::metadata(&path) {
+                incoming.have[index] = found.len();
+            } else {
+                File::create(&path)?;
+            }
+        }
+        Ok(incoming)
+    }
+
+    /// Removes what there is of any set.
+    pub(super) fn remove(dir: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(dir.join(DIR)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The set.
+    pub(super) fn set(&self) -> &ComponentSet {
+        &self.set
+    }
+
+    /// The directory that becomes the tree's.
+    pub(super) fn tree(&self) -> PathBuf {
+        self.dir.join("tree")
+    }
+
+    fn path(&self, file: &Component) -> PathBuf {
+        self.dir.join("tree").join("tables").join(file.number.to_string())
+    }
+
+    /// What is not here.
+    pub(super) fn missing(&self) -> Vec<Missing> {
+        let files = self.set.files.iter().zip(&self.have).enumerate();
+        let lacking = files.filter(|(_, (file, have))| **have < file.bytes);
+        lacking.map(|(file, (_, have))| Missing { file, from: *have }).collect()
+    }
+
+    /// Takes a piece, if it is the next one of its file.
+    pub(super) fn write(&mut self, file: usize, from: u64, bytes: &[u8]) -> Result<bool, EngineError> {
+        let Some(component) = self.set.files.get(file) else { return Ok(false) };
+        let next = self.have[file];
+        let fits = from.checked_add(bytes.len() as u64).is_some_and(|end| end <= component.bytes);
+        if from != next || !fits || bytes.is_empty() {
+            return Ok(false);
+        }
+        let open = OpenOptions::new().write(true).open(self.path(component))?;
+        if let Err(error) = open.write_all_at(bytes, from) {
+            open.set_len(from)?;
+            return Err(not_written(error));
+        }
+        self.have[file] = from + bytes.len() as u64;
+        Ok(true)
+    }
+
+    /// Forgets files that are not what they should be.
+    pub(super) fn spoilt(&mut self, files: &[usize]) -> io::Result<()> {
+        for &file in files {
+            let path = self.path(&self.set.files[file]);
+            // A new file: the old one may be linked.
+            remove_if_there(&path)?;
+            File::create(&path)?;
+            self.have[file] = 0;
+            self.linked.remove(&file);
+        }
+        Ok(())
+    }
+
+    /// Begins to make the whole set durable, on a thread of its own.
+    pub(super) fn seal(&self, wake: &Wake) -> io::Result<Sealing> {
+        let (to, outcome) = channel();
+        let (tree, order, wake) = (self.tree(), self.set.order.clone(), wake.clone());
+        let files = self.set.files.iter().enumerate();
+        let received: Vec<(usize, PathBuf, u128)> = files
+            .filter(|(index, _)| !self.linked.contains(index))
+            .map(|(index, file)| (index, self.path(file), file.digest))
+            .collect();
+        std::thread::Builder::new().name("lsm install".into()).spawn(move || {
+            // Fails only when the engine is gone.
+            let _ = to.send(make_durable(&tree, &order, &received));
+            drop(to);
+            wake();
+        })?;
+        Ok(Sealing { outcome })
+    }
+}
+
+/// A set that is being checked and made durable.
+pub(super) struct Sealing {
+    outcome: Receiver<Result<Vec<usize>, EngineError>>,
+}
+
+impl Sealing {
+    /// The spoilt files, once they are known.
+    pub(super) fn outcome(&self) -> Option<Result<Vec<usize>, EngineError>> {
+        match self.outcome.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                Some(Err(EngineError::Library("lsm: the check of a received set panicked".into())))
+            }
+        }
+    }
+}
+
+impl Drop for Sealing {
+    /// Nothing may happen to the directory while the thread works in it.
+    fn drop(&mut self) {
+        // What came out of it does not matter any more.
+        let _ = self.outcome.recv();
+    }
+}
+
+fn make_durable(
+    tree: &Path,
+    order: &[u8],
+    received: &[(usize, PathBuf, u128)],
+) -> Result<Vec<usize>, EngineError> {
+    let mut spoilt = Vec::new();
+    for (index, path, digest) in received {
+        if digest_file(path)? != *digest {
+            spoilt.push(*index);
+            continue;
+        }
+        File::open(path)?.sync_all()?;
+    }
+    if !spoilt.is_empty() {
+        return Ok(spoilt);
+    }
+    for (name, content) in order_files(order).expect("checked when the set came") {
+        let mut file = File::create(tree.join(name))?;
+        file.write_all(content).and_then(|()| file.sync_all()).map_err(not_written)?;
+    }
+    sync_dir(&tree.join("tables"))?;
+    sync_dir(tree)?;
+    Ok(spoilt)
+}
+
+/// Removes every file but those that both sets have.
+fn keep_only(tables: &Path, before: &[Component], wanted: &[Component]) -> io::Result<()> {
+    let before: BTreeSet<&Component> = before.iter().collect();
+    let both = wanted.iter().filter(|file| before.contains(file));
+    let names: BTreeSet<String> = both.map(|file| file.number.to_string()).collect();
+    for entry in fs::read_dir(tables)? {
+        let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(|name| names.contains(name)) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The set that was being received before a restart. If that cannot be told, none was.
+fn read_set(dir: &Path) -> Option<ComponentSet> {
+    let bytes = fs::read(dir.join("set")).ok()?;
+    let (crc, body) = bytes.split_first_chunk::<4>()?;
+    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    postcard::from_bytes(body).ok()
+}
+
+/// Written before any file of it, so that no file is taken for one of another set.
+fn write_set(dir: &Path, set: &ComponentSet) -> io::Result<()> {
+    let body = postcard::to_stdvec(set).expect("numbers and bytes can be encoded");
+    let mut bytes = crc32c::crc32c(&body).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&body);
+    let unfinished = dir.join("set.new");
+    let mut file = File::create(&unfinished)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, dir.join("set"))?;
+    sync_dir(dir)
+}

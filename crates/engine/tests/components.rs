@@ -1,0 +1,282 @@
+//! Components shipped from one LSM engine to another: installed under reads and writes, only what is missing, resumed after a
+//! restart, whole or not at all (design section 7; the AsterixDB document, chapter 4).
+
+mod common;
+
+use common::*;
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use types::engine::Wake;
+use types::{ComponentSet, Engine, Installation, Lsn, PinId, Position, ReadAt};
+use understudy_engine::LsmEngine;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PIECE: usize = 700;
+
+/// A primary and a cold backup: both execute every entry, only the primary publishes.
+struct Pair {
+    source: LsmEngine,
+    target: LsmEngine,
+    model: Model,
+}
+
+impl Pair {
+    fn new(dir: &Path) -> Pair {
+        let open = |name: &str| LsmEngine::open(&dir.join(name)).unwrap();
+        Pair { source: open("source"), target: open("target"), model: Model::default() }
+    }
+
+    /// So many more entries.
+    fn run(&mut self, entries: u64) {
+        for _ in 0..entries {
+            let lsn = self.source.applied().lsn.0 + 1;
+            // Most keys are never written again, so that most files stay as they are.
+            let mut change = vec![put(&format!("row {lsn:06}"), &format!("value {lsn} ").repeat(30))];
+            if lsn.is_multiple_of(5) {
+                change.push(delete(&format!("row {:06}", lsn / 2)));
+            }
+            self.target.execute(at(lsn), &change);
+            self.model.execute(&mut self.source, at(lsn), change);
+            self.source.publish(Lsn(lsn)).unwrap();
+        }
+    }
+
+    /// The same, and then a flush of the primary, and a merge if one is due.
+    fn flush(&mut self, entries: u64) {
+        self.run(entries);
+        self.source.checkpoint().unwrap();
+        self.source.wait_for_merge().unwrap();
+    }
+
+    fn check(&self) {
+        for engine in [&self.source, &self.target] {
+            let applied = engine.applied().lsn;
+            assert_eq!(applied, self.model.applied().lsn);
+            for lsn in [engine.floor(), Lsn(engine.floor().0.midpoint(applied.0)), applied] {
+                assert_eq!(all(engine, ReadAt::Lsn(lsn), 50), self.model.rows(lsn), "at {lsn}");
+            }
+        }
+    }
+
+    /// Ships what is missing, calls `between` after each piece, and returns how many bytes were shipped.
+    fn ship(&mut self, pin: PinId, set: &ComponentSet, mut between: impl FnMut(&mut Pair)) -> u64 {
+        let mut shipped = 0;
+        while let Some(missing) = self.target.missing().first().copied() {
+            let bytes = self.source.read_component(pin, missing.file, missing.from, PIECE).unwrap().unwrap();
+            assert!(!bytes.is_empty() && bytes.len() <= PIECE);
+            assert!(!self.target.receive_piece(missing.file, missing.from + 1, &bytes).unwrap());
+            assert!(self.target.receive_piece(missing.file, missing.from, &bytes).unwrap());
+            shipped += bytes.len() as u64;
+            between(self);
+        }
+        assert!(shipped <= set.bytes());
+        shipped
+    }
+
+    fn install(&mut self) -> Installation {
+        let (wake, woken) = waker();
+        let mut stands = self.target.begin_installation(&wake).unwrap();
+        while stands == Installation::Waiting {
+            woken.recv_timeout(PATIENCE).expect("it is woken while it waits");
+            stands = self.target.go_on_installation().unwrap();
+        }
+        stands
+    }
+}
+
+fn waker() -> (Wake, Receiver<()>) {
+    let (wake, woken) = channel();
+    let wake = Mutex::new(wake);
+    let wake = move || {
+        // Nobody may be there to be woken any more.
+        let _ = wake.lock().unwrap().send(());
+    };
+    (Arc::new(wake), woken)
+}
+
+#[test]
+fn versions_are_installed_under_reads_and_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    assert!(pair.source.pin().unwrap().is_none(), "there is nothing to ship yet");
+    let mut saved = 0;
+    for round in 0..8 {
+        pair.flush(60);
+        let (pin, set) = pair.source.pin().unwrap().unwrap();
+        assert_eq!((set.at, set.fault()), (pair.source.persisted(), None));
+        assert!(pair.target.receive(set.clone()).unwrap());
+        // The primary goes on writing and merging away what is being shipped.
+        let mut pieces = 0;
+        let shipped = pair.ship(pin, &set, |pair| {
+            pieces += 1;
+            if u64::is_multiple_of(pieces, 20) {
+                pair.flush(3);
+                pair.check();
+            }
+        });
+        saved += set.bytes() - shipped;
+        pair.run(2);
+        let before = pair.target.digest(ReadAt::Applied).unwrap();
+        assert_eq!(pair.install(), Installation::Done, "round {round}");
+        assert_eq!((pair.target.persisted(), pair.target.published()), (set.at, set.at));
+        assert_eq!(pair.target.digest(ReadAt::Applied).unwrap(), before);
+        pair.source.unpin(pin);
+        assert_eq!(pair.source.read_component(pin, 0, 0, 1).unwrap(), None);
+        pair.check();
+    }
+    assert!(saved > 0, "files that both have are not shipped again");
+    pair.target.verify().unwrap();
+    // A failover: the backup publishes what it has, and goes on by itself.
+    let end = pair.target.applied().lsn;
+    pair.target.publish(end).unwrap();
+    pair.target.checkpoint().unwrap();
+    pair.target.wait_for_merge().unwrap();
+    pair.check();
+    drop(pair.target);
+    pair.target = LsmEngine::open(&dir.path().join("target")).unwrap();
+    pair.check();
+}
+
+#[test]
+fn what_has_arrived_is_kept_over_a_restart_and_for_the_next_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    for _ in 0..3 {
+        pair.flush(40);
+    }
+    let (pin, set) = pair.source.pin().unwrap().unwrap();
+    assert!(set.files.len() > 1);
+    assert!(pair.target.receive(set.clone()).unwrap());
+    let first = set.files[0].bytes;
+    while pair.target.missing()[0].file == 0 {
+        let missing = pair.target.missing()[0];
+        let bytes = pair.source.read_component(pin, 0, missing.from, PIECE).unwrap().unwrap();
+        pair.target.receive_piece(0, missing.from, &bytes).unwrap();
+    }
+    assert_eq!(pair.install(), Installation::Refused("no whole set has been received".into()));
+    drop(pair.target);
+    pair.target = LsmEngine::open(&dir.path().join("target")).unwrap();
+    assert_eq!((pair.target.persisted(), pair.target.missing()), (Position::ZERO, vec![]));
+    // Another flush: the next set has the same files and one more.
+    pair.model.log.iter().for_each(|(at, change)| pair.target.execute(*at, change));
+    pair.run(10);
+    pair.source.checkpoint().unwrap();
+    let (next_pin, next) = pair.source.pin().unwrap().unwrap();
+    assert!(next.files.contains(&set.files[0]));
+    assert!(pair.target.receive(next.clone()).unwrap());
+    assert_eq!(pair.ship(next_pin, &next, |_| {}), next.bytes() - first);
+    assert_eq!(pair.install(), Installation::Done);
+    pair.check();
+}
+
+#[test]
+fn a_crash_leaves_the_old_state_or_the_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    let mut states = vec![(Position::ZERO, 0)];
+    for round in 0..2 {
+        pair.flush(50);
+        let digest = pair.source.digest(ReadAt::Applied).unwrap();
+        let (pin, set) = pair.source.pin().unwrap().unwrap();
+        states.push((set.at, digest));
+        assert!(pair.target.receive(set.clone()).unwrap());
+        let mut copies = 0;
+        let mut look = |old: usize| {
+            let copy_dir = dir.path().join(format!("crash {round} {copies}"));
+            copies += 1;
+            copy(&dir.path().join("target"), &copy_dir);
+            let mut engine = LsmEngine::open(&copy_dir).unwrap();
+            let found = (engine.persisted(), engine.digest(ReadAt::Applied).unwrap());
+            assert!(states[old..].contains(&found), "{found:?}");
+            engine.verify().unwrap();
+        };
+        pair.ship(pin, &set, |_| look(round));
+        let (wake, woken) = waker();
+        assert_eq!(pair.target.begin_installation(&wake).unwrap(), Installation::Waiting);
+        look(round);
+        woken.recv_timeout(PATIENCE).expect("it is woken");
+        look(round);
+        assert_eq!(pair.target.go_on_installation().unwrap(), Installation::Done);
+        look(round + 1);
+    }
+}
+
+#[test]
+fn spoilt_files_are_wanted_again_and_spoilt_sets_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    pair.flush(40);
+    pair.flush(40);
+    let (pin, set) = pair.source.pin().unwrap().unwrap();
+    assert!(pair.target.receive(set.clone()).unwrap());
+    // One bit of the second file is wrong on the way.
+    let mut flipped = false;
+    while let Some(missing) = pair.target.missing().first().copied() {
+        let bytes = pair.source.read_component(pin, missing.file, missing.from, PIECE).unwrap().unwrap();
+        let mut bytes = bytes.to_vec();
+        if missing.file == 1 && !flipped {
+            (bytes[3], flipped) = (bytes[3] ^ 4, true);
+        }
+        assert!(pair.target.receive_piece(missing.file, missing.from, &bytes).unwrap());
+    }
+    assert_eq!(pair.install(), Installation::Spoilt(vec![1]));
+    pair.check();
+    assert_eq!(pair.ship(pin, &set, |_| {}), set.files[1].bytes);
+    // A set that lies about its order, its position or a file's number.
+    let mut order = set.clone();
+    order.order[40] ^= 1;
+    assert!(!pair.target.receive(order).unwrap());
+    let mut short = set.clone();
+    short.order.truncate(20);
+    assert!(!pair.target.receive(short).unwrap());
+    let mut later = set.clone();
+    later.at = at(81);
+    let mut fewer = set.clone();
+    fewer.files.pop();
+    for lie in [later, fewer] {
+        assert!(pair.target.receive(lie.clone()).unwrap());
+        pair.ship(pin, &lie, |_| {});
+        let refused = pair.install();
+        assert!(matches!(&refused, Installation::Refused(_)), "{refused:?}");
+        assert!(!dir.path().join("target/incoming").exists());
+        pair.check();
+    }
+    assert!(pair.target.receive(set.clone()).unwrap());
+    pair.ship(pin, &set, |_| {});
+    assert_eq!(pair.install(), Installation::Done);
+    pair.check();
+}
+
+#[test]
+fn a_set_below_what_is_published_is_of_no_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    pair.flush(10);
+    let (pin, set) = pair.source.pin().unwrap().unwrap();
+    assert!(pair.target.receive(set.clone()).unwrap());
+    pair.ship(pin, &set, |_| {});
+    pair.run(5);
+    pair.target.publish(Lsn(12)).unwrap();
+    assert!(matches!(pair.install(), Installation::Refused(_)));
+    assert!(!pair.target.receive(set).unwrap());
+    pair.check();
+    // What was pinned is gone with the tree.
+    pair.source.reset(at(3)).unwrap();
+    assert_eq!(pair.source.read_component(pin, 0, 0, 1).unwrap(), None);
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
