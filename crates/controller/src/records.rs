@@ -250,7 +250,7 @@ impl Records {
             tables: self.tables.values().map(RecordText::new).collect(),
             partitions: self.partitions().map(RecordText::new).collect(),
             dropped: Vec::new(),
-            whole: self.complete == self.revision && self.unreadable.is_empty(),
+            whole: self.is_whole(),
         }
     }
 
@@ -281,15 +281,17 @@ impl Records {
         picture.partitions = visible.map(RecordText::new).collect();
         // That a node is gone is told by all that is there: as soon as all of it is known.
         let gone: Vec<Key> = dirty.into_iter().filter(|key| self.is_gone_node(key)).collect();
-        if !gone.is_empty() {
-            let whole = self.whole();
-            if whole.whole {
-                return Some(Picture { dropped: picture.dropped, ..whole });
-            }
-            self.dirty.extend(gone);
+        if !gone.is_empty() && self.is_whole() {
+            return Some(Picture { dropped: picture.dropped, ..self.whole() });
         }
+        self.dirty.extend(gone);
         let nothing = Picture { revision: self.revision, ..empty() };
         (picture != nothing).then_some(picture)
+    }
+
+    /// True if what is not here does not exist.
+    fn is_whole(&self) -> bool {
+        self.complete == self.revision && self.unreadable.is_empty()
     }
 
     fn is_gone_node(&self, key: &Key) -> bool {

@@ -171,11 +171,8 @@ impl Shown {
         }
         if !self.lost.is_empty() {
             let lost: Vec<String> = self.lost.iter().map(usize::to_string).collect();
-            out.line(format!(
-                "lost                   {} partitions, all copies failed: {}",
-                lost.len(),
-                lost.join(", ")
-            ));
+            let which = if lost.len() == 1 { "partition, all copies" } else { "partitions, all copies" };
+            out.line(format!("lost                   {} {which} failed: {}", lost.len(), lost.join(", ")));
         }
         let fatal = &self.fatal_sets;
         out.line(format!(
