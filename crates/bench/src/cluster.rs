@@ -140,6 +140,7 @@ impl Ours {
             available: false,
             partitions: kind.partitions,
             placement: Vec::new(),
+            scheme: Default::default(),
         })?;
         let values = Values::new(workload.seed, workload.value_bytes);
         let mut random = Random::new(workload.seed);

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod cluster;
 pub mod data;
+pub mod plan;
 pub mod process;
 
 use clap::{Args, Parser, Subcommand};
@@ -62,7 +63,7 @@ pub enum Command {
     Demo(process::DemoArgs),
     /// Run a cluster on this machine, or do harm to it.
     Dev(process::DevArgs),
-    /// Run a node (with --config), or list and drain nodes.
+    /// Run a node (with --config), or list, add, drain and remove nodes.
     Node(process::NodeArgs),
     /// Run a controller.
     Controller(process::RunArgs),
@@ -71,6 +72,8 @@ pub enum Command {
     /// Check or show a configuration.
     #[command(subcommand)]
     Config(process::ConfigCommand),
+    /// Play the planner's choices through: where copies go, and who takes over what when nodes fail.
+    Plan(plan::PlanArgs),
     /// Simulate clusters under faults, seed by seed, and check every promise.
     Sim(process::SimArgs),
     /// Measure, with ratios and the reason for every miss.
@@ -152,12 +155,11 @@ pub struct Line {
 
 /// What a line of the shell can be.
 #[derive(Subcommand, Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is parsed, not stored")]
 pub enum LineVerb {
     /// As on a command line.
     #[command(flatten)]
     Verb(Verb),
-    /// List and drain nodes.
+    /// List, add, drain and remove nodes.
     #[command(subcommand)]
     Node(cluster::NodeCommand),
 }

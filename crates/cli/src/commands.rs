@@ -4,7 +4,9 @@ mod bench;
 mod bulk;
 mod failover;
 mod log;
+mod nodes;
 mod partition;
+mod plan;
 mod process;
 mod rows;
 mod shell;
@@ -25,6 +27,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Controller(args) => process::controller(&args, context),
         Command::Init(args) => process::init(&args, context),
         Command::Config(command) => process::config(&command, context),
+        Command::Plan(args) => plan::run(&args, context),
         Command::Sim(args) => simulate::run(&args, context),
         Command::Bench(command) => bench::run(command, context),
         Command::Shell(args) => shell::run(&args, context),

@@ -150,6 +150,7 @@ fn repeatable(command: &AdminCommand) -> bool {
     match command {
         AdminCommand::Watch | AdminCommand::Status | AdminCommand::Failovers => true,
         AdminCommand::AlterTable(_) | AdminCommand::Switchover { .. } | AdminCommand::Drain(_) => true,
+        AdminCommand::Add(_) | AdminCommand::Remove(_) => true,
         AdminCommand::CreateTable(_) | AdminCommand::DropTable(_) => false,
         AdminCommand::Move { .. } | AdminCommand::Force { .. } => false,
     }
@@ -165,6 +166,8 @@ pub(crate) fn name(command: &AdminCommand) -> &'static str {
         AdminCommand::AlterTable(_) => "table alter",
         AdminCommand::Switchover { .. } => "switchover",
         AdminCommand::Drain(_) => "node drain",
+        AdminCommand::Add(_) => "node add",
+        AdminCommand::Remove(_) => "node remove",
         AdminCommand::Move { .. } => "partition move",
         AdminCommand::Force { .. } => "partition recover",
         AdminCommand::Failovers => "failover list",

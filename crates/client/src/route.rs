@@ -3,7 +3,7 @@
 //! Records come from a controller and from hints in replies. A partition's record is replaced only by one of a newer
 //! epoch, whichever way it came.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::{
     ClusterRecord, Epoch, NodeId, NodeRecord, PartitionId, PartitionRecord, Position, TableId, TableRecord,
@@ -47,6 +47,9 @@ impl Map {
                 changes.nodes.push(id);
             }
         }
+        if picture.whole && picture.revision >= self.revision {
+            self.forget_nodes(picture, &mut changes)?;
+        }
         for text in &picture.tables {
             let table: TableRecord = text.read()?;
             self.tables.insert(table.id, Arc::new(table));
@@ -64,6 +67,15 @@ impl Map {
         }
         self.revision = picture.revision;
         Ok(changes)
+    }
+
+    /// Nodes that are not in a whole picture were removed.
+    fn forget_nodes(&mut self, picture: &Picture, changes: &mut Changes) -> Result<(), String> {
+        let there = picture.nodes.iter().map(|text| text.read().map(|node: NodeRecord| node.id));
+        let there: BTreeSet<NodeId> = there.collect::<Result<_, _>>()?;
+        changes.nodes.extend(self.nodes.keys().filter(|node| !there.contains(node)));
+        self.nodes.retain(|node, _| there.contains(node));
+        Ok(())
     }
 
     /// Takes a partition's record in if its epoch is newer than the known one's. True if it was.

@@ -1,6 +1,7 @@
 //! Whom to promote: never anyone outside the recorded in-sync set (F05), never a life that may have forgotten (F06).
 
 use crate::controller::Controller;
+use crate::placement;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use types::config::PartitionRecord;
@@ -84,7 +85,8 @@ impl<R: Remedy> Controller<R> {
         let order = |candidate: &&Candidate| {
             let node = candidate.present.node;
             let end = self.hearing.end_of(&candidate.present, record.id);
-            (Reverse(end), led.get(&node).copied().unwrap_or(0), rank(node), node)
+            let led = led.get(&node).copied().unwrap_or(0);
+            (Reverse(end), placement::order_of_lead(led, rank(node), node))
         };
         candidates.iter().min_by_key(order).copied()
     }

@@ -9,6 +9,7 @@
 //! | `creating/3` | present while table 3 is being created; taken away together with the writing of its record |
 //! | `partition/64` | `PartitionRecord` |
 //! | `failover/12` | `FailoverRecord` |
+//! | `removed/7` | the store of the last node 7 that was removed: it never takes part again |
 
 use std::fmt;
 use types::{NodeId, PartitionId, TableId};
@@ -30,6 +31,8 @@ pub enum Key {
     Partition(PartitionId),
     /// A failover's record.
     Failover(u64),
+    /// The store of a node that was removed.
+    Removed(NodeId),
 }
 
 impl Key {
@@ -49,6 +52,7 @@ impl Key {
             "creating" => Key::Creating(TableId(name.parse().ok()?)),
             "partition" => Key::Partition(PartitionId(name.parse().ok()?)),
             "failover" => Key::Failover(name.parse().ok()?),
+            "removed" => Key::Removed(NodeId(name.parse().ok()?)),
             _ => return None,
         })
     }
@@ -64,6 +68,7 @@ impl fmt::Display for Key {
             Key::Creating(id) => write!(f, "creating/{}", id.0),
             Key::Partition(id) => write!(f, "partition/{}", id.0),
             Key::Failover(id) => write!(f, "failover/{id}"),
+            Key::Removed(id) => write!(f, "removed/{}", id.0),
         }
     }
 }
@@ -82,6 +87,7 @@ mod tests {
             Key::Creating(TableId(3)),
             Key::Partition(PartitionId(64)),
             Key::Failover(12),
+            Key::Removed(NodeId(7)),
         ];
         for key in keys {
             assert_eq!(Key::parse(&key.to_string()), Some(key));

@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     Report(ReportJob),
     /// An operator's wish.
     Admin(ConnId, u64, Job),
+    /// Nodes that join and leave: done again later if it failed.
+    Place,
     /// Tidying up; done again later if it failed.
     Sweep,
 }
@@ -35,7 +37,11 @@ impl Purpose {
         match self {
             Purpose::Bootstrap | Purpose::Seal(_) => true,
             Purpose::Admin(_, _, job) => job.takes_numbers(),
-            Purpose::Register(_) | Purpose::Propose(_) | Purpose::Report(_) | Purpose::Sweep => false,
+            Purpose::Register(_)
+            | Purpose::Propose(_)
+            | Purpose::Report(_)
+            | Purpose::Place
+            | Purpose::Sweep => false,
         }
     }
 }
@@ -151,7 +157,7 @@ impl<R: Remedy> Controller<R> {
         let applied =
             outcome.succeeded || pending.unknown_since.is_some() && pending.txn.is_in(&outcome.current);
         match pending.purpose {
-            Purpose::Bootstrap | Purpose::Sweep => {}
+            Purpose::Bootstrap | Purpose::Place | Purpose::Sweep => {}
             Purpose::Register(job) => self.registered(now, job, applied),
             Purpose::Propose(job) => self.proposed(now, job),
             Purpose::Seal(partitions) => self.sealed(now, &partitions),
@@ -169,7 +175,7 @@ impl<R: Remedy> Controller<R> {
             Purpose::Propose(job) => self.answer_proposal(&job),
             Purpose::Seal(partitions) => self.sealed(now, &partitions),
             Purpose::Admin(conn, id, _) => self.answer(conn, id, Err((1, why))),
-            Purpose::Bootstrap | Purpose::Report(_) | Purpose::Sweep => {}
+            Purpose::Bootstrap | Purpose::Report(_) | Purpose::Place | Purpose::Sweep => {}
         }
     }
 

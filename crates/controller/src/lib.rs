@@ -17,6 +17,8 @@
 //! | a primary's proposal, and who wins an arbitration | `propose`, `arbitration` |
 //! | whether to seal, whom to promote, what to write | `judge`, `candidate`, `seal` |
 //! | where copies are wanted | [`placement`] |
+//! | which copies move when nodes join and leave | [`moves`] |
+//! | what a failure would do, on paper | [`forecast`] |
 //! | the planner | `planner` |
 //! | operators | `admin` |
 
@@ -25,10 +27,12 @@ pub mod api;
 mod arbitration;
 mod candidate;
 mod controller;
+pub mod forecast;
 mod hearing;
 mod judge;
 pub mod keys;
 mod ledger;
+pub mod moves;
 pub mod placement;
 mod planner;
 mod propose;

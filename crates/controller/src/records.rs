@@ -7,7 +7,7 @@ use crate::keys::Key;
 use crate::txn::{Entry, Reading};
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
-use types::{NodeId, PartitionId, TableId};
+use types::{NodeId, PartitionId, StoreId, TableId};
 use wire::RecordText;
 use wire::control::Picture;
 
@@ -27,6 +27,8 @@ pub(crate) struct Records {
     failovers: BTreeMap<u64, FailoverRecord>,
     names: BTreeMap<String, TableId>,
     creating: BTreeSet<TableId>,
+    /// Stores of nodes that were removed.
+    removed: BTreeMap<NodeId, StoreId>,
     /// Keys whose value cannot be read, with the reason: another version's, or damaged. Left alone.
     unreadable: BTreeMap<Key, String>,
     /// What changed since the last delta.
@@ -141,6 +143,7 @@ impl Records {
             Key::Table(id) => put(&mut self.tables, *id, read(text)?),
             Key::Failover(id) => put(&mut self.failovers, *id, read(text)?),
             Key::Name(name) => put(&mut self.names, name.clone(), read(text)?),
+            Key::Removed(id) => put(&mut self.removed, *id, read(text)?),
             Key::Creating(id) => {
                 self.creating.remove(id);
                 self.creating.extend(text.map(|_| *id));
@@ -163,6 +166,11 @@ impl Records {
     /// A node.
     pub(crate) fn node(&self, id: NodeId) -> Option<&NodeRecord> {
         self.nodes.get(&id)
+    }
+
+    /// True if this store was a node's that was removed.
+    pub(crate) fn was_removed(&self, node: NodeId, store: StoreId) -> bool {
+        self.removed.get(&node) == Some(&store)
     }
 
     /// All nodes.
@@ -201,6 +209,16 @@ impl Records {
         &self.creating
     }
 
+    /// True if any partition that is known has a member on this node, also one of a table that is being created or dropped.
+    pub(crate) fn is_member(&self, node: NodeId) -> bool {
+        self.partitions.values().any(|partition| partition.member_on(node).is_some())
+    }
+
+    /// All tables.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &TableRecord> {
+        self.tables.values()
+    }
+
     /// A failover.
     pub(crate) fn failover(&self, id: u64) -> Option<&FailoverRecord> {
         self.failovers.get(&id)
@@ -232,7 +250,7 @@ impl Records {
             tables: self.tables.values().map(RecordText::new).collect(),
             partitions: self.partitions().map(RecordText::new).collect(),
             dropped: Vec::new(),
-            whole: self.complete == self.revision && self.unreadable.is_empty(),
+            whole: self.is_whole(),
         }
     }
 
@@ -255,14 +273,29 @@ impl Records {
                     None if self.unreadable.contains_key(key) => {}
                     None => picture.dropped.push(id.0),
                 },
-                Key::Name(_) | Key::Creating(_) | Key::Failover(_) => {}
+                Key::Name(_) | Key::Creating(_) | Key::Failover(_) | Key::Removed(_) => {}
             }
         }
         let records = partitions.iter().filter_map(|id| self.partitions.get(id));
         let visible = records.filter(|record| self.tables.contains_key(&record.table));
         picture.partitions = visible.map(RecordText::new).collect();
+        // That a node is gone is told by all that is there: as soon as all of it is known.
+        let gone: Vec<Key> = dirty.into_iter().filter(|key| self.is_gone_node(key)).collect();
+        if !gone.is_empty() && self.is_whole() {
+            return Some(Picture { dropped: picture.dropped, ..self.whole() });
+        }
+        self.dirty.extend(gone);
         let nothing = Picture { revision: self.revision, ..empty() };
         (picture != nothing).then_some(picture)
+    }
+
+    /// True if what is not here does not exist.
+    fn is_whole(&self) -> bool {
+        self.complete == self.revision && self.unreadable.is_empty()
+    }
+
+    fn is_gone_node(&self, key: &Key) -> bool {
+        matches!(key, Key::Node(_)) && self.compare_with(key) == 0
     }
 }
 

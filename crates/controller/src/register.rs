@@ -21,6 +21,12 @@ pub(crate) struct RegisterJob {
 impl<R: Remedy> Controller<R> {
     /// Writes the node's record if it is news, then sends the picture.
     pub(crate) fn on_register(&mut self, now: Now, conn: ConnId, register: Register) {
+        if self.records.was_removed(register.member.node, register.member.store) {
+            // It is not in the picture: that says it all.
+            self.send_whole(conn);
+            self.close(conn);
+            return;
+        }
         let known = self.records.node(register.member.node);
         if known.is_some_and(|known| self.outlived(now, known, &register)) {
             self.close(conn);
@@ -32,7 +38,11 @@ impl<R: Remedy> Controller<R> {
             return;
         }
         let key = Key::Node(record.id);
-        let txn = Txn::default().compare(&key, self.records.compare_with(&key)).put(&key, &record);
+        let removed = Key::Removed(record.id);
+        let txn = Txn::default()
+            .compare(&key, self.records.compare_with(&key))
+            .compare(&removed, self.records.compare_with(&removed))
+            .put(&key, &record);
         self.submit(Purpose::Register(RegisterJob { conn, register }), txn);
     }
 
@@ -48,12 +58,8 @@ impl<R: Remedy> Controller<R> {
     fn node_record(&self, register: &Register) -> NodeRecord {
         let member = register.member;
         let known = self.records.node(member.node);
-        let mut unknown = known.map(|known| known.unknown.clone()).unwrap_or_default();
-        if known.is_none_or(|known| known.member() != member) {
-            // A node that starts anew takes part again.
-            unknown.remove(crate::planner::DRAINING);
-        }
-        NodeRecord {
+        let unknown = known.map(|known| known.unknown.clone()).unwrap_or_default();
+        let mut record = NodeRecord {
             format: FORMAT,
             id: member.node,
             store: member.store,
@@ -63,7 +69,12 @@ impl<R: Remedy> Controller<R> {
             zone: register.zone.clone(),
             damaged: register.damaged.clone(),
             unknown,
+        };
+        if known.is_none_or(|known| known.member() != member) {
+            // A node that starts anew takes part again.
+            record.mark(NodeRecord::DRAINING, false);
         }
+        record
     }
 
     /// The record is in, or somebody else wrote one: then everything is looked at again.

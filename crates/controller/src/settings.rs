@@ -29,6 +29,8 @@ pub struct Settings {
     pub balance_after: Micros,
     /// A partition that lacks a copy waits this long for the nodes of its placement before another node stands in. 5 s.
     pub spare_after: Micros,
+    /// When nodes join and leave, so many copies are on their way at once: the rest of the cluster has other work. 2.
+    pub moves: usize,
     /// After the first failure of a node as a member of a partition, how long before it is admitted again; doubled with
     /// each further failure, up to 64 times (PR-67). 1 s.
     pub admit_again: Micros,
@@ -57,6 +59,7 @@ impl Default for Settings {
             plan: Micros::from_millis(100),
             balance_after: Micros::from_millis(3000),
             spare_after: Micros::from_millis(5000),
+            moves: 2,
             admit_again: Micros::from_millis(1000),
             forgive_after: Micros::from_millis(30_000),
             advise_again: Micros::from_millis(1000),

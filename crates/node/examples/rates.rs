@@ -58,6 +58,7 @@ fn main() {
             available: false,
             partitions: 6,
             placement: Vec::new(),
+            scheme: Default::default(),
         };
         let table = client.create_table(&wanted).expect("creates");
         for (what, lanes, reads) in

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use types::data::{Column, Schema, parse_columns};
-use types::{EngineKind, LogKind, NodeId};
+use types::{EngineKind, LogKind, NodeId, Scheme};
 use wire::control::CreateTable;
 
 /// Everything about a new table but its name and columns.
@@ -26,8 +26,10 @@ pub struct Choices {
     pub engine: EngineKind,
     /// Log.
     pub log: LogKind,
-    /// Nodes per partition; empty: chained.
+    /// Nodes per partition; empty: by the scheme.
     pub placement: Vec<Vec<NodeId>>,
+    /// How copies are placed where nothing explicit is said.
+    pub scheme: Scheme,
 }
 
 impl Choices {
@@ -51,6 +53,7 @@ impl Choices {
             available: self.available,
             partitions: self.partitions,
             placement: self.placement.clone(),
+            scheme: self.scheme,
         })
     }
 
@@ -119,6 +122,7 @@ mod tests {
             engine: EngineKind::Lsm,
             log: LogKind::Disk,
             placement: Vec::new(),
+            scheme: Scheme::default(),
         }
     }
 

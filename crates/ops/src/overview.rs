@@ -6,7 +6,7 @@ use crate::survive;
 use client::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Member, NodeId, PartitionRecord, TableRecord};
+use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
 use wire::control::{ClusterStatus, NodeStatus, ReplicaStatus, Role};
 
 /// Everything.
@@ -68,6 +68,8 @@ pub struct NodeLine {
     pub tails: usize,
     /// Partitions whose data on it are damaged.
     pub damaged: Vec<u32>,
+    /// `joining`, `leaving` or `draining`, as operators asked for it.
+    pub marks: Vec<&'static str>,
 }
 
 /// A partition.
@@ -115,6 +117,9 @@ pub struct ReplicaLine {
     /// Seconds behind the primary.
     pub lag_seconds: f64,
 }
+
+/// What operators ask of nodes.
+const MARKS: [&str; 3] = [NodeRecord::JOINING, NodeRecord::LEAVING, NodeRecord::DRAINING];
 
 /// A node that was not heard for so long is not live.
 const SILENT_MS: u64 = 1_500;
@@ -188,6 +193,7 @@ impl Look<'_> {
             full: report.is_some_and(|report| report.full),
             tails: report.map_or(0, |report| report.tails.len()),
             damaged: node.damaged.iter().map(|partition| partition.0).collect(),
+            marks: MARKS.into_iter().filter(|mark| node.is_marked(mark)).collect(),
         }
     }
 

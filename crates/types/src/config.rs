@@ -87,6 +87,28 @@ pub struct NodeRecord {
 }
 
 impl NodeRecord {
+    /// A field among those that older versions do not know: the node leads nothing until its next life.
+    pub const DRAINING: &str = "draining";
+
+    /// Such a field: everything is moved away from the node, then it is removed. Outlives its process.
+    pub const LEAVING: &str = "leaving";
+
+    /// Such a field: the node is given copies until it has as many as the others.
+    pub const JOINING: &str = "joining";
+
+    /// True if the record has this mark. They are kept in the record so that every controller knows.
+    pub fn is_marked(&self, mark: &str) -> bool {
+        self.unknown.get(mark) == Some(&serde_json::Value::Bool(true))
+    }
+
+    /// Sets or takes a mark.
+    pub fn mark(&mut self, mark: &str, set: bool) {
+        match set {
+            true => drop(self.unknown.insert(mark.into(), serde_json::Value::Bool(true))),
+            false => drop(self.unknown.remove(mark)),
+        }
+    }
+
     /// The node in its present life.
     pub fn member(&self) -> Member {
         Member { node: self.id, store: self.store, incarnation: self.incarnation }
@@ -128,6 +150,15 @@ pub struct TableRecord {
 }
 
 impl TableRecord {
+    /// A field among those that older versions do not know: somebody wrote the placement down, so copies are not moved to
+    /// make nodes even.
+    pub const PINNED: &str = "pinned";
+
+    /// True if the placement was written down by somebody.
+    pub fn is_pinned(&self) -> bool {
+        self.unknown.get(TableRecord::PINNED) == Some(&serde_json::Value::Bool(true))
+    }
+
     /// The ids of this table's partitions, in order.
     pub fn partition_ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
         let first = self.first_partition.0;

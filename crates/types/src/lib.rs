@@ -12,6 +12,7 @@ pub mod ids;
 pub mod policy;
 pub mod position;
 pub mod remedy;
+pub mod scheme;
 pub mod system;
 pub mod time;
 
@@ -24,4 +25,5 @@ pub use ids::{
 pub use policy::{EngineKind, LogKind, Policy};
 pub use position::{Durable, Epoch, Lsn, Position, Watermarks};
 pub use remedy::{Finding, Remedy, Sound};
+pub use scheme::Scheme;
 pub use time::{Micros, Now};

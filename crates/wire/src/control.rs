@@ -248,6 +248,10 @@ pub enum AdminCommand {
     },
     /// Failovers, newest last: JSON list of `FailoverRecord`.
     Failovers,
+    /// Moves copies to this node until it has as many as the others; takes back a [`AdminCommand::Remove`] or a drain.
+    Add(NodeId),
+    /// Moves everything away from this node, then forgets it.
+    Remove(NodeId),
 }
 
 /// A table to be created.
@@ -271,8 +275,11 @@ pub struct CreateTable {
     pub available: bool,
     /// Partitions.
     pub partitions: u32,
-    /// Explicit placement: nodes per partition; empty: chained.
+    /// Explicit placement: nodes per partition; empty: by the scheme.
     pub placement: Vec<Vec<NodeId>>,
+    /// How copies are placed where nothing explicit is said.
+    #[serde(default)]
+    pub scheme: types::Scheme,
 }
 
 /// A change of a table.

@@ -94,8 +94,9 @@ pub struct CreateOptions {
     /// Where the log is kept.
     #[arg(long, value_enum, default_value_t = LogArg::Disk)]
     pub log: LogArg,
-    /// A file with the nodes of each partition: one line per partition, or a JSON list of lists.
-    #[arg(long, value_name = "FILE")]
+    /// Where copies go: chained, interleaved, mirrored or spread (`understudy plan` compares them); or a file with the nodes
+    /// of each partition, one line per partition, or a JSON list of lists.
+    #[arg(long, value_name = "SCHEME|FILE")]
     pub placement: Option<PathBuf>,
 }
 
@@ -117,13 +118,38 @@ pub enum LogArg {
     Memory,
 }
 
-/// `understudy node list|drain`.
+/// `understudy node list|add|drain|remove`.
 #[derive(Subcommand, Debug)]
 pub enum NodeCommand {
     /// List nodes.
     List,
+    /// Move copies to a node until it has as many as the others, within one; for a node that is not there yet, say how it is
+    /// started. Takes back a removal or a drain.
+    #[command(after_help = "Example:
+  understudy node add 4
+
+A node registers itself when it starts, and until it is added it only stands in where copies are missing. Copies are moved two at
+a time and only from nodes that have at least two more; each is in sync on the new node before the old one goes. Tables
+whose placement was written down (table create --placement FILE) stay where they are. Progress is shown; when nothing has changed
+for --timeout the command ends with status 4, and the moves go on.")]
+    Add {
+        /// The node.
+        node: String,
+    },
     /// Hand over everything that a node leads, and let it lead nothing more.
     Drain {
+        /// The node.
+        node: String,
+    },
+    /// Move everything away from a node, then forget it: its process ends, and its data directory is of no use any more.
+    #[command(after_help = "Example:
+  understudy node remove 4
+
+A node that is gone for good is removed in the same way. Refused, with exit status 5 and a list, while the node holds the last
+living copy of anything, and while a table has more copies than there would be nodes. Each copy is in sync elsewhere before the
+old one goes. Progress is shown; when nothing has changed for --timeout the command ends with status 4, and the removal goes
+on; `understudy node add` takes it back.")]
+    Remove {
         /// The node.
         node: String,
     },

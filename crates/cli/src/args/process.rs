@@ -149,7 +149,9 @@ pub enum HarmCommand {
     after_help = "Examples:
   understudy node --config node1.toml    run a node until SIGTERM
   understudy node list
-  understudy node drain 2                hand over everything that node 2 leads"
+  understudy node add 4                  move copies to node 4, or say how it is started
+  understudy node drain 2                hand over everything that node 2 leads
+  understudy node remove 4               move everything away from node 4, then forget it"
 )]
 pub struct NodeArgs {
     /// What to do with nodes of a cluster.

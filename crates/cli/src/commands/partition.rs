@@ -1,4 +1,4 @@
-//! `partition`, `switchover` and `node drain`.
+//! `partition` and `switchover`.
 
 use super::status;
 use crate::args::cluster::{PartitionCommand, SwitchoverArgs, TailPlace, TailsCommand};
@@ -153,19 +153,6 @@ fn placed_first(map: &client::Map, record: &types::PartitionRecord) -> Option<No
     let table = map.tables().find(|table| table.id == record.table)?;
     let place = record.id.0.checked_sub(table.first_partition.0)?;
     table.placement.get(place as usize)?.first().copied()
-}
-
-/// `node drain`.
-pub fn drain(name: &str, context: &mut Context) -> Result<(), Failure> {
-    let node = node(name)?;
-    context.admin(AdminCommand::Drain(node))?;
-    let empty = context.wait_for(|map| map.partitions().all(|record| record.primary.node != node))?;
-    let object = serde_json::json!({ "node": node, "leads_nothing": empty });
-    context.out.either(&object, || match empty {
-        true => format!("node {} leads nothing more", node.0),
-        false => format!("node {} is draining; `understudy node list` shows what it still leads", node.0),
-    });
-    Ok(())
 }
 
 fn tails(command: TailsCommand, context: &mut Context) -> Result<(), Failure> {

@@ -1,7 +1,6 @@
 //! Commands that run processes.
 
-use super::{partition, status};
-use crate::args::cluster::NodeCommand;
+use super::nodes;
 use crate::args::process::{
     ConfigCommand, DemoArgs, DevArgs, FaultArg, HarmCommand, InitArgs, MetastoreArg, NodeArgs, RunArgs,
 };
@@ -93,26 +92,10 @@ fn metastore(which: MetastoreArg) -> Metastore {
 /// `node`: the process, or a verb.
 pub fn node(args: NodeArgs, context: &mut Context) -> Result<(), Failure> {
     match args.command {
-        Some(command) => node_verb(command, context),
+        Some(command) => nodes::run(command, context),
         None => {
             let config = load(&args.run, "node")?;
             node::run_node(config, |ports| listening(ports, context)).map_err(stopped)
-        }
-    }
-}
-
-/// `node list|drain`.
-pub fn node_verb(command: NodeCommand, context: &mut Context) -> Result<(), Failure> {
-    match command {
-        NodeCommand::Drain { node } => partition::drain(&node, context),
-        NodeCommand::List => {
-            let nodes = status::look(context)?.nodes;
-            if context.out.json {
-                nodes.iter().for_each(|node| context.out.object(node));
-            } else {
-                status::show_nodes(&nodes, context);
-            }
-            Ok(())
         }
     }
 }

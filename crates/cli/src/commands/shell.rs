@@ -150,7 +150,7 @@ fn run_line(line: &str, context: &mut Context) -> Result<(), Failure> {
     context.out.json |= parsed.json;
     let done = match parsed.verb {
         LineVerb::Verb(verb) => super::run_verb(verb, context),
-        LineVerb::Node(command) => super::process::node_verb(command, context),
+        LineVerb::Node(command) => super::nodes::run(command, context),
     };
     context.out.json = json;
     done

@@ -61,7 +61,7 @@ fn show(seen: &Overview, context: &mut Context) {
 pub fn show_nodes(nodes: &[NodeLine], context: &mut Context) {
     let head = ["node", "state", "clients", "leads", "holds", "log", "commits", "fsyncs", "heard", "remarks"];
     let row = |node: &NodeLine| {
-        let mut remarks = Vec::new();
+        let mut remarks: Vec<String> = node.marks.iter().map(|mark| mark.to_string()).collect();
         if node.full {
             remarks.push("disk full: refuses writes".to_string());
         }

@@ -6,7 +6,7 @@ use ops::design::{Choices, parse_placement};
 use ops::{Failure, survive};
 use serde::Serialize;
 use types::policy::Below;
-use types::{EngineKind, LogKind, Policy, TableRecord};
+use types::{EngineKind, LogKind, Policy, Scheme, TableRecord};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable};
 
@@ -153,13 +153,16 @@ fn drop(name: String, yes: bool, context: &mut Context) -> Result<(), Failure> {
 
 /// A new table's options.
 pub fn choices(options: &CreateOptions) -> Result<Choices, Failure> {
-    let placement = match &options.placement {
+    // A name of ours is no file: for one that is called so there is `./spread`.
+    let scheme = options.placement.as_ref().and_then(|path| Scheme::parse(path.to_str()?).ok());
+    let placement = match options.placement.as_ref().filter(|_| scheme.is_none()) {
         None => Vec::new(),
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => {
-                    Failure::not_found(format!("there is no file {}", path.display()))
-                }
+                std::io::ErrorKind::NotFound => Failure::not_found(format!(
+                    "there is no file {0}, and {0} is no scheme of placement",
+                    path.display()
+                )),
                 _ => Failure::io(path.display(), &error),
             })?;
             parse_placement(&text)?
@@ -182,6 +185,7 @@ pub fn choices(options: &CreateOptions) -> Result<Choices, Failure> {
             LogArg::Memory => LogKind::Memory,
         },
         placement,
+        scheme: scheme.unwrap_or_default(),
     })
 }
 

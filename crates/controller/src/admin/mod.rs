@@ -2,6 +2,7 @@
 
 mod force;
 mod moves;
+mod nodes;
 mod tables;
 
 use crate::api::ConnId;
@@ -52,6 +53,10 @@ pub(crate) enum Job {
     Prefer(PartitionId, NodeId),
     /// A node is being marked: it leads nothing until its next life.
     Drain(NodeId),
+    /// A node is being marked: it is given copies.
+    Add(NodeId),
+    /// A node is being marked: everything is moved away from it.
+    Remove(NodeId),
     /// A partition is being sealed on an operator's word.
     Force(PartitionId, Option<NodeId>),
 }
@@ -97,6 +102,8 @@ impl<R: Remedy> Controller<R> {
             AdminCommand::Switchover { partition, to } => self.switchover(now, conn, id, partition, to),
             AdminCommand::Drain(node) => self.drain(now, conn, id, node),
             AdminCommand::Move { partition, from, to } => self.move_copy(now, conn, id, partition, from, to),
+            AdminCommand::Add(node) => self.add_node(conn, id, node),
+            AdminCommand::Remove(node) => self.remove_node(now, conn, id, node),
             AdminCommand::Force { partition, node } => self.wait(now, conn, id, Wish::Force(partition, node)),
         };
         if let Some(answer) = answer {
@@ -154,6 +161,9 @@ impl<R: Remedy> Controller<R> {
             (Job::Move { partition, from, to }, false) => self.move_copy(now, conn, id, partition, from, to),
             (Job::Prefer(partition, to), _) => self.switchover(now, conn, id, Some(partition), Some(to)),
             (Job::Drain(node), _) => self.drain(now, conn, id, node),
+            (Job::Add(node), true) => Some(self.added(node)),
+            (Job::Add(node), false) => self.add_node(conn, id, node),
+            (Job::Remove(node), _) => self.remove_node(now, conn, id, node),
             (Job::Force(partition, _), true) => Some(self.forced(partition)),
             (Job::Force(partition, node), false) => self.wait(now, conn, id, Wish::Force(partition, node)),
         };

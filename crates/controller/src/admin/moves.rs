@@ -6,7 +6,6 @@ use crate::api::ConnId;
 use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
-use crate::planner::DRAINING;
 use crate::txn::Txn;
 use types::config::{NodeRecord, PartitionRecord, TableRecord};
 use types::{Member, NodeId, Now, PartitionId, Remedy};
@@ -118,7 +117,7 @@ impl<R: Remedy> Controller<R> {
         };
         if !self.is_draining(node) {
             let mut record: NodeRecord = record.clone();
-            record.unknown.insert(DRAINING.into(), serde_json::Value::Bool(true));
+            record.mark(NodeRecord::DRAINING, true);
             let key = Key::Node(node);
             let txn = Txn::default().compare(&key, self.records.compare_with(&key)).put(&key, &record);
             self.submit(Purpose::Admin(conn, id, Job::Drain(node)), txn);
@@ -171,6 +170,9 @@ impl<R: Remedy> Controller<R> {
         }
         if !self.is_live(now, to) {
             return Err((UNREACHABLE, format!("{to} is not live")));
+        }
+        if self.is_leaving(to) {
+            return Err((REFUSED, format!("{to} is being removed: everything is moved away from it")));
         }
         let mut table = table.clone();
         table.placement[index][place] = to;

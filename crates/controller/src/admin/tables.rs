@@ -12,7 +12,7 @@ use crate::ledger::Purpose;
 use crate::placement::{self, Site};
 use crate::txn::Txn;
 use std::collections::BTreeSet;
-use types::config::{Cause, FORMAT, PartitionRecord, TableRecord};
+use types::config::{Cause, FORMAT, PartitionRecord, TableRecord, Unknown};
 use types::policy::Below;
 use types::{Epoch, LogKind, Member, NodeId, Now, PartitionId, Policy, Remedy, TableId};
 use wire::RecordText;
@@ -73,7 +73,7 @@ impl<R: Remedy> Controller<R> {
             seed,
             placement,
             created_ms: now.wall_ms,
-            unknown: Default::default(),
+            unknown: pinned(&request),
         };
         cluster.next_table += 1;
         let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
@@ -216,8 +216,8 @@ impl<R: Remedy> Controller<R> {
             return Ok((policy, request.placement.clone()));
         }
         let offset = self.records.cluster().map_or(0, |cluster| cluster.next_table as usize - 1);
-        let chained = placement::chained(&sites, copies, partitions, offset);
-        Ok((policy, chained.ok_or_else(|| (REFUSED, too_few(&request.name, copies, &sites)))?))
+        let placed = placement::place(request.scheme, &sites, copies, partitions, offset);
+        Ok((policy, placed.ok_or_else(|| (REFUSED, too_few(&request.name, copies, &sites)))?))
     }
 
     /// System tables are what this version says they are, and there is a number left for their partition.
@@ -293,6 +293,12 @@ impl<R: Remedy> Controller<R> {
         let table = self.records.table_named(&request.name).ok_or_else(|| no_table(&request.name))?;
         Ok(RecordText::new(&table.policy).0)
     }
+}
+
+/// A placement that somebody wrote down is not changed to make nodes even.
+fn pinned(request: &CreateTable) -> Unknown {
+    let pinned = !request.placement.is_empty();
+    pinned.then(|| (TableRecord::PINNED.to_string(), serde_json::Value::Bool(true))).into_iter().collect()
 }
 
 /// A preset with its adjustments.

@@ -1,6 +1,7 @@
 //! Brings copies to where they are wanted: admits what is missing, removes what is too many (R1: the primary does it).
 
 use crate::controller::Controller;
+use crate::placement;
 use std::collections::BTreeMap;
 use types::config::PartitionRecord;
 use types::policy::Below;
@@ -102,7 +103,8 @@ impl<R: Remedy> Controller<R> {
         }
         let spares = self.records.nodes().filter(|node| ready(&node.id) && !self.is_draining(node.id));
         let best = spares.min_by_key(|node| {
-            (self.shares_zone(record, &node.zone), copies.get(&node.id).copied().unwrap_or(0), node.id)
+            let copies = copies.get(&node.id).copied().unwrap_or(0);
+            placement::order_of_home(self.shares_zone(record, &node.zone), copies, node.id)
         });
         best.map(|node| node.member())
     }

@@ -1,11 +1,12 @@
 //! The planner: what one controller does so that every partition comes to be as its table wants it.
 //!
 //! It looks at the picture and at who is heard, and gives advice to primaries ([`copies`], [`balance`], [`policies`]); it
-//! tidies up ([`sweep`]). It keeps no plan: what an interrupted move still lacks is seen in the records. All of it is lost
+//! changes placements for nodes that join and leave ([`nodes`]), and tidies up ([`sweep`]). It keeps no plan: what an interrupted move still lacks is seen in the records. All of it is lost
 //! with the controller, and begins again elsewhere.
 
 mod balance;
 mod copies;
+mod nodes;
 mod policies;
 mod sweep;
 
@@ -13,13 +14,9 @@ use crate::controller::Controller;
 use crate::records::Replaced;
 use crate::settings::{Settings, doubled};
 use std::collections::BTreeMap;
-use types::config::{Cause, PartitionRecord};
+use types::config::{Cause, NodeRecord, PartitionRecord};
 use types::{Epoch, Micros, NodeId, Now, PartitionId, Remedy, TableId};
 use wire::control::{Advice, Advise};
-
-/// The field of a node's record that says: it leads nothing until its next life. Kept there so that every controller
-/// knows.
-pub(crate) const DRAINING: &str = "draining";
 
 /// What the planner remembers.
 #[derive(Clone, Debug, Default)]
@@ -131,6 +128,7 @@ impl<R: Remedy> Controller<R> {
         self.planner.looked = Some(now.mono);
         self.forget_old_advice(now.mono);
         self.plan_policies(now);
+        self.plan_nodes(now);
         self.plan_copies(now);
         self.plan_balance(now);
         self.sweep(now);
@@ -168,8 +166,15 @@ impl<R: Remedy> Controller<R> {
 
     /// True if the node is to lead nothing.
     pub(crate) fn is_draining(&self, node: NodeId) -> bool {
-        let record = self.records.node(node);
-        record.is_some_and(|record| record.unknown.get(DRAINING) == Some(&serde_json::Value::Bool(true)))
+        let leads_nothing = |record: &NodeRecord| {
+            record.is_marked(NodeRecord::DRAINING) || record.is_marked(NodeRecord::LEAVING)
+        };
+        self.records.node(node).is_some_and(leads_nothing)
+    }
+
+    /// True if everything is to be moved away from the node.
+    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
+        self.records.node(node).is_some_and(|record| record.is_marked(NodeRecord::LEAVING))
     }
 
     /// True if the partition is in nobody's hands but its primary's: no reign being taken over, no policy changing.

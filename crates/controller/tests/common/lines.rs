@@ -44,6 +44,7 @@ pub fn table(name: &str, policy: &str, log: LogKind, factor: Option<u8>, partiti
         available: false,
         partitions,
         placement: vec![],
+        scheme: Default::default(),
     }
 }
 

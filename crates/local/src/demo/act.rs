@@ -130,6 +130,7 @@ impl Act<'_> {
             available: false,
             partitions: self.options.partitions,
             placement: Vec::new(),
+            scheme: Default::default(),
         }
     }
 

@@ -45,6 +45,7 @@ fn create(client: &mut Client, policy: &str) -> Table {
         available: false,
         partitions: 3,
         placement: Vec::new(),
+        scheme: Default::default(),
     };
     client.create_table(&table).expect("created")
 }

@@ -142,6 +142,7 @@ fn table(client: &mut Client) -> Result<Table, ClientError> {
         available: false,
         partitions: 1,
         placement: Vec::new(),
+        scheme: Default::default(),
     })
 }
 

@@ -6,7 +6,7 @@ use super::links::Role;
 use crate::failure::Failure;
 use crate::stop::Stop;
 use crate::stores::{self, InLog, Meta};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use types::{ClusterRecord, LogKind, NodeId, NodeRecord, PartitionId, PartitionRecord, TableId, TableRecord};
@@ -120,6 +120,7 @@ impl Node {
             self.drop_table(TableId(*table))?;
         }
         if whole {
+            self.forget_nodes(&picture)?;
             self.drop_unknown()?;
         }
         self.connect_nodes();
@@ -213,6 +214,20 @@ impl Node {
         let gone: Vec<PartitionId> =
             self.metas.values().filter(|meta| meta.table == table).map(|meta| meta.partition).collect();
         gone.into_iter().try_for_each(|id| self.drop_replica(id))
+    }
+
+    /// Nodes that were removed. If this is one, it has nothing to do any more.
+    fn forget_nodes(&mut self, picture: &Picture) -> Result<(), Failure> {
+        let there = picture.nodes.iter().filter_map(|text| text.read::<NodeRecord>().ok());
+        let there: BTreeSet<NodeId> = there.map(|record| record.id).collect();
+        self.view.nodes.retain(|node, _| there.contains(node));
+        let me = self.host.me().node;
+        match there.contains(&me) {
+            true => Ok(()),
+            false => Err(Failure::refused(format!(
+                "{me} was removed from the cluster; to take part again it needs an empty data directory"
+            ))),
+        }
     }
 
     /// Tables that were dropped while this node was away. A picture that is older than a partition does not prove that it

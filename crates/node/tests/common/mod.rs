@@ -168,6 +168,7 @@ pub fn create(name: &str, policy: &str, engine: EngineKind, log: LogKind) -> Cre
         available: false,
         partitions: 4,
         placement: Vec::new(),
+        scheme: Default::default(),
     }
 }
 

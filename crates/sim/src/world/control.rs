@@ -141,6 +141,7 @@ fn creation(table: &TablePlan) -> CreateTable {
         available: table.available,
         partitions: table.partitions,
         placement: Vec::new(),
+        scheme: Default::default(),
     }
 }
 

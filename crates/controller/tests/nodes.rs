@@ -1,0 +1,311 @@
+//! Nodes that are added and removed, with primaries that follow their advice, controllers that forget, and nodes that die.
+
+mod common;
+
+use common::lines::table;
+use common::{OPERATOR, World};
+use std::collections::{BTreeMap, BTreeSet};
+use types::config::{Cause, Reign};
+use types::{Epoch, LogKind, Member, NodeId, NodeRecord, PartitionId, PartitionRecord, Scheme, TableRecord};
+use understudy_controller::Settings;
+use wire::control::{AdminCommand, Advice, Advise, Picture};
+use wire::{Message, RecordText};
+
+/// A cluster whose primaries do at once what they are advised to.
+struct Cluster {
+    world: World,
+    /// The fewest copies in sync that each partition ever had since it was looked at last.
+    fewest: BTreeMap<PartitionId, usize>,
+}
+
+impl Cluster {
+    fn new(nodes: u32, tables: &[(&str, u8, u32, Scheme)]) -> Cluster {
+        let mut cluster = Cluster { world: World::new(), fewest: BTreeMap::new() };
+        for node in 1..=nodes {
+            cluster.world.start(node, 1, u64::from(node) * 10);
+        }
+        cluster.world.pass(100);
+        for (name, factor, partitions, scheme) in tables {
+            let mut request = table(name, "durable", LogKind::Disk, Some(*factor), *partitions);
+            request.scheme = *scheme;
+            let id = cluster.world.admin(AdminCommand::CreateTable(RecordText::new(&request)));
+            cluster.world.answered(id).expect("answered").as_ref().expect("created");
+        }
+        cluster
+    }
+
+    /// The answer to an operator.
+    fn ask(&mut self, command: AdminCommand) -> Result<String, (u8, String)> {
+        let id = self.world.admin(command);
+        self.world.answered(id).expect("answered").clone()
+    }
+
+    /// Time passes, and what is advised is done.
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms.div_ceil(100) {
+            self.world.pass(100);
+            let sent = std::mem::take(&mut self.world.sent);
+            for (_, _, message) in sent {
+                if let Message::Advise(advise) = message {
+                    self.follow(&advise);
+                }
+            }
+            for record in self.world.partitions() {
+                let fewest = self.fewest.entry(record.id).or_insert(usize::MAX);
+                *fewest = (*fewest).min(record.in_sync.len());
+            }
+        }
+    }
+
+    fn follow(&mut self, advise: &Advise) {
+        let record = self.world.partition(advise.partition.0);
+        if record.epoch != advise.epoch {
+            return;
+        }
+        match &advise.advice {
+            Advice::Admit(member) => {
+                let member = *member;
+                self.propose(&record, |record| {
+                    record.catching_up.push(member);
+                    record.cause = Cause::CatchingUp;
+                });
+                self.propose(&record, |record| {
+                    record.catching_up.retain(|other| *other != member);
+                    record.in_sync.push(member);
+                    record.cause = Cause::InSync;
+                });
+            }
+            Advice::Remove(member) => self.propose(&record, |record| {
+                record.in_sync.retain(|other| other != member);
+                record.catching_up.retain(|other| other != member);
+                record.cause = Cause::EvictedSilent;
+            }),
+            Advice::HandOver(member) => self.propose(&record, |record| hand_over(record, *member)),
+            Advice::Policy(_) => panic!("no policy changes here"),
+        }
+    }
+
+    fn propose(&mut self, record: &PartitionRecord, change: impl FnOnce(&mut PartitionRecord)) {
+        self.world.propose(0, record.id.0, change);
+    }
+
+    fn tables(&self) -> Vec<TableRecord> {
+        let entries = self.world.table.snapshot("table/").entries;
+        entries.iter().map(|entry| serde_json::from_slice(&entry.value).expect("a table")).collect()
+    }
+
+    fn node(&self, node: u32) -> Option<NodeRecord> {
+        let entries = self.world.table.snapshot(&format!("node/{node}")).entries;
+        entries.first().map(|entry| serde_json::from_slice(&entry.value).expect("a node"))
+    }
+
+    /// How many copies each node is to have; every one of them is in sync, and there are no others.
+    fn settled(&self) -> BTreeMap<u32, usize> {
+        let mut copies = BTreeMap::new();
+        for table in self.tables() {
+            for (partition, row) in table.partition_ids().zip(&table.placement) {
+                let record = self.world.partition(partition.0);
+                let nodes: BTreeSet<NodeId> = record.members().map(|member| member.node).collect();
+                assert_eq!(nodes, row.iter().copied().collect(), "{partition}");
+                assert_eq!(record.in_sync.len(), row.len(), "{partition}");
+                assert_eq!(record.primary.node, row[0], "{partition}");
+                row.iter().for_each(|node| *copies.entry(node.0).or_insert(0) += 1);
+            }
+        }
+        copies
+    }
+}
+
+fn hand_over(record: &mut PartitionRecord, to: Member) {
+    let epoch = Epoch(record.epoch.0 - 1);
+    record.before =
+        Some(Reign { epoch, primary: record.primary, handed_over: true, in_sync: record.in_sync.clone() });
+    record.in_sync.retain(|member| *member != to);
+    record.in_sync.insert(0, to);
+    record.primary = to;
+    record.led_since = record.epoch;
+    record.failover = None;
+    record.lossy = false;
+    record.cause = Cause::Switchover;
+}
+
+#[test]
+fn a_node_is_added_and_removed_again_without_a_copy_less() {
+    let mut cluster = Cluster::new(
+        3,
+        &[("a", 2, 6, Scheme::Chained), ("b", 3, 4, Scheme::Spread), ("c", 1, 5, Scheme::Mirrored)],
+    );
+    cluster.pass(4000);
+    let copies = cluster.settled();
+    assert_eq!((copies.len(), copies.values().sum()), (3, 29), "{copies:?}");
+    assert!(copies.values().all(|copies| (9..=10).contains(copies)), "{copies:?}");
+    cluster.world.start(4, 1, 40);
+    cluster.pass(8000);
+    assert_eq!(cluster.settled().get(&4), None, "who only starts is a spare");
+
+    cluster.ask(AdminCommand::Add(NodeId(4))).expect("it is there");
+    assert!(cluster.node(4).expect("there").is_marked(NodeRecord::JOINING));
+    cluster.pass(2000);
+    cluster.world.restart_controller(0, Settings::default(), types::Sound);
+    cluster.pass(60_000);
+    let copies = cluster.settled();
+    assert!(copies.values().all(|copies| (7..=8).contains(copies)), "{copies:?}");
+    assert!(!cluster.node(4).expect("there").is_marked(NodeRecord::JOINING));
+
+    let single = cluster
+        .world
+        .partitions()
+        .into_iter()
+        .find(|record| record.in_sync.len() == 1 && record.primary.node != NodeId(4));
+    let single = single.expect("table c has one copy of each");
+    let there = AdminCommand::Move { partition: single.id, from: single.primary.node, to: NodeId(4) };
+    cluster.ask(there).expect("moves");
+    cluster.pass(20_000);
+    let refused = cluster.ask(AdminCommand::Remove(NodeId(4))).expect_err("table c has one copy");
+    assert_eq!(refused.0, 5);
+    assert!(refused.1.contains("n4 holds the last copy of table 'c' partition"), "{}", refused.1);
+    let alone: Vec<PartitionId> = cluster
+        .world
+        .partitions()
+        .into_iter()
+        .filter(|record| record.in_sync.len() == 1 && record.primary.node == NodeId(4))
+        .map(|record| record.id)
+        .collect();
+    for partition in &alone {
+        cluster
+            .ask(AdminCommand::Move { partition: *partition, from: NodeId(4), to: NodeId(1) })
+            .expect("moves");
+    }
+    cluster.pass(20_000);
+    let moved = cluster.settled();
+    cluster.ask(AdminCommand::Remove(NodeId(4))).expect("nothing is lost");
+    cluster.pass(1000);
+    let elsewhere =
+        cluster.world.partitions().into_iter().find(|record| record.member_on(NodeId(4)).is_none());
+    let record = elsewhere.expect("not everything was there");
+    let into = AdminCommand::Move { partition: record.id, from: record.primary.node, to: NodeId(4) };
+    assert_eq!(cluster.ask(into), Err((5, "n4 is being removed: everything is moved away from it".into())));
+    cluster.world.restart_controller(0, Settings::default(), types::Sound);
+    cluster.pass(60_000);
+    let copies = cluster.settled();
+    assert_eq!(copies.get(&4), None);
+    assert_eq!(copies.values().sum::<usize>(), moved.values().sum::<usize>());
+    assert_eq!(cluster.node(4), None, "it is in no record any more");
+
+    for record in cluster.world.partitions() {
+        let table = cluster.tables().into_iter().find(|table| table.id == record.table).expect("it exists");
+        assert_eq!(cluster.fewest[&record.id], usize::from(table.policy.factor), "{}", record.id);
+    }
+}
+
+#[test]
+fn who_was_removed_is_told_and_does_not_come_back_on_its_old_disk() {
+    let mut cluster = Cluster::new(4, &[("a", 2, 4, Scheme::Chained)]);
+    cluster.pass(4000);
+    cluster.ask(AdminCommand::Watch).expect("watches");
+    cluster.ask(AdminCommand::Remove(NodeId(2))).expect("others can take it");
+    let mut told = BTreeSet::new();
+    for _ in 0..600 {
+        cluster.world.pass(100);
+        let sent = std::mem::take(&mut cluster.world.sent);
+        for (_, conn, message) in sent {
+            match message {
+                Message::Advise(advise) => cluster.follow(&advise),
+                Message::Picture(picture) if picture.whole && lacks(&picture, 2) => drop(told.insert(conn)),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(cluster.node(2), None);
+    assert!(told.contains(&OPERATOR) && told.len() == 5, "four nodes and the operator: {told:?}");
+
+    cluster.world.take_lines();
+    cluster.world.start(2, 2, 20);
+    assert!(cluster.world.take_lines().iter().any(|line| line.ends_with("closed")));
+    assert_eq!(cluster.node(2), None);
+    let again = cluster.ask(AdminCommand::Remove(NodeId(2))).expect_err("it is gone");
+    assert_eq!(again, (3, "there is no node n2".into()));
+    // On an empty disk it is another node with the same number.
+    cluster.world.start(2, 1, 21);
+    assert_eq!(cluster.node(2).expect("there").store.0, 21);
+    cluster.ask(AdminCommand::Add(NodeId(2))).expect("it is there");
+    cluster.pass(60_000);
+    assert_eq!(cluster.settled(), BTreeMap::from([(1, 2), (2, 2), (3, 2), (4, 2)]));
+}
+
+fn lacks(picture: &Picture, node: u32) -> bool {
+    let nodes = picture.nodes.iter().map(|text| text.read::<NodeRecord>().expect("a node").id);
+    nodes.into_iter().all(|id| id != NodeId(node))
+}
+
+#[test]
+fn a_dead_node_is_removed_when_others_have_what_it_had() {
+    let mut cluster = Cluster::new(4, &[("a", 2, 4, Scheme::Chained)]);
+    cluster.pass(4000);
+    cluster.world.kill(2);
+    // Its partitions have one living copy each, and whose backups it has not been put out of yet.
+    let led: Vec<PartitionRecord> =
+        cluster.world.partitions().into_iter().filter(|record| record.primary.node == NodeId(2)).collect();
+    assert!(!led.is_empty());
+    cluster.world.pass(500);
+    for by in [1, 3, 4] {
+        cluster.world.suspect(by, 2, 100);
+    }
+    for record in cluster.world.partitions() {
+        assert_ne!(record.primary.node, NodeId(2), "it was sealed");
+        if record.member_on(NodeId(2)).is_some() {
+            cluster.propose(&record, |record| {
+                record.in_sync.retain(|member| member.node != NodeId(2));
+                record.cause = Cause::EvictedSilent;
+            });
+        }
+    }
+    cluster.ask(AdminCommand::Remove(NodeId(2))).expect("others have it");
+    cluster.pass(60_000);
+    assert_eq!(cluster.node(2), None);
+    assert_eq!(cluster.settled().values().sum::<usize>(), 8);
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_one_sentence() {
+    let mut cluster = Cluster::new(3, &[("wide", 3, 2, Scheme::Chained)]);
+    cluster.pass(4000);
+    assert_eq!(cluster.ask(AdminCommand::Add(NodeId(9))), Err((3, "there is no node n9".into())));
+    assert_eq!(cluster.ask(AdminCommand::Remove(NodeId(9))), Err((3, "there is no node n9".into())));
+    let refused = cluster.ask(AdminCommand::Remove(NodeId(3))).expect_err("three copies need three nodes");
+    assert_eq!(
+        refused,
+        (5, "table 'wide' has 3 copies, and without n3 there would be 2 nodes: add a node first".into())
+    );
+    // The last one that lives has the last copies, whatever the records say of the others.
+    cluster.world.kill(1);
+    cluster.world.kill(2);
+    cluster.world.pass(1000);
+    let refused = cluster.ask(AdminCommand::Remove(NodeId(3))).expect_err("it is the last one");
+    assert!(
+        refused.1.starts_with("n3 holds the last copy of table 'wide' partitions 64-65: "),
+        "{}",
+        refused.1
+    );
+    assert!(!cluster.node(3).expect("there").is_marked(NodeRecord::LEAVING), "nothing was changed");
+}
+
+#[test]
+fn a_removal_is_taken_back() {
+    let mut cluster = Cluster::new(4, &[("a", 2, 8, Scheme::Chained)]);
+    cluster.pass(4000);
+    cluster.ask(AdminCommand::Remove(NodeId(1))).expect("begun");
+    cluster.pass(300);
+    cluster.ask(AdminCommand::Add(NodeId(1))).expect("taken back");
+    cluster.pass(60_000);
+    assert!(!cluster.node(1).expect("there").is_marked(NodeRecord::LEAVING));
+    assert_eq!(cluster.settled(), BTreeMap::from([(1, 4), (2, 4), (3, 4), (4, 4)]));
+}
+
+#[test]
+fn a_table_is_created_by_its_scheme() {
+    let cluster = Cluster::new(4, &[("pairs", 2, 8, Scheme::Mirrored)]);
+    for row in &cluster.tables()[0].placement {
+        assert_eq!(row[0].0.div_ceil(2), row[1].0.div_ceil(2), "1 and 2, or 3 and 4: {row:?}");
+    }
+}
