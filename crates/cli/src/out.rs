@@ -4,6 +4,11 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
+/// A number with its noun.
+pub fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
 /// Where results go.
 pub struct Out {
     /// JSON instead of text.

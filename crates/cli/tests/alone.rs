@@ -88,6 +88,9 @@ fn configurations() {
     fails(dir, &["config", "check", "--config", "broken.toml"], 2, &["broken.toml", "line 1"]);
     fs::write(dir.join("good.toml"), "[node]\nzone = \"a\"\n").expect("writable");
     assert_eq!(run(dir, &["config", "check", "--config", "good.toml"]).status, 0);
+    let open = ["config", "check", "--config", "good.toml", "--set", "node.listen_http=0.0.0.0:7404"];
+    fails(dir, &open, 5, &["node.listen_http", "--insecure"]);
+    assert_eq!(run(dir, &[&open[..], &["--insecure"]].concat()).status, 0, "as the node itself takes it");
     let shown =
         run(dir, &["config", "show", "--config", "good.toml", "--origin", "--set", "timing.lease_ms=140"]);
     assert_eq!(shown.status, 0, "{}", shown.err);

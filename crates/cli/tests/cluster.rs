@@ -306,6 +306,13 @@ fn a_directory_is_followed_until_ctrl_c() {
         (&report["rows"], &report["sources"], &report["stopped"]),
         (&6.into(), &3.into(), &true.into())
     );
+
+    // Once more, with a bad record: what was in is told over all files, and the bad one is kept though nobody named a file.
+    cluster.write("in/d.csv", "id\n7\nx\n");
+    let again = cluster.json(&["ingest", "in", "--table", "t", "--on-error", "skip"]);
+    assert_eq!((&again["rows"], &again["already_in"], &again["bad_rows"]), (&1.into(), &6.into(), &1.into()));
+    assert_eq!(again["bad_rows_file"], "in.bad");
+    assert_eq!(std::fs::read_to_string(cluster.path("in.bad")).expect("kept"), "x\n");
 }
 
 #[test]

@@ -144,7 +144,9 @@ fn prepare(options: &DevOptions) -> Result<Kept, LocalError> {
         Err(error) => return Err(LocalError::io(dir)(error)),
     };
     if !empty && !path.exists() {
-        return Err(not_ours(&format!("it holds files, but no {LOCAL_FILE}")));
+        return Err(not_ours(&format!(
+            "not the directory of a local cluster: it holds files, but no {LOCAL_FILE}"
+        )));
     }
     if options.reset && !empty {
         fs::remove_dir_all(dir).map_err(LocalError::io(dir))?;
@@ -161,8 +163,9 @@ fn prepare(options: &DevOptions) -> Result<Kept, LocalError> {
         return Err(not_ours("its records are in another metastore; --reset begins from nothing"));
     }
     if nodes < nodes_before {
-        let why =
-            format!("it has {nodes_before} nodes, and copies on all of them; --reset begins from nothing");
+        let why = format!(
+            "the cluster has {nodes_before} nodes, and may have copies on all of them; --reset begins from nothing"
+        );
         return Err(not_ours(&why));
     }
     let kept = Kept { format: FORMAT, nodes, etcd };

@@ -67,7 +67,7 @@ pub enum LocalError {
         pid: i32,
     },
     /// A directory that is not a local cluster's is never wiped or written over.
-    #[error("{} is not the directory of a local cluster ({why}); nothing in it was touched", .dir.display())]
+    #[error("{}: {why}; nothing in it was touched", .dir.display())]
     NotOurs {
         /// Which.
         dir: PathBuf,

@@ -121,8 +121,8 @@ pub struct ReplicaLine {
 /// What operators ask of nodes.
 const MARKS: [&str; 3] = [NodeRecord::JOINING, NodeRecord::LEAVING, NodeRecord::DRAINING];
 
-/// A node that was not heard for so long is not live.
-const SILENT_MS: u64 = 1_500;
+/// A node that was not heard for so long, milliseconds, is not live.
+pub const SILENT_MS: u64 = 1_500;
 /// In-sync copies further behind than this are named.
 const BEHIND_BYTES: u64 = 4 << 20;
 /// In-sync copies further behind than this are named.

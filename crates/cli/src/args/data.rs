@@ -112,9 +112,9 @@ pub struct CountArgs {
 /// What becomes of malformed rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum OnError {
-    /// Nothing is loaded: the whole file is checked first.
+    /// `load` checks the whole file first and loads nothing; `ingest` stops before the row.
     Abort,
-    /// The rest is loaded.
+    /// The rest is loaded, and malformed rows go into a file.
     Skip,
 }
 
@@ -148,7 +148,7 @@ pub struct ReadArgs {
     /// What becomes of malformed rows.
     #[arg(long, value_enum, default_value_t = OnError::Abort)]
     pub on_error: OnError,
-    /// Where malformed rows are kept.
+    /// Where malformed rows are kept; otherwise a file beside you, named after the source with `.bad` behind it.
     #[arg(long, value_name = "FILE")]
     pub bad_rows: Option<PathBuf>,
     /// Rows per batch.

@@ -4,13 +4,13 @@ use super::table;
 use crate::args::data::{FormatArg, IngestArgs, LoadArgs, OnError, ReadArgs};
 use crate::connect::Context;
 use crate::interrupt;
-use crate::out::note;
+use crate::out::{counted, note};
 use crate::progress::Bar;
 use ops::ingest::{self, Source};
 use ops::load::{self, OnBad, Plan, Watcher};
 use ops::pipeline::Limits;
 use ops::{Failure, overview};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::data::{Schema, parse_columns};
 use wire::control::CreateTable;
@@ -45,10 +45,12 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
     bar.clear();
     report.created = create.is_some();
     context.out.either(&report, || {
-        let copies = report.copies.map_or_else(String::new, |copies| format!(", {copies} copies secured"));
+        let copies = report.copies.map_or_else(String::new, |copies| {
+            format!(", {} secured", counted(copies.into(), "copy", "copies"))
+        });
         format!(
-            "loaded {} rows ({}) into {} in {:.1} s: {:.0} rows/s; policy {}{copies}",
-            report.rows,
+            "loaded {} ({}) into {} in {:.1} s: {:.0} rows/s; policy {}{copies}",
+            counted(report.rows, "row", "rows"),
             overview::size(report.bytes),
             report.table,
             report.seconds,
@@ -58,8 +60,8 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
     });
     if let (false, Some(file)) = (context.out.json, &report.bad_rows_file) {
         context.out.line(format!(
-            "left out {} malformed rows; they are in {}",
-            report.bad_rows,
+            "left out {}; they are in {}",
+            counted(report.bad_rows, "malformed row", "malformed rows"),
             file.display()
         ));
     }
@@ -109,12 +111,16 @@ pub fn ingest(args: &IngestArgs, context: &mut Context) -> Result<(), Failure> {
     if source == Source::Stdin && args.follow {
         return Err(Failure::usage("standard input is read until it ends; leave --follow out"));
     }
+    let on_bad = on_bad(args.read.on_error);
+    let beside =
+        || load::default_bad_rows(Path::new(if source == Source::Stdin { "stdin" } else { &args.source }));
+    let bad_rows = args.read.bad_rows.clone().or_else(|| (on_bad == OnBad::Skip).then(beside));
     let plan = ingest::Plan {
         source,
         feed: args.feed.clone(),
         options: options(&args.read)?,
-        on_bad: on_bad(args.read.on_error),
-        bad_rows: args.read.bad_rows.clone(),
+        on_bad,
+        bad_rows,
         limits: limits(&args.read),
         follow: args.follow,
         secure_within: args.secure_within,
@@ -130,17 +136,23 @@ pub fn ingest(args: &IngestArgs, context: &mut Context) -> Result<(), Failure> {
     let report = ingest::run(client, &table, &plan, &interrupt::stop_flag(), &mut bar)?;
     bar.clear();
     context.out.either(&report, || {
-        let mut text = format!("fed {} rows into {}", report.rows, report.table);
+        let mut text = format!("fed {} into {}", counted(report.rows, "row", "rows"), report.table);
         if report.already_in > 0 {
-            text.push_str(&format!(", {} records were in already", report.already_in));
+            text.push_str(&format!(
+                ", {} in already",
+                counted(report.already_in, "record was", "records were")
+            ));
         }
         if report.bad_rows > 0 {
             text.push_str(&format!(", left out {} malformed", report.bad_rows));
+            if let Some(file) = &report.bad_rows_file {
+                text.push_str(&format!(" (they are in {})", file.display()));
+            }
         }
         let end = if report.stopped { "stopped" } else { "at its end" };
         text.push_str(&format!("; {end}, record {}; policy {}", report.position, report.policy));
         if let Some(copies) = report.copies {
-            text.push_str(&format!(", {copies} copies secured"));
+            text.push_str(&format!(", {} secured", counted(copies.into(), "copy", "copies")));
         }
         text
     });

@@ -4,6 +4,7 @@ use super::status;
 use crate::args::cluster::{PartitionCommand, SwitchoverArgs, TailPlace, TailsCommand};
 use crate::connect::{Context, node};
 use local::ClusterFile;
+use ops::overview;
 use ops::secured::read;
 use ops::{Failure, logview};
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use types::config::TailReport;
 use types::{FailoverRecord, NodeId, PartitionId};
-use wire::control::AdminCommand;
+use wire::control::{AdminCommand, ClusterStatus};
 
 /// Between two attempts at a hand-over that could not be made yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -189,18 +190,39 @@ fn tails(command: TailsCommand, context: &mut Context) -> Result<(), Failure> {
     }
 }
 
-/// What nodes have on their disks now, and what failovers reported.
+/// What nodes have on their disks now, and what failovers reported of nodes that cannot say.
 fn reported_tails(context: &mut Context) -> Result<Vec<TailReport>, Failure> {
     let status = context.status()?;
-    let mut tails: Vec<TailReport> = status.nodes.into_iter().flat_map(|(node, _)| node.tails).collect();
     let records: Vec<FailoverRecord> = read(&context.admin(AdminCommand::Failovers)?)?;
-    for tail in records.into_iter().flat_map(|record| record.loss.tails) {
-        if !tails.iter().any(|known| known.node == tail.node && known.file == tail.file) {
+    let reported = records.into_iter().flat_map(|record| record.loss.tails);
+    let mut tails = known_tails(&status, reported);
+    // A node does not notice that `discard` took a file away beside it. In a local cluster it is seen at once.
+    if context.global.connect.is_empty()
+        && let Ok(file) = ClusterFile::find(&context.global.dir)
+    {
+        tails.retain(|tail| {
+            let node = file.node_named(&tail.node.0.to_string());
+            node.map_or(true, |node| node.data_dir.join("tails").join(&tail.file).exists())
+        });
+    }
+    Ok(tails)
+}
+
+/// Tails on the disks of nodes that were heard lately are as they say; what failovers once reported of them may have been
+/// discarded since. Of other nodes both are listed.
+fn known_tails(status: &ClusterStatus, reported: impl Iterator<Item = TailReport>) -> Vec<TailReport> {
+    let heard = |node: NodeId| {
+        status.nodes.iter().any(|(said, age_ms)| said.member.node == node && *age_ms < overview::SILENT_MS)
+    };
+    let mut tails: Vec<TailReport> = status.nodes.iter().flat_map(|(node, _)| node.tails.clone()).collect();
+    for tail in reported {
+        let listed = tails.iter().any(|known| known.node == tail.node && known.file == tail.file);
+        if !listed && !heard(tail.node) {
             tails.push(tail);
         }
     }
     tails.sort_by(|a, b| (a.node, &a.file).cmp(&(b.node, &b.file)));
-    Ok(tails)
+    tails
 }
 
 fn show_tails(tails: &[TailReport], context: &mut Context) {
@@ -240,4 +262,43 @@ fn directory(place: &TailPlace, context: &Context) -> Result<PathBuf, Failure> {
 
 fn stopped(failure: node::failure::Failure) -> Failure {
     Failure { status: failure.status, sentence: failure.sentence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, Lsn, Member};
+    use wire::control::NodeStatus;
+
+    fn tail(node: u32, file: &str) -> TailReport {
+        TailReport {
+            partition: PartitionId(64),
+            node: NodeId(node),
+            file: file.into(),
+            epoch: Epoch(2),
+            from: Lsn(11),
+            to: Lsn(11),
+            commits: 1,
+            surely_acknowledged: 0,
+            sessions: 1,
+        }
+    }
+
+    fn node(node: u32, tails: Vec<TailReport>) -> NodeStatus {
+        let member = Member { node: NodeId(node), ..Member::default() };
+        NodeStatus { member, tails, ..NodeStatus::default() }
+    }
+
+    #[test]
+    fn a_discarded_tail_is_listed_no_more_once_its_node_can_say_so() {
+        let reported = [tail(1, "kept"), tail(1, "discarded"), tail(2, "away")];
+        let nodes = vec![(node(1, vec![tail(1, "kept")]), 50), (node(2, Vec::new()), 60_000)];
+        let mut status = ClusterStatus { nodes, partitions: Vec::new() };
+        let files = |status: &ClusterStatus| -> Vec<String> {
+            known_tails(status, reported.iter().cloned()).into_iter().map(|tail| tail.file).collect()
+        };
+        assert_eq!(files(&status), ["kept", "away"], "node 2 is not heard: what was reported of it counts");
+        status.nodes[0].1 = 60_000;
+        assert_eq!(files(&status), ["discarded", "kept", "away"]);
+    }
 }

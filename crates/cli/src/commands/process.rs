@@ -161,7 +161,8 @@ pub fn init(args: &InitArgs, context: &mut Context) -> Result<(), Failure> {
 pub fn config(command: &ConfigCommand, context: &mut Context) -> Result<(), Failure> {
     match command {
         ConfigCommand::Check(run) => {
-            Config::load(&sources(run)).map_err(stopped)?;
+            let config = Config::load(&sources(run)).map_err(stopped)?;
+            config.check_doors().map_err(stopped)?;
             context
                 .out
                 .either(&serde_json::json!({ "good": true }), || "the configuration is right".to_string());

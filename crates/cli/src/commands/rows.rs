@@ -3,6 +3,7 @@
 use super::table::writable;
 use crate::args::data::{CountArgs, GetArgs, KeyArgs, LevelArgs, PutArgs, RangeArgs, ScanArgs};
 use crate::connect::Context;
+use crate::out::counted;
 use client::table::Table;
 use client::{Answer, ScanOptions};
 use ops::{Failure, Status, keys};
@@ -25,7 +26,7 @@ struct Written<'a> {
 
 impl Written<'_> {
     fn words(&self, what: &str) -> String {
-        let copies = if self.copies == 1 { "1 copy".to_string() } else { format!("{} copies", self.copies) };
+        let copies = counted(self.copies.into(), "copy", "copies");
         format!(
             "{what} {} {}: LSN {} of partition {}, {copies} secured, policy {}",
             self.table, self.key, self.lsn, self.partition, self.policy

@@ -2,6 +2,7 @@
 
 use crate::args::cluster::{CreateOptions, EngineArg, LogArg, TableCommand};
 use crate::connect::Context;
+use crate::out::counted;
 use ops::design::{Choices, parse_placement};
 use ops::{Failure, survive};
 use serde::Serialize;
@@ -54,8 +55,12 @@ impl Shown {
 
     fn words(&self) -> String {
         format!(
-            "table {}: {} partitions, {} copies each, policy {}; an acknowledged commit {}",
-            self.table, self.partitions, self.factor, self.policy, self.survives
+            "table {}: {}, {} each, policy {}; an acknowledged commit {}",
+            self.table,
+            counted(self.partitions.into(), "partition", "partitions"),
+            counted(self.factor.into(), "copy", "copies"),
+            self.policy,
+            self.survives
         )
     }
 }

@@ -16,9 +16,9 @@ use crate::cluster::{Cluster, ClusterOptions, Metastore};
 use crate::error::LocalError;
 use crate::terminal::Progress;
 use client::table::Table;
-use client::{Client, Options};
+use client::{Client, ClientError, Options};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use types::policy::{EngineKind, LogKind, Promise};
 use types::{FailoverRecord, PartitionId, Policy};
 use wire::control::{AdminCommand, CreateTable};
@@ -31,6 +31,12 @@ const PROBE_KEYS: usize = 400;
 const STALE_KEYS: usize = 4;
 /// How long blocking calls may take.
 const WITHIN: Duration = Duration::from_secs(30);
+/// How long it may take until the controller that is asked has heard every node.
+const HEARD_WITHIN: Duration = Duration::from_secs(10);
+/// Between two attempts to make the table.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// The exit status of what a safety check refused (conventions).
+const REFUSED: u8 = 5;
 /// Where an acknowledgement rests on the primary alone, how long it is waited for: long enough to see, short enough to show.
 const FAILOVER_WAIT_MS: u64 = 500;
 
@@ -76,6 +82,20 @@ pub(super) fn connect(cluster: &Cluster, seed: u64) -> Result<Client, LocalError
     Ok(Client::connect(options)?)
 }
 
+/// Makes the table. A node is ready when one controller took it in; with several, the one that is asked may have heard of
+/// too few nodes for a moment, and refuses.
+fn create(client: &mut Client, table: &CreateTable) -> Result<Table, LocalError> {
+    let deadline = Instant::now() + HEARD_WITHIN;
+    loop {
+        match client.create_table(table) {
+            Err(ClientError::Admin { status: REFUSED, .. }) if Instant::now() < deadline => {
+                client.poll(ASK_AGAIN)?;
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
 impl Act<'_> {
     /// Plays it.
     pub fn play(&self, data: &mut Dataset, out: &mut dyn Progress) -> Result<ActReport, LocalError> {
@@ -89,7 +109,7 @@ impl Act<'_> {
             "create table `{TABLE}`: policy {name}, {} copies, {partitions} partitions",
             self.policy.factor
         ));
-        let table = client.create_table(&self.table(data))?;
+        let table = create(&mut client, &self.table(data))?;
         let scene = self.scene(table, data)?;
         let (rows, bytes) = (grouped(scene.data.loaded() as u64), scene.data.bytes() / 1_000_000);
         out.step(&format!("load {rows} rows, {bytes} MB"));

@@ -8,6 +8,7 @@ mod source;
 pub use source::{Origin, Shown, Sources};
 
 use crate::failure::Failure;
+use crate::net::listen;
 use replica::Settings;
 use source::Values;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -120,6 +121,24 @@ impl Config {
     pub fn with(changes: &[(&str, &str)]) -> Result<Config, Failure> {
         let flags = changes.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         Config::load(&Sources { flags, ..Sources::default() })
+    }
+
+    /// Checks what a process refuses only when it starts: doors that other machines can reach.
+    ///
+    /// # Errors
+    ///
+    /// One sentence that names the setting, as the process itself would say it.
+    pub fn check_doors(&self) -> Result<(), Failure> {
+        let node = &self.node;
+        for (name, address) in [
+            ("node.listen_client", node.listen_client),
+            ("node.listen_peer", node.listen_peer),
+            ("node.listen_beacon", node.listen_beacon),
+            ("node.listen_http", node.listen_http),
+        ] {
+            listen::allowed(name, address, node.insecure)?;
+        }
+        listen::allowed("controller.listen", self.controller.listen, self.controller.insecure)
     }
 
     /// Every setting with its value and where it came from.

@@ -13,12 +13,7 @@ pub fn bind(
     insecure: bool,
     before: Option<SocketAddr>,
 ) -> Result<TcpListener, Failure> {
-    if !address.ip().is_loopback() && !insecure {
-        return Err(Failure::refused(format!(
-            "{name} {address} can be reached from other machines, and connections are not encrypted yet (there is no TLS in \
-             this version); use a loopback address, or --insecure on a network that you trust"
-        )));
-    }
+    allowed(name, address, insecure)?;
     if let Some(before) = before.filter(|before| address.port() == 0 && before.ip() == address.ip())
         && let Ok(listener) = nonblocking(before)
     {
@@ -30,6 +25,17 @@ pub fn bind(
         }
         _ => Failure::new(1, format!("{name} {address}: {error}")),
     })
+}
+
+/// Refuses an address that others can reach, unless that was said to be meant. `name` is the setting's.
+pub fn allowed(name: &str, address: SocketAddr, insecure: bool) -> Result<(), Failure> {
+    if address.ip().is_loopback() || insecure {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "{name} {address} can be reached from other machines, and connections are not encrypted yet (there is no TLS in \
+         this version); use a loopback address, or --insecure on a network that you trust"
+    )))
 }
 
 fn nonblocking(address: SocketAddr) -> std::io::Result<TcpListener> {

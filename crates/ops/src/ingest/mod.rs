@@ -68,14 +68,16 @@ pub struct Report {
     pub table: String,
     /// The feed's name, if it keeps its position.
     pub feed: Option<String>,
-    /// Sources read: files of a directory, else 1.
+    /// Sources read: files of a directory, each counted once however often it grows, else 1.
     pub sources: u64,
     /// Rows committed by this run.
     pub rows: u64,
-    /// Rows that were in already.
+    /// Records that were in before this run, over all sources.
     pub already_in: u64,
     /// Malformed records left out.
     pub bad_rows: u64,
+    /// Where they are.
+    pub bad_rows_file: Option<PathBuf>,
     /// Records of the last source that are in, or belong to nobody.
     pub position: u64,
     /// True if it was stopped before the end of the source.
@@ -110,8 +112,8 @@ pub fn run(
     };
     let policy = table.record().policy.name.clone();
     let report = Report { table: table.name().into(), feed: name.clone(), policy, ..Report::default() };
-    let last = BTreeMap::new();
-    let mut job = Job { client, table, plan, stop, watcher, bad_rows: &mut bad_rows, report, last };
+    let (tallies, last) = (BTreeMap::new(), BTreeMap::new());
+    let mut job = Job { client, table, plan, stop, watcher, bad_rows: &mut bad_rows, report, tallies, last };
     let fed = match &plan.source {
         Source::Directory(dir) => job.directory(dir, &name.unwrap_or_default()),
         Source::File(path) => job.source(Some(path), name.as_deref()),
@@ -120,7 +122,7 @@ pub fn run(
     let mut report = job.report;
     report.bad_rows = bad_rows.count();
     report.stopped = stop.load(Ordering::Relaxed);
-    bad_rows.finish()?;
+    report.bad_rows_file = bad_rows.finish()?;
     fed.map_err(|failure| failure.and(format!("rows of this run that are in: {}", report.rows)))?;
     Ok(report)
 }
@@ -138,8 +140,27 @@ struct Job<'a> {
     watcher: &'a mut dyn Watcher,
     bad_rows: &'a mut BadRows,
     report: Report,
+    /// What became of each source, by its feed's name.
+    tallies: BTreeMap<Option<String>, Tally>,
     /// The last acknowledgement of each partition.
     last: BTreeMap<PartitionId, Position>,
+}
+
+/// What became of one source, however often it was read.
+#[derive(Clone, Copy, Default, Debug)]
+struct Tally {
+    /// Records that this run has dealt with: rows committed, bad ones left out.
+    handled: u64,
+    /// Records that were in before this run.
+    already_in: u64,
+}
+
+impl Tally {
+    /// Adds a pass. What an earlier pass of this run dealt with is in already for a later one, but was not before this run.
+    fn add(&mut self, already_in: u64, handled: u64) {
+        self.already_in = self.already_in.max(already_in.saturating_sub(self.handled));
+        self.handled += handled;
+    }
 }
 
 impl Job<'_> {
@@ -173,15 +194,17 @@ impl Job<'_> {
         let feed = name.map(feed_id);
         let mut rewind: BTreeMap<PartitionId, u64> = BTreeMap::new();
         let mut attempts = 0;
-        self.report.sources += 1;
         loop {
             let mut start = self.positions(feed)?;
             for (partition, position) in std::mem::take(&mut rewind) {
                 let known = start.entry(partition).or_default();
                 *known = position.min(*known);
             }
+            let bad_before = self.bad_rows.count();
             let pass = self.pass(path, feed, start)?;
             attempts = if pass.done.rows > 0 { 0 } else { attempts + 1 };
+            let handled = pass.done.rows + (self.bad_rows.count() - bad_before);
+            self.tallies.entry(name.map(str::to_string)).or_default().add(pass.already_in, handled);
             let trouble = match self.take(pass)? {
                 None => self.secured(feed)?,
                 some => some,
@@ -227,7 +250,8 @@ impl Job<'_> {
     /// Adds a pass to the report: a failure that ends the feed, or what has to be done again.
     fn take(&mut self, pass: Pass) -> Result<Option<Again>, Failure> {
         self.report.rows += pass.done.rows;
-        self.report.already_in = self.report.already_in.max(pass.already_in);
+        self.report.sources = self.tallies.len() as u64;
+        self.report.already_in = self.tallies.values().map(|tally| tally.already_in).sum();
         self.report.position = pass.position;
         self.report.copies = self.report.copies.into_iter().chain(pass.done.copies).min();
         newest(&mut self.last, pass.done.last);
@@ -294,6 +318,19 @@ mod tests {
         let mut last = of(&[(64, at(1, 10)), (65, at(1, 30)), (66, at(1, 7))]);
         newest(&mut last, of(&[(65, at(2, 20)), (66, at(1, 6)), (67, at(1, 1))]));
         assert_eq!(last, of(&[(64, at(1, 10)), (65, at(2, 20)), (66, at(1, 7)), (67, at(1, 1))]));
+    }
+
+    #[test]
+    fn what_this_run_committed_itself_was_not_in_already() {
+        let mut tally = Tally::default();
+        tally.add(100, 40);
+        tally.add(140, 10);
+        assert_eq!((tally.already_in, tally.handled), (100, 50), "read again after trouble");
+        // The first pass met trouble before it had seen everything that was in.
+        let mut tally = Tally::default();
+        tally.add(20, 5);
+        tally.add(65, 0);
+        assert_eq!(tally.already_in, 60);
     }
 
     #[test]
