@@ -182,6 +182,19 @@ impl Cluster {
         self.write_file()
     }
 
+    /// Waits until a node that was started again is ready, at most `within`: without a controller it is not, and still runs.
+    ///
+    /// # Errors
+    ///
+    /// If its process has ended, as it does on another cluster's data: with what it said.
+    pub fn settle(&mut self, node: NodeId, within: Duration) -> Result<(), LocalError> {
+        let http = self.addresses.get(node.0 as usize - 1).map(|addresses| addresses.http.clone());
+        match wait_http(self.process(node)?, &http.unwrap_or_default(), "/readyz", within) {
+            Err(LocalError::NotReady { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Starts everything again that does not run, as after a power loss, and waits until all are ready.
     pub fn restart_all(&mut self) -> Result<(), LocalError> {
         self.power_loss();
