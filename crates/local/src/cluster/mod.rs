@@ -303,12 +303,18 @@ impl Drop for Cluster {
     }
 }
 
+/// Refuses a number of nodes that a local cluster cannot have.
+pub(crate) fn check_nodes(nodes: u32) -> Result<(), LocalError> {
+    match nodes {
+        1..=99 => Ok(()),
+        _ => Err(LocalError::Usage(format!("a local cluster has 1 to 99 nodes, not {nodes}"))),
+    }
+}
+
 /// Decides on every path and port.
 fn plan(options: ClusterOptions) -> Result<Plan, LocalError> {
     let mut options = options;
-    if options.nodes == 0 || options.nodes > 99 {
-        return Err(LocalError::Usage(format!("a local cluster has 1 to 99 nodes, not {}", options.nodes)));
-    }
+    check_nodes(options.nodes)?;
     if options.controllers == 0 || (options.metastore == Metastore::Embedded && options.controllers > 1) {
         let why = "the embedded metastore has exactly one controller; several need etcd";
         return Err(LocalError::Usage(why.into()));
