@@ -252,6 +252,18 @@ fn foreign_directories(cluster: &Cluster) {
     refused(config(&used, "127.0.0.1:0"), &[5], "in use");
     let nodes = cluster.ok(&["node", "list", "--json"]);
     assert_eq!(nodes.lines().count(), 3, "{nodes}");
+
+    // A node that opens its doors and is then turned away was not started.
+    let path = std::path::Path::new(&used).join("node.id");
+    let own = std::fs::read_to_string(&path).expect("made");
+    let mut id: serde_json::Value = serde_json::from_str(&own).expect("JSON");
+    id["cluster"] = 12345.into();
+    cluster.ok(&["dev", "kill", "1"]);
+    std::fs::write(&path, id.to_string()).expect("writable");
+    let ran = cluster.run(&["dev", "restart", "1"]);
+    assert!(ran.status == 1 && ran.sentence().contains("another cluster's data directory"), "{ran:?}");
+    std::fs::write(&path, own).expect("writable");
+    cluster.ok(&["dev", "restart", "1"]);
 }
 
 #[test]

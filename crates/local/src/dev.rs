@@ -6,7 +6,7 @@
 mod keeper;
 
 use crate::cluster::file::{LOCAL_FILE, read_json, write_json};
-use crate::cluster::{Cluster, ClusterOptions, Metastore, Running};
+use crate::cluster::{Cluster, ClusterOptions, Metastore, Running, check_nodes};
 use crate::error::LocalError;
 use crate::process;
 use crate::terminal::Progress;
@@ -137,6 +137,10 @@ fn prepare(options: &DevOptions) -> Result<Kept, LocalError> {
     if let Ok(running) = Running::find(dir) {
         return Err(LocalError::Running { dir: dir.clone(), pid: running.file().keeper });
     }
+    // Before anything is wiped or written: the number would be kept, and no later start could get past it.
+    if let Some(nodes) = options.nodes {
+        check_nodes(nodes)?;
+    }
     let path = dir.join(LOCAL_FILE);
     let empty = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
@@ -205,6 +209,20 @@ mod tests {
 
     fn options(dir: &Path) -> DevOptions {
         DevOptions { dir: dir.to_path_buf(), ..DevOptions::default() }
+    }
+
+    #[test]
+    fn a_wrong_number_of_nodes_leaves_everything_as_it_was() {
+        let dir = tempfile::tempdir().expect("a directory");
+        prepare(&options(dir.path())).expect("made");
+        let before = fs::read_to_string(dir.path().join(LOCAL_FILE)).expect("made");
+        fs::write(dir.path().join("data"), "of a node").expect("written");
+        for (nodes, reset) in [(0, false), (100, false), (100, true)] {
+            let error = prepare(&DevOptions { nodes: Some(nodes), reset, ..options(dir.path()) });
+            assert_eq!(error.expect_err("refused").exit_status(), 2);
+            assert_eq!(fs::read_to_string(dir.path().join(LOCAL_FILE)).expect("there"), before);
+            assert!(dir.path().join("data").exists());
+        }
     }
 
     #[test]

@@ -182,6 +182,19 @@ impl Cluster {
         self.write_file()
     }
 
+    /// Waits until a node that was started again is ready, at most `within`: without a controller it is not, and still runs.
+    ///
+    /// # Errors
+    ///
+    /// If its process has ended, as it does on another cluster's data: with what it said.
+    pub fn settle(&mut self, node: NodeId, within: Duration) -> Result<(), LocalError> {
+        let http = self.addresses.get(node.0 as usize - 1).map(|addresses| addresses.http.clone());
+        match wait_http(self.process(node)?, &http.unwrap_or_default(), "/readyz", within) {
+            Err(LocalError::NotReady { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
     /// Starts everything again that does not run, as after a power loss, and waits until all are ready.
     pub fn restart_all(&mut self) -> Result<(), LocalError> {
         self.power_loss();
@@ -290,12 +303,18 @@ impl Drop for Cluster {
     }
 }
 
+/// Refuses a number of nodes that a local cluster cannot have.
+pub(crate) fn check_nodes(nodes: u32) -> Result<(), LocalError> {
+    match nodes {
+        1..=99 => Ok(()),
+        _ => Err(LocalError::Usage(format!("a local cluster has 1 to 99 nodes, not {nodes}"))),
+    }
+}
+
 /// Decides on every path and port.
 fn plan(options: ClusterOptions) -> Result<Plan, LocalError> {
     let mut options = options;
-    if options.nodes == 0 || options.nodes > 99 {
-        return Err(LocalError::Usage(format!("a local cluster has 1 to 99 nodes, not {}", options.nodes)));
-    }
+    check_nodes(options.nodes)?;
     if options.controllers == 0 || (options.metastore == Metastore::Embedded && options.controllers > 1) {
         let why = "the embedded metastore has exactly one controller; several need etcd";
         return Err(LocalError::Usage(why.into()));

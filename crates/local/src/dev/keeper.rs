@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const READ_WITHIN: Duration = Duration::from_secs(2);
 /// How long the keeper may take to start what it is asked for.
 const START_WITHIN: Duration = Duration::from_secs(90);
+/// How long a node that was started again is watched before it is said to run.
+const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 /// The longest path that a socket can have.
 const PATH_BYTES: usize = 100;
 
@@ -78,7 +80,7 @@ impl Keeper {
         let done = match line.split_once(' ') {
             Some(("restart", node)) => {
                 let node = NodeId(node.parse().map_err(|_| format!("`{node}` is no node"))?);
-                self.cluster.restart(node)
+                self.cluster.restart(node).and_then(|()| self.cluster.settle(node, SETTLES_WITHIN))
             }
             None if line == "power-loss" => self.cluster.restart_all(),
             _ => return Err(format!("`{line}` is no request")),
