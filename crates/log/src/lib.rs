@@ -32,7 +32,7 @@ pub use frame::LogOffset;
 pub use log::{Log, Options, Stats};
 pub use memory::{MemoryLog, ReadLog};
 pub use reader::{ReadError, Reader};
-pub use record::Record;
+pub use record::{Record, TORN};
 pub use recovered::{Damage, DamageKind, Recovered, RecoveredPartition};
 pub use segments::{Spare, SpareOrder};
 pub use volatile::VolatileFiles;

@@ -137,7 +137,7 @@ impl Scan<'_> {
         }
         self.look_ahead(turn, loaded, offset)?;
         if at >= self.synced_to || !self.told_apart {
-            self.stop(loaded, offset, resume, following.as_ref());
+            self.stop(loaded, offset, following.as_ref());
             return Ok(Next::Stop);
         }
         let found = loaded.find(offset, self.generation);
@@ -163,13 +163,7 @@ impl Scan<'_> {
     }
 
     /// The log ends at `offset`. It is a torn end only if nothing shows that more was there.
-    fn stop(
-        &mut self,
-        loaded: &Loaded,
-        offset: u64,
-        resume: Option<FrameHeader>,
-        following: Option<&Loaded>,
-    ) {
+    fn stop(&mut self, loaded: &Loaded, offset: u64, following: Option<&Loaded>) {
         // A segment that shows no frame may never have had one, but then its file is whole.
         let empty = if offset == 0 { Some(loaded) } else { following };
         let short = empty.filter(|empty| (empty.bytes.len() as u64) < self.segment_bytes);
@@ -179,7 +173,7 @@ impl Scan<'_> {
                 let end = LogOffset::new(short.number, short.bytes.len() as u64);
                 self.damage(end, DamageKind::ShortFile, EVERYONE);
             }
-            _ => self.torn(loaded, offset, resume, following),
+            _ => self.torn(loaded, offset, following),
         }
     }
 
@@ -205,33 +199,35 @@ impl Scan<'_> {
     }
 
     /// Notes what is cut off at `offset`, if anything is.
-    fn torn(
-        &mut self,
-        loaded: &Loaded,
-        offset: u64,
-        resume: Option<FrameHeader>,
-        following: Option<&Loaded>,
-    ) {
-        let mut end = offset;
-        let mut partitions = 0;
-        match loaded.find(offset, self.generation) {
-            Found::Nothing => {}
-            Found::Garbage => {
-                end += HEADER as u64;
+    fn torn(&mut self, loaded: &Loaded, offset: u64, following: Option<&Loaded>) {
+        let (mut end, mut at, mut partitions) = (offset, offset, 0);
+        loop {
+            // Frames that cannot be read may lie behind any that can be: whose they were nobody knows.
+            let hole = match loaded.find(at, self.generation) {
+                Found::HeaderOnly(header) if header.partitions == 0 => {
+                    // Filling, and something else was written over it: perhaps what belongs behind it.
+                    partitions = EVERYONE;
+                    (end, at) = (header.end(), header.end());
+                    continue;
+                }
+                Found::HeaderOnly(header) | Found::Whole(header) => {
+                    partitions |= header.partitions;
+                    (end, at) = (header.end(), header.end());
+                    continue;
+                }
+                Found::Garbage => {
+                    end = at + HEADER as u64;
+                    true
+                }
+                Found::Nothing => false,
+            };
+            let next = loaded.next(at, self.generation);
+            if hole || next.is_some() {
                 partitions = EVERYONE;
             }
-            Found::HeaderOnly(header) | Found::Whole(header) => {
-                end = header.end();
-                partitions = header.partitions;
-            }
-        }
-        if let Some(resume) = resume {
-            if matches!(loaded.find(offset, self.generation), Found::Nothing) {
-                partitions = EVERYONE;
-            }
-            for header in loaded.frames(resume.at.offset(), self.generation) {
-                end = end.max(header.end());
-                partitions |= header.partitions;
+            match next {
+                Some(header) => at = header.at.offset(),
+                None => break,
             }
         }
         // A segment was begun behind this one, and its head cannot be read: it goes, and nobody knows what it held.

@@ -12,7 +12,7 @@
 //!  3 base           P @       the partition's log is empty and continues above @
 //!  4 truncate       P @       entries up to and including @ are no longer needed
 //!  5 promise        P epoch u64
-//!  6 custom         P key u16, value: the rest. An empty value removes the key
+//!  6 custom         P key u16, value: the rest. An empty value removes the key. Key 65535 is the log's own: see `TORN`
 //!  7 forget         P         nothing of the partition is needed any more
 //!  8 repaired       P         the owner has compared a damaged partition with a good copy
 //!  9 clean shutdown
@@ -25,6 +25,10 @@ use crate::frame::{LogOffset, read_u32, read_u64};
 use bytes::Bytes;
 use types::{Epoch, Lsn, PartitionId, Position};
 use wire::entry::Entry;
+
+/// The key of the custom value with which an opening says that it cut a torn end off (PR-18). Its owner takes it away with an
+/// empty value once it has again what may have been lost.
+pub const TORN: u16 = u16::MAX;
 
 /// One thing to be appended.
 #[derive(Clone, PartialEq, Eq, Debug)]

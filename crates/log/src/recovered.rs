@@ -84,8 +84,10 @@ pub struct RecoveredPartition {
     /// Set if entries, cuts, promises or values may be missing: the replica leaves the in-sync set and fetches good data
     /// (R10). Stays until a `Base`, `Repaired` or `Forget` record of the partition.
     pub damaged: Option<Damage>,
-    /// A torn end was cut off that may have held entries of this partition (PR-18). None of them was ever claimed
-    /// durable, unless the last batch before the stop was damaged before its mark was written.
+    /// A torn end was cut off that may have held entries of this partition (PR-18), now or at an earlier opening. None of them
+    /// was ever claimed durable, unless the last batch before the stop was damaged before its mark was written. Stays until the
+    /// owner takes the custom value [`crate::TORN`] away: the frame that replaces the torn end would hide it from a process that
+    /// follows a short life.
     pub cut_by_torn_end: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::error::LogError;
 use crate::frame::{FrameHeader, HEADER, LogOffset, partition_bit};
 use crate::index::{Index, PartitionIndex, SegmentUse};
 use crate::reader::{Reader, Shared};
-use crate::record::{Point, RECORD_HEADER, State, Stored};
+use crate::record::{Point, RECORD_HEADER, State, Stored, TORN};
 use crate::recovered::{Damage, DamageKind, RecoveredPartition};
 use crate::scan::Loaded;
 use bytes::Bytes;
@@ -362,21 +362,26 @@ impl Replay {
             }
             report.insert(*id, recovered(known, damaged, torn & partition_bit(*id) != 0));
         }
+        for (id, _) in report.iter().filter(|(_, found)| found.cut_by_torn_end) {
+            index.set_custom(*id, TORN, Bytes::from_static(&[1]));
+        }
         // A gap that was settled later was none: entries in segments that were given back look like one at first.
         self.damage.retain(|damage| damage.what != DamageKind::Gap || !damage.partitions.is_empty());
         report
     }
 }
 
-fn recovered(known: &PartitionIndex, damaged: Option<Damage>, cut_by_torn_end: bool) -> RecoveredPartition {
+fn recovered(known: &PartitionIndex, damaged: Option<Damage>, torn: bool) -> RecoveredPartition {
+    let mut custom = known.custom.clone();
+    let torn_before = custom.remove(&TORN).is_some();
     RecoveredPartition {
         base: known.base.at,
         base_crc: known.base.crc,
         end: known.end.at,
         end_crc: known.end.crc,
         promised: known.promised,
-        custom: known.custom.clone(),
+        custom,
         damaged,
-        cut_by_torn_end,
+        cut_by_torn_end: torn || torn_before,
     }
 }

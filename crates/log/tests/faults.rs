@@ -6,7 +6,7 @@ use common::*;
 use std::sync::Arc;
 use types::{Epoch, Finding, Lsn, Remedy, Sound};
 use understudy_log::faulty::{Faults, MemFiles};
-use understudy_log::{Files, Log, LogError, Options, Record};
+use understudy_log::{Files, Log, LogError, Options, Record, TORN};
 
 /// All remedies but one.
 #[derive(Clone, Copy)]
@@ -278,6 +278,30 @@ fn a_cut_tail_does_not_come_back_behind_what_replaced_it() {
     let (_, recovered) = open(&files);
     assert!(recovered.damage.is_empty());
     assert_eq!(recovered.partitions[&P].end, at(1, 2));
+}
+
+#[test]
+fn pr18_a_torn_end_is_told_until_the_owner_has_what_it_may_have_lost() {
+    let files = MemFiles::new();
+    let (mut log, _) = open(&files);
+    add(&mut log, P, 1, b"kept");
+    log.sync().expect("syncs");
+    add(&mut log, P, 1, b"torn");
+    let contents = files.contents("00000001.log");
+    let at_byte = contents.windows(4).position(|window| window == b"torn").expect("is there");
+    files.flip("00000001.log", at_byte as u64, 1);
+    // Lives that end before anybody heard of them.
+    for life in 0..3 {
+        let (_, recovered) = open(&files);
+        assert!(recovered.partitions[&P].cut_by_torn_end, "life {life}");
+        assert_eq!((recovered.torn_bytes > 0, recovered.partitions[&P].custom.len()), (life == 0, 0));
+    }
+    let (mut log, _) = open(&files);
+    add(&mut log, P, 1, b"sent again");
+    log.append(&[Record::Custom { partition: P, key: TORN, value: Bytes::new() }]).expect("appends");
+    log.sync().expect("syncs");
+    let (_, recovered) = open(&files);
+    assert!(!recovered.partitions[&P].cut_by_torn_end);
 }
 
 #[test]

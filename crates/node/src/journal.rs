@@ -15,6 +15,8 @@ use wal::writer::Ticket;
 use wal::{Log, LogError, MemoryLog, ReadLog, Reader, Record, Stats, SyncedBatch, Writer};
 use wire::Entry;
 
+const _: () = assert!(replica::Note::Torn as u16 == wal::TORN, "what the log sets, the replica takes away");
+
 /// Refused records are tried again this often.
 const RETRY: Micros = Micros::from_millis(100);
 /// They are tried again in submissions of about so many bytes: what is refused is refused as a whole, and all that waits may be

@@ -24,6 +24,8 @@ pub enum Note {
     History = 1,
     /// What may be published at a restart without asking anyone: an LSN, little-endian.
     Secured = 2,
+    /// A torn end was cut off. The log sets it when it is opened; this takes it away, with an empty value (PR-18).
+    Torn = u16::MAX,
 }
 
 /// A change of a partition's log.

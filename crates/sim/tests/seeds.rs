@@ -24,6 +24,10 @@ const FOUND: [(u64, &str); 21] = [
     (4414, "two changes of one set at a time: a hand-over met an eviction"),
     (5063, "the same"),
     (5485, "PR-31: the lead was handed to a copy whose disk hangs"),
+    (
+        2399,
+        "filling of the log was damaged, the frame behind it was gone, and the cut end was said to hold nobody's entries",
+    ),
     (4793, "the first piece of a copy came again after the last one, and undid it"),
     (7062, "as 4414"),
     (

@@ -17,6 +17,7 @@ impl Follower {
             number: 0,
             fresh_at: Micros::ZERO,
             acked: Watermarks::default(),
+            their_committed: Lsn::ZERO,
             ack_due: false,
             copy: None,
             newest_copy: 0,
@@ -172,6 +173,7 @@ impl<R: Remedy> Replica<R> {
         follower.number = follower.number.max(append.number);
         follower.fresh_at = follower.fresh_at.max(Micros(append.echo_us));
         follower.patience = ctx.settings.resend;
+        follower.their_committed = follower.their_committed.max(append.committed);
         let matched = follower.matched;
         follower.ack_due |= append.entries.is_empty();
         self.committed = self.committed.max(append.committed.min(matched));

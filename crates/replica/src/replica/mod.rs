@@ -206,6 +206,8 @@ struct Follower {
     /// The primary's echo of our own clock: `committed` is not older than this (PR-27).
     fresh_at: Micros,
     acked: types::Watermarks,
+    /// The primary's newest `committed`, however far it is beyond this log.
+    their_committed: Lsn,
     ack_due: bool,
     copy: Option<CopyIn>,
     /// The newest copy of this reign that was begun. Pieces of it, or of older ones, may come again after its end.
@@ -416,6 +418,7 @@ impl<R: Remedy> Replica<R> {
 
     /// Sends what is due after a batch of inputs.
     pub(crate) fn flush(&mut self, ctx: &mut Ctx) {
+        self.settle_torn(ctx);
         match &self.role {
             Role::Leader(_) => {
                 self.ship(ctx);

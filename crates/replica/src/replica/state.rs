@@ -318,6 +318,31 @@ impl<R: Remedy> Replica<R> {
         ctx.out.push(Output::SetAside { report, entries });
     }
 
+    /// What a torn end may have taken is here again once this reign's log reaches from its first entry to all that is committed, or
+    /// once this replica serves by what the reign has decided. Until then every life is told of it (PR-18): a short life leaves
+    /// a log that looks whole.
+    pub(super) fn settle_torn(&mut self, ctx: &mut Ctx) {
+        if !self.cut {
+            return;
+        }
+        let reign = self.record.as_ref().map(|record| record.led_since);
+        let settled = match &self.role {
+            Role::Leader(_) => self.serves(),
+            Role::Follower(follower) if follower.copy.is_none() => {
+                let here = match self.log_kind() {
+                    LogKind::Disk => self.durable.min(follower.matched),
+                    LogKind::Memory => follower.matched,
+                };
+                here >= follower.their_committed && self.history.epoch_at(here) == reign
+            }
+            Role::Follower(_) | Role::Idle | Role::Damaged(_) => false,
+        };
+        if settled {
+            self.cut = false;
+            self.note(ctx, Note::Torn, Bytes::new());
+        }
+    }
+
     /// Gives up everything this replica holds; a copy follows.
     pub(super) fn start_over(&mut self, ctx: &mut Ctx) {
         let published = self.engine.published().lsn.max(self.tail.base().lsn);
@@ -341,8 +366,10 @@ impl<R: Remedy> Replica<R> {
         self.secured = at.lsn;
         self.kept_from = Lsn::ZERO;
         self.replays_to = Lsn::ZERO;
-        self.cut = false;
         ctx.out.push(Output::Log(LogOp::Base { partition: self.id, at, crc }));
+        if std::mem::take(&mut self.cut) {
+            self.note(ctx, Note::Torn, Bytes::new());
+        }
         self.note(ctx, Note::History, self.history.encode());
         self.noted = Lsn::ZERO;
         self.note(ctx, Note::Secured, Bytes::copy_from_slice(&at.lsn.0.to_le_bytes()));
