@@ -17,7 +17,7 @@ pub(crate) struct Hearing {
     members: BTreeMap<ConnId, Member>,
     /// Connections that get every change of the picture.
     subscribers: BTreeSet<ConnId>,
-    /// Each node's newest connection and life.
+    /// Each node's newest life, and the connection that it used last.
     nodes: BTreeMap<NodeId, Heard>,
     /// Each partition's primary, if somebody misses it.
     suspicions: BTreeMap<PartitionId, Suspicion>,
@@ -61,16 +61,23 @@ pub(crate) struct Missed {
 }
 
 impl Hearing {
-    /// A node said who it is.
+    /// A node said who it is. A life that was followed by another one is let in and not heard: its registration came late.
     pub(crate) fn registered(&mut self, conn: ConnId, member: Member, now: Micros) {
-        let status = self
-            .nodes
-            .remove(&member.node)
-            .filter(|heard| heard.member == member)
-            .and_then(|heard| heard.status);
         self.members.insert(conn, member);
         self.subscribers.insert(conn);
-        self.nodes.insert(member.node, Heard { member, conn: Some(conn), last: now, status });
+        let known = self.nodes.remove(&member.node);
+        let heard = match known {
+            Some(heard)
+                if heard.member.same_store(&member) && heard.member.incarnation > member.incarnation =>
+            {
+                heard
+            }
+            known => {
+                let status = known.filter(|heard| heard.member == member).and_then(|heard| heard.status);
+                Heard { member, conn: Some(conn), last: now, status }
+            }
+        };
+        self.nodes.insert(member.node, heard);
     }
 
     /// This connection wants every change.
@@ -105,13 +112,16 @@ impl Hearing {
         self.members.get(&conn).copied()
     }
 
-    /// Something came on this connection. What an older life's connection still delivers does not count.
+    /// Something came on this connection. What an older life's connection still delivers does not count. A node's connection
+    /// is the one that it used last: when registrations are answered in another order than they were made, or an older
+    /// connection's end is noticed late, it is not the one that was entered last.
     pub(crate) fn something_came(&mut self, conn: ConnId, now: Micros) {
         self.open.insert(conn);
         if let Some(member) = self.members.get(&conn)
             && let Some(heard) = self.nodes.get_mut(&member.node)
-            && heard.conn == Some(conn)
+            && heard.member == *member
         {
+            heard.conn = Some(conn);
             heard.last = now;
         }
     }
@@ -273,4 +283,28 @@ pub(crate) struct Spans {
     pub(crate) kept: Micros,
     /// How long a node may be silent and still count as heard.
     pub(crate) suspect: Micros,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Incarnation, StoreId};
+
+    #[test]
+    fn r1_a_life_that_is_over_is_not_heard_however_late_it_is_registered() {
+        let life = |life| Member { node: NodeId(3), store: StoreId(30), incarnation: Incarnation(life) };
+        let (old, new, now) = (ConnId(1), ConnId(2), Micros::from_millis(1000));
+        let mut hearing = Hearing::default();
+        hearing.registered(new, life(2), now);
+        hearing.registered(old, life(1), now);
+        assert_eq!((hearing.conn_of(&life(1)), hearing.conn_of(&life(2))), (None, Some(new)));
+        hearing.something_came(old, Micros::from_millis(2000));
+        assert!(!hearing.hears(&life(2), Micros::from_millis(2000), Micros::from_millis(500)));
+        hearing.something_came(new, Micros::from_millis(2000));
+        assert!(hearing.hears(&life(2), Micros::from_millis(2000), Micros::from_millis(500)));
+        // Another store is another node's place taken over: it was let in because the one before is not heard.
+        let other = Member { store: StoreId(31), ..life(1) };
+        hearing.registered(old, other, now);
+        assert_eq!(hearing.conn_of(&other), Some(old));
+    }
 }

@@ -67,6 +67,7 @@ scripts! {
     pr18_a_copy_is_no_going_back,
     r3_an_entry_that_goes_back,
     r6_a_damaged_source_with_a_whole_log,
+    r6_a_hand_over_needs_no_report,
     r6_a_source_that_cannot_read_its_log,
     r6_who_does_not_answer_is_passed_over,
     r9_a_damaged_replica_keeps_its_tail,

@@ -275,7 +275,7 @@ impl Policy {
     /// True if these members of the recorded in-sync set are enough that nobody else could have committed more (PR-13).
     ///
     /// `reporters` are members in an unforgetful life (see [`Policy::survives_restart`]); `primary_reports` says whether
-    /// the sealed epoch's primary is one of them.
+    /// the sealed epoch's primary is one of them, or left nothing behind as it handed over.
     pub fn fenced_by(&self, reporters: usize, primary_reports: bool) -> bool {
         primary_reports || (self.counts_backups() && reporters > 0)
     }

@@ -273,6 +273,16 @@ impl<R: Remedy> World<R> {
         self.input(index, Input::Received { conn, message: register.into() });
     }
 
+    /// A node connects once more. The controllers have not noticed yet that the connections before, which are given, are
+    /// dead: nothing comes on them any more.
+    pub fn connect_beside(&mut self, id: NodeId) -> Vec<ConnId> {
+        let old: Vec<ConnId> =
+            (0..self.controllers.len()).flat_map(|index| self.conns_of(id, index)).collect();
+        self.conns.retain(|conn, _| !old.contains(conn));
+        self.connect(id);
+        old
+    }
+
     fn conns_of(&self, id: NodeId, index: usize) -> Vec<ConnId> {
         let here = self.conns.iter().filter(|(conn, node)| **node == id && conn.0 % 10 == index as u64);
         here.map(|(conn, _)| *conn).collect()

@@ -101,10 +101,12 @@ impl<R: Remedy> Replica<R> {
             record.in_sync.iter().all(|member| there(member) || passed_over.contains_key(member));
         let waited = now.since(*since);
         let bound = if record.policy.rests_on_primary() { settings.ask_old } else { settings.gather };
-        let old_primary = record.before.as_ref().map(|reign| reign.primary);
-        let old_reports = old_primary.is_none()
-            || old_primary
-                .is_some_and(|old| reports.keys().any(|m| m.same_store(&old)) || old.same_store(&me));
+        // A hand-over is the old primary's report: it was recorded only when this replica had all there was, and nothing
+        // came after it. Whoever was handed the lead need not find the other one alive.
+        let old_reports = record.before.as_ref().is_none_or(|reign| {
+            let old = reign.primary;
+            reign.handed_over || reports.keys().any(|m| m.same_store(&old)) || old.same_store(&me)
+        });
         // Only whole logs count: a member whose torn end was cut may lack what it had acknowledged (PR-18).
         let whole = reports.values().filter(|report| !report.cut).count() + usize::from(!self.cut);
         let fenced = record.policy.fenced_by(whole, old_reports);
