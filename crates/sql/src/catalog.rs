@@ -13,19 +13,9 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Of these tables.
-    pub fn new(revision: u64, tables: impl Iterator<Item = Arc<TableRecord>>) -> Catalog {
-        Catalog { revision, tables: tables.map(|table| (table.name.clone(), table)).collect() }
-    }
-
     /// A table by its name.
     pub fn table(&self, name: &str) -> Option<&Arc<TableRecord>> {
         self.tables.get(name)
-    }
-
-    /// All tables, by name.
-    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
-        self.tables.values()
     }
 
     /// True if both have the same tables with the same columns.

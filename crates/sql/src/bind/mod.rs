@@ -12,6 +12,7 @@ mod operators;
 mod order;
 mod query;
 mod select;
+mod write;
 
 use crate::catalog::Catalog;
 use crate::ty::Ty;
@@ -22,7 +23,10 @@ use std::sync::Arc;
 use types::TableRecord;
 use types::data::Value;
 
+pub use calls::VERSION;
+pub use operators::data_type;
 pub use query::{Bound, Output, Point, whole_key};
+pub use write::{Conflict, Deletion, Insertion, Rows};
 
 /// A value that is known when a statement is executed.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,10 +44,15 @@ pub enum Slot {
 /// How a condition compares a column with a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comparison {
+    /// Column = slot.
     Equal,
+    /// Column < slot.
     Less,
+    /// Column <= slot.
     AtMost,
+    /// Column > slot.
     Greater,
+    /// Column >= slot.
     AtLeast,
 }
 

@@ -2,7 +2,7 @@
 
 use super::from::mark;
 use super::select::Selected;
-use super::{Binder, Common, Comparison, Condition, Scope, Slot, Source, Typed, folded};
+use super::{Binder, Common, Comparison, Condition, Form, Scope, Slot, Source, Typed, folded};
 use crate::ty::{Ty, common};
 use pg::{Failure, code};
 use sqlparser::ast::{Cte, Query, SetExpr, SetOperator, SetQuantifier, Values, With};
@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 pub type Output = Vec<(String, Ty)>;
 
 /// A query, bound.
+#[derive(Clone)]
 pub struct Bound {
     /// The engine's text.
     pub text: String,
@@ -23,14 +24,24 @@ pub struct Bound {
     pub slots: Vec<(Slot, Ty)>,
     /// It is a read of one row by its key, if it is.
     pub point: Option<Point>,
+    /// It is a count of the rows of one table, with no conditions but those of its source.
+    pub counts: bool,
 }
 
 /// A read of one row by its key, of nothing but columns.
+#[derive(Clone)]
 pub struct Point {
     /// Values of the key's columns, in the order of the key.
     pub key: Vec<Slot>,
     /// The columns that are wanted.
     pub columns: Vec<usize>,
+}
+
+/// What a query turned out to be besides a text.
+#[derive(Default)]
+struct Special {
+    point: Option<Point>,
+    counts: bool,
 }
 
 /// A part of a query whose types may still change.
@@ -43,14 +54,14 @@ enum Body {
 impl<'a> Binder<'a> {
     /// A whole statement that gives rows.
     pub fn whole(mut self, query: &Query) -> Result<(Bound, Vec<Ty>), Failure> {
-        let (commons, text, columns, point) = self.query(query, &[])?;
-        self.finish(commons, text, columns, point)
+        let (commons, text, columns, special) = self.query(query, &[])?;
+        self.finish(commons, text, columns, special)
     }
 
     /// The same, with rows that are to become these types: those of an INSERT.
     pub fn whole_as(mut self, query: &Query, wanted: &[(String, Ty)]) -> Result<(Bound, Vec<Ty>), Failure> {
         let (commons, text, columns, _) = self.query(query, wanted)?;
-        self.finish(commons, text, columns, None)
+        self.finish(commons, text, columns, Special::default())
     }
 
     fn finish(
@@ -58,7 +69,7 @@ impl<'a> Binder<'a> {
         commons: Vec<String>,
         text: String,
         columns: Output,
-        point: Option<Point>,
+        special: Special,
     ) -> Result<(Bound, Vec<Ty>), Failure> {
         let params = self.parameter_types()?;
         let uses: usize = self.sources.iter().map(|source| source.uses).sum();
@@ -86,7 +97,8 @@ impl<'a> Binder<'a> {
         all.extend(Some(with).filter(|with| !with.is_empty()));
         let text = if all.is_empty() { body } else { format!("WITH {} {body}", all.join(", ")) };
         let Binder { sources, slots, .. } = self;
-        Ok((Bound { text, columns, sources, slots, point }, params))
+        let Special { point, counts } = special;
+        Ok((Bound { text, columns, sources, slots, point, counts }, params))
     }
 
     /// A query in an expression or in FROM.
@@ -105,7 +117,7 @@ impl<'a> Binder<'a> {
         &mut self,
         query: &Query,
         wanted: &[(String, Ty)],
-    ) -> Result<(Vec<String>, String, Output, Option<Point>), Failure> {
+    ) -> Result<(Vec<String>, String, Output, Special), Failure> {
         refuse_rest(query)?;
         self.commons.push(BTreeMap::new());
         let commons = match &query.with {
@@ -128,11 +140,14 @@ impl<'a> Binder<'a> {
         self.scopes.truncate(depth);
         let limit = self.limit(query)?;
         let plain = query.with.is_none() && query.order_by.is_none() && limit.is_empty();
-        let point = selected.filter(|_| plain).and_then(|selected| self.point(&selected));
+        let special = match selected.filter(|_| plain) {
+            Some(selected) => Special { counts: self.counts(&selected), point: self.point(&selected) },
+            None => Special::default(),
+        };
         text.push_str(&order);
         text.push_str(&limit);
         self.commons.pop();
-        Ok((commons, text, columns, point))
+        Ok((commons, text, columns, special))
     }
 
     fn with(&mut self, with: &With) -> Result<Vec<String>, Failure> {
@@ -350,6 +365,16 @@ impl<'a> Binder<'a> {
         }
         let items: Vec<String> = (0..width).map(|at| format!("column{} AS o{at}", at + 1)).collect();
         Ok((format!("SELECT {} FROM (VALUES {})", items.join(", "), texts.join(", ")), columns))
+    }
+
+    /// A SELECT of nothing but `count(*)`, with conditions that a scan's range may express.
+    fn counts(&self, selected: &Selected) -> bool {
+        let star = |typed: &Typed| matches!(&typed.form, Form::Engine(text) if text == "count(*)");
+        let exact = selected.filter.as_ref().is_none_or(|filter| filter.exact);
+        let single =
+            self.relations == 1 && self.sources.len() == 1 && self.inside == 0 && self.scopes.is_empty();
+        let plain = selected.plain && !selected.distinct;
+        single && exact && plain && matches!(selected.items.as_slice(), [(_, typed)] if star(typed))
     }
 
     /// A SELECT of columns from one table, where its whole key is given.

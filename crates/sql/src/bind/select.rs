@@ -17,7 +17,9 @@ pub(super) struct Selected {
     pub tail: String,
     /// Its rows are groups.
     pub grouped: bool,
-    /// Nothing but a FROM of one relation and a WHERE.
+    /// It has neither GROUP BY nor HAVING.
+    pub plain: bool,
+    /// Its WHERE.
     pub filter: Option<Typed>,
 }
 
@@ -62,7 +64,8 @@ impl Binder<'_> {
                 return Err(Failure::unsupported("DISTINCT ON", "use GROUP BY with min or max"));
             }
         };
-        Ok(Selected { items, distinct, tail, grouped, filter })
+        let plain = select.having.is_none() && group_keys(&select.group_by)?.is_empty();
+        Ok(Selected { items, distinct, tail, grouped, plain, filter })
     }
 
     /// Conditions on tables of this very SELECT narrow what is read.
