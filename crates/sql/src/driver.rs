@@ -21,7 +21,7 @@ const BUSY: Duration = Duration::from_millis(5);
 /// While none are.
 const CALM: Duration = Duration::from_millis(200);
 /// One attempt to find the cluster.
-const CONNECT: Duration = Duration::from_secs(2);
+const CONNECT: Duration = Duration::from_secs(1);
 
 type Answer = Box<dyn FnOnce(Outcome) + Send>;
 

@@ -30,7 +30,12 @@ pub enum Work {
     /// Make a table.
     CreateTable(Box<CreateTable>),
     /// Drop tables.
-    DropTables { names: Vec<String>, if_exists: bool },
+    DropTables {
+        /// Their names.
+        names: Vec<String>,
+        /// A table that there is not is passed over.
+        if_exists: bool,
+    },
     /// Begin a transaction.
     Begin,
     /// End it.
