@@ -1,11 +1,13 @@
 //! The protocol against a small service, byte by byte: what PostgreSQL's clients rely on beyond single statements.
 
-use pg::{Cancel, Column, Failure, Kind, Login, Outcome, Rows, Rules, Service, Session, Shape, Transaction};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use types::data::Value;
+use understudy_pg::{
+    Cancel, Column, Failure, Kind, Login, Outcome, Rows, Rules, Service, Session, Shape, Transaction,
+};
 
 /// Counts to the number that a statement says; `wait` never ends by itself.
 struct Counting;
@@ -66,7 +68,7 @@ async fn server(password: Option<&str>) -> (std::net::SocketAddr, watch::Sender<
     let address = listener.local_addr().expect("bound");
     let (stop, stopping) = watch::channel(false);
     let rules = Rules { user: "ada".into(), password: password.map(str::to_string), max_connections: 3 };
-    tokio::spawn(pg::serve(listener, Counting, rules, stopping));
+    tokio::spawn(understudy_pg::serve(listener, Counting, rules, stopping));
     (address, stop)
 }
 

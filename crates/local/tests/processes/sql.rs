@@ -91,7 +91,8 @@ fn works(cluster: &Cluster) {
     }
     let (_, complaint) = psql(&one.replace("understudy:", "understudy:not"), &["-c", "SELECT 1"]);
     assert!(complaint.contains("password authentication failed for user \"understudy\""), "{complaint}");
-    let (_, complaint) = psql(&one.replace("/understudy", "/other"), &["-c", "SELECT 1"]);
+    let other = format!("{}other", one.strip_suffix("understudy").expect("the database"));
+    let (_, complaint) = psql(&other, &["-c", "SELECT 1"]);
     assert!(complaint.contains("database \"other\" does not exist"), "{complaint}");
 }
 
