@@ -80,6 +80,9 @@ pub fn fits(kind: Kind, number: i64) -> bool {
 fn refuse(kind: Kind, text: &str, error: &ValueError) -> Failure {
     let sentence = format!("invalid input syntax for type {}: \"{text}\"", kind.name());
     match kind {
+        Kind::Date | Kind::Timestamptz if error.why.starts_with("there is no such") => {
+            Failure::new("22008", format!("date/time field value out of range: \"{text}\""))
+        }
         Kind::Date | Kind::Timestamptz => Failure::new(code::BAD_DATE, sentence).hint(error.why.clone()),
         Kind::Numeric if error.why.starts_with("at most") => {
             let message = format!("value \"{text}\" overflows numeric format");

@@ -132,7 +132,7 @@ impl Binder<'_> {
             ("greatest", 1..) => self.extreme("max", "GREATEST", typed),
             ("least", 1..) => self.extreme("min", "LEAST", typed),
             ("nullif", 2) => self.null_if(typed),
-            ("concat", _) => self.concat(typed),
+            ("concat", 1..) => self.concat(typed),
             (_, 0) => self.keyword(&name),
             _ => self.function(&name, typed),
         }

@@ -89,6 +89,12 @@ impl Binder<'_> {
         {
             return self.keyword(&name);
         }
+        let named = |table: &String| {
+            self.scopes.iter().any(|scope| scope.relations.iter().any(|relation| relation.name == *table))
+        };
+        if let Some(table) = wanted.as_ref().filter(|table| !named(table)) {
+            return Err(Failure::new("42P01", format!("missing FROM-clause entry for table \"{table}\"")));
+        }
         let qualified = wanted.map_or(format!("\"{name}\""), |table| format!("{table}.{name}"));
         Err(Failure::new("42703", format!("column {qualified} does not exist")))
     }

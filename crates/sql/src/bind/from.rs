@@ -115,9 +115,9 @@ impl Binder<'_> {
                     let level = self.scopes.len() - 1;
                     self.visible(level, None, &merged)?
                 }
-                None => self.named_in(first..middle, name)?,
+                None => self.named_in(first..middle, name, "left")?,
             };
-            let two = self.named_in(middle..end, name)?;
+            let two = self.named_in(middle..end, name, "right")?;
             let (same, same_ty) = {
                 let (one, two, ty) = self.alike(one.clone(), two.clone())?;
                 (self.compare(one, "=", Some(Comparison::Equal), two)?, ty)
@@ -136,7 +136,12 @@ impl Binder<'_> {
         Ok(texts.join(" AND "))
     }
 
-    fn named_in(&mut self, relations: std::ops::Range<usize>, name: &str) -> Result<Typed, Failure> {
+    fn named_in(
+        &mut self,
+        relations: std::ops::Range<usize>,
+        name: &str,
+        side: &str,
+    ) -> Result<Typed, Failure> {
         let level = self.scopes.len() - 1;
         let mut found = None;
         for at in relations {
@@ -152,7 +157,9 @@ impl Binder<'_> {
             }
         }
         let (at, column) = found.ok_or_else(|| {
-            Failure::new("42703", format!("column \"{name}\" specified in USING clause does not exist"))
+            let message =
+                format!("column \"{name}\" specified in USING clause does not exist in {side} table");
+            Failure::new("42703", message)
         })?;
         self.visible(level, Some(at), &column)
     }

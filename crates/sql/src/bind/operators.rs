@@ -135,11 +135,13 @@ impl Binder<'_> {
 
     /// An operator. `||` makes text of the other side.
     pub(super) fn operator(&mut self, name: &str, mut arguments: Vec<Typed>) -> Result<Typed, Failure> {
-        if name == "||" && arguments.iter().any(|typed| typed.ty == Some(Ty::Text)) {
+        let text = |typed: &Typed| typed.ty.is_none_or(|ty| ty == Ty::Text);
+        if name == "||" && arguments.iter().any(text) {
             let cast = |typed| self.cast_to(typed, Ty::Text);
             arguments = arguments.into_iter().map(cast).collect::<Result<_, _>>()?;
         }
         let types: Vec<Option<Ty>> = arguments.iter().map(|typed| typed.ty).collect();
+        refuse_other_types(name, &types)?;
         match eval::find(name, &types) {
             Found::One(id) => self.called(id, arguments),
             _ => {
@@ -156,6 +158,7 @@ impl Binder<'_> {
     /// A function by its name.
     pub(super) fn function(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed, Failure> {
         let types: Vec<Option<Ty>> = arguments.iter().map(|typed| typed.ty).collect();
+        refuse_other_types(name, &types)?;
         match eval::find(name, &types) {
             Found::One(id) => self.called(id, arguments),
             found => {
@@ -189,6 +192,24 @@ impl Binder<'_> {
 
 const NO_OPERATOR: &str =
     "No operator matches the given name and argument types. You might need to add explicit type casts.";
+
+/// What PostgreSQL has for these types and this has not: with other types it would be answered otherwise.
+fn refuse_other_types(name: &str, types: &[Option<Ty>]) -> Result<(), Failure> {
+    let has = |ty| types.contains(&Some(ty));
+    if ["^", "power", "pow", "sqrt"].contains(&name) && has(Ty::Numeric) && !has(Ty::Float8) {
+        return Err(Failure::unsupported(
+            format!("{name} of numeric"),
+            "cast to double precision: value::float8",
+        ));
+    }
+    if ["+", "-"].contains(&name) && has(Ty::Timestamptz) {
+        return Err(Failure::unsupported(
+            "arithmetic with intervals",
+            "compare times, or extract(epoch FROM time)",
+        ));
+    }
+    Ok(())
+}
 
 fn mirrored(comparison: Comparison) -> Comparison {
     match comparison {

@@ -31,7 +31,13 @@ impl Binder<'_> {
         columns: &[(String, Ty)],
         selected: Option<&Selected>,
     ) -> Result<String, Failure> {
-        let (text, ty) = match output(&key.expr, columns)? {
+        let same = |binder: &mut Self, one: usize, two: usize| {
+            selected.is_some_and(|selected| {
+                let (one, two) = (&selected.items[one].1, &selected.items[two].1);
+                binder.text(one) == binder.text(two)
+            })
+        };
+        let (text, ty) = match output(&key.expr, columns, |one, two| same(self, one, two))? {
             Some(at) => (format!("o{at}"), columns[at].1),
             None => self.input_key(&key.expr, selected)?,
         };
@@ -118,7 +124,13 @@ impl Binder<'_> {
 }
 
 /// The column that an order names: by its number, or by a name that exactly one column has.
-fn output(expr: &Expr, columns: &[(String, Ty)]) -> Result<Option<usize>, Failure> {
+///
+/// Several columns may have the name if they are the same.
+fn output(
+    expr: &Expr,
+    columns: &[(String, Ty)],
+    mut same: impl FnMut(usize, usize) -> bool,
+) -> Result<Option<usize>, Failure> {
     if let Some(position) = position(expr) {
         if !(1..=columns.len()).contains(&position) {
             return Err(Failure::new("42P10", format!("ORDER BY position {position} is not in select list")));
@@ -129,7 +141,9 @@ fn output(expr: &Expr, columns: &[(String, Ty)]) -> Result<Option<usize>, Failur
     let name = folded(name);
     let mut found = columns.iter().enumerate().filter(|(_, (column, _))| *column == name).map(|(at, _)| at);
     match (found.next(), found.next()) {
-        (Some(_), Some(_)) => Err(Failure::new("42702", format!("ORDER BY \"{name}\" is ambiguous"))),
+        (Some(one), Some(two)) if !same(one, two) => {
+            Err(Failure::new("42702", format!("ORDER BY \"{name}\" is ambiguous")))
+        }
         (found, _) => Ok(found),
     }
 }

@@ -231,11 +231,15 @@ fn name_of(expr: &Expr) -> String {
         Expr::Identifier(name) => folded(name),
         Expr::CompoundIdentifier(names) => names.last().map(folded).unwrap_or_default(),
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => name_of(inner),
-        Expr::Cast { expr: inner, data_type, .. } => match name_of(inner) {
-            name if name == NO_NAME => {
+        Expr::Cast { expr: inner, data_type, .. } => match (name_of(inner), inner.as_ref()) {
+            // The last cast gives the name, unless there is one from a column or a function.
+            (name, Expr::Cast { .. } | Expr::TypedString(_)) if !named_below(inner) => {
                 super::operators::data_type(data_type, false).map_or(name, |ty| short(ty).into())
             }
-            name => name,
+            (name, _) if name == NO_NAME => {
+                super::operators::data_type(data_type, false).map_or(name, |ty| short(ty).into())
+            }
+            (name, _) => name,
         },
         Expr::TypedString(typed) => {
             super::operators::data_type(&typed.data_type, false).map_or(NO_NAME.into(), |ty| short(ty).into())
@@ -247,11 +251,12 @@ fn name_of(expr: &Expr) -> String {
             Some(name) if name != NO_NAME => name,
             _ => "case".into(),
         },
-        Expr::Exists { .. } => "exists".into(),
+        Expr::Exists { negated: false, .. } => "exists".into(),
         Expr::Extract { .. } => "extract".into(),
         Expr::Ceil { .. } => "ceil".into(),
         Expr::Floor { .. } => "floor".into(),
         Expr::Position { .. } => "position".into(),
+        Expr::Substring { shorthand: true, .. } => "substr".into(),
         Expr::Substring { .. } => "substring".into(),
         Expr::Trim { trim_where, .. } => match trim_where {
             Some(sqlparser::ast::TrimWhereField::Leading) => "ltrim".into(),
@@ -267,6 +272,16 @@ fn name_of(expr: &Expr) -> String {
             _ => NO_NAME.into(),
         },
         _ => NO_NAME.into(),
+    }
+}
+
+/// True if the name of what is cast comes from a column or a function, not from a type.
+fn named_below(expr: &Expr) -> bool {
+    match expr {
+        Expr::Cast { expr: inner, .. } => named_below(inner),
+        Expr::Nested(inner) => named_below(inner),
+        Expr::TypedString(_) => false,
+        other => name_of(other) != NO_NAME,
     }
 }
 

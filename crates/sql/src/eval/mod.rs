@@ -71,7 +71,8 @@ pub fn find(name: &str, given: &[Option<Ty>]) -> Found {
     let score = |function: &Function| {
         let of = |(to, from): (&Ty, &Option<Ty>)| match from {
             Some(from) if from == to => 4,
-            // Closer numbers first; PostgreSQL prefers double precision only where nothing is closer.
+            // Where no number is of the very type, PostgreSQL prefers double precision.
+            Some(_) if *to == Ty::Float8 => 1,
             Some(_) => 0,
             None if other == Some(*to) => 2,
             None if other.is_none() && *to == Ty::Text => 2,
@@ -131,6 +132,7 @@ mod tests {
         ("round", &["n:2.345", "i:2"], "2.35"),
         ("ceil", &["n:1.1"], "2"),
         ("floor", &["f:-1.5"], "-2"),
+        ("round", &["i:7"], "7"),
         ("power", &["f:2", "f:10"], "1024"),
         ("sqrt", &["f:-1"], "2201F"),
         ("mod", &["i:7", "i:4"], "3"),
@@ -203,6 +205,7 @@ mod tests {
         assert_eq!(result("+", &[Some(Ty::Int8), None]), Some(vec![Ty::Int8, Ty::Int8]));
         assert_eq!(result("+", &[Some(Ty::Int4), Some(Ty::Numeric)]), Some(vec![Ty::Numeric, Ty::Numeric]));
         assert_eq!(result("upper", &[None]), Some(vec![Ty::Text]));
+        assert_eq!(result("round", &[Some(Ty::Int4)]), Some(vec![Ty::Float8]));
         assert_eq!(find("upper", &[Some(Ty::Int4)]), Found::OtherArguments);
         assert_eq!(find("nonsense", &[]), Found::Nothing);
         assert_eq!(call(0, &[Value::Null, Value::Int(1)]), Ok(Value::Null));
