@@ -11,6 +11,9 @@ use tokio::sync::watch;
 /// How long statements that are being evaluated may take to notice that the node stops.
 const STOP: Duration = Duration::from_millis(500);
 
+/// Room for the deepest statement that is understood.
+const STACK: usize = 32 << 20;
+
 /// The thread. Dropping it tells every client that the node stops.
 pub struct SqlThread {
     stop: watch::Sender<bool>,
@@ -38,7 +41,7 @@ impl SqlThread {
             runtime.block_on(serve);
             runtime.shutdown_timeout(STOP);
         };
-        let spawned = std::thread::Builder::new().name("sql".into()).spawn(run)?;
+        let spawned = std::thread::Builder::new().name("sql".into()).stack_size(STACK).spawn(run)?;
         Ok(SqlThread { stop, thread: Some(spawned) })
     }
 }

@@ -8,7 +8,9 @@ use crate::ty::Ty;
 use pg::{Column, Failure, Kind, Shape, code};
 use sqlparser::ast::{CreateTable, ObjectType, Reset, Set, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
-use sqlparser::parser::Parser;
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, Tokenizer};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +20,12 @@ const KEPT: usize = 2_000;
 const LONGEST: usize = 16 * 1024;
 /// How deep expressions may be nested.
 const DEPTH: usize = 50;
+/// Operators and words in a row.
+const CHAIN: usize = 600;
+/// Set operations in a row.
+const UNIONS: usize = 60;
+/// The longest text. Values are no part of it, if they are sent as parameters.
+const MAX_TEXT: usize = 8 << 20;
 
 /// What is to be done.
 pub enum Work {
@@ -117,19 +125,59 @@ impl Cache {
 }
 
 fn parse(text: &str) -> Result<Vec<Statement>, Failure> {
+    if text.len() > MAX_TEXT {
+        let message = format!("a statement has at most {MAX_TEXT} bytes");
+        return Err(Failure::new(code::LIMIT, message).hint("send values as parameters"));
+    }
     let dialect = PostgreSqlDialect {};
-    let parser = Parser::new(&dialect).with_recursion_limit(DEPTH).try_with_sql(text);
-    parser.and_then(|mut parser| parser.parse_statements()).map_err(|error| match error {
-        sqlparser::parser::ParserError::RecursionLimitExceeded => {
-            Failure::new("54001", "stack depth limit exceeded")
-                .hint(format!("expressions are nested at most {DEPTH} deep"))
-        }
-        error => {
-            let sentence = error.to_string();
-            let sentence = sentence.trim_start_matches("sql parser error: ").to_string();
-            Failure::new(code::SYNTAX, format!("syntax error: {sentence}"))
-        }
+    let syntax = |sentence: String| Failure::new(code::SYNTAX, format!("syntax error: {sentence}"));
+    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
+    let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
+    check_chains(tokens.iter().map(|token| &token.token))?;
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH).with_tokens_with_locations(tokens);
+    parser.parse_statements().map_err(|error| match error {
+        ParserError::RecursionLimitExceeded => too_deep(),
+        ParserError::TokenizerError(sentence) | ParserError::ParserError(sentence) => syntax(sentence),
     })
+}
+
+fn too_deep() -> Failure {
+    let hint =
+        format!("at most {DEPTH} levels, {CHAIN} operators in a row and {UNIONS} UNIONs are understood");
+    Failure::new("54001", "stack depth limit exceeded").hint(hint)
+}
+
+/// Operators in a row make a tree as deep as they are many, without the parser noticing: who walks it, or only drops it, would
+/// run out of stack. Between commas of one level of parentheses they are counted; set operations are, whatever is between.
+fn check_chains<'a>(tokens: impl Iterator<Item = &'a Token>) -> Result<(), Failure> {
+    let mut levels = vec![(0, 0)];
+    for token in tokens {
+        let last = levels.len() - 1;
+        let (operators, unions) = &mut levels[last];
+        match token {
+            Token::LParen | Token::LBracket => levels.push((0, 0)),
+            Token::RParen | Token::RBracket => levels.truncate(last.max(1)),
+            Token::SemiColon => (*operators, *unions) = (0, 0),
+            Token::Comma => *operators = 0,
+            Token::Word(word) => match word.keyword {
+                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT => *unions += 1,
+                Keyword::NoKeyword => {}
+                _ => *operators += 1,
+            },
+            Token::Whitespace(_)
+            | Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::Placeholder(_) => {}
+            _ => *operators += 1,
+        }
+        // What stands in parentheses hangs below what stands before them.
+        let (operators, unions) =
+            levels.iter().fold((0, 0), |(one, two), (operators, unions)| (one + operators, two + unions));
+        if operators > CHAIN || unions > UNIONS || levels.len() > 4 * DEPTH {
+            return Err(too_deep());
+        }
+    }
+    Ok(())
 }
 
 /// Plans a statement, or finds its plan.
@@ -267,4 +315,31 @@ fn refused(statement: &Statement) -> Failure {
         _ => (words.join(" ").to_uppercase(), "docs/sql.md lists what is understood"),
     };
     Failure::unsupported(what, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_take_too_much_stack_is_refused_before_it_is_built() {
+        let refused = |text: &str| parse(text).expect_err("refused").code;
+        for deep in [
+            format!("SELECT 1{}", "+1".repeat(100_000)),
+            format!("SELECT 1{}", " OR f(1, 2)".repeat(100_000)),
+            format!("SELECT {}1", "NOT ".repeat(100_000)),
+            format!("SELECT {}1{}", "(".repeat(100_000), ")".repeat(100_000)),
+            format!("SELECT 1, 2{}", " UNION SELECT 1, 2".repeat(100_000)),
+            format!("SELECT * FROM (SELECT 1, 2{}) AS x", " UNION ALL SELECT 1, 2".repeat(10_000)),
+            format!("SELECT a{}", "::int".repeat(100_000)),
+        ] {
+            assert_eq!(refused(&deep), "54001", "{}", &deep[..40]);
+        }
+        assert_eq!(refused(&"x".repeat(MAX_TEXT + 1)), "54000");
+        assert_eq!(refused("SELECT 'open"), "42601");
+        let many = format!("INSERT INTO t VALUES {}(0, NULL)", "(-1, NULL), ".repeat(20_000));
+        assert_eq!(parse(&many).map(|statements| statements.len()), Ok(1));
+        let chain = format!("SELECT 1 WHERE true{}", " AND 1 = 1".repeat(250));
+        assert_eq!(parse(&chain).map(|statements| statements.len()), Ok(1));
+    }
 }
