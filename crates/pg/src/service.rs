@@ -173,6 +173,10 @@ pub trait Session: Send + 'static {
         given: &[Option<Kind>],
     ) -> Result<(Arc<Self::Plan>, Shape), Failure>;
 
+    /// True if a planned statement changes something for good as soon as it is executed. Such a one must be the last of its
+    /// implicit transaction, which ends with the message, or with the Sync: nothing after it could take it back.
+    fn commits(&self, plan: &Self::Plan) -> bool;
+
     /// Executes a planned statement.
     fn execute(
         &mut self,

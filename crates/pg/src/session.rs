@@ -38,12 +38,14 @@ pub(crate) struct Conversation<S: Service> {
     portals: HashMap<String, Portal<PlanOf<S>>>,
     /// An error came up: pass over everything until Sync.
     skipping: bool,
+    /// Something was changed for good since the last Sync.
+    committed: bool,
 }
 
 impl<S: Service> Conversation<S> {
     pub fn new(link: Link, session: S::Session, cancel: Cancel) -> Conversation<S> {
         let (statements, portals) = (HashMap::new(), HashMap::new());
-        Conversation { link, session, cancel, statements, portals, skipping: false }
+        Conversation { link, session, cancel, statements, portals, skipping: false, committed: false }
     }
 
     /// Talks until the client hangs up, the protocol is broken or the server stops.
@@ -82,7 +84,7 @@ impl<S: Service> Conversation<S> {
     }
 
     fn sync(&mut self) {
-        self.skipping = false;
+        (self.skipping, self.committed) = (false, false);
         if self.session.transaction() == Transaction::Idle {
             self.portals.clear();
         }
@@ -328,6 +330,10 @@ impl<S: Service> Conversation<S> {
                     self.link.empty();
                     return Ok(Ok(()));
                 };
+                if self.committed || (self.session.commits(&plan) && !self.link.ends_group().await?) {
+                    return Ok(Err(pipelined(self.committed)));
+                }
+                self.committed = self.session.commits(&plan);
                 self.cancel.reset();
                 match self.session.execute(plan, values).await {
                     Err(failure) => return Ok(Err(failure)),
@@ -361,6 +367,18 @@ impl<S: Service> Conversation<S> {
 
 fn no_portal(name: &str) -> Failure {
     Failure::new(code::NO_PORTAL, format!("portal \"{name}\" does not exist"))
+}
+
+/// A statement that writes stands in one implicit transaction with others that come after it.
+fn pipelined(committed: bool) -> Failure {
+    let what = "a statement that writes, followed by others before a Sync,";
+    let hint = match committed {
+        true => "what was written before this statement is committed",
+        false => {
+            "nothing was written; send a Sync after each statement, which drivers call no batch and no pipeline"
+        }
+    };
+    Failure::unsupported(what, hint)
 }
 
 pub(crate) fn canceled() -> Failure {

@@ -43,10 +43,17 @@ impl Session for Counter {
         Ok((Arc::new(parsed.clone()), Shape { parameters, columns }))
     }
 
+    fn commits(&self, plan: &String) -> bool {
+        plan == "write"
+    }
+
     async fn execute(&mut self, plan: Arc<String>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
         if *plan == "wait" {
             self.0.wait().await;
             return Err(Failure::new("57014", "canceling statement due to user request"));
+        }
+        if *plan == "write" {
+            return Ok(Outcome::Done("INSERT 0 1".into()));
         }
         let count = match parameters.first() {
             Some(Value::Int(count)) => *count,
@@ -194,6 +201,31 @@ fn a_pipeline_is_passed_over_from_an_error_to_its_sync_and_portals_are_read_in_p
             }
         }
         assert_eq!(row, [0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1]);
+    });
+}
+
+#[test]
+fn what_cannot_be_taken_back_is_the_last_before_a_sync() {
+    runtime().block_on(async {
+        let (address, _stop) = server(None).await;
+        let (mut peer, _) = Peer::welcome(address).await;
+        let parse = |text: &str| message(b'P', format!("\0{text}\0\0\0").as_bytes());
+        let bind = message(b'B', &[0; 8]);
+        let execute = message(b'E', &[0; 5]);
+        let (sync, close) = (message(b'S', b""), message(b'C', b"S\0"));
+        let one = |text: &str| [parse(text), bind.clone(), execute.clone()].concat();
+        peer.send(&[one("1"), one("write"), sync.clone()].concat()).await;
+        assert_eq!(peer.tags().await, "12DC12CZ");
+        for after in [one("1"), close] {
+            peer.send(&[one("write"), after, sync.clone()].concat()).await;
+            assert_eq!(peer.tags().await, "12E0A000Z", "refused before anything is written");
+        }
+        peer.send(&[one("write"), message(b'H', b"")].concat()).await;
+        for tag in [b'1', b'2', b'C'] {
+            assert_eq!(peer.next().await.map(|(found, _)| found), Some(tag));
+        }
+        peer.send(&[one("1"), sync].concat()).await;
+        assert_eq!(peer.tags().await, "12E0A000Z");
     });
 }
 

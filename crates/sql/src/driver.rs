@@ -7,7 +7,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -201,11 +201,8 @@ impl Thread {
     fn turn(&mut self, client: &mut Client) -> Result<(), client::ClientError> {
         loop {
             let mut more = false;
-            loop {
-                match self.asked.try_recv() {
-                    Ok(ask) => self.submit(client, ask),
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-                }
+            while let Ok(ask) = self.asked.try_recv() {
+                self.submit(client, ask);
             }
             for completed in client.poll(Duration::ZERO)? {
                 more = true;

@@ -109,6 +109,10 @@ impl pg::Session for SqlSession {
         Ok((plan, shape))
     }
 
+    fn commits(&self, plan: &Plan) -> bool {
+        plan.work.writes()
+    }
+
     async fn execute(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
         let plan = self.fresh(plan)?;
         self.check_transaction(&plan.work)?;

@@ -104,6 +104,18 @@ impl Link {
         front::is_whole(&self.input)
     }
 
+    /// True if the next message ends what belongs together; waits until it has begun to come. A client that asks for its
+    /// answers by Flush waits for them: it is taken to be done.
+    pub async fn ends_group(&mut self) -> Result<bool, End> {
+        while self.input.is_empty() {
+            self.flush().await?;
+            if !self.read().await? {
+                return Err(End::Gone);
+            }
+        }
+        Ok(matches!(self.input[0], b'S' | b'H' | b'X'))
+    }
+
     /// The next message; `None` if the client hung up.
     pub async fn message(&mut self) -> Result<Option<Front>, End> {
         match self.frame().await? {

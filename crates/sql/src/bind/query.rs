@@ -112,7 +112,6 @@ impl<'a> Binder<'a> {
         Ok((text, columns))
     }
 
-    #[expect(clippy::type_complexity, reason = "the parts of one text, put together by two callers")]
     fn query(
         &mut self,
         query: &Query,

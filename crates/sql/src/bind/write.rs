@@ -214,7 +214,8 @@ fn conflict(table: &TableRecord, given: &[usize], on: Option<&OnInsert>) -> Resu
             let mut named =
                 columns.iter().map(|name| column(table, &folded(name))).collect::<Result<Vec<_>, _>>()?;
             let mut key = table.schema.key().to_vec();
-            (named.sort_unstable(), key.sort_unstable());
+            named.sort_unstable();
+            key.sort_unstable();
             if named != key {
                 let message =
                     "there is no unique or exclusion constraint matching the ON CONFLICT specification";

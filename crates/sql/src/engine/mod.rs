@@ -92,8 +92,8 @@ impl Engine {
     ) -> Result<(), Failure> {
         let mut statement = self.connection.prepare_cached(&bound.text).map_err(broken)?;
         // Slots that a later thought made superfluous are not in the text.
-        for at in 0..statement.parameter_count().min(values.len()) {
-            statement.raw_bind_parameter(at + 1, encode::encode(&values[at])).map_err(broken)?;
+        for (at, value) in values.iter().enumerate().take(statement.parameter_count()) {
+            statement.raw_bind_parameter(at + 1, encode::encode(value)).map_err(broken)?;
         }
         let types: Vec<Ty> = bound.columns.iter().map(|(_, ty)| *ty).collect();
         let mut rows = statement.raw_query();

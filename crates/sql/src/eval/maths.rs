@@ -80,7 +80,7 @@ fn rounding(all: &mut Vec<Function>) {
         })
     });
     for name in ["power", "pow", "^"] {
-        add(name, &[Float8, Float8], Float8, |a| power(a));
+        add(name, &[Float8, Float8], Float8, power);
     }
 }
 
