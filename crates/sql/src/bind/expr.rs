@@ -81,6 +81,14 @@ impl Binder<'_> {
         for level in (0..self.scopes.len()).rev() {
             if let Some(found) = self.column_at(level, wanted.as_deref(), &name)? {
                 let (relation, visible) = found;
+                if level + 1 < self.scopes.len() && self.scope().in_aggregate {
+                    // It might be the outer SELECT's aggregate.
+                    let what = format!("the outer column \"{name}\" in an aggregate");
+                    return Err(Failure::unsupported(
+                        what,
+                        "aggregate in a subquery of its own, or in a join",
+                    ));
+                }
                 return self.visible(level, relation, &visible);
             }
         }

@@ -67,7 +67,7 @@ impl Binder<'_> {
                 self.scope().no_aggregates = None;
                 let condition = condition?;
                 if side == Side::Inner {
-                    self.pushed.extend(condition.conditions.clone());
+                    self.push_down(&condition);
                 }
                 self.text(&condition)
             }

@@ -69,7 +69,7 @@ impl Binder<'_> {
     }
 
     /// Conditions on tables of this very SELECT narrow what is read.
-    fn push_down(&mut self, condition: &Typed) {
+    pub(super) fn push_down(&mut self, condition: &Typed) {
         let own: Vec<_> = self.scope().relations.iter().filter_map(|relation| relation.of).collect();
         let mine = condition.conditions.iter().filter(|(of, _)| own.contains(of)).cloned();
         let mine: Vec<_> = mine.collect();
