@@ -5,16 +5,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates by floor; a crate uses only crates on lower floors (ARCHITECTURE.md, "The house").
-const FLOORS: [(&str, u8); 15] = [
+const FLOORS: [(&str, u8); 17] = [
     ("types", 1),
     ("wire", 2),
     ("log", 2),
     ("engine", 2),
     ("metastore", 2),
     ("intake", 2),
+    ("pg", 2),
     ("replica", 3),
     ("controller", 3),
     ("client", 4),
+    ("sql", 4),
     ("sim", 4),
     ("node", 5),
     ("local", 6),
@@ -23,8 +25,9 @@ const FLOORS: [(&str, u8); 15] = [
     ("cli", 7),
 ];
 
-/// Crates that others of their own floor may use: the log keeps entries of `wire`, `bench` starts clusters of `local`.
-const BELOW: [&str; 2] = ["wire", "local"];
+/// Crates that others of their own floor may use: the log keeps entries of `wire`, `sql` asks by `client`, `bench` starts
+/// clusters of `local`.
+const BELOW: [&str; 3] = ["wire", "client", "local"];
 
 /// Crates whose code takes the time and randomness it needs as arguments.
 const PURE: [&str; 4] = ["types", "wire", "replica", "controller"];

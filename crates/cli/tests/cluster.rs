@@ -234,7 +234,7 @@ fn foreign_directories(cluster: &Cluster) {
     let config = |dir: &str, client: &str| {
         format!(
             "[node]\ndata_dir = \"{dir}\"\ncontrollers = [\"{}\"]\nlisten_client = \"{client}\"\nlisten_peer = \
-             \"127.0.0.1:0\"\nlisten_beacon = \"127.0.0.1:0\"\nlisten_http = \"127.0.0.1:0\"\n",
+             \"127.0.0.1:0\"\nlisten_beacon = \"127.0.0.1:0\"\nlisten_http = \"127.0.0.1:0\"\n[sql]\nlisten = \"off\"\n",
             cluster.controller()
         )
     };

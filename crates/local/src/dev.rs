@@ -13,6 +13,7 @@ use crate::terminal::Progress;
 use keeper::Keeper;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The directory that `dev` uses if none is given.
@@ -33,6 +34,8 @@ pub struct DevOptions {
     pub binary: PathBuf,
     /// Where the cluster's records are kept; `None`: as it was, embedded at first.
     pub metastore: Option<Metastore>,
+    /// Print one JSON object on standard output once everything runs.
+    pub json: bool,
 }
 
 impl Default for DevOptions {
@@ -43,6 +46,7 @@ impl Default for DevOptions {
             reset: false,
             binary: std::env::current_exe().unwrap_or_else(|_| "understudy".into()),
             metastore: None,
+            json: false,
         }
     }
 }
@@ -87,8 +91,17 @@ pub fn dev(options: &DevOptions, out: &mut dyn Progress) -> Result<(), LocalErro
     cluster.volatile = true;
     cluster.first_port = Some(FIRST_PORT);
     let cluster = Cluster::start(cluster)?;
-    for line in endpoints(&cluster) {
+    let url = cluster.sql_url()?;
+    for line in endpoints(&cluster, &url) {
         out.line(&line);
+    }
+    if options.json {
+        let object = serde_json::json!({
+            "dir": cluster.dir(), "controllers": cluster.controllers(), "sql_url": url,
+        });
+        let mut stdout = std::io::stdout().lock();
+        // Whoever does not read it does not need it.
+        let _ = writeln!(stdout, "{object}").and_then(|()| stdout.flush());
     }
     Keeper::new(cluster)?.keep(out)
 }
@@ -179,7 +192,7 @@ fn prepare(options: &DevOptions) -> Result<Kept, LocalError> {
 }
 
 /// What a person wants to know of a cluster that has just started.
-fn endpoints(cluster: &Cluster) -> Vec<String> {
+fn endpoints(cluster: &Cluster, url: &str) -> Vec<String> {
     let file = cluster.file();
     let mut lines = vec![format!("cluster in {}", cluster.dir().display())];
     for process in &file.etcd {
@@ -194,6 +207,7 @@ fn endpoints(cluster: &Cluster) -> Vec<String> {
         let (client, http) = (&node.addresses.client, &node.addresses.http);
         lines.push(format!("  {name:12}  pid {pid:<8} clients {client}  http http://{http}"));
     }
+    lines.push(format!("  {:12}  psql '{url}'", "SQL"));
     lines.push(format!(
         "commands find it by --connect {} or in this directory",
         cluster.controllers().join(",")

@@ -16,6 +16,7 @@ fn config(changes: &[(&str, &str)]) -> Config {
         ("node.listen_peer", "127.0.0.1:0"),
         ("node.listen_beacon", "127.0.0.1:0"),
         ("node.listen_http", "127.0.0.1:0"),
+        ("sql.listen", "off"),
     ];
     all.extend(changes);
     Config::with(&all).expect("a good configuration")

@@ -10,6 +10,7 @@
 //! | `log` | group commit: one write and one fsync for whatever waited ([`journal`]) |
 //! | `beat` | beacons, answers, leases ([`beat`]) |
 //! | `http` | health, metrics, status ([`http`]) |
+//! | `sql`, `sql-client` | PostgreSQL's protocol; the native client behind it ([`sql`]) |
 
 pub mod beat;
 pub mod board;
@@ -23,11 +24,13 @@ mod journal;
 pub mod metrics;
 pub mod net;
 pub mod node;
+mod sql;
 pub mod stop;
 mod stores;
 pub mod tails;
 mod timed_files;
 
+pub use ::sql::{DATABASE as SQL_DATABASE, USER as SQL_USER};
 pub use config::Config;
 pub use failure::Failure;
 

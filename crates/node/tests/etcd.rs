@@ -52,6 +52,7 @@ fn config(own: &[(&str, &str)]) -> Config {
         ("node.listen_peer", "127.0.0.1:0"),
         ("node.listen_beacon", "127.0.0.1:0"),
         ("node.listen_http", "127.0.0.1:0"),
+        ("sql.listen", "off"),
         ("log.segment_bytes", "4194304"),
     ];
     all.extend(own);

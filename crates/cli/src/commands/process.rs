@@ -66,6 +66,7 @@ pub fn dev(args: DevArgs, context: &mut Context) -> Result<(), Failure> {
         nodes: args.nodes,
         reset: args.reset,
         metastore: args.metastore.map(metastore),
+        json: context.out.json,
         ..DevOptions::default()
     };
     local::dev(&options, &mut Terminal::new(context.out.json)).map_err(failure)

@@ -20,7 +20,12 @@ pub(super) fn write_node(plan: &Plan, id: u32, path: &Path) -> Result<(), LocalE
     }
     node.insert("harm".into(), plan.options.harm.into());
     node.insert("volatile".into(), plan.options.volatile.into());
-    write(path, "node", node)
+    let mut sql = Table::new();
+    sql.insert("listen".into(), text(&plan.sql[id as usize - 1]));
+    if let Some(file) = &plan.password_file {
+        sql.insert("password_file".into(), text(file.display()));
+    }
+    write(path, [("node", node), ("sql", sql)])
 }
 
 /// Writes a controller's configuration.
@@ -39,14 +44,14 @@ pub(super) fn write_controller(plan: &Plan, number: u32, path: &Path) -> Result<
     if let Some(ms) = plan.options.failover_wait_ms {
         controller.insert("failover_wait_ms".into(), Value::Integer(ms as i64));
     }
-    write(path, "controller", controller)
+    write(path, [("controller", controller)])
 }
 
 fn text(value: impl ToString) -> Value {
     Value::String(value.to_string())
 }
 
-fn write(path: &Path, name: &str, section: Table) -> Result<(), LocalError> {
-    let file = Table::from_iter([(name.to_string(), Value::Table(section))]);
+fn write<const N: usize>(path: &Path, sections: [(&str, Table); N]) -> Result<(), LocalError> {
+    let file = Table::from_iter(sections.map(|(name, section)| (name.to_string(), Value::Table(section))));
     super::file::write_atomic(path, file.to_string().as_bytes())
 }

@@ -77,6 +77,9 @@ pub struct ClusterFile {
     pub controllers: Vec<ControllerFile>,
     /// Nodes.
     pub nodes: Vec<NodeFile>,
+    /// Where PostgreSQL's clients connect, without the password: that is in `sql.password`, or the cluster's secret.
+    #[serde(default)]
+    pub sql_url: Option<String>,
     /// Members of the metastore, if it is etcd.
     pub etcd: Vec<ProcessFile>,
 }
@@ -168,7 +171,14 @@ mod tests {
             ProcessFile { name: "node 1".into(), pid, mark: "/m/node-1.toml".into(), log: "l".into() };
         let addresses = Addresses::default();
         let node = NodeFile { id: NodeId(1), process, addresses, data_dir: "d".into() };
-        ClusterFile { format: 1, keeper: 0, controllers: vec![], nodes: vec![node], etcd: vec![] }
+        ClusterFile {
+            format: 1,
+            keeper: 0,
+            controllers: vec![],
+            nodes: vec![node],
+            sql_url: None,
+            etcd: vec![],
+        }
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub(super) struct Plan {
     pub etcd: Vec<(String, String)>,
     /// Nodes' addresses, or any port.
     pub nodes: Vec<Addresses>,
+    /// Where nodes speak SQL, or any port.
+    pub sql: Vec<String>,
+    /// The file with the password of SQL clients; `None`: it is the cluster's secret.
+    pub password_file: Option<PathBuf>,
 }
 
 impl Plan {
@@ -141,6 +145,11 @@ pub(super) fn addresses(ports: &Ports) -> Addresses {
         beacon: address("beacon"),
         http: address("http"),
     }
+}
+
+/// Where a node speaks SQL.
+pub(super) fn sql_address(ports: &Ports) -> String {
+    ports.listen.get("sql").cloned().unwrap_or_default()
 }
 
 /// Waits until a process answers this path over HTTP with success.

@@ -4,6 +4,7 @@ mod config;
 pub mod file;
 mod launch;
 mod options;
+mod password;
 mod running;
 
 pub use file::{ClusterFile, ControllerFile, NodeFile, ProcessFile};
@@ -14,7 +15,7 @@ use crate::error::LocalError;
 use crate::ports::Ports;
 use crate::process::{Process, Signal};
 use file::{CLUSTER_FILE, write_json};
-use launch::{Plan, addresses, start_on, wait_http, wait_ports};
+use launch::{Plan, addresses, sql_address, start_on, wait_http, wait_ports};
 use node::datadir::Kind;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,14 +37,22 @@ pub struct Cluster {
     nodes: Vec<Process>,
     /// Where nodes are reached in their present life.
     addresses: Vec<Addresses>,
+    /// Where they speak SQL.
+    sql: Vec<String>,
 }
 
 impl Cluster {
     /// Writes configurations, starts every process and waits until all are ready.
     pub fn start(options: ClusterOptions) -> Result<Cluster, LocalError> {
         let plan = plan(options)?;
-        let mut cluster =
-            Cluster { plan, etcd: vec![], controllers: vec![], nodes: vec![], addresses: vec![] };
+        let mut cluster = Cluster {
+            plan,
+            etcd: vec![],
+            controllers: vec![],
+            nodes: vec![],
+            addresses: vec![],
+            sql: vec![],
+        };
         cluster.start_all()?;
         Ok(cluster)
     }
@@ -71,6 +80,15 @@ impl Cluster {
     /// Where a node is reached in its present life.
     pub fn addresses(&self, node: NodeId) -> &Addresses {
         &self.addresses[node.0 as usize - 1]
+    }
+
+    /// Where PostgreSQL's clients connect: all nodes in one URL, and the password in it.
+    pub fn sql_url(&self) -> Result<String, LocalError> {
+        let password = match &self.plan.password_file {
+            Some(file) => Some(password::read(file)?),
+            None => password::secret(&self.plan.options),
+        };
+        Ok(password::url(&self.sql, password.as_deref()))
     }
 
     /// Where a node keeps its data.
@@ -110,6 +128,7 @@ impl Cluster {
                     data_dir: self.plan.node_dir(id.0),
                 })
                 .collect(),
+            sql_url: Some(password::url(&self.sql, None)),
             etcd: self.etcd.iter().map(|process| of(process, "--data-dir")).collect(),
         }
     }
@@ -178,7 +197,8 @@ impl Cluster {
         let dir = self.plan.node_dir(node.0);
         self.nodes[at] = start_on(self.plan.node(node.0)?, &dir, Kind::Node, node)?;
         let within = self.plan.options.ready_within;
-        self.addresses[at] = addresses(&wait_ports(&mut self.nodes[at], &dir, within)?);
+        let ports = wait_ports(&mut self.nodes[at], &dir, within)?;
+        (self.addresses[at], self.sql[at]) = (addresses(&ports), sql_address(&ports));
         self.write_file()
     }
 
@@ -260,8 +280,11 @@ impl Cluster {
             wait_ports(process, &self.plan.controller_dir(number), within)?;
         }
         self.addresses.clear();
+        self.sql.clear();
         for (process, id) in self.nodes.iter_mut().zip(1..) {
-            self.addresses.push(addresses(&wait_ports(process, &self.plan.node_dir(id), within)?));
+            let ports = wait_ports(process, &self.plan.node_dir(id), within)?;
+            self.addresses.push(addresses(&ports));
+            self.sql.push(sql_address(&ports));
         }
         self.write_file()?;
         for (process, addresses) in self.nodes.iter_mut().zip(&self.addresses) {
@@ -325,17 +348,23 @@ fn plan(options: ClusterOptions) -> Result<Plan, LocalError> {
     let mut address = || ports.address().ok_or_else(|| LocalError::Failed("no free port was found".into()));
     let fixed = options.first_port.is_some();
     let controllers = (0..options.controllers).map(|_| address()).collect::<Result<_, _>>()?;
-    let mut pair = || Ok::<_, LocalError>((address()?, address()?));
+    let pair = |address: &mut dyn FnMut() -> Result<String, LocalError>| {
+        Ok::<_, LocalError>((address()?, address()?))
+    };
     let members = if options.metastore == Metastore::Etcd { ETCD_MEMBERS } else { 0 };
-    let etcd = (0..members).map(|_| pair()).collect::<Result<_, _>>()?;
+    let etcd = (0..members).map(|_| pair(&mut address)).collect::<Result<_, _>>()?;
     let any = || "127.0.0.1:0".to_string();
     let mut node = || match fixed {
         true => {
-            let ((client, peer), (beacon, http)) = (pair()?, pair()?);
+            let ((client, peer), (beacon, http)) = (pair(&mut address)?, pair(&mut address)?);
             Ok::<_, LocalError>(Addresses { client, peer, beacon, http })
         }
         false => Ok(Addresses { client: any(), peer: any(), beacon: any(), http: any() }),
     };
     let nodes = (0..options.nodes).map(|_| node()).collect::<Result<_, _>>()?;
-    Ok(Plan { options, controllers, etcd, nodes })
+    // Behind the others, so that those stay where they were before nodes spoke SQL.
+    let mut door = || if fixed { address() } else { Ok(any()) };
+    let sql = (0..options.nodes).map(|_| door()).collect::<Result<_, _>>()?;
+    let password_file = password::keep(&options)?;
+    Ok(Plan { options, controllers, etcd, nodes, sql, password_file })
 }

@@ -5,6 +5,7 @@
 mod demos;
 mod harm;
 mod role;
+mod sql;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ const TESTS: &[Test] = &[
     ("a_program_that_does_not_start_says_why", harm::does_not_start),
     ("dev_keeps_a_cluster_and_takes_harm", harm::dev),
     ("nothing_outlives_a_killed_dev", harm::dev_killed),
+    ("psql_works_on_every_node_and_outlives_one", sql::client),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),
     ("demo_cut", demos::cut),

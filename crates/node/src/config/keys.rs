@@ -92,6 +92,13 @@ pub const SETTINGS: &[Setting] = &[
     number("limits.uncommitted_bytes", "67108864", "uncommitted entries of a partition"),
     number("limits.tail_bytes", "4194304", "entries kept in memory for members a little behind"),
     number("limits.copy_bytes", "1048576", "rows in one piece of a copy"),
+    text("sql.listen", "127.0.0.1:7405", "PostgreSQL's protocol; `off`: not at all"),
+    text(
+        "sql.password_file",
+        "",
+        "a file with the password of the user understudy; empty: it is the cluster's secret",
+    ),
+    number("sql.max_connections", "500", "connections of SQL clients"),
     text("cluster.secret", "", "everyone who connects must say it (UNDERSTUDY_SECRET); empty: nobody must"),
     text("controller.data_dir", "./understudy-controller", "the embedded metastore"),
     text("controller.listen", "127.0.0.1:7400", "nodes, operators and clients"),

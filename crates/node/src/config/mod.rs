@@ -45,6 +45,17 @@ pub struct NodeConfig {
     pub harm: bool,
 }
 
+/// The SQL door's settings.
+#[derive(Clone, Debug)]
+pub struct SqlConfig {
+    /// Where PostgreSQL's clients connect; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
+    /// What they must know.
+    pub password: Secret,
+    /// The most of them.
+    pub max_connections: usize,
+}
+
 /// The log's settings.
 #[derive(Clone, Debug)]
 pub struct LogConfig {
@@ -96,6 +107,8 @@ pub struct Config {
     pub log: LogConfig,
     /// Times and bounds of replicas.
     pub timing: Settings,
+    /// For a node's SQL door.
+    pub sql: SqlConfig,
     /// For a controller.
     pub controller: ControllerConfig,
     /// What everyone who connects must say.
@@ -151,6 +164,7 @@ impl Config {
             node: node(values)?,
             log: log(values)?,
             timing: timing(values)?,
+            sql: sql(values)?,
             controller: controller(values)?,
             secret: Secret::new(values.text("cluster.secret")),
             shown: values.shown(),
@@ -183,6 +197,26 @@ fn node(values: &Values) -> Result<NodeConfig, String> {
         volatile: values.flag("node.volatile"),
         harm: values.flag("node.harm"),
     })
+}
+
+fn sql(values: &Values) -> Result<SqlConfig, String> {
+    let listen = match values.text("sql.listen") {
+        "off" => None,
+        _ => Some(address(values, "sql.listen")?),
+    };
+    let file = values.text("sql.password_file");
+    let password = match file {
+        "" => values.text("cluster.secret").to_string(),
+        file => {
+            std::fs::read_to_string(file).map_err(|error| format!("sql.password_file {file}: {error}"))?
+        }
+    };
+    let password = password.trim_end_matches(['\r', '\n']);
+    if !file.is_empty() && password.is_empty() {
+        return Err(format!("sql.password_file {file} is empty"));
+    }
+    let max_connections = values.number("sql.max_connections")? as usize;
+    Ok(SqlConfig { listen, password: Secret::new(password), max_connections })
 }
 
 /// The shortest segment file that is allowed.

@@ -15,6 +15,7 @@ use crate::http::HttpThread;
 use crate::journal::Journal;
 use crate::metrics::Metrics;
 use crate::net::{Harm, listen};
+use crate::sql::SqlThread;
 use crate::stop::{Stop, Stopper};
 use crate::stores::{self, InLog};
 use crate::tails;
@@ -39,6 +40,8 @@ pub struct Running {
     ports: Ports,
     thread: Option<JoinHandle<Result<(), Failure>>>,
     _http: HttpThread,
+    /// Its clients are told when the executor has ended.
+    _sql: Option<SqlThread>,
 }
 
 impl Running {
@@ -79,6 +82,8 @@ struct Doors {
     peer: TcpListener,
     beacon: TcpListener,
     http: TcpListener,
+    /// `None`: off.
+    sql: Option<TcpListener>,
     addresses: Addresses,
 }
 
@@ -107,12 +112,24 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let board = Arc::new(Board::new(me, metrics.clone(), played, stopper));
     let links = Links::new(poll, doors.client, doors.peer, config.node.max_connections, metrics.clone());
     let beat = BeatThread::start(me, &config, doors.beacon, harm, &board.stop)?;
+    let sql = sql_thread(&config, doors.sql).map_err(system)?;
     let mut node = recover(config, dir, board.clone(), links.map_err(system)?, beat)?;
     node.addresses = doors.addresses;
     let http = HttpThread::start(doors.http, board.clone()).map_err(system)?;
     ports.write(node.dir.root()).map_err(|error| Failure::io(node.dir.root(), &error))?;
     let spawned = std::thread::Builder::new().name(format!("node-{}", me.node.0)).spawn(move || node.run());
-    Ok(Running { board, ports, thread: Some(spawned.map_err(system)?), _http: http })
+    Ok(Running { board, ports, thread: Some(spawned.map_err(system)?), _http: http, _sql: sql })
+}
+
+/// The SQL door, which is a client of the cluster like any other.
+fn sql_thread(config: &Config, listener: Option<TcpListener>) -> std::io::Result<Option<SqlThread>> {
+    let cluster = client::Options {
+        controllers: config.node.controllers.clone(),
+        secret: config.secret.said(),
+        agent: format!("{} sql", crate::AGENT),
+        ..client::Options::default()
+    };
+    listener.map(|listener| SqlThread::start(listener, &config.sql, cluster)).transpose()
 }
 
 fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure> {
@@ -133,13 +150,21 @@ fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure>
     let peer = bind("peer", node.listen_peer)?;
     let beacon = bind("beacon", node.listen_beacon)?;
     let http = bind("http", node.listen_http)?;
+    let sql = match config.sql.listen {
+        Some(address) => {
+            let listener = listen::bind("sql.listen", address, node.insecure, before.address("sql"))?;
+            listen::note(&mut ports, "sql", &listener);
+            Some(listener)
+        }
+        None => None,
+    };
     let addresses = Addresses {
         client: listen::note(&mut ports, "client", &client),
         peer: listen::note(&mut ports, "peer", &peer),
         beacon: listen::note(&mut ports, "beacon", &beacon),
         http: listen::note(&mut ports, "http", &http),
     };
-    Ok((Doors { client, peer, beacon, http, addresses }, ports))
+    Ok((Doors { client, peer, beacon, http, sql, addresses }, ports))
 }
 
 /// Opens the log and every replica on the disk. Nothing is led before a controller says so (N1).

@@ -64,6 +64,7 @@ impl Cluster {
             ("node.listen_peer", "127.0.0.1:0"),
             ("node.listen_beacon", "127.0.0.1:0"),
             ("node.listen_http", "127.0.0.1:0"),
+            ("sql.listen", "off"),
             ("log.segment_bytes", "4194304"),
         ];
         all.extend(self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())));

@@ -1,0 +1,120 @@
+//! The SQL door, with PostgreSQL's own client against a cluster of three nodes.
+
+use std::process::{Command, Stdio};
+use types::NodeId;
+use understudy_local::{Cluster, ClusterOptions};
+
+/// Runs psql: what it printed, and what it complained of.
+fn psql(url: &str, arguments: &[&str]) -> (String, String) {
+    let output = Command::new("psql")
+        .args([url, "-X", "-A", "-t", "-q", "-v", "VERBOSITY=verbose", "-v", "ON_ERROR_STOP=0"])
+        .args(arguments)
+        .env("PGCONNECT_TIMEOUT", "20")
+        .env_remove("PGPASSWORD")
+        .stdin(Stdio::null())
+        .output()
+        .expect("psql runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8").trim().to_string();
+    (text(output.stdout), text(output.stderr))
+}
+
+/// The rows of a statement that succeeds.
+fn rows(url: &str, statement: &str) -> String {
+    let (rows, complaint) = psql(url, &["-c", statement]);
+    assert_eq!(complaint, "", "{statement}");
+    rows
+}
+
+/// The SQLSTATE of a statement that does not.
+fn refused(url: &str, statement: &str) -> String {
+    let (rows, complaint) = psql(url, &["-c", statement]);
+    assert_eq!(rows, "", "{statement}");
+    let line =
+        complaint.lines().find(|line| line.starts_with("ERROR:")).unwrap_or_else(|| panic!("{complaint}"));
+    line.split(": ").nth(1).map(|code| code.trim().to_string()).unwrap_or_default()
+}
+
+/// The URL with the address of one node.
+fn of_node(url: &str, node: usize) -> String {
+    let (before, rest) = url.split_once('@').expect("a user");
+    let (addresses, database) = rest.split_once('/').expect("a database");
+    format!("{before}@{}/{database}", addresses.split(',').nth(node).expect("a node"))
+}
+
+/// Tables are made, filled and asked from any node; what is wrong is told as PostgreSQL tells it.
+fn works(cluster: &Cluster) {
+    let url = &cluster.sql_url().expect("a password");
+    let (one, two, three) = (&of_node(url, 0), &of_node(url, 1), &of_node(url, 2));
+    rows(
+        one,
+        "CREATE TABLE people (id bigint PRIMARY KEY, name text NOT NULL, pay numeric) WITH (partitions = 1)",
+    );
+    rows(
+        one,
+        "CREATE TABLE pets (owner int, name text, seen timestamptz, PRIMARY KEY (owner, name)) WITH (partition_by = 1)",
+    );
+    rows(two, "INSERT INTO people VALUES (1, 'Ada', 100.50), (2, 'Grace', 99.9), (3, 'Joan', NULL)");
+    for pet in ["(1, 'Rex', '2024-01-02 03:04:05+00')", "(1, 'Tom', now())", "(3, 'Rex', NULL)"] {
+        rows(two, &format!("INSERT INTO pets VALUES {pet}"));
+    }
+    assert_eq!(rows(three, "SELECT * FROM people WHERE id = 2"), "2|Grace|99.9");
+    assert_eq!(
+        rows(three, "SELECT seen FROM pets WHERE owner = 1 AND name = 'Rex'"),
+        "2024-01-02 03:04:05+00"
+    );
+    assert_eq!(rows(one, "SELECT count(*), sum(pay), avg(pay) FROM people"), "3|200.4|100.2");
+    let joined = "SELECT p.name, count(q.name) FROM people p LEFT JOIN pets q ON q.owner = p.id GROUP BY p.name ORDER BY 1";
+    assert_eq!(rows(two, joined), "Ada|2\nGrace|0\nJoan|1");
+    assert_eq!(rows(two, "SELECT count(*) FROM people WHERE id BETWEEN 2 AND 9"), "2");
+    rows(
+        one,
+        "INSERT INTO people VALUES (3, 'Joan', 1) ON CONFLICT (id) DO UPDATE SET name = EXCLUDED.name, pay = EXCLUDED.pay",
+    );
+    rows(one, "DELETE FROM people WHERE id = 2");
+    assert_eq!(rows(three, "BEGIN; SELECT name, pay FROM people ORDER BY id; COMMIT"), "Ada|100.5\nJoan|1");
+    for (statement, code) in [
+        ("INSERT INTO people VALUES (1, 'Eve', 0)", "23505"),
+        ("INSERT INTO people VALUES (4, NULL, 0)", "23502"),
+        (
+            "INSERT INTO pets VALUES (1, 'A', NULL), (2, 'B', NULL), (3, 'C', NULL), (4, 'D', NULL), (5, 'E', NULL), (6, 'F', NULL)",
+            "0A000",
+        ),
+        ("SELECT * FROM nothing", "42P01"),
+        ("SELEC 1", "42601"),
+        ("SELECT 1 / 0", "22012"),
+        ("UPDATE people SET pay = 0", "0A000"),
+        ("CREATE TABLE people (id int PRIMARY KEY)", "42P07"),
+        ("CREATE TABLE heap (id int)", "0A000"),
+        ("DROP TABLE nothing", "42P01"),
+    ] {
+        assert_eq!(refused(one, statement), code, "{statement}");
+    }
+    let (_, complaint) = psql(&one.replace("understudy:", "understudy:not"), &["-c", "SELECT 1"]);
+    assert!(complaint.contains("password authentication failed for user \"understudy\""), "{complaint}");
+    let other = format!("{}other", one.strip_suffix("understudy").expect("the database"));
+    let (_, complaint) = psql(&other, &["-c", "SELECT 1"]);
+    assert!(complaint.contains("database \"other\" does not exist"), "{complaint}");
+}
+
+/// The same, and with a node killed: a multi-host URL finds another one, and nothing is missing.
+fn outlives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");
+    works(&cluster);
+    let url = cluster.sql_url().expect("a password");
+    cluster.kill(NodeId(1)).expect("killed");
+    assert_eq!(rows(&url, "SELECT name FROM people ORDER BY id"), "Ada\nJoan");
+    rows(&url, "INSERT INTO people VALUES (5, 'Edith', 5)");
+    assert_eq!(rows(&url, "SELECT pay FROM people WHERE id = 5"), "5");
+    rows(&url, "DROP TABLE pets");
+    assert_eq!(refused(&url, "SELECT * FROM pets"), "42P01");
+    cluster.shutdown();
+}
+
+/// Skipped where PostgreSQL's client is not installed.
+pub fn client() {
+    match Command::new("psql").arg("--version").stdout(Stdio::null()).status() {
+        Ok(_) => outlives(),
+        Err(_) => println!("skipped: psql is not installed"),
+    }
+}

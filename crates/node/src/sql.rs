@@ -1,0 +1,58 @@
+//! The SQL door: PostgreSQL's protocol on a thread of its own, over a native client of this very cluster.
+
+use crate::config::SqlConfig;
+use client::Options;
+use pg::Rules;
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long statements that are being evaluated may take to notice that the node stops.
+const STOP: Duration = Duration::from_millis(500);
+
+/// Room for the deepest statement that is understood.
+const STACK: usize = 32 << 20;
+
+/// The thread. Dropping it tells every client that the node stops.
+pub struct SqlThread {
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SqlThread {
+    /// Serves on `listener`, which does not block. The cluster is looked for from now on.
+    pub fn start(listener: TcpListener, config: &SqlConfig, cluster: Options) -> std::io::Result<SqlThread> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (stop, stopping) = watch::channel(false);
+        let service = ::sql::Sql::start(cluster)?;
+        let rules = Rules {
+            user: ::sql::USER.into(),
+            password: config.password.said(),
+            max_connections: config.max_connections,
+        };
+        let serve = async move {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => pg::serve(listener, service, rules, stopping).await,
+                Err(error) => eprintln!("sql: {error}"),
+            }
+        };
+        let run = move || {
+            runtime.block_on(serve);
+            runtime.shutdown_timeout(STOP);
+        };
+        let spawned = std::thread::Builder::new().name("sql".into()).stack_size(STACK).spawn(run)?;
+        Ok(SqlThread { stop, thread: Some(spawned) })
+    }
+}
+
+impl Drop for SqlThread {
+    fn drop(&mut self) {
+        // Fails only when the thread is gone.
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            // A panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What a client is told when something is not done.
+
+/// One error, as PostgreSQL's clients read it.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// The five characters programs go by.
+    pub code: &'static str,
+    /// One sentence, without a capital and a full stop, as PostgreSQL writes them.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// The connection ends with it.
+    pub fatal: bool,
+}
+
+/// Classes of errors that are told apart by programs.
+pub mod code {
+    /// Not supported.
+    pub const UNSUPPORTED: &str = "0A000";
+    /// The protocol was not kept.
+    pub const PROTOCOL: &str = "08P01";
+    /// The text of the statement makes no sense.
+    pub const SYNTAX: &str = "42601";
+    /// A value does not have the form of its type.
+    pub const BAD_TEXT: &str = "22P02";
+    /// Bytes that are no value of their type.
+    pub const BAD_BINARY: &str = "22P03";
+    /// Beyond what a type holds.
+    pub const OUT_OF_RANGE: &str = "22003";
+    /// Bytes that are not UTF-8.
+    pub const BAD_ENCODING: &str = "22021";
+    /// Not a date or a time.
+    pub const BAD_DATE: &str = "22007";
+    /// Stopped because it was asked to.
+    pub const CANCELED: &str = "57014";
+    /// Wrong user or password.
+    pub const BAD_PASSWORD: &str = "28P01";
+    /// No such prepared statement.
+    pub const NO_STATEMENT: &str = "26000";
+    /// No such portal.
+    pub const NO_PORTAL: &str = "34000";
+    /// A name is taken already.
+    pub const DUPLICATE_STATEMENT: &str = "42P05";
+    /// The transaction has failed; nothing but its end is accepted.
+    pub const FAILED_TRANSACTION: &str = "25P02";
+    /// The server is going down.
+    pub const SHUTDOWN: &str = "57P01";
+    /// Too many connections.
+    pub const TOO_MANY: &str = "53300";
+    /// More than the server is willing to hold.
+    pub const LIMIT: &str = "54000";
+    /// A bug.
+    pub const INTERNAL: &str = "XX000";
+}
+
+impl Failure {
+    /// An error of this code.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into(), hint: None, fatal: false }
+    }
+
+    /// The same error with advice.
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error, which ends the connection.
+    pub fn fatal(mut self) -> Failure {
+        self.fatal = true;
+        self
+    }
+
+    /// Something that is not supported, and what to do instead.
+    pub fn unsupported(what: impl Into<String>, hint: impl Into<String>) -> Failure {
+        Failure::new(code::UNSUPPORTED, format!("{} is not supported", what.into())).hint(hint)
+    }
+
+    /// The protocol was not kept: the connection ends.
+    pub fn protocol(message: impl Into<String>) -> Failure {
+        Failure::new(code::PROTOCOL, message).fatal()
+    }
+}

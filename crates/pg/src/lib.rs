@@ -1,0 +1,26 @@
+//! Floor 2: PostgreSQL's wire protocol over a [`Service`], without any idea of what statements mean.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | connections, logins, cancel requests | [`server`] |
+//! | one conversation: simple and extended protocol, portals, error until Sync | `session` |
+//! | messages; the only module that knows the crate `pgwire` | `wire` |
+//! | values as text and in binary | [`text`], [`binary`] |
+//! | what stands behind the door | [`service`] |
+//!
+//! What a client may send is bounded before it is kept: 10,000 bytes before its login, 64 MiB in one message afterwards.
+
+pub mod binary;
+pub mod failure;
+pub mod kind;
+pub mod server;
+pub mod service;
+mod session;
+pub mod text;
+mod values;
+mod wire;
+
+pub use failure::{Failure, code};
+pub use kind::Kind;
+pub use server::{Rules, serve};
+pub use service::{Cancel, Column, Login, Outcome, Row, Rows, Service, Session, Shape, Transaction};

@@ -1,0 +1,192 @@
+//! What stands behind the door: whoever answers statements. Nothing here knows a byte of the protocol.
+
+use crate::failure::Failure;
+use crate::kind::Kind;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{Notify, mpsc};
+use types::data::Value;
+
+/// A row of a result: a value for each column.
+pub type Row = Vec<Value>;
+
+/// Who wants to come in. The password has been checked when a service sees this.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Login {
+    /// The user.
+    pub user: String,
+    /// The database; the user's name if none was given.
+    pub database: String,
+    /// Other parameters of the connection, as `application_name`.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// A column of a result.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub kind: Kind,
+}
+
+/// What is known of a statement before it is executed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Shape {
+    /// The types of its parameters.
+    pub parameters: Vec<Kind>,
+    /// Its result's columns; `None`: it gives no rows.
+    pub columns: Option<Vec<Column>>,
+}
+
+/// Where a session is with its transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transaction {
+    /// In none.
+    #[default]
+    Idle,
+    /// In one.
+    Open,
+    /// In one that has failed: only its end is accepted.
+    Failed,
+}
+
+/// What came of a statement.
+#[derive(Debug)]
+pub enum Outcome {
+    /// There was nothing in the text.
+    Empty,
+    /// Done, with the tag that says what: `CREATE TABLE`.
+    Done(String),
+    /// Rows. The tag lacks the number of rows: `SELECT`.
+    Rows(&'static str, Rows),
+    /// Done, and the client is told about a parameter that has changed.
+    Set(String, Vec<(&'static str, String)>),
+}
+
+/// Rows, all there or as they come.
+#[derive(Debug)]
+pub struct Rows {
+    ready: VecDeque<Row>,
+    more: Option<mpsc::Receiver<Result<Vec<Row>, Failure>>>,
+}
+
+impl Rows {
+    /// All of them.
+    pub fn of(rows: Vec<Row>) -> Rows {
+        Rows { ready: rows.into(), more: None }
+    }
+
+    /// As a worker sends them. Its end is the result's end; a worker that is gone without a word is a failure that the
+    /// worker must send itself.
+    pub fn stream(more: mpsc::Receiver<Result<Vec<Row>, Failure>>) -> Rows {
+        Rows { ready: VecDeque::new(), more: Some(more) }
+    }
+
+    /// The next row. `None`: there are no more.
+    pub async fn next(&mut self) -> Option<Result<Row, Failure>> {
+        loop {
+            if let Some(row) = self.ready.pop_front() {
+                return Some(Ok(row));
+            }
+            match self.more.as_mut()?.recv().await {
+                None => self.more = None,
+                Some(Ok(rows)) => self.ready.extend(rows),
+                Some(Err(failure)) => {
+                    self.more = None;
+                    return Some(Err(failure));
+                }
+            }
+        }
+    }
+}
+
+/// Asks a statement to stop. A write that is on its way is not stopped: its outcome would be unknown.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel {
+    inner: Arc<CancelState>,
+}
+
+#[derive(Debug, Default)]
+struct CancelState {
+    asked: AtomicBool,
+    changed: Notify,
+}
+
+impl Cancel {
+    /// Asks.
+    pub fn ask(&self) {
+        self.inner.asked.store(true, Ordering::Release);
+        self.inner.changed.notify_waiters();
+    }
+
+    /// True if somebody asked since the statement began.
+    pub fn asked(&self) -> bool {
+        self.inner.asked.load(Ordering::Acquire)
+    }
+
+    /// A statement begins: what was asked before was meant for another.
+    pub fn reset(&self) {
+        self.inner.asked.store(false, Ordering::Release);
+    }
+
+    /// Waits until somebody asks.
+    pub async fn wait(&self) {
+        loop {
+            let changed = self.inner.changed.notified();
+            if self.asked() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// Gives sessions to whoever has logged in.
+pub trait Service: Send + Sync + 'static {
+    /// One client's.
+    type Session: Session;
+
+    /// A session for this login, and the parameters that the client is told beside the fixed ones.
+    fn open(&self, login: &Login, cancel: Cancel) -> Result<Self::Session, Failure>;
+
+    /// Parameters that every client is told after its login, as `server_version`.
+    fn parameters(&self) -> Vec<(&'static str, String)>;
+}
+
+/// One client's conversation.
+pub trait Session: Send + 'static {
+    /// A statement that was read, not yet planned.
+    type Parsed: Clone + Send + Sync + 'static;
+    /// A statement that can be executed.
+    type Plan: Send + Sync + 'static;
+
+    /// The statements of a text, in order.
+    fn split(&mut self, text: &str) -> Result<Vec<Self::Parsed>, Failure>;
+
+    /// Plans a statement. `given` are types that the client has decided, by the number of the parameter.
+    fn prepare(
+        &mut self,
+        parsed: &Self::Parsed,
+        given: &[Option<Kind>],
+    ) -> Result<(Arc<Self::Plan>, Shape), Failure>;
+
+    /// True if a planned statement changes something for good as soon as it is executed. Such a one must be the last of its
+    /// implicit transaction, which ends with the message, or with the Sync: nothing after it could take it back.
+    fn commits(&self, plan: &Self::Plan) -> bool;
+
+    /// Executes a planned statement.
+    fn execute(
+        &mut self,
+        plan: Arc<Self::Plan>,
+        parameters: Vec<Value>,
+    ) -> impl Future<Output = Result<Outcome, Failure>> + Send;
+
+    /// Where the session is with its transaction.
+    fn transaction(&self) -> Transaction;
+
+    /// A statement has failed, here or while its rows were sent.
+    fn failed(&mut self);
+}

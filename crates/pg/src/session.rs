@@ -1,0 +1,398 @@
+//! One connection after its login: messages in, answers out, in PostgreSQL's order.
+//!
+//! After an error in the extended protocol everything up to Sync is passed over. Portals live until the next Sync outside of
+//! a transaction. Answers are written when no whole message waits any more, so a pipeline costs one write.
+
+use crate::failure::{Failure, code};
+use crate::kind::Kind;
+use crate::service::{Cancel, Outcome, Rows, Service, Session, Shape, Transaction};
+use crate::values::{self, Formats};
+use crate::wire::{Bind, End, Front, Link, Parse, Target};
+use std::collections::HashMap;
+use std::sync::Arc;
+use types::data::Value;
+
+/// Prepared statements and portals that one connection may hold.
+const MAX_KEPT: usize = 10_000;
+
+type PlanOf<S> = <<S as Service>::Session as Session>::Plan;
+
+struct Prepared<P> {
+    /// `None`: an empty text.
+    plan: Option<Arc<P>>,
+    shape: Shape,
+}
+
+enum Portal<P> {
+    Fresh { prepared: Arc<Prepared<P>>, values: Vec<Value>, formats: Formats },
+    Running { prepared: Arc<Prepared<P>>, rows: Rows, tag: &'static str, formats: Formats },
+    Over,
+}
+
+/// A connection that has logged in.
+pub(crate) struct Conversation<S: Service> {
+    link: Link,
+    session: S::Session,
+    cancel: Cancel,
+    statements: HashMap<String, Arc<Prepared<PlanOf<S>>>>,
+    portals: HashMap<String, Portal<PlanOf<S>>>,
+    /// An error came up: pass over everything until Sync.
+    skipping: bool,
+    /// Something was changed for good since the last Sync.
+    committed: bool,
+}
+
+impl<S: Service> Conversation<S> {
+    pub fn new(link: Link, session: S::Session, cancel: Cancel) -> Conversation<S> {
+        let (statements, portals) = (HashMap::new(), HashMap::new());
+        Conversation { link, session, cancel, statements, portals, skipping: false, committed: false }
+    }
+
+    /// Talks until the client hangs up, the protocol is broken or the server stops.
+    pub async fn run(&mut self) -> Result<(), End> {
+        self.link.ready(self.session.transaction());
+        loop {
+            if !self.link.has_message() {
+                self.link.flush().await?;
+            }
+            let Some(message) = self.link.message().await? else { return Ok(()) };
+            match message {
+                Front::Terminate => return Ok(()),
+                Front::Query(text) => self.simple(&text).await?,
+                Front::Sync => self.sync(),
+                Front::Flush => self.link.flush().await?,
+                // Left over from a COPY that has failed: PostgreSQL passes over it, too.
+                Front::Copy => {}
+                _ if self.skipping => {}
+                message => {
+                    if let Err(failure) = self.extended(message).await? {
+                        self.report(&failure)?;
+                        self.skipping = true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, failure: &Failure) -> Result<(), End> {
+        self.session.failed();
+        if failure.fatal {
+            return Err(End::Failed(failure.clone()));
+        }
+        self.link.error(failure);
+        Ok(())
+    }
+
+    fn sync(&mut self) {
+        (self.skipping, self.committed) = (false, false);
+        if self.session.transaction() == Transaction::Idle {
+            self.portals.clear();
+        }
+        self.link.ready(self.session.transaction());
+    }
+
+    /// A text of any number of statements; the first error ends it.
+    async fn simple(&mut self, text: &str) -> Result<(), End> {
+        if self.skipping {
+            return Ok(());
+        }
+        // PostgreSQL forgets the unnamed statement and portal here.
+        self.statements.remove("");
+        self.portals.remove("");
+        let parsed = match self.session.split(text) {
+            Ok(parsed) => parsed,
+            Err(failure) => {
+                self.report(&failure)?;
+                self.link.ready(self.session.transaction());
+                return Ok(());
+            }
+        };
+        if parsed.is_empty() {
+            self.link.empty();
+        }
+        for one in parsed {
+            if let Err(failure) = self.simple_one(&one).await? {
+                self.report(&failure)?;
+                break;
+            }
+        }
+        if self.session.transaction() == Transaction::Idle {
+            self.portals.clear();
+        }
+        self.link.ready(self.session.transaction());
+        Ok(())
+    }
+
+    async fn simple_one(
+        &mut self,
+        parsed: &<S::Session as Session>::Parsed,
+    ) -> Result<Result<(), Failure>, End> {
+        self.cancel.reset();
+        let (plan, shape) = match self.session.prepare(parsed, &[]) {
+            Ok(planned) => planned,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        if !shape.parameters.is_empty() {
+            return Ok(Err(Failure::new("42P02", "there is no parameter $1")));
+        }
+        let outcome = match self.session.execute(plan, Vec::new()).await {
+            Ok(outcome) => outcome,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        match outcome {
+            Outcome::Rows(tag, mut rows) => {
+                let columns = shape.columns.unwrap_or_default();
+                let formats = Formats::text();
+                self.link.row_description(&columns, &formats);
+                let kinds: Vec<Kind> = columns.iter().map(|column| column.kind).collect();
+                match self.send_rows(&mut rows, &kinds, &formats, 0).await? {
+                    Ok((count, _)) => self.link.complete(&format!("{tag} {count}")),
+                    Err(failure) => return Ok(Err(failure)),
+                }
+            }
+            other => self.done(other),
+        }
+        Ok(Ok(()))
+    }
+
+    /// Sends rows until there are no more, or `limit` were sent (0: no limit). How many, and whether that was all.
+    async fn send_rows(
+        &mut self,
+        rows: &mut Rows,
+        kinds: &[Kind],
+        formats: &Formats,
+        limit: usize,
+    ) -> Result<Result<(u64, bool), Failure>, End> {
+        let mut sent = 0;
+        loop {
+            if limit > 0 && sent == limit as u64 {
+                return Ok(Ok((sent, false)));
+            }
+            let next = tokio::select! {
+                biased;
+                next = rows.next() => next,
+                () = self.cancel.wait() => Some(Err(canceled())),
+            };
+            let row = match next {
+                None => return Ok(Ok((sent, true))),
+                Some(Err(failure)) => return Ok(Err(failure)),
+                Some(Ok(row)) => row,
+            };
+            if let Err(failure) = self.link.data_row(&row, kinds, formats) {
+                return Ok(Err(failure));
+            }
+            sent += 1;
+            self.link.flush_if_long().await?;
+        }
+    }
+
+    fn done(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Empty => self.link.empty(),
+            Outcome::Done(tag) => self.link.complete(&tag),
+            Outcome::Set(tag, changed) => {
+                for (name, value) in changed {
+                    self.link.parameter(name, &value);
+                }
+                self.link.complete(&tag);
+            }
+            Outcome::Rows(tag, _) => self.link.complete(&format!("{tag} 0")),
+        }
+    }
+
+    /// One message of the extended protocol.
+    async fn extended(&mut self, message: Front) -> Result<Result<(), Failure>, End> {
+        Ok(match message {
+            Front::Parse(parse) => self.parse(parse),
+            Front::Bind(bind) => self.bind(bind),
+            Front::Describe(Target::Statement(name)) => self.describe_statement(&name),
+            Front::Describe(Target::Portal(name)) => self.describe_portal(&name),
+            Front::Execute { portal, limit } => return self.execute(&portal, limit).await,
+            Front::Close(target) => {
+                match target {
+                    Target::Statement(name) => drop(self.statements.remove(&name)),
+                    Target::Portal(name) => drop(self.portals.remove(&name)),
+                }
+                self.link.close_complete();
+                Ok(())
+            }
+            Front::Function => Err(Failure::unsupported("the function call message", "use SELECT")),
+            Front::Password => Err(Failure::protocol("a password came after the login")),
+            Front::Query(_) | Front::Sync | Front::Flush | Front::Terminate | Front::Copy => {
+                unreachable!("handled by the caller")
+            }
+        })
+    }
+
+    fn parse(&mut self, parse: Parse) -> Result<(), Failure> {
+        if !parse.name.is_empty() && self.statements.contains_key(&parse.name) {
+            let message = format!("prepared statement \"{}\" already exists", parse.name);
+            return Err(Failure::new(code::DUPLICATE_STATEMENT, message));
+        }
+        if self.statements.len() >= MAX_KEPT {
+            let message = format!("a connection keeps at most {MAX_KEPT} prepared statements");
+            return Err(Failure::new(code::LIMIT, message).hint("close those that are not used any more"));
+        }
+        let given = parse.oids.iter().map(|oid| given(*oid)).collect::<Result<Vec<_>, _>>()?;
+        let parsed = self.session.split(&parse.text)?;
+        if parsed.len() > 1 {
+            let message = "cannot insert multiple commands into a prepared statement";
+            return Err(Failure::new(code::SYNTAX, message));
+        }
+        let prepared = match parsed.first() {
+            None => Prepared { plan: None, shape: Shape::default() },
+            Some(parsed) => {
+                let (plan, shape) = self.session.prepare(parsed, &given)?;
+                Prepared { plan: Some(plan), shape }
+            }
+        };
+        self.statements.insert(parse.name, Arc::new(prepared));
+        self.link.parse_complete();
+        Ok(())
+    }
+
+    fn statement(&self, name: &str) -> Result<Arc<Prepared<PlanOf<S>>>, Failure> {
+        let found = self.statements.get(name).cloned();
+        found.ok_or_else(|| {
+            let message = match name {
+                "" => "unnamed prepared statement does not exist".to_string(),
+                name => format!("prepared statement \"{name}\" does not exist"),
+            };
+            Failure::new(code::NO_STATEMENT, message)
+        })
+    }
+
+    fn bind(&mut self, bind: Bind) -> Result<(), Failure> {
+        let prepared = self.statement(&bind.statement)?;
+        if !bind.portal.is_empty() && self.portals.contains_key(&bind.portal) {
+            let message = format!("portal \"{}\" already exists", bind.portal);
+            return Err(Failure::new("42P03", message));
+        }
+        if self.portals.len() >= MAX_KEPT {
+            let message = format!("a connection keeps at most {MAX_KEPT} portals");
+            return Err(Failure::new(code::LIMIT, message));
+        }
+        let kinds = &prepared.shape.parameters;
+        if bind.values.len() != kinds.len() {
+            return Err(Failure::new(
+                code::PROTOCOL,
+                format!(
+                    "bind message supplies {} parameters, but the prepared statement requires {}",
+                    bind.values.len(),
+                    kinds.len()
+                ),
+            ));
+        }
+        let values = values::read_all(kinds, &bind.formats, &bind.values)?;
+        let columns = prepared.shape.columns.as_ref().map_or(0, Vec::len);
+        let formats = Formats::of(&bind.results, columns)?;
+        self.portals.insert(bind.portal, Portal::Fresh { prepared, values, formats });
+        self.link.bind_complete();
+        Ok(())
+    }
+
+    fn describe_statement(&mut self, name: &str) -> Result<(), Failure> {
+        let prepared = self.statement(name)?;
+        self.link.parameter_description(&prepared.shape.parameters);
+        self.describe(&prepared.shape, &Formats::text());
+        Ok(())
+    }
+
+    fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
+        let (shape, formats) = match self.portals.get(name) {
+            Some(Portal::Fresh { prepared, formats, .. } | Portal::Running { prepared, formats, .. }) => {
+                (prepared.shape.clone(), formats.clone())
+            }
+            Some(Portal::Over) => (Shape::default(), Formats::text()),
+            None => return Err(no_portal(name)),
+        };
+        self.describe(&shape, &formats);
+        Ok(())
+    }
+
+    fn describe(&mut self, shape: &Shape, formats: &Formats) {
+        match &shape.columns {
+            Some(columns) => self.link.row_description(columns, formats),
+            None => self.link.no_data(),
+        }
+    }
+
+    async fn execute(&mut self, name: &str, limit: usize) -> Result<Result<(), Failure>, End> {
+        let Some(portal) = self.portals.get_mut(name) else { return Ok(Err(no_portal(name))) };
+        let (prepared, mut rows, tag, formats) = match std::mem::replace(portal, Portal::Over) {
+            Portal::Running { prepared, rows, tag, formats } => (prepared, rows, tag, formats),
+            Portal::Over => {
+                let message = format!("portal \"{name}\" cannot be run");
+                return Ok(Err(Failure::new("55000", message)));
+            }
+            Portal::Fresh { prepared, values, formats } => {
+                let Some(plan) = prepared.plan.clone() else {
+                    self.link.empty();
+                    return Ok(Ok(()));
+                };
+                if self.committed || (self.session.commits(&plan) && !self.link.ends_group().await?) {
+                    return Ok(Err(pipelined(self.committed)));
+                }
+                self.committed = self.session.commits(&plan);
+                self.cancel.reset();
+                match self.session.execute(plan, values).await {
+                    Err(failure) => return Ok(Err(failure)),
+                    Ok(Outcome::Rows(tag, rows)) => (prepared, rows, tag, formats),
+                    Ok(other) => {
+                        self.done(other);
+                        return Ok(Ok(()));
+                    }
+                }
+            }
+        };
+        let columns = prepared.shape.columns.iter().flatten();
+        let kinds: Vec<Kind> = columns.map(|column| column.kind).collect();
+        match self.send_rows(&mut rows, &kinds, &formats, limit).await? {
+            Err(failure) => return Ok(Err(failure)),
+            Ok((count, true)) => self.link.complete(&format!("{tag} {count}")),
+            Ok((_, false)) => {
+                let running = Portal::Running { prepared, rows, tag, formats };
+                self.portals.insert(name.to_string(), running);
+                self.link.portal_suspended();
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// The last word before the connection is closed.
+    pub async fn say_goodbye(&mut self, failure: &Failure) {
+        self.link.goodbye(failure).await;
+    }
+}
+
+fn no_portal(name: &str) -> Failure {
+    Failure::new(code::NO_PORTAL, format!("portal \"{name}\" does not exist"))
+}
+
+/// A statement that writes stands in one implicit transaction with others that come after it.
+fn pipelined(committed: bool) -> Failure {
+    let what = "a statement that writes, followed by others before a Sync,";
+    let hint = match committed {
+        true => "what was written before this statement is committed",
+        false => {
+            "nothing was written; send a Sync after each statement, which drivers call no batch and no pipeline"
+        }
+    };
+    Failure::unsupported(what, hint)
+}
+
+pub(crate) fn canceled() -> Failure {
+    Failure::new(code::CANCELED, "canceling statement due to user request")
+}
+
+/// A parameter's type as the client gave it; 0 leaves it to the statement.
+fn given(oid: u32) -> Result<Option<Kind>, Failure> {
+    match (oid, Kind::from_oid(oid)) {
+        (0, _) | (_, Some(Kind::Unknown)) => Ok(None),
+        (_, Some(kind)) => Ok(Some(kind)),
+        (_, None) => Err(Failure::unsupported(
+            format!("a parameter of the type with OID {oid}"),
+            "leave the type to the statement, or cast the parameter",
+        )),
+    }
+}

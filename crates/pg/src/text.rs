@@ -1,0 +1,199 @@
+//! Values as text, the way PostgreSQL writes and reads them with its default settings (ISO dates, UTC, hex bytea).
+
+use crate::failure::{Failure, code};
+use crate::kind::Kind;
+use std::fmt::Write;
+use types::data::{ColumnType, Value, ValueError, calendar};
+
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// Appends a value's text. Null has none: the caller writes it as a length.
+pub fn write(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => {}
+        Value::Bool(truth) => out.push(if *truth { 't' } else { 'f' }),
+        Value::Float(number) => write_float(out, *number),
+        Value::Date(days) => write_day(out, i64::from(*days)),
+        Value::Timestamp(micros) => write_timestamp(out, *micros),
+        other => write!(out, "{other}").expect("writing to a string"),
+    }
+    if let (Value::Date(_) | Value::Timestamp(_), true) = (value, is_before_christ(value)) {
+        out.push_str(" BC");
+    }
+}
+
+/// A value's text.
+pub fn to_text(value: &Value) -> String {
+    let mut out = String::new();
+    write(&mut out, value);
+    out
+}
+
+/// Reads a value of a type. What PostgreSQL would read and this does not is refused, never read differently.
+pub fn parse(kind: Kind, text: &str) -> Result<Value, Failure> {
+    let wrong =
+        || Failure::new(code::BAD_TEXT, format!("invalid input syntax for type {}: \"{text}\"", kind.name()));
+    let trimmed = text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
+    let typed = |of: ColumnType, text: &str| of.parse(text).map_err(|error| refuse(kind, text, &error));
+    match kind {
+        Kind::Int2 | Kind::Int4 | Kind::Int8 => {
+            let digits = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
+            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(wrong());
+            }
+            let number: Option<i64> = trimmed.parse().ok();
+            number.filter(|number| fits(kind, *number)).map(Value::Int).ok_or_else(|| {
+                let what = format!("value \"{text}\" is out of range for type {}", kind.name());
+                Failure::new(code::OUT_OF_RANGE, what)
+            })
+        }
+        Kind::Float4 | Kind::Float8 => parse_float(trimmed).map(Value::Float).ok_or_else(wrong),
+        Kind::Bool => parse_bool(trimmed).map(Value::Bool).ok_or_else(wrong),
+        Kind::Numeric => typed(ColumnType::Decimal, trimmed),
+        Kind::Bytea if text.starts_with(r"\x") => typed(ColumnType::Bytes, text),
+        Kind::Bytea => unescape(text).map(Value::Bytes).ok_or_else(wrong),
+        Kind::Date => typed(ColumnType::Date, trimmed),
+        Kind::Timestamptz => typed(ColumnType::Timestamp, trimmed),
+        Kind::Timestamp => Err(no_timestamp()),
+        Kind::Json | Kind::Jsonb => typed(ColumnType::Json, text),
+        Kind::Text | Kind::Varchar | Kind::Name | Kind::Unknown => Ok(Value::Text(text.to_string())),
+    }
+}
+
+/// Why the type without a time zone is refused.
+pub fn no_timestamp() -> Failure {
+    Failure::unsupported(
+        "type timestamp without time zone",
+        "use timestamptz: times are moments, kept in UTC",
+    )
+}
+
+/// True if a whole number can be one of this type.
+pub fn fits(kind: Kind, number: i64) -> bool {
+    match kind {
+        Kind::Int2 => i16::try_from(number).is_ok(),
+        Kind::Int4 => i32::try_from(number).is_ok(),
+        _ => true,
+    }
+}
+
+fn refuse(kind: Kind, text: &str, error: &ValueError) -> Failure {
+    let sentence = format!("invalid input syntax for type {}: \"{text}\"", kind.name());
+    match kind {
+        Kind::Date | Kind::Timestamptz if error.why.starts_with("there is no such") => {
+            Failure::new("22008", format!("date/time field value out of range: \"{text}\""))
+        }
+        Kind::Date | Kind::Timestamptz => Failure::new(code::BAD_DATE, sentence).hint(error.why.clone()),
+        Kind::Numeric if error.why.starts_with("at most") => {
+            let message = format!("value \"{text}\" overflows numeric format");
+            Failure::new(code::OUT_OF_RANGE, message).hint(error.why.clone())
+        }
+        _ => Failure::new(code::BAD_TEXT, sentence).hint(error.why.clone()),
+    }
+}
+
+/// The shortest text that is read back as the same number, with an exponent where PostgreSQL has one.
+fn write_float(out: &mut String, number: f64) {
+    if number.is_nan() {
+        return out.push_str("NaN");
+    }
+    if number.is_infinite() {
+        return out.push_str(if number > 0.0 { "Infinity" } else { "-Infinity" });
+    }
+    let scientific = format!("{number:e}");
+    let (mantissa, exponent) = scientific.split_once('e').expect("the format has an exponent");
+    let exponent: i32 = exponent.parse().expect("an exponent is a number");
+    if (-4..15).contains(&exponent) {
+        write!(out, "{number}").expect("writing to a string");
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        write!(out, "{mantissa}e{sign}{:02}", exponent.abs()).expect("writing to a string");
+    }
+}
+
+fn parse_float(text: &str) -> Option<f64> {
+    let lower = text.to_ascii_lowercase();
+    match lower.as_str() {
+        "nan" => return Some(f64::NAN),
+        "infinity" | "inf" | "+infinity" | "+inf" => return Some(f64::INFINITY),
+        "-infinity" | "-inf" => return Some(f64::NEG_INFINITY),
+        _ => {}
+    }
+    // What is left must begin like a number; Rust knows words that PostgreSQL does not.
+    let starts = lower.trim_start_matches(['-', '+']);
+    let number: f64 = lower.parse().ok()?;
+    (starts.starts_with(|first: char| first.is_ascii_digit() || first == '.') && number.is_finite())
+        .then_some(number)
+}
+
+/// PostgreSQL takes any beginning of a word that leaves no doubt.
+fn parse_bool(text: &str) -> Option<bool> {
+    let text = text.to_ascii_lowercase();
+    let begins = |word: &str, least: usize| text.len() >= least && word.starts_with(&text);
+    if begins("true", 1) || begins("yes", 1) || text == "on" || text == "1" {
+        Some(true)
+    } else if begins("false", 1) || begins("no", 1) || begins("off", 2) || text == "0" {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// Reads `bytea` in its old form: `\\` and three octal digits.
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'\\' {
+            out.push(byte);
+            continue;
+        }
+        match bytes.next()? {
+            b'\\' => out.push(b'\\'),
+            high @ b'0'..=b'3' => {
+                let octal = |byte: u8| byte.checked_sub(b'0').filter(|digit| *digit < 8);
+                let (middle, low) = (octal(bytes.next()?)?, octal(bytes.next()?)?);
+                out.push((high - b'0') * 64 + middle * 8 + low);
+            }
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+/// Years before 1 are counted from 1 BC backwards, which is year 0 of the calendar here.
+fn write_day(out: &mut String, days: i64) {
+    let mut plain = String::new();
+    calendar::write_date(&mut plain, days).expect("writing to a string");
+    let (sign, rest) = match plain.strip_prefix(['-', '+']) {
+        Some(rest) if plain.starts_with('-') => (-1, rest),
+        Some(rest) => (1, rest),
+        None => (1, plain.as_str()),
+    };
+    let (year, month_and_day) = rest.split_once('-').unwrap_or((rest, ""));
+    let year = sign * year.parse::<i64>().unwrap_or_default();
+    let shown = if year > 0 { year } else { 1 - year };
+    write!(out, "{shown:04}-{month_and_day}").expect("writing to a string");
+}
+
+fn write_timestamp(out: &mut String, micros: i64) {
+    write_day(out, micros.div_euclid(MICROS_PER_DAY));
+    let in_day = micros.rem_euclid(MICROS_PER_DAY);
+    let (seconds, fraction) = (in_day / 1_000_000, in_day % 1_000_000);
+    write!(out, " {:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+        .expect("writing to a string");
+    if fraction != 0 {
+        out.push_str(format!(".{fraction:06}").trim_end_matches('0'));
+    }
+    out.push_str("+00");
+}
+
+/// Days before 0001-01-01.
+fn is_before_christ(value: &Value) -> bool {
+    const FIRST: i64 = -719_162;
+    match value {
+        Value::Date(days) => i64::from(*days) < FIRST,
+        Value::Timestamp(micros) => *micros < FIRST * MICROS_PER_DAY,
+        _ => false,
+    }
+}

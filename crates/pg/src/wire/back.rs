@@ -1,0 +1,155 @@
+//! What clients are sent.
+
+use super::Link;
+use crate::failure::{Failure, code};
+use crate::kind::Kind;
+use crate::service::{Column, Transaction};
+use crate::values::{self, Formats};
+use bytes::{BufMut, BytesMut};
+use pgwire::messages::data::{FieldDescription, NoData, ParameterDescription, RowDescription};
+use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete, PortalSuspended};
+use pgwire::messages::response::{
+    CommandComplete, EmptyQueryResponse, ErrorResponse, ReadyForQuery, SslResponse, TransactionStatus,
+};
+use pgwire::messages::startup::{
+    Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey,
+};
+use pgwire::messages::{Message, PgWireBackendMessage};
+use types::data::Value;
+
+impl Link {
+    fn push(&mut self, message: impl Message) {
+        push(&mut self.out, &message);
+    }
+
+    /// No encryption here.
+    pub fn refuse_encryption(&mut self) {
+        let refused = PgWireBackendMessage::SslResponse(SslResponse::Refuse);
+        refused.encode(&mut self.out).expect("one byte");
+    }
+
+    /// Older than the client would like.
+    pub fn negotiate(&mut self, unknown: Vec<String>) {
+        self.push(NegotiateProtocolVersion::new(0, unknown));
+    }
+
+    pub fn ask_password(&mut self) {
+        self.push(Authentication::SASL(vec!["SCRAM-SHA-256".into()]));
+    }
+
+    pub fn challenge(&mut self, text: String) {
+        self.push(Authentication::SASLContinue(text.into()));
+    }
+
+    pub fn proof(&mut self, text: String) {
+        self.push(Authentication::SASLFinal(text.into()));
+    }
+
+    pub fn welcome(&mut self) {
+        self.push(Authentication::Ok);
+    }
+
+    pub fn parameter(&mut self, name: &str, value: &str) {
+        self.push(ParameterStatus::new(name.into(), value.into()));
+    }
+
+    pub fn key(&mut self, pid: i32, key: i32) {
+        self.push(BackendKeyData::new(pid, SecretKey::I32(key)));
+    }
+
+    pub fn ready(&mut self, transaction: Transaction) {
+        self.push(ReadyForQuery::new(match transaction {
+            Transaction::Idle => TransactionStatus::Idle,
+            Transaction::Open => TransactionStatus::Transaction,
+            Transaction::Failed => TransactionStatus::Error,
+        }));
+    }
+
+    pub fn parse_complete(&mut self) {
+        self.push(ParseComplete::new());
+    }
+
+    pub fn bind_complete(&mut self) {
+        self.push(BindComplete::new());
+    }
+
+    pub fn close_complete(&mut self) {
+        self.push(CloseComplete::new());
+    }
+
+    pub fn no_data(&mut self) {
+        self.push(NoData::new());
+    }
+
+    pub fn empty(&mut self) {
+        self.push(EmptyQueryResponse::new());
+    }
+
+    pub fn portal_suspended(&mut self) {
+        self.push(PortalSuspended::new());
+    }
+
+    pub fn complete(&mut self, tag: &str) {
+        self.push(CommandComplete::new(tag.into()));
+    }
+
+    pub fn parameter_description(&mut self, kinds: &[Kind]) {
+        self.push(ParameterDescription::new(kinds.iter().map(|kind| kind.oid()).collect()));
+    }
+
+    pub fn row_description(&mut self, columns: &[Column], formats: &Formats) {
+        let field = |(at, column): (usize, &Column)| {
+            let format = i16::from(formats.is_binary(at));
+            FieldDescription::new(
+                column.name.clone(),
+                0,
+                0,
+                column.kind.oid(),
+                column.kind.size(),
+                -1,
+                format,
+            )
+        };
+        self.push(RowDescription::new(columns.iter().enumerate().map(field).collect()));
+    }
+
+    /// Rows are most of what is sent: they are written without a message in between.
+    pub fn data_row(&mut self, row: &[Value], kinds: &[Kind], formats: &Formats) -> Result<(), Failure> {
+        self.row.clear();
+        for (at, (value, kind)) in row.iter().zip(kinds).enumerate() {
+            values::write(&mut self.row, &mut self.scratch, *kind, formats.is_binary(at), value)?;
+        }
+        let length = i32::try_from(self.row.len() + 6)
+            .map_err(|_| Failure::new(code::LIMIT, "a row is longer than the protocol can say"))?;
+        self.out.put_u8(b'D');
+        self.out.put_i32(length);
+        self.out.put_i16(row.len() as i16);
+        self.out.put_slice(&self.row);
+        Ok(())
+    }
+
+    pub fn error(&mut self, failure: &Failure) {
+        let severity = if failure.fatal { "FATAL" } else { "ERROR" };
+        let mut fields = vec![
+            (b'S', severity.to_string()),
+            (b'V', severity.to_string()),
+            (b'C', failure.code.to_string()),
+            (b'M', failure.message.replace('\0', " ")),
+        ];
+        if let Some(hint) = &failure.hint {
+            fields.push((b'H', hint.replace('\0', " ")));
+        }
+        self.push(ErrorResponse::new(fields));
+    }
+}
+
+fn push(out: &mut BytesMut, message: &impl Message) {
+    let before = out.len();
+    if message.encode(out).is_err() {
+        // Longer than the protocol allows, which only a name or a text of ours could be: nothing of it may be sent.
+        out.truncate(before);
+        let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', code::LIMIT), (b'M', "an answer is too long")];
+        let fields = fields.map(|(field, text)| (field, text.to_string()));
+        ErrorResponse::new(fields.to_vec()).encode(out).expect("a short answer");
+    }
+}

@@ -1,0 +1,292 @@
+//! The protocol against a small service, byte by byte: what PostgreSQL's clients rely on beyond single statements.
+
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use types::data::Value;
+use understudy_pg::{
+    Cancel, Column, Failure, Kind, Login, Outcome, Rows, Rules, Service, Session, Shape, Transaction,
+};
+
+/// Counts to the number that a statement says; `wait` never ends by itself.
+struct Counting;
+
+struct Counter(Cancel);
+
+impl Service for Counting {
+    type Session = Counter;
+
+    fn open(&self, _: &Login, cancel: Cancel) -> Result<Counter, Failure> {
+        Ok(Counter(cancel))
+    }
+
+    fn parameters(&self) -> Vec<(&'static str, String)> {
+        vec![("server_version", "15.0".into())]
+    }
+}
+
+impl Session for Counter {
+    type Parsed = String;
+    type Plan = String;
+
+    fn split(&mut self, text: &str) -> Result<Vec<String>, Failure> {
+        Ok(text.split(';').map(|one| one.trim().to_string()).filter(|one| !one.is_empty()).collect())
+    }
+
+    fn prepare(&mut self, parsed: &String, _: &[Option<Kind>]) -> Result<(Arc<String>, Shape), Failure> {
+        if parsed == "bad" {
+            return Err(Failure::new("42601", "syntax error"));
+        }
+        let parameters = if parsed == "$1" { vec![Kind::Int8] } else { Vec::new() };
+        let columns = Some(vec![Column { name: "n".into(), kind: Kind::Int8 }]);
+        Ok((Arc::new(parsed.clone()), Shape { parameters, columns }))
+    }
+
+    fn commits(&self, plan: &String) -> bool {
+        plan == "write"
+    }
+
+    async fn execute(&mut self, plan: Arc<String>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
+        if *plan == "wait" {
+            self.0.wait().await;
+            return Err(Failure::new("57014", "canceling statement due to user request"));
+        }
+        if *plan == "write" {
+            return Ok(Outcome::Done("INSERT 0 1".into()));
+        }
+        let count = match parameters.first() {
+            Some(Value::Int(count)) => *count,
+            _ => plan.parse().unwrap_or(0),
+        };
+        Ok(Outcome::Rows("SELECT", Rows::of((1..=count).map(|number| vec![Value::Int(number)]).collect())))
+    }
+
+    fn transaction(&self) -> Transaction {
+        Transaction::Idle
+    }
+
+    fn failed(&mut self) {}
+}
+
+/// A server that runs as long as the test does.
+async fn server(password: Option<&str>) -> (std::net::SocketAddr, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let (stop, stopping) = watch::channel(false);
+    let rules = Rules { user: "ada".into(), password: password.map(str::to_string), max_connections: 3 };
+    tokio::spawn(understudy_pg::serve(listener, Counting, rules, stopping));
+    (address, stop)
+}
+
+fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag];
+    out.extend((body.len() as u32 + 4).to_be_bytes());
+    out.extend_from_slice(body);
+    out
+}
+
+fn startup(user: &str) -> Vec<u8> {
+    let body = [&b"\0\x03\0\0user\0"[..], user.as_bytes(), b"\0\0"].concat();
+    let mut out = (body.len() as u32 + 4).to_be_bytes().to_vec();
+    out.extend(body);
+    out
+}
+
+struct Peer(TcpStream);
+
+impl Peer {
+    async fn connect(address: std::net::SocketAddr) -> Peer {
+        Peer(TcpStream::connect(address).await.expect("it listens"))
+    }
+
+    /// Logged in, where no password is asked for. The pid and key of its statements come along.
+    async fn welcome(address: std::net::SocketAddr) -> (Peer, Vec<u8>) {
+        let mut peer = Peer::connect(address).await;
+        peer.send(&startup("ada")).await;
+        let mut key = Vec::new();
+        loop {
+            match peer.next().await.expect("welcomed") {
+                (b'K', body) => key = body,
+                (b'Z', _) => return (peer, key),
+                _ => {}
+            }
+        }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).await.expect("written");
+    }
+
+    async fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+        let mut head = [0; 5];
+        self.0.read_exact(&mut head).await.ok()?;
+        let length = u32::from_be_bytes(head[1..].try_into().expect("four")) as usize - 4;
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).await.ok()?;
+        Some((head[0], body))
+    }
+
+    /// The tags up to ReadyForQuery, and with an error its code.
+    async fn tags(&mut self) -> String {
+        let mut tags = String::new();
+        loop {
+            let (tag, body) = self.next().await.expect("an answer");
+            tags.push(tag as char);
+            if tag == b'E' {
+                tags.push_str(&code(&body));
+            }
+            if tag == b'Z' {
+                return tags;
+            }
+        }
+    }
+}
+
+fn code(body: &[u8]) -> String {
+    let fields = body.split(|byte| *byte == 0);
+    let found =
+        fields.filter(|field| field.first() == Some(&b'C')).map(|field| String::from_utf8_lossy(&field[1..]));
+    found.map(|code| code.to_string()).collect()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+#[test]
+fn simple_statements_end_at_the_first_error() {
+    runtime().block_on(async {
+        let (address, _stop) = server(None).await;
+        let (mut peer, _) = Peer::welcome(address).await;
+        for (text, tags) in [("2", "TDDCZ"), ("1; 0", "TDCTCZ"), ("", "IZ"), ("1; bad; 1", "TDCE42601Z")] {
+            peer.send(&message(b'Q', format!("{text}\0").as_bytes())).await;
+            assert_eq!(peer.tags().await, tags, "{text}");
+        }
+    });
+}
+
+#[test]
+fn a_pipeline_is_passed_over_from_an_error_to_its_sync_and_portals_are_read_in_pieces() {
+    runtime().block_on(async {
+        let (address, _stop) = server(None).await;
+        let (mut peer, _) = Peer::welcome(address).await;
+        let parse = |name: &str, text: &str| message(b'P', format!("{name}\0{text}\0\0\0").as_bytes());
+        let bind = |statement: &str| message(b'B', format!("\0{statement}\0\0\0\0\0\0\0").as_bytes());
+        let execute = |limit: u8| message(b'E', &[0, 0, 0, 0, limit]);
+        let sync = message(b'S', b"");
+        let mut pipeline = [parse("s", "3"), bind("s"), execute(0), sync.clone()].concat();
+        pipeline.extend([parse("", "bad"), bind("s"), execute(0), sync.clone()].concat());
+        pipeline.extend([bind("s"), execute(2), execute(2), execute(2), sync.clone()].concat());
+        peer.send(&pipeline).await;
+        assert_eq!(peer.tags().await, "12DDDCZ");
+        assert_eq!(peer.tags().await, "E42601Z");
+        // All rows were sent after the third: the portal cannot be run again.
+        assert_eq!(peer.tags().await, "2DDsDCE55000Z");
+        peer.send(&[execute(0), sync.clone()].concat()).await;
+        assert_eq!(peer.tags().await, "E34000Z", "a portal ends with its Sync");
+        let describe = message(b'D', b"Ss\0");
+        peer.send(&[describe, bind("nothing"), sync.clone()].concat()).await;
+        assert_eq!(peer.tags().await, "tTE26000Z");
+        // A parameter in binary, and its result in binary.
+        let body = b"\0p\0\0\x01\0\x01\0\x01\0\0\0\x08\0\0\0\0\0\0\0\x01\0\x01\0\x01";
+        peer.send(&[parse("p", "$1"), message(b'B', body), execute(0), sync].concat()).await;
+        let mut row = Vec::new();
+        loop {
+            match peer.next().await.expect("an answer") {
+                (b'D', body) => row = body,
+                (b'E', body) => panic!("{}", code(&body)),
+                (b'Z', _) => break,
+                _ => {}
+            }
+        }
+        assert_eq!(row, [0, 1, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 1]);
+    });
+}
+
+#[test]
+fn what_cannot_be_taken_back_is_the_last_before_a_sync() {
+    runtime().block_on(async {
+        let (address, _stop) = server(None).await;
+        let (mut peer, _) = Peer::welcome(address).await;
+        let parse = |text: &str| message(b'P', format!("\0{text}\0\0\0").as_bytes());
+        let bind = message(b'B', &[0; 8]);
+        let execute = message(b'E', &[0; 5]);
+        let (sync, close) = (message(b'S', b""), message(b'C', b"S\0"));
+        let one = |text: &str| [parse(text), bind.clone(), execute.clone()].concat();
+        peer.send(&[one("1"), one("write"), sync.clone()].concat()).await;
+        assert_eq!(peer.tags().await, "12DC12CZ");
+        for after in [one("1"), close] {
+            peer.send(&[one("write"), after, sync.clone()].concat()).await;
+            assert_eq!(peer.tags().await, "12E0A000Z", "refused before anything is written");
+        }
+        peer.send(&[one("write"), message(b'H', b"")].concat()).await;
+        for tag in [b'1', b'2', b'C'] {
+            assert_eq!(peer.next().await.map(|(found, _)| found), Some(tag));
+        }
+        peer.send(&[one("1"), sync].concat()).await;
+        assert_eq!(peer.tags().await, "12E0A000Z");
+    });
+}
+
+#[test]
+fn before_the_login_little_is_read_and_strangers_are_told_off() {
+    runtime().block_on(async {
+        let (address, _stop) = server(Some("open sesame")).await;
+        let fatal = async |bytes: Vec<u8>| {
+            let mut peer = Peer::connect(address).await;
+            peer.send(&bytes).await;
+            loop {
+                match peer.next().await {
+                    Some((b'E', body)) => {
+                        assert_eq!(peer.next().await, None, "the connection is closed");
+                        return code(&body);
+                    }
+                    Some(_) => {}
+                    None => return String::new(),
+                }
+            }
+        };
+        assert_eq!(fatal(10_001u32.to_be_bytes().to_vec()).await, "08P01");
+        assert_eq!(fatal(vec![0, 0, 0, 3]).await, "08P01");
+        assert_eq!(fatal(vec![0, 0, 0, 8, 0, 2, 0, 0]).await, "0A000");
+        assert_eq!(fatal([startup("ada"), message(b'Q', b"1\0")].concat()).await, "08P01");
+        assert_eq!(fatal([startup("ada"), message(b'p', &[b'x'; 9_990])].concat()).await, "08P01");
+        let first = [&b"SCRAM-SHA-256\0\0\0\0\x14"[..], b"n,,n=,r=abcdefghijkl"].concat();
+        let proof = b"c=biws,r=abcdefghijkl,p=AAAA".to_vec();
+        let wrong = [startup("ada"), message(b'p', &first), message(b'p', &proof)].concat();
+        assert_eq!(fatal(wrong).await, "08P01", "the server's nonce is missing");
+        // Encryption is refused, and the client goes on without.
+        let mut peer = Peer::connect(address).await;
+        peer.send(b"\0\0\0\x08\x04\xd2\x16\x2f").await;
+        let mut no = [0];
+        peer.0.read_exact(&mut no).await.expect("an answer");
+        assert_eq!(&no, b"N");
+        peer.send(&startup("ada")).await;
+        assert_eq!(peer.next().await.expect("asked for a password").0, b'R');
+    });
+}
+
+#[test]
+fn statements_are_stopped_and_too_many_clients_are_told() {
+    runtime().block_on(async {
+        let (address, stop) = server(None).await;
+        let (mut peer, key) = Peer::welcome(address).await;
+        peer.send(&message(b'Q', b"wait\0")).await;
+        let cancel = |key: &[u8]| [&b"\0\0\0\x10\x04\xd2\x16\x2e"[..], key].concat();
+        let wrong: Vec<u8> = key.iter().map(|byte| byte ^ 1).collect();
+        for key in [&wrong, &key] {
+            let mut other = Peer::connect(address).await;
+            other.send(&cancel(key)).await;
+            assert_eq!(other.next().await, None);
+        }
+        assert_eq!(peer.tags().await, "E57014Z");
+        let (_two, _) = Peer::welcome(address).await;
+        let (_three, _) = Peer::welcome(address).await;
+        let mut four = Peer::connect(address).await;
+        four.send(&startup("ada")).await;
+        assert_eq!(four.next().await.map(|(_, body)| code(&body)).as_deref(), Some("53300"));
+        stop.send(true).expect("it runs");
+        assert_eq!(peer.next().await.map(|(_, body)| code(&body)).as_deref(), Some("57P01"));
+    });
+}

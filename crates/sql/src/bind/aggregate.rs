@@ -1,0 +1,155 @@
+//! Aggregates. Their results have PostgreSQL's types: the sum of `bigint` is `numeric`, and so is every average of numbers
+//! that are exact.
+
+use super::calls::arguments;
+use super::{Binder, Typed};
+use crate::ty::Ty;
+use pg::{Failure, code};
+use sqlparser::ast::{
+    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, SelectItem,
+};
+
+const NAMES: [&str; 9] = ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg"];
+
+/// True for the names of aggregates.
+pub(super) fn is_aggregate(name: &str) -> bool {
+    let name = name.strip_prefix("pg_catalog.").unwrap_or(name);
+    NAMES.contains(&name.to_ascii_lowercase().as_str())
+}
+
+impl Binder<'_> {
+    /// A call of an aggregate.
+    pub(super) fn aggregate(&mut self, name: &str, function: &Function) -> Result<Typed, Failure> {
+        let scope = self.scope();
+        if let Some(place) = scope.no_aggregates {
+            return Err(Failure::new("42803", format!("aggregate functions are not allowed in {place}")));
+        }
+        if scope.in_aggregate {
+            return Err(Failure::new("42803", "aggregate function calls cannot be nested"));
+        }
+        if scope.groups.is_none() {
+            let message = format!("the aggregate {name} is not supported here");
+            return Err(
+                Failure::new(code::UNSUPPORTED, message).hint("use it in the list of a SELECT, or in HAVING")
+            );
+        }
+        scope.in_aggregate = true;
+        let typed = self.aggregated(name, function);
+        self.scope().in_aggregate = false;
+        typed
+    }
+
+    fn aggregated(&mut self, name: &str, function: &Function) -> Result<Typed, Failure> {
+        let filter = match &function.filter {
+            None => String::new(),
+            Some(filter) => {
+                let filter = self.condition(filter, "FILTER")?;
+                format!(" FILTER (WHERE {})", self.text(&filter))
+            }
+        };
+        if name == "count" && is_star(function) {
+            return Ok(Typed::engine(format!("count(*){filter}"), Ty::Int8));
+        }
+        let distinct = match &function.args {
+            FunctionArguments::List(list) => match list.duplicate_treatment {
+                Some(DuplicateTreatment::Distinct) => "DISTINCT ",
+                _ => "",
+            },
+            _ => "",
+        };
+        let mut typed = Vec::new();
+        for argument in arguments(function)? {
+            let one = self.expr(argument)?;
+            typed.push(self.decided(one)?);
+        }
+        let types: Vec<Ty> = typed.iter().filter_map(|typed| typed.ty).collect();
+        let (engine, result) = chosen(name, &types)?;
+        if !distinct.is_empty() && (types.len() > 1 || !types[0].compares()) {
+            return Err(Failure::unsupported(
+                format!("{name} with DISTINCT here"),
+                "use a subquery with DISTINCT",
+            ));
+        }
+        let texts: Vec<String> = typed.iter().map(|typed| self.text(typed)).collect();
+        Ok(Typed::engine(format!("{engine}({distinct}{}){filter}", texts.join(", ")), result))
+    }
+}
+
+/// The engine's aggregate for these types, and the type of its result.
+fn chosen(name: &str, types: &[Ty]) -> Result<(&'static str, Ty), Failure> {
+    Ok(match (name, types) {
+        ("count", [_]) => ("count", Ty::Int8),
+        ("min", [ty]) if ty.compares() && *ty != Ty::Bool && *ty != Ty::Bytea => ("min", *ty),
+        ("max", [ty]) if ty.compares() && *ty != Ty::Bool && *ty != Ty::Bytea => ("max", *ty),
+        ("sum", [Ty::Int4]) => ("sum_int4_", Ty::Int8),
+        ("sum", [Ty::Int8]) => ("sum_int8_", Ty::Numeric),
+        ("sum", [Ty::Numeric]) => ("sum_numeric_", Ty::Numeric),
+        ("sum", [Ty::Float8]) => ("sum_float_", Ty::Float8),
+        ("avg", [Ty::Int4 | Ty::Int8]) => ("avg_int_", Ty::Numeric),
+        ("avg", [Ty::Numeric]) => ("avg_numeric_", Ty::Numeric),
+        ("avg", [Ty::Float8]) => ("avg_float_", Ty::Float8),
+        ("bool_and" | "every", [Ty::Bool]) => ("min", Ty::Bool),
+        ("bool_or", [Ty::Bool]) => ("max", Ty::Bool),
+        ("string_agg", [Ty::Text, Ty::Text]) => ("string_agg_", Ty::Text),
+        (name, types) => {
+            let shown: Vec<&str> = types.iter().map(|ty| ty.name()).collect();
+            let message = format!("function {name}({}) does not exist", shown.join(", "));
+            return Err(Failure::new("42883", message).hint(
+                "No function matches the given name and argument types. You might need to add explicit type casts.",
+            ));
+        }
+    })
+}
+
+fn is_star(function: &Function) -> bool {
+    match &function.args {
+        FunctionArguments::List(list) => matches!(
+            (list.args.as_slice(), list.duplicate_treatment),
+            ([FunctionArg::Unnamed(FunctionArgExpr::Wildcard)], None)
+        ),
+        _ => false,
+    }
+}
+
+/// True if an aggregate of this SELECT stands in its list.
+pub(super) fn item_aggregates(item: &SelectItem) -> bool {
+    match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => aggregates(expr),
+        _ => false,
+    }
+}
+
+/// True if an aggregate stands in the expression. What stands in a subquery is that one's own.
+pub(super) fn aggregates(expr: &Expr) -> bool {
+    use sqlparser::ast::{Visit, Visitor};
+    use std::ops::ControlFlow;
+    #[derive(Default)]
+    struct Search {
+        /// Subqueries that the search is in.
+        inside: usize,
+    }
+    impl Visitor for Search {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &sqlparser::ast::Query) -> ControlFlow<()> {
+            self.inside += 1;
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, _: &sqlparser::ast::Query) -> ControlFlow<()> {
+            self.inside -= 1;
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Function(function)
+                    if self.inside == 0
+                        && function.over.is_none()
+                        && is_aggregate(&function.name.to_string()) =>
+                {
+                    ControlFlow::Break(())
+                }
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    expr.visit(&mut Search::default()).is_break()
+}

@@ -1,0 +1,291 @@
+//! FROM: tables, subqueries, joins.
+
+use super::{
+    Binder, Comparison, Relation, Source, Typed, Use, Visible, What, folded, no_table, parts, table_name,
+};
+use crate::ty::Ty;
+use pg::{Failure, code};
+use sqlparser::ast::{Join, JoinConstraint, JoinOperator, TableAlias, TableFactor, TableWithJoins};
+use std::sync::Arc;
+use types::TableRecord;
+
+/// Marks in the engine's text where a table stands, until it is known how it is read.
+pub(super) fn mark(source: usize) -> String {
+    format!("@{source}@")
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Inner,
+    Left,
+    Right,
+    Full,
+}
+
+impl Binder<'_> {
+    /// The engine's text of a FROM. Its relations are added to the scope.
+    pub(super) fn from(&mut self, from: &[TableWithJoins]) -> Result<String, Failure> {
+        let mut texts = Vec::new();
+        for one in from {
+            let text = self.joined_tables(one)?;
+            // The engine would read a comma as a join like the others, from the left.
+            texts.push(if one.joins.is_empty() { text } else { format!("({text})") });
+        }
+        Ok(texts.join(" JOIN "))
+    }
+
+    fn joined_tables(&mut self, from: &TableWithJoins) -> Result<String, Failure> {
+        let first = self.scope().relations.len();
+        let mut text = self.factor(&from.relation)?;
+        for join in &from.joins {
+            text = self.join(first, &text, join)?;
+        }
+        Ok(text)
+    }
+
+    fn join(&mut self, first: usize, left: &str, join: &Join) -> Result<String, Failure> {
+        use JoinOperator as Op;
+        let (side, constraint) = match &join.join_operator {
+            Op::Join(constraint) | Op::Inner(constraint) => (Side::Inner, constraint),
+            Op::Left(constraint) | Op::LeftOuter(constraint) => (Side::Left, constraint),
+            Op::Right(constraint) | Op::RightOuter(constraint) => (Side::Right, constraint),
+            Op::FullOuter(constraint) => (Side::Full, constraint),
+            Op::CrossJoin(constraint) => (Side::Inner, constraint),
+            _ => {
+                return Err(Failure::unsupported(
+                    "this kind of join",
+                    "use JOIN, LEFT JOIN, RIGHT JOIN or FULL JOIN",
+                ));
+            }
+        };
+        let middle = self.scope().relations.len();
+        let right = self.factor(&join.relation)?;
+        let on = match constraint {
+            JoinConstraint::On(expr) => {
+                self.scope().no_aggregates = Some("JOIN conditions");
+                let condition = self.condition(expr, "JOIN/ON");
+                self.scope().no_aggregates = None;
+                let condition = condition?;
+                if side == Side::Inner {
+                    self.push_down(&condition);
+                }
+                self.text(&condition)
+            }
+            JoinConstraint::Using(columns) => {
+                let names = columns.iter().map(parts).collect::<Result<Vec<_>, _>>()?;
+                self.using(first, middle, side, &names.concat())?
+            }
+            JoinConstraint::None if matches!(join.join_operator, Op::CrossJoin(_)) => {
+                // The engine's CROSS JOIN would fix the order in which tables are read.
+                return Ok(format!("{left} JOIN {right}"));
+            }
+            JoinConstraint::None => {
+                return Err(Failure::new(code::SYNTAX, "syntax error: a join needs ON or USING"));
+            }
+            JoinConstraint::Natural => {
+                return Err(Failure::unsupported(
+                    "NATURAL JOIN",
+                    "name the columns: JOIN ... USING (column)",
+                ));
+            }
+        };
+        let word = match side {
+            Side::Inner => "JOIN",
+            Side::Left => "LEFT JOIN",
+            Side::Right => "RIGHT JOIN",
+            Side::Full => "FULL JOIN",
+        };
+        Ok(format!("{left} {word} {right} ON {on}"))
+    }
+
+    /// The condition of a USING. Its columns are afterwards named without a table.
+    fn using(
+        &mut self,
+        first: usize,
+        middle: usize,
+        side: Side,
+        names: &[String],
+    ) -> Result<String, Failure> {
+        let mut texts = Vec::new();
+        for name in names {
+            let end = self.scope().relations.len();
+            let one = match self.scope().merged.iter().position(|column| column.name == *name) {
+                Some(at) => {
+                    let merged = self.scope().merged.remove(at);
+                    let level = self.scopes.len() - 1;
+                    self.visible(level, None, &merged)?
+                }
+                None => self.named_in(first..middle, name, "left")?,
+            };
+            let two = self.named_in(middle..end, name, "right")?;
+            let (same, same_ty) = {
+                let (one, two, ty) = self.alike(one.clone(), two.clone())?;
+                (self.compare(one, "=", Some(Comparison::Equal), two)?, ty)
+            };
+            texts.push(self.text(&same));
+            let (left, right) = (self.becoming(one, same_ty)?, self.becoming(two, same_ty)?);
+            let (left, right) = (self.text(&left), self.text(&right));
+            let text = match side {
+                Side::Inner | Side::Left => left,
+                Side::Right => right,
+                Side::Full => format!("coalesce({left}, {right})"),
+            };
+            let merged = Visible { name: name.clone(), ty: same_ty, what: What::Text(text) };
+            self.scope().merged.push(merged);
+        }
+        Ok(texts.join(" AND "))
+    }
+
+    fn named_in(
+        &mut self,
+        relations: std::ops::Range<usize>,
+        name: &str,
+        side: &str,
+    ) -> Result<Typed, Failure> {
+        let level = self.scopes.len() - 1;
+        let mut found = None;
+        for at in relations {
+            for column in self.scopes[level].relations[at].columns.iter().filter(|column| column.name == name)
+            {
+                if found.is_some() {
+                    return Err(Failure::new(
+                        "42702",
+                        format!("common column name \"{name}\" appears more than once"),
+                    ));
+                }
+                found = Some((at, column.clone()));
+            }
+        }
+        let (at, column) = found.ok_or_else(|| {
+            let message =
+                format!("column \"{name}\" specified in USING clause does not exist in {side} table");
+            Failure::new("42703", message)
+        })?;
+        self.visible(level, Some(at), &column)
+    }
+
+    fn factor(&mut self, factor: &TableFactor) -> Result<String, Failure> {
+        match factor {
+            TableFactor::Table {
+                name,
+                alias,
+                args: None,
+                version: None,
+                sample: None,
+                with_ordinality: false,
+                json_path: None,
+                ..
+            } => {
+                let plain = parts(name)?;
+                if let [name] = plain.as_slice()
+                    && let Some(common) = self.commons.iter().rev().find_map(|level| level.get(name)).cloned()
+                {
+                    let text = self.derived(name, alias.as_ref(), &common.columns)?;
+                    return Ok(format!("{} AS {text}", common.alias));
+                }
+                let name = table_name(name)?;
+                let table = self.catalog.table(&name).cloned().ok_or_else(|| no_table(&name))?;
+                self.table(&table, alias.as_ref())
+            }
+            TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
+                let (text, columns) = self.isolated(|binder| binder.subquery(subquery))?;
+                let name = alias.as_ref().map_or_else(String::new, |alias| folded(&alias.name));
+                let engine = self.derived(&name, alias.as_ref(), &columns)?;
+                Ok(format!("({text}) AS {engine}"))
+            }
+            TableFactor::NestedJoin { table_with_joins, alias: None } => {
+                Ok(format!("({})", self.joined_tables(table_with_joins)?))
+            }
+            TableFactor::Derived { lateral: true, .. } => {
+                Err(Failure::unsupported("LATERAL", "use a join or a subquery in an expression"))
+            }
+            other => {
+                let text: String = other.to_string().chars().take(60).collect();
+                Err(Failure::unsupported(format!("{text} in FROM"), "name a table or a subquery"))
+            }
+        }
+    }
+
+    /// A subquery in FROM does not see what stands beside it.
+    pub(super) fn isolated<T>(
+        &mut self,
+        bind: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let own = self.scopes.pop();
+        let bound = bind(self);
+        self.scopes.extend(own);
+        bound
+    }
+
+    fn table(&mut self, table: &Arc<TableRecord>, alias: Option<&TableAlias>) -> Result<String, Failure> {
+        let source = match self.sources.iter().position(|source| source.table.id == table.id) {
+            Some(at) => at,
+            None => {
+                let (columns, conditions) = (Vec::new(), Vec::new());
+                self.sources.push(Source { table: table.clone(), columns, conditions, uses: 0 });
+                self.sources.len() - 1
+            }
+        };
+        self.repeated |= self.inside > 0;
+        let number = self.sources[source].uses;
+        self.sources[source].uses += 1;
+        let engine = self.alias();
+        let columns = table.schema.columns().iter().enumerate().map(|(at, column)| Visible {
+            name: column.name.clone(),
+            ty: Ty::of(column.column_type),
+            what: What::Column(at),
+        });
+        let relation = Relation {
+            name: alias.map_or_else(|| table.name.clone(), |alias| folded(&alias.name)),
+            alias: engine.clone(),
+            columns: columns.collect(),
+            of: Some(Use { source, number }),
+        };
+        self.add(relation, alias)?;
+        Ok(format!("{} AS {engine}", mark(source)))
+    }
+
+    /// A subquery's columns become visible; the engine's name of it.
+    fn derived(
+        &mut self,
+        name: &str,
+        alias: Option<&TableAlias>,
+        columns: &[(String, Ty)],
+    ) -> Result<String, Failure> {
+        let engine = self.alias();
+        let columns = columns.iter().enumerate().map(|(at, (name, ty))| Visible {
+            name: name.clone(),
+            ty: *ty,
+            what: What::Text(format!("{engine}.o{at}")),
+        });
+        let name = alias.map_or_else(|| name.to_string(), |alias| folded(&alias.name));
+        let relation = Relation { name, alias: engine.clone(), columns: columns.collect(), of: None };
+        self.add(relation, alias)?;
+        Ok(engine)
+    }
+
+    fn add(&mut self, mut relation: Relation, alias: Option<&TableAlias>) -> Result<(), Failure> {
+        if let Some(alias) = alias {
+            if alias.columns.len() > relation.columns.len() {
+                let message = format!(
+                    "table \"{}\" has {} columns available but {} columns specified",
+                    relation.name,
+                    relation.columns.len(),
+                    alias.columns.len()
+                );
+                return Err(Failure::new("42P10", message));
+            }
+            for (column, alias) in relation.columns.iter_mut().zip(&alias.columns) {
+                column.name = folded(&alias.name);
+            }
+        }
+        if !relation.name.is_empty() && self.scope().relations.iter().any(|other| other.name == relation.name)
+        {
+            let message = format!("table name \"{}\" specified more than once", relation.name);
+            return Err(Failure::new("42712", message));
+        }
+        self.scope().relations.push(relation);
+        self.relations += 1;
+        Ok(())
+    }
+}

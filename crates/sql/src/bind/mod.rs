@@ -1,0 +1,313 @@
+//! From PostgreSQL's syntax to a statement of the evaluating engine: names are resolved, every expression gets a type, and
+//! each operator is one whose result is PostgreSQL's. What is not known here is refused.
+//!
+//! The engine's text holds no word and no literal of the client: constants and parameters are numbered slots, names are our
+//! own. Conditions on columns of a table that compare them with a slot are noted, so that a scan reads only their range.
+
+mod aggregate;
+mod calls;
+mod expr;
+mod from;
+mod operators;
+mod order;
+mod query;
+mod select;
+mod write;
+
+use crate::catalog::Catalog;
+use crate::ty::Ty;
+use pg::{Failure, code};
+use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use types::TableRecord;
+use types::data::Value;
+
+pub use calls::VERSION;
+pub use operators::data_type;
+pub use query::{Bound, Output, Point, whole_key};
+pub use write::{Conflict, Deletion, Insertion, Rows};
+
+/// A value that is known when a statement is executed.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Slot {
+    /// Written in the statement.
+    Const(Value),
+    /// A parameter, by its number from 0.
+    Param(usize),
+    /// The moment at which the statement began.
+    Now,
+    /// Its day.
+    Today,
+}
+
+/// How a condition compares a column with a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comparison {
+    /// Column = slot.
+    Equal,
+    /// Column < slot.
+    Less,
+    /// Column <= slot.
+    AtMost,
+    /// Column > slot.
+    Greater,
+    /// Column >= slot.
+    AtLeast,
+}
+
+/// A condition that every wanted row of a table meets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Condition {
+    /// The column, by its index in the table.
+    pub column: usize,
+    /// How.
+    pub comparison: Comparison,
+    /// With what; of the column's own type.
+    pub slot: Slot,
+}
+
+/// A table as a statement reads it: once, at one position of each partition, however often the statement names it.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The table.
+    pub table: Arc<TableRecord>,
+    /// The columns that are used, in the order in which the engine gets them.
+    pub columns: Vec<usize>,
+    /// What every row meets that can matter.
+    pub conditions: Vec<Condition>,
+    /// How often the statement names it.
+    uses: usize,
+}
+
+/// Which of a statement's uses of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Use {
+    source: usize,
+    number: usize,
+}
+
+/// An expression with its type. `ty` is `None` for a literal in quotes, a null or a parameter that nothing has decided yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Typed {
+    form: Form,
+    ty: Option<Ty>,
+    /// The column of a table that it is, and nothing else.
+    column: Option<(Use, usize)>,
+    /// What holds where this is true.
+    conditions: Vec<(Use, Condition)>,
+    /// This is true exactly where the conditions hold.
+    exact: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Engine(String),
+    Slot(Slot),
+}
+
+impl Typed {
+    fn engine(text: String, ty: Ty) -> Typed {
+        Typed { form: Form::Engine(text), ty: Some(ty), column: None, conditions: Vec::new(), exact: false }
+    }
+
+    fn slot(slot: Slot, ty: Option<Ty>) -> Typed {
+        Typed { form: Form::Slot(slot), ty, column: None, conditions: Vec::new(), exact: false }
+    }
+
+    fn constant(value: Value, ty: Ty) -> Typed {
+        Typed::slot(Slot::Const(value), Some(ty))
+    }
+
+    /// Its value, if it is written in the statement.
+    fn known(&self) -> Option<&Value> {
+        match &self.form {
+            Form::Slot(Slot::Const(value)) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// A column that expressions can name.
+#[derive(Clone, Debug)]
+struct Visible {
+    name: String,
+    ty: Ty,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    /// A column of a table, which the engine is given only if somebody names it.
+    Column(usize),
+    /// The engine's text.
+    Text(String),
+}
+
+/// A table, subquery or common table expression in FROM.
+#[derive(Clone, Debug)]
+struct Relation {
+    /// The name by which its columns can be qualified.
+    name: String,
+    /// The engine's name.
+    alias: String,
+    columns: Vec<Visible>,
+    of: Option<Use>,
+}
+
+/// What the expressions of one SELECT see.
+#[derive(Clone, Debug, Default)]
+struct Scope {
+    relations: Vec<Relation>,
+    /// Columns of a join's USING, which are named without a table.
+    merged: Vec<Visible>,
+    /// The engine's texts of the GROUP BY; `None`: rows are not grouped.
+    groups: Option<Vec<String>>,
+    /// Inside of an aggregate's arguments.
+    in_aggregate: bool,
+    /// Aggregates may not stand here, and where "here" is.
+    no_aggregates: Option<&'static str>,
+}
+
+/// A common table expression.
+#[derive(Clone, Debug)]
+struct Common {
+    alias: String,
+    columns: Vec<(String, Ty)>,
+}
+
+/// Translates one statement.
+pub struct Binder<'a> {
+    catalog: &'a Catalog,
+    /// The types of parameters, as far as they are decided.
+    pub params: Vec<Option<Ty>>,
+    /// The engine's slots, in order, with their types.
+    pub slots: Vec<(Slot, Ty)>,
+    /// The tables that are read.
+    pub sources: Vec<Source>,
+    scopes: Vec<Scope>,
+    commons: Vec<BTreeMap<String, Common>>,
+    aliases: usize,
+    /// Relations in all FROMs.
+    relations: usize,
+    /// How many subqueries in expressions the binder is in.
+    inside: usize,
+    /// A table is read by such a subquery, and so perhaps more than once.
+    repeated: bool,
+    /// Conditions of each use.
+    pushed: Vec<(Use, Condition)>,
+}
+
+impl<'a> Binder<'a> {
+    /// For a statement whose parameters have these types, as far as the client has decided them.
+    pub fn new(catalog: &'a Catalog, given: &[Option<Ty>]) -> Binder<'a> {
+        Binder {
+            catalog,
+            params: given.to_vec(),
+            slots: Vec::new(),
+            sources: Vec::new(),
+            scopes: Vec::new(),
+            commons: Vec::new(),
+            aliases: 0,
+            relations: 0,
+            inside: 0,
+            repeated: false,
+            pushed: Vec::new(),
+        }
+    }
+
+    fn alias(&mut self) -> String {
+        self.aliases += 1;
+        format!("t{}", self.aliases)
+    }
+
+    fn scope(&mut self) -> &mut Scope {
+        self.scopes.last_mut().expect("expressions are bound in a scope")
+    }
+
+    /// A parameter by its name, `$1`.
+    fn parameter(&mut self, name: &str) -> Result<Typed, Failure> {
+        let number = name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
+        let Some(number) = number.filter(|number| (1..=65_535).contains(number)) else {
+            return Err(Failure::new("42P02", format!("there is no parameter {name}")));
+        };
+        if self.params.len() < number {
+            self.params.resize(number, None);
+        }
+        Ok(Typed::slot(Slot::Param(number - 1), self.params[number - 1]))
+    }
+
+    /// The engine's text of an expression whose type is decided.
+    fn text(&mut self, typed: &Typed) -> String {
+        match &typed.form {
+            Form::Engine(text) => text.clone(),
+            Form::Slot(slot) => {
+                let ty = typed.ty.expect("slots are written once their type is decided");
+                let same = |(known, of): &(Slot, Ty)| *of == ty && alike(known, slot);
+                let at = self.slots.iter().position(same).unwrap_or_else(|| {
+                    self.slots.push((slot.clone(), ty));
+                    self.slots.len() - 1
+                });
+                format!("?{}", at + 1)
+            }
+        }
+    }
+
+    /// The types of all parameters. Those that nothing decided are text, as PostgreSQL has it for those that are used.
+    pub fn parameter_types(&self) -> Result<Vec<Ty>, Failure> {
+        let each = self.params.iter().enumerate().map(|(at, ty)| {
+            ty.ok_or_else(|| {
+                let message = format!("could not determine data type of parameter ${}", at + 1);
+                Failure::new("42P18", message)
+            })
+        });
+        each.collect()
+    }
+}
+
+/// Values that look the same are the same: -0 is not 0 here, and 1 is not 1.0.
+fn alike(one: &Slot, two: &Slot) -> bool {
+    match (one, two) {
+        (Slot::Const(one), Slot::Const(two)) => {
+            one == two && one.column_type() == two.column_type() && one.to_string() == two.to_string()
+        }
+        (one, two) => one == two,
+    }
+}
+
+/// A name as PostgreSQL takes it: lower case, unless it is quoted.
+pub fn folded(ident: &Ident) -> String {
+    match ident.quote_style {
+        Some(_) => ident.value.clone(),
+        None => ident.value.to_ascii_lowercase(),
+    }
+}
+
+/// The parts of a qualified name.
+pub fn parts(name: &ObjectName) -> Result<Vec<String>, Failure> {
+    let part = |part: &ObjectNamePart| match part {
+        ObjectNamePart::Identifier(ident) => Ok(folded(ident)),
+        ObjectNamePart::Function(_) => Err(Failure::new(code::SYNTAX, format!("syntax error at \"{name}\""))),
+    };
+    name.0.iter().map(part).collect()
+}
+
+/// A table's name, which may be qualified by the one schema that there is.
+pub fn table_name(name: &ObjectName) -> Result<String, Failure> {
+    let parts = parts(name)?;
+    match parts.as_slice() {
+        [table] => Ok(table.clone()),
+        [schema, table] if schema == "public" => Ok(table.clone()),
+        [schema, _] if ["pg_catalog", "information_schema"].contains(&schema.as_str()) => Err(
+            Failure::unsupported(format!("{name}"), "`understudy table list` shows tables and their columns"),
+        ),
+        [schema, _] => Err(Failure::new("3F000", format!("schema \"{schema}\" does not exist"))
+            .hint("every table is in the schema public")),
+        _ => Err(Failure::unsupported(format!("the name {name}"), "name a table, or public and a table")),
+    }
+}
+
+/// The error of a table that there is not.
+pub fn no_table(name: &str) -> Failure {
+    Failure::new("42P01", format!("relation \"{name}\" does not exist"))
+}

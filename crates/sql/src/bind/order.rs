@@ -1,0 +1,149 @@
+//! ORDER BY, LIMIT and OFFSET.
+
+use super::select::{Selected, position};
+use super::{Binder, Typed, folded};
+use crate::ty::Ty;
+use pg::Failure;
+use sqlparser::ast::{Expr, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query};
+
+impl Binder<'_> {
+    /// The engine's text of an order. `selected` is `None` for a UNION, whose order knows its columns alone.
+    pub(super) fn order(
+        &mut self,
+        order: Option<&OrderBy>,
+        columns: &[(String, Ty)],
+        selected: Option<&Selected>,
+    ) -> Result<String, Failure> {
+        let Some(order) = order else { return Ok(String::new()) };
+        let OrderByKind::Expressions(keys) = &order.kind else {
+            return Err(Failure::unsupported("ORDER BY ALL", "name what to order by"));
+        };
+        let mut texts = Vec::new();
+        for key in keys {
+            texts.push(self.order_key(key, columns, selected)?);
+        }
+        Ok(format!(" ORDER BY {}", texts.join(", ")))
+    }
+
+    fn order_key(
+        &mut self,
+        key: &OrderByExpr,
+        columns: &[(String, Ty)],
+        selected: Option<&Selected>,
+    ) -> Result<String, Failure> {
+        let same = |binder: &mut Self, one: usize, two: usize| {
+            selected.is_some_and(|selected| {
+                let (one, two) = (&selected.items[one].1, &selected.items[two].1);
+                binder.text(one) == binder.text(two)
+            })
+        };
+        let (text, ty) = match output(&key.expr, columns, |one, two| same(self, one, two))? {
+            Some(at) => (format!("o{at}"), columns[at].1),
+            None => self.input_key(&key.expr, selected)?,
+        };
+        self.comparable(ty, "<")?;
+        let ascending = key.options.asc.unwrap_or(true);
+        // Null is larger than everything.
+        let nulls_first = key.options.nulls_first.unwrap_or(!ascending);
+        let direction = if ascending { "ASC" } else { "DESC" };
+        let nulls = if nulls_first { "FIRST" } else { "LAST" };
+        Ok(format!("{text} {direction} NULLS {nulls}"))
+    }
+
+    /// An order by something that is computed from the rows, not one of the columns.
+    fn input_key(&mut self, expr: &Expr, selected: Option<&Selected>) -> Result<(String, Ty), Failure> {
+        let Some(selected) = selected else {
+            let message = "invalid UNION/INTERSECT/EXCEPT ORDER BY clause";
+            return Err(Failure::new("0A000", message)
+                .hint("Only result column names can be used, not expressions or functions."));
+        };
+        let typed = self.expr(expr)?;
+        let typed = self.decided(typed)?;
+        let text = self.text(&typed);
+        if selected.distinct {
+            let items: Vec<Typed> = selected.items.iter().map(|(_, typed)| typed.clone()).collect();
+            if !items.iter().any(|item| item.ty.is_some() && self.text(item) == text) {
+                let message = "for SELECT DISTINCT, ORDER BY expressions must appear in select list";
+                return Err(Failure::new("42P10", message));
+            }
+        }
+        Ok((text, typed.ty.expect("decided")))
+    }
+
+    /// The engine's text of LIMIT and OFFSET.
+    pub(super) fn limit(&mut self, query: &Query) -> Result<String, Failure> {
+        let (mut limit, mut offset) = match &query.limit_clause {
+            None => (None, None),
+            Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+                (limit.as_ref(), offset.as_ref().map(|offset| &offset.value))
+            }
+            Some(_) => {
+                return Err(Failure::unsupported("this form of LIMIT", "write LIMIT count OFFSET start"));
+            }
+        };
+        let one = Expr::value(sqlparser::ast::Value::Number("1".into(), false));
+        if let Some(fetch) = &query.fetch {
+            if fetch.with_ties || fetch.percent || limit.is_some() {
+                return Err(Failure::unsupported("this form of FETCH", "write LIMIT count"));
+            }
+            limit = Some(fetch.quantity.as_ref().unwrap_or(&one));
+        }
+        let (limit, offset) = (limit.take(), offset.take());
+        if limit.is_none() && offset.is_none() {
+            return Ok(String::new());
+        }
+        let limit = match limit {
+            None => "-1".to_string(),
+            Some(expr) => format!("limit_({})", self.row_count(expr, "LIMIT")?),
+        };
+        let offset = match offset {
+            None => String::new(),
+            Some(expr) => format!(" OFFSET offset_({})", self.row_count(expr, "OFFSET")?),
+        };
+        Ok(format!(" LIMIT {limit}{offset}"))
+    }
+
+    fn row_count(&mut self, expr: &Expr, place: &str) -> Result<String, Failure> {
+        // It sees no columns.
+        self.scopes.push(super::Scope::default());
+        let outer = std::mem::take(&mut self.scopes);
+        self.scopes.push(super::Scope::default());
+        let typed = self.expr(expr);
+        self.scopes = outer;
+        self.scopes.pop();
+        let typed = typed.map_err(|failure| match failure.code {
+            "42703" => Failure::new("42P10", format!("argument of {place} must not contain variables")),
+            _ => failure,
+        })?;
+        let typed = match typed.ty {
+            Some(from) if from.is_number() && from != Ty::Int8 => self.assigned(typed, Ty::Int8, place)?,
+            _ => self.becoming(typed, Ty::Int8)?,
+        };
+        Ok(self.text(&typed))
+    }
+}
+
+/// The column that an order names: by its number, or by a name that exactly one column has.
+///
+/// Several columns may have the name if they are the same.
+fn output(
+    expr: &Expr,
+    columns: &[(String, Ty)],
+    mut same: impl FnMut(usize, usize) -> bool,
+) -> Result<Option<usize>, Failure> {
+    if let Some(position) = position(expr) {
+        if !(1..=columns.len()).contains(&position) {
+            return Err(Failure::new("42P10", format!("ORDER BY position {position} is not in select list")));
+        }
+        return Ok(Some(position - 1));
+    }
+    let Expr::Identifier(name) = expr else { return Ok(None) };
+    let name = folded(name);
+    let mut found = columns.iter().enumerate().filter(|(_, (column, _))| *column == name).map(|(at, _)| at);
+    match (found.next(), found.next()) {
+        (Some(one), Some(two)) if !same(one, two) => {
+            Err(Failure::new("42702", format!("ORDER BY \"{name}\" is ambiguous")))
+        }
+        (found, _) => Ok(found),
+    }
+}

@@ -1,0 +1,31 @@
+//! The tables that there are, as new as the driver's last look at the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use types::TableRecord;
+
+/// A picture of all tables.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// Grows with every change of any table.
+    pub revision: u64,
+    tables: BTreeMap<String, Arc<TableRecord>>,
+}
+
+impl Catalog {
+    /// A table by its name.
+    pub fn table(&self, name: &str) -> Option<&Arc<TableRecord>> {
+        self.tables.get(name)
+    }
+
+    /// True if both have the same tables with the same columns.
+    pub fn is_like(&self, tables: &BTreeMap<String, Arc<TableRecord>>) -> bool {
+        self.tables.len() == tables.len()
+            && self.tables.values().zip(tables.values()).all(|(one, two)| Arc::ptr_eq(one, two) || one == two)
+    }
+
+    /// From the records themselves.
+    pub fn from_map(revision: u64, tables: BTreeMap<String, Arc<TableRecord>>) -> Catalog {
+        Catalog { revision, tables }
+    }
+}

@@ -1,0 +1,236 @@
+//! CREATE TABLE and DROP TABLE, with the cluster's options.
+
+use crate::bind::{data_type, folded, table_name};
+use crate::driver::Handle;
+use crate::fault;
+use client::{Client, ClientError};
+use pg::{Failure, code};
+use sqlparser::ast::{
+    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, SqlOption, TableConstraint,
+    Value as Literal,
+};
+use std::time::Duration;
+use types::data::{Column, Schema};
+use types::{EngineKind, LogKind};
+use wire::control::{AdminCommand, CreateTable as Request};
+
+/// How long the cluster may take to make or drop a table.
+const WITHIN: Duration = Duration::from_secs(20);
+/// Partitions of a table that does not say how many: as `understudy table create` has it.
+const PARTITIONS: u32 = 6;
+
+/// The cluster's request for a CREATE TABLE.
+pub fn request(create: &CreateTable) -> Result<Request, Failure> {
+    refuse_rest(create)?;
+    let name = table_name(&create.name)?;
+    let mut key = Vec::new();
+    let mut columns = Vec::new();
+    for column in &create.columns {
+        columns.push(read_column(column, &mut key)?);
+    }
+    for constraint in &create.constraints {
+        let TableConstraint::PrimaryKey(primary) = constraint else {
+            return Err(Failure::unsupported(
+                format!("{constraint}"),
+                "a table has a primary key and NOT NULL columns",
+            ));
+        };
+        if !key.is_empty() {
+            return Err(Failure::new(
+                "42P16",
+                format!("multiple primary keys for table \"{name}\" are not allowed"),
+            ));
+        }
+        for column in &primary.columns {
+            match &column.column.expr {
+                Expr::Identifier(column) => key.push(folded(column)),
+                other => {
+                    return Err(Failure::unsupported(format!("{other} in a primary key"), "name columns"));
+                }
+            }
+        }
+    }
+    if key.is_empty() {
+        return Err(Failure::unsupported(
+            "a table without a primary key",
+            "rows are found by their key: add PRIMARY KEY",
+        ));
+    }
+    for column in &mut columns {
+        column.nullable &= !key.contains(&column.name);
+    }
+    let mut request = Request {
+        name,
+        schema: Schema::new(columns, &key, key.len(), false).map_err(invalid)?,
+        engine: EngineKind::Lsm,
+        log: LogKind::Disk,
+        policy: "durable".into(),
+        factor: None,
+        min_in_sync: None,
+        available: false,
+        partitions: PARTITIONS,
+        placement: Vec::new(),
+    };
+    let options = match &create.table_options {
+        CreateTableOptions::None => &[][..],
+        CreateTableOptions::With(options) => options,
+        other => {
+            return Err(Failure::unsupported(format!("{other}"), "write options as WITH (name = value)"));
+        }
+    };
+    for option in options {
+        apply(option, &mut request)?;
+    }
+    Ok(request)
+}
+
+fn invalid(error: types::data::SchemaError) -> Failure {
+    Failure::new("42P16", error.to_string())
+}
+
+fn read_column(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure> {
+    let name = folded(&column.name);
+    let mut made = Column::new(name.clone(), data_type(&column.data_type, true)?.column());
+    for option in &column.options {
+        match &option.option {
+            ColumnOption::Null => {}
+            ColumnOption::NotNull => made.nullable = false,
+            ColumnOption::PrimaryKey(_) if key.is_empty() => key.push(name.clone()),
+            ColumnOption::PrimaryKey(_) => {
+                return Err(Failure::new("42P16", "multiple primary keys are not allowed")
+                    .hint("several columns: PRIMARY KEY (one, two) after the columns"));
+            }
+            other => {
+                let hint = "columns have a type, NOT NULL and PRIMARY KEY; there are no defaults and no other constraints";
+                return Err(Failure::unsupported(format!("{other} of column \"{name}\""), hint));
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// One option of WITH.
+fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
+    let SqlOption::KeyValue { key, value } = option else {
+        return Err(Failure::unsupported(format!("the option {option}"), "write name = value"));
+    };
+    let (name, text) = (folded(key), option_text(value)?);
+    let wrong = |expected: &str| {
+        let message = format!("invalid value for parameter \"{name}\": \"{text}\"");
+        Failure::new("22023", message).hint(format!("it is {expected}"))
+    };
+    let number = || text.parse::<u32>().map_err(|_| wrong("a whole number"));
+    match name.as_str() {
+        "engine" => {
+            request.engine = match text.as_str() {
+                "lsm" => EngineKind::Lsm,
+                "memory" => EngineKind::Memory,
+                _ => return Err(wrong("lsm or memory")),
+            }
+        }
+        "log" => {
+            request.log = match text.as_str() {
+                "disk" => LogKind::Disk,
+                "memory" => LogKind::Memory,
+                _ => return Err(wrong("disk or memory")),
+            }
+        }
+        "policy" => request.policy = text,
+        "partitions" => request.partitions = number()?,
+        "factor" => request.factor = Some(u8::try_from(number()?).map_err(|_| wrong("1 to 7"))?),
+        "min_in_sync" => request.min_in_sync = Some(u8::try_from(number()?).map_err(|_| wrong("1 to 7"))?),
+        "available" => request.available = text.parse().map_err(|_| wrong("true or false"))?,
+        "partition_by" => {
+            let mut parts = request.schema.clone().into_parts();
+            parts.partition_by = number()? as usize;
+            request.schema = Schema::from_parts(parts).map_err(invalid)?;
+        }
+        "standby" => return Err(Failure::unsupported("the option standby", "every backup is hot")),
+        _ => {
+            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync and available";
+            return Err(Failure::new("22023", format!("unrecognized parameter \"{name}\"")).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+fn option_text(value: &Expr) -> Result<String, Failure> {
+    Ok(match value {
+        Expr::Identifier(word) => folded(word),
+        Expr::Value(value) => match &value.value {
+            Literal::Number(digits, _) => digits.clone(),
+            Literal::SingleQuotedString(text) => text.clone(),
+            Literal::Boolean(truth) => truth.to_string(),
+            other => return Err(Failure::new(code::SYNTAX, format!("syntax error at \"{other}\""))),
+        },
+        other => return Err(Failure::new(code::SYNTAX, format!("syntax error at \"{other}\""))),
+    })
+}
+
+fn refuse_rest(create: &CreateTable) -> Result<(), Failure> {
+    let found = [
+        (create.or_replace, "CREATE OR REPLACE TABLE"),
+        (create.temporary || create.on_commit.is_some(), "a temporary table"),
+        (create.query.is_some(), "CREATE TABLE AS"),
+        (create.like.is_some() || create.clone.is_some(), "CREATE TABLE LIKE"),
+        (create.inherits.is_some(), "INHERITS"),
+        (create.partition_by.is_some() || create.partition_of.is_some(), "PARTITION BY"),
+        (create.external || create.global.is_some() || create.transient, "this kind of table"),
+        (create.columns.is_empty(), "a table without columns"),
+    ];
+    match found.iter().find(|(there, _)| *there) {
+        Some((_, what)) => Err(Failure::unsupported(
+            *what,
+            "write CREATE TABLE name (columns, PRIMARY KEY (columns)) WITH (partitions = 6, ...)",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Makes a table, and waits until all its partitions serve and this node knows it.
+pub async fn create(handle: &Handle, request: Request, if_not_exists: bool) -> Result<(), Failure> {
+    let name = request.name.clone();
+    if handle.catalog().is_some_and(|catalog| catalog.table(&name).is_some()) {
+        if if_not_exists {
+            return Ok(());
+        }
+        return Err(Failure::new("42P07", format!("relation \"{name}\" already exists")));
+    }
+    if types::system::is_reserved(&name) {
+        return Err(Failure::new("42939", format!("the name \"{name}\" is reserved"))
+            .hint(format!("names that begin with {} are the cluster's own", types::system::PREFIX)));
+    }
+    on_a_client(handle, move |client| client.create_table(&request).map(drop)).await?;
+    handle.wait_catalog(|catalog| catalog.table(&name).is_some()).await;
+    Ok(())
+}
+
+/// Drops tables, one after the other.
+pub async fn drop_tables(handle: &Handle, names: Vec<String>, if_exists: bool) -> Result<(), Failure> {
+    let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
+    let missing = names.iter().find(|name| catalog.table(name).is_none());
+    if let Some(name) = missing.filter(|_| !if_exists) {
+        return Err(Failure::new("42P01", format!("table \"{name}\" does not exist")));
+    }
+    for name in names.into_iter().filter(|name| catalog.table(name).is_some()) {
+        let asked = name.clone();
+        on_a_client(handle, move |client| client.admin(AdminCommand::DropTable(asked)).map(drop)).await?;
+        handle.wait_catalog(|catalog| catalog.table(&name).is_none()).await;
+    }
+    Ok(())
+}
+
+/// Does something with a client of its own: what takes long must not keep others waiting.
+async fn on_a_client(
+    handle: &Handle,
+    work: impl FnOnce(&mut Client) -> Result<(), ClientError> + Send + 'static,
+) -> Result<(), Failure> {
+    let options = client::Options { timeout: WITHIN, ..handle.options().clone() };
+    let done = tokio::task::spawn_blocking(move || {
+        Client::connect(options).and_then(|mut client| work(&mut client))
+    });
+    match done.await {
+        Ok(done) => done.map_err(fault::of_client),
+        Err(_) => Err(Failure::new(code::SHUTDOWN, "this node is going down")),
+    }
+}

@@ -1,0 +1,64 @@
+//! Values as the evaluating engine keeps them: so that its own comparison is the type's order.
+//!
+//! | type | kept as |
+//! | --- | --- |
+//! | boolean, integer, bigint, date, timestamptz | integer |
+//! | text, json | text, ordered by bytes |
+//! | bytea | bytes |
+//! | double precision, numeric | the bytes of a key (`types::data::key`), whose order is the order of the numbers, NaN last |
+
+use crate::ty::Ty;
+use pg::{Failure, code};
+use rusqlite::types::{Value as Kept, ValueRef};
+use std::sync::OnceLock;
+use types::data::{Column, ColumnType, Json, Schema, Value, decode_key, encode_key};
+
+fn schema(of: ColumnType) -> &'static Schema {
+    static FLOAT: OnceLock<Schema> = OnceLock::new();
+    static DECIMAL: OnceLock<Schema> = OnceLock::new();
+    let one = if of == ColumnType::Float { &FLOAT } else { &DECIMAL };
+    one.get_or_init(|| Schema::new(vec![Column::new("n", of)], &["n"], 1, false).expect("one column"))
+}
+
+/// A value as the engine keeps it.
+pub fn encode(value: &Value) -> Kept {
+    match value {
+        Value::Null => Kept::Null,
+        Value::Int(number) | Value::Timestamp(number) => Kept::Integer(*number),
+        Value::Bool(truth) => Kept::Integer((*truth).into()),
+        Value::Date(days) => Kept::Integer((*days).into()),
+        Value::Text(text) => Kept::Text(text.clone()),
+        Value::Json(tree) => Kept::Text(tree.to_string()),
+        Value::Bytes(bytes) => Kept::Blob(bytes.clone()),
+        Value::Float(_) | Value::Decimal(_) => {
+            let of = value.column_type().expect("not null");
+            Kept::Blob(
+                encode_key(schema(of), std::slice::from_ref(value)).expect("a number makes a short key"),
+            )
+        }
+    }
+}
+
+/// What the engine has kept, as a value of the type.
+pub fn decode(kept: ValueRef<'_>, ty: Ty) -> Result<Value, Failure> {
+    let wrong = || {
+        let message = format!("the engine gave {} for {}", kept.data_type(), ty.name());
+        Failure::new(code::INTERNAL, message)
+    };
+    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| wrong());
+    Ok(match (kept, ty) {
+        (ValueRef::Null, _) => Value::Null,
+        (ValueRef::Integer(number), Ty::Bool) => Value::Bool(number != 0),
+        (ValueRef::Integer(number), Ty::Int4 | Ty::Int8) => Value::Int(number),
+        (ValueRef::Integer(number), Ty::Date) => Value::Date(i32::try_from(number).map_err(|_| wrong())?),
+        (ValueRef::Integer(number), Ty::Timestamptz) => Value::Timestamp(number),
+        (ValueRef::Text(bytes), Ty::Text) => Value::Text(text(bytes)?.to_string()),
+        (ValueRef::Text(bytes), Ty::Json) => Value::Json(Json::parse(text(bytes)?).map_err(|_| wrong())?),
+        (ValueRef::Blob(bytes), Ty::Bytea) => Value::Bytes(bytes.to_vec()),
+        (ValueRef::Blob(bytes), Ty::Float8 | Ty::Numeric) => {
+            let mut values = decode_key(schema(ty.column()), bytes).map_err(|_| wrong())?;
+            values.pop().ok_or_else(wrong)?
+        }
+        _ => return Err(wrong()),
+    })
+}

@@ -1,0 +1,215 @@
+//! Functions that the engine calls for each row, and aggregates.
+
+use super::encode::{decode, encode};
+use super::fail;
+use crate::eval::{self, cast, numeric};
+use crate::ty::Ty;
+use pg::{Failure, code};
+use rusqlite::functions::{Aggregate, Context, FunctionFlags};
+use rusqlite::types::{Value as Kept, ValueRef};
+use rusqlite::{Connection, Error, Result};
+use types::data::{Decimal, Value};
+
+const FLAGS: FunctionFlags = FunctionFlags::SQLITE_UTF8
+    .union(FunctionFlags::SQLITE_DETERMINISTIC)
+    .union(FunctionFlags::SQLITE_INNOCUOUS);
+
+/// All types, by their number in the engine's statements.
+const TYPES: [Ty; 10] = [
+    Ty::Bool,
+    Ty::Int4,
+    Ty::Int8,
+    Ty::Numeric,
+    Ty::Float8,
+    Ty::Text,
+    Ty::Bytea,
+    Ty::Date,
+    Ty::Timestamptz,
+    Ty::Json,
+];
+
+/// Makes every function known to a connection.
+pub fn register(connection: &Connection) -> Result<()> {
+    for (id, function) in eval::all().iter().enumerate() {
+        let name = format!("f{id}_");
+        let call = move |context: &Context<'_>| scalar(context, id, function);
+        connection.create_scalar_function(&*name, function.arguments.len() as i32, FLAGS, call)?;
+    }
+    connection.create_scalar_function("convert_", 3, FLAGS, convert)?;
+    connection
+        .create_scalar_function("limit_", 1, FLAGS, |context| row_count(context, "LIMIT", -1, "2201W"))?;
+    connection
+        .create_scalar_function("offset_", 1, FLAGS, |context| row_count(context, "OFFSET", 0, "2201X"))?;
+    connection.create_aggregate_function("one_", 1, FLAGS, One)?;
+    connection.create_aggregate_function(
+        "sum_int4_",
+        1,
+        FLAGS,
+        Sum { ty: Ty::Int4, result: Ty::Int8, mean: false },
+    )?;
+    connection.create_aggregate_function(
+        "sum_int8_",
+        1,
+        FLAGS,
+        Sum { ty: Ty::Int8, result: Ty::Numeric, mean: false },
+    )?;
+    let numbers = |mean| Sum { ty: Ty::Numeric, result: Ty::Numeric, mean };
+    connection.create_aggregate_function("sum_numeric_", 1, FLAGS, numbers(false))?;
+    connection.create_aggregate_function("avg_numeric_", 1, FLAGS, numbers(true))?;
+    connection.create_aggregate_function(
+        "avg_int_",
+        1,
+        FLAGS,
+        Sum { ty: Ty::Int8, result: Ty::Numeric, mean: true },
+    )?;
+    connection.create_aggregate_function("sum_float_", 1, FLAGS, SumFloat { mean: false })?;
+    connection.create_aggregate_function("avg_float_", 1, FLAGS, SumFloat { mean: true })?;
+    connection.create_aggregate_function("string_agg_", 2, FLAGS, StringAgg)
+}
+
+/// The engine is told that it failed; the reason waits where the statement's runner finds it.
+fn failed(failure: Failure) -> Error {
+    fail(failure.clone());
+    Error::UserFunctionError(Box::new(failure))
+}
+
+fn scalar(context: &Context<'_>, id: usize, function: &eval::Function) -> Result<Kept> {
+    let mut arguments = Vec::with_capacity(function.arguments.len());
+    for (at, ty) in function.arguments.iter().enumerate() {
+        match context.get_raw(at) {
+            ValueRef::Null => return Ok(Kept::Null),
+            kept => arguments.push(decode(kept, *ty).map_err(failed)?),
+        }
+    }
+    eval::call(id, &arguments).map(|value| encode(&value)).map_err(failed)
+}
+
+fn convert(context: &Context<'_>) -> Result<Kept> {
+    let ty = |at| {
+        let number = context.get::<u8>(at)?;
+        TYPES.iter().find(|ty| **ty as u8 == number).copied().ok_or(Error::InvalidQuery)
+    };
+    let (from, to) = (ty(1)?, ty(2)?);
+    let value = decode(context.get_raw(0), from).map_err(failed)?;
+    cast::cast(value, from, to).map(|value| encode(&value)).map_err(failed)
+}
+
+fn row_count(context: &Context<'_>, place: &str, none: i64, code: &'static str) -> Result<i64> {
+    match context.get::<Option<i64>>(0)? {
+        None => Ok(none),
+        Some(count) if count < 0 => Err(failed(Failure::new(code, format!("{place} must not be negative")))),
+        Some(count) => Ok(count),
+    }
+}
+
+/// The only row of a subquery.
+struct One;
+
+impl Aggregate<Option<Kept>, Kept> for One {
+    fn init(&self, _: &mut Context<'_>) -> Result<Option<Kept>> {
+        Ok(None)
+    }
+
+    fn step(&self, context: &mut Context<'_>, found: &mut Option<Kept>) -> Result<()> {
+        if found.is_some() {
+            let message = "more than one row returned by a subquery used as an expression";
+            return Err(failed(Failure::new("21000", message)));
+        }
+        *found = Some(context.get::<Kept>(0)?);
+        Ok(())
+    }
+
+    fn finalize(&self, _: &mut Context<'_>, found: Option<Option<Kept>>) -> Result<Kept> {
+        Ok(found.flatten().unwrap_or(Kept::Null))
+    }
+}
+
+/// Sums and means of exact numbers.
+struct Sum {
+    ty: Ty,
+    result: Ty,
+    mean: bool,
+}
+
+impl Aggregate<(Decimal, i64), Kept> for Sum {
+    fn init(&self, _: &mut Context<'_>) -> Result<(Decimal, i64)> {
+        Ok((Decimal::ZERO, 0))
+    }
+
+    fn step(&self, context: &mut Context<'_>, (sum, count): &mut (Decimal, i64)) -> Result<()> {
+        let number = match decode(context.get_raw(0), self.ty).map_err(failed)? {
+            Value::Null => return Ok(()),
+            Value::Int(number) => Decimal::from(number),
+            Value::Decimal(number) => number,
+            _ => return Err(Error::InvalidQuery),
+        };
+        *sum = numeric::add(*sum, number).map_err(failed)?;
+        *count += 1;
+        Ok(())
+    }
+
+    fn finalize(&self, _: &mut Context<'_>, found: Option<(Decimal, i64)>) -> Result<Kept> {
+        let (sum, count) = found.unwrap_or((Decimal::ZERO, 0));
+        let result = match (count, self.mean) {
+            (0, _) => Ok(Value::Null),
+            (count, true) => numeric::divide(sum, Decimal::from(count)).map(Value::Decimal),
+            (_, false) => cast::cast(Value::Decimal(sum), Ty::Numeric, self.result),
+        };
+        result.map(|value| encode(&value)).map_err(failed)
+    }
+}
+
+/// Sums and means of floats.
+struct SumFloat {
+    mean: bool,
+}
+
+impl Aggregate<(f64, u64), Kept> for SumFloat {
+    fn init(&self, _: &mut Context<'_>) -> Result<(f64, u64)> {
+        Ok((0.0, 0))
+    }
+
+    fn step(&self, context: &mut Context<'_>, (sum, count): &mut (f64, u64)) -> Result<()> {
+        if let Value::Float(number) = decode(context.get_raw(0), Ty::Float8).map_err(failed)? {
+            let more = *sum + number;
+            if more.is_infinite() && sum.is_finite() && number.is_finite() {
+                return Err(failed(Failure::new(code::OUT_OF_RANGE, "value out of range: overflow")));
+            }
+            (*sum, *count) = (more, *count + 1);
+        }
+        Ok(())
+    }
+
+    fn finalize(&self, _: &mut Context<'_>, found: Option<(f64, u64)>) -> Result<Kept> {
+        Ok(match found {
+            None | Some((_, 0)) => Kept::Null,
+            Some((sum, count)) if self.mean => encode(&Value::Float(sum / count as f64)),
+            Some((sum, _)) => encode(&Value::Float(sum)),
+        })
+    }
+}
+
+/// Texts one after the other, each but the first behind its separator.
+struct StringAgg;
+
+impl Aggregate<Option<String>, Kept> for StringAgg {
+    fn init(&self, _: &mut Context<'_>) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn step(&self, context: &mut Context<'_>, all: &mut Option<String>) -> Result<()> {
+        let Some(text) = context.get::<Option<String>>(0)? else { return Ok(()) };
+        match all {
+            None => *all = Some(text),
+            Some(all) => {
+                all.push_str(&context.get::<Option<String>>(1)?.unwrap_or_default());
+                all.push_str(&text);
+            }
+        }
+        Ok(())
+    }
+
+    fn finalize(&self, _: &mut Context<'_>, all: Option<Option<String>>) -> Result<Kept> {
+        Ok(all.flatten().map_or(Kept::Null, Kept::Text))
+    }
+}

@@ -1,0 +1,66 @@
+//! Casts between types, as PostgreSQL does them.
+
+use super::numeric;
+use crate::ty::Ty;
+use pg::{Failure, code};
+use types::data::{Decimal, Value};
+
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// True if there is a cast that can be written.
+pub fn exists(from: Ty, to: Ty) -> bool {
+    use Ty::*;
+    from == to
+        || from == Text
+        || to == Text
+        || (from.is_number() && to.is_number())
+        || matches!((from, to), (Bool, Int4) | (Int4, Bool) | (Date, Timestamptz) | (Timestamptz, Date))
+}
+
+/// The value as one of another type. Null stays null.
+pub fn cast(value: Value, from: Ty, to: Ty) -> Result<Value, Failure> {
+    let value = match (value, to) {
+        (Value::Null, _) => return Ok(Value::Null),
+        (value, to) if from == to => return check(value, to),
+        (Value::Bool(truth), Ty::Text) => Value::Text(truth.to_string()),
+        (value, Ty::Text) => Value::Text(pg::text::to_text(&value)),
+        (Value::Text(text), to) => pg::text::parse(to.kind(), &text)?,
+        (Value::Bool(truth), Ty::Int4) => Value::Int(truth.into()),
+        (Value::Int(number), Ty::Bool) => Value::Bool(number != 0),
+        (Value::Int(number), Ty::Int4 | Ty::Int8) => Value::Int(number),
+        (Value::Int(number), Ty::Numeric) => Value::Decimal(Decimal::from(number)),
+        (Value::Int(number), Ty::Float8) => Value::Float(number as f64),
+        (Value::Decimal(number), Ty::Int4 | Ty::Int8) => {
+            Value::Int(numeric::to_int(number).ok_or_else(|| out_of_range(to))?)
+        }
+        (Value::Decimal(number), Ty::Float8) => Value::Float(number.to_f64()),
+        (Value::Float(number), Ty::Int4 | Ty::Int8) => {
+            // Halves go to the even neighbour; 2^63 itself is one too many.
+            let whole = number.round_ties_even();
+            let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&whole);
+            Value::Int(if fits { whole as i64 } else { return Err(out_of_range(to)) })
+        }
+        (Value::Float(number), Ty::Numeric) => Value::Decimal(numeric::from_float(number)?),
+        (Value::Date(days), Ty::Timestamptz) => {
+            Value::Timestamp(i64::from(days).checked_mul(MICROS_PER_DAY).ok_or_else(|| out_of_range(to))?)
+        }
+        (Value::Timestamp(micros), Ty::Date) => Value::Date(micros.div_euclid(MICROS_PER_DAY) as i32),
+        (value, to) => {
+            let from = value.column_type().map_or("null", |of| of.name());
+            return Err(Failure::new("42846", format!("cannot cast type {from} to {}", to.name())));
+        }
+    };
+    check(value, to)
+}
+
+fn check(value: Value, to: Ty) -> Result<Value, Failure> {
+    match value {
+        Value::Int(number) if !pg::text::fits(to.kind(), number) => Err(out_of_range(to)),
+        value => Ok(value),
+    }
+}
+
+/// The error of a number that the type does not hold.
+pub fn out_of_range(ty: Ty) -> Failure {
+    Failure::new(code::OUT_OF_RANGE, format!("{} out of range", ty.name()))
+}

@@ -1,0 +1,56 @@
+//! What the cluster says when something is not done, as PostgreSQL's clients read it (conventions: SQLSTATE).
+
+use client::{Answer, ClientError, FailKind, Outcome};
+use pg::{Failure, code};
+use wire::request::Outcome as Refusal;
+
+/// The answer of a call that was done. `None`: an insert found its key.
+pub fn done(outcome: Outcome) -> Result<Option<Answer>, Failure> {
+    match outcome {
+        Outcome::Ok(answer) => Ok(Some(answer)),
+        Outcome::Refused(Refusal::Exists, _) => Ok(None),
+        Outcome::Refused(Refusal::Done, _) => Err(Failure::new(code::INTERNAL, "a refusal that says `done`")),
+        Outcome::Unknown(why) => Err(unknown(&why)),
+        Outcome::Failed(kind, why) => Err(failed(kind, &why)),
+    }
+}
+
+/// The error of a write whose outcome is not known.
+fn unknown(why: &str) -> Failure {
+    Failure::new("40003", format!("it is not known whether the statement was done: {why}"))
+        .hint("read what it should have changed before doing it again")
+}
+
+fn failed(kind: FailKind, why: &str) -> Failure {
+    match kind {
+        FailKind::TimedOut => Failure::new("57P03", format!("no primary has answered: {why}"))
+            .hint("nothing was done; try again"),
+        FailKind::Bad => Failure::new(code::INTERNAL, why.to_string()),
+        FailKind::TooFewCopies => {
+            Failure::new("57P03", format!("too few copies: {why}")).hint("nothing was done")
+        }
+        FailKind::Full => Failure::new("53100", why.to_string()).hint("nothing was done"),
+        FailKind::NotFound => Failure::new("42P01", why.to_string()).hint("was the table dropped meanwhile?"),
+        FailKind::Corrupt => Failure::new("XX001", why.to_string()),
+    }
+}
+
+/// What a client of one's own says.
+pub fn of_client(error: ClientError) -> Failure {
+    let sentence = error.to_string();
+    match error {
+        ClientError::NoController { .. } | ClientError::NotReady { .. } => Failure::new("57P03", sentence),
+        ClientError::AdminUnknown { .. } | ClientError::OutcomeUnknown(_) => Failure::new("40003", sentence),
+        ClientError::NoTable(_) | ClientError::Admin { status: 3, .. } => Failure::new("42P01", sentence),
+        ClientError::Admin { status: 2, .. } => Failure::new("22023", sentence),
+        ClientError::Admin { status: 4, .. } => Failure::new("57P03", sentence),
+        ClientError::Admin { status: 5, .. } => Failure::new("42501", sentence),
+        ClientError::Failed { kind, .. } => failed(kind, &sentence),
+        _ => Failure::new(code::INTERNAL, sentence),
+    }
+}
+
+/// The cluster was not found yet.
+pub fn not_ready() -> Failure {
+    Failure::new("57P03", "this node has not heard of its cluster yet").hint("try again")
+}

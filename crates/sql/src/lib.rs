@@ -1,0 +1,31 @@
+//! Floor 4: PostgreSQL's dialect over the native client.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | a session: transactions, parameters, carrying out plans | [`session`] |
+//! | from a text to a plan, and the cache of plans | [`plan`] |
+//! | names, types, and the translation into the evaluating engine's language | [`bind`] |
+//! | functions and operators on values | [`eval`] |
+//! | the evaluating engine: SQLite over the cluster's tables | [`engine`] |
+//! | reads of one row, counts, scans; writes; tables | [`read`], [`write`], [`ddl`] |
+//! | the thread that drives the native client | [`driver`] |
+//!
+//! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently from
+//! PostgreSQL without `docs/sql.md` saying so.
+
+pub mod bind;
+pub mod catalog;
+pub mod ddl;
+pub mod driver;
+pub mod engine;
+pub mod eval;
+pub mod fault;
+pub mod plan;
+pub mod range;
+pub mod read;
+pub mod session;
+pub mod settings;
+pub mod ty;
+pub mod write;
+
+pub use session::{DATABASE, Sql, USER};

@@ -1,0 +1,345 @@
+//! From a statement's text to what is to be done. Plans are kept by the text, for all sessions of a node.
+
+use crate::bind::{Binder, Bound, Deletion, Insertion, table_name};
+use crate::catalog::Catalog;
+use crate::ddl;
+use crate::settings::{self, variable_name};
+use crate::ty::Ty;
+use pg::{Column, Failure, Kind, Shape, code};
+use sqlparser::ast::{CreateTable, ObjectType, Reset, Set, Statement};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, Tokenizer};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Texts whose plans are kept.
+const KEPT: usize = 2_000;
+/// Longer texts are not worth it.
+const LONGEST: usize = 16 * 1024;
+/// How deep expressions may be nested.
+const DEPTH: usize = 50;
+/// Operators and words in a row.
+const CHAIN: usize = 600;
+/// Set operations in a row.
+const UNIONS: usize = 60;
+/// The longest text. Values are no part of it, if they are sent as parameters.
+const MAX_TEXT: usize = 8 << 20;
+
+/// What is to be done.
+pub enum Work {
+    /// Give rows.
+    Query(Arc<Bound>),
+    /// Write rows.
+    Insert(Insertion),
+    /// Remove a row.
+    Delete(Deletion),
+    /// Make a table.
+    CreateTable(Box<CreateTable>),
+    /// Drop tables.
+    DropTables {
+        /// Their names.
+        names: Vec<String>,
+        /// A table that there is not is passed over.
+        if_exists: bool,
+    },
+    /// Begin a transaction.
+    Begin,
+    /// End it.
+    Commit,
+    /// End it.
+    Rollback,
+    /// Set parameters.
+    Set(Vec<(String, Option<String>)>),
+    /// Set a parameter, or all, back; with what the client is told.
+    Reset(Option<String>, &'static str),
+    /// Show a parameter.
+    Show(String),
+}
+
+impl Work {
+    /// True if it changes something in the cluster.
+    pub fn writes(&self) -> bool {
+        matches!(self, Work::Insert(_) | Work::Delete(_) | Work::CreateTable(_) | Work::DropTables { .. })
+    }
+}
+
+/// A statement that can be executed.
+pub struct Plan {
+    /// What is to be done.
+    pub work: Work,
+    /// The types of its parameters.
+    pub params: Vec<Ty>,
+    /// The catalog that it was made for.
+    pub revision: u64,
+    /// What it was made from.
+    pub parsed: Parsed,
+    /// The types that the client had given.
+    pub given: Vec<Option<Kind>>,
+    /// What the client was told of it.
+    pub shape: Shape,
+}
+
+/// A statement that was read.
+#[derive(Clone)]
+pub struct Parsed {
+    statement: Arc<Statement>,
+    /// Plans of it, if they are kept, by the types that were given.
+    plans: Option<Arc<Mutex<Vec<Arc<Plan>>>>>,
+    /// Several stand in one message, which is one transaction: this one is followed by others.
+    pub followed: bool,
+}
+
+/// Statements by their text.
+#[derive(Default)]
+pub struct Cache {
+    texts: Mutex<HashMap<String, Vec<Parsed>>>,
+}
+
+impl Cache {
+    /// The statements of a text.
+    pub fn parse(&self, text: &str) -> Result<Vec<Parsed>, Failure> {
+        if let Some(parsed) = self.texts.lock().unwrap_or_else(PoisonError::into_inner).get(text) {
+            return Ok(parsed.clone());
+        }
+        let statements = parse(text)?;
+        let keep = text.len() <= LONGEST;
+        let last = statements.len().saturating_sub(1);
+        let one = |(at, statement)| Parsed {
+            statement: Arc::new(statement),
+            plans: keep.then(Arc::default),
+            followed: at < last,
+        };
+        let parsed: Vec<Parsed> = statements.into_iter().enumerate().map(one).collect();
+        if keep {
+            let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+            // Rare texts come and go; those that are used come back at once.
+            if texts.len() >= KEPT {
+                texts.clear();
+            }
+            texts.insert(text.to_string(), parsed.clone());
+        }
+        Ok(parsed)
+    }
+}
+
+fn parse(text: &str) -> Result<Vec<Statement>, Failure> {
+    if text.len() > MAX_TEXT {
+        let message = format!("a statement has at most {MAX_TEXT} bytes");
+        return Err(Failure::new(code::LIMIT, message).hint("send values as parameters"));
+    }
+    let dialect = PostgreSqlDialect {};
+    let syntax = |sentence: String| Failure::new(code::SYNTAX, format!("syntax error: {sentence}"));
+    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
+    let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
+    check_chains(tokens.iter().map(|token| &token.token))?;
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH).with_tokens_with_locations(tokens);
+    parser.parse_statements().map_err(|error| match error {
+        ParserError::RecursionLimitExceeded => too_deep(),
+        ParserError::TokenizerError(sentence) | ParserError::ParserError(sentence) => syntax(sentence),
+    })
+}
+
+fn too_deep() -> Failure {
+    let hint =
+        format!("at most {DEPTH} levels, {CHAIN} operators in a row and {UNIONS} UNIONs are understood");
+    Failure::new("54001", "stack depth limit exceeded").hint(hint)
+}
+
+/// Operators in a row make a tree as deep as they are many, without the parser noticing: who walks it, or only drops it, would
+/// run out of stack. Between commas of one level of parentheses they are counted; set operations are, whatever is between.
+fn check_chains<'a>(tokens: impl Iterator<Item = &'a Token>) -> Result<(), Failure> {
+    let mut levels = vec![(0, 0)];
+    for token in tokens {
+        let last = levels.len() - 1;
+        let (operators, unions) = &mut levels[last];
+        match token {
+            Token::LParen | Token::LBracket => levels.push((0, 0)),
+            Token::RParen | Token::RBracket => levels.truncate(last.max(1)),
+            Token::SemiColon => (*operators, *unions) = (0, 0),
+            Token::Comma => *operators = 0,
+            Token::Word(word) => match word.keyword {
+                Keyword::UNION | Keyword::INTERSECT | Keyword::EXCEPT => *unions += 1,
+                Keyword::NoKeyword => {}
+                _ => *operators += 1,
+            },
+            Token::Whitespace(_)
+            | Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::Placeholder(_) => {}
+            _ => *operators += 1,
+        }
+        // What stands in parentheses hangs below what stands before them.
+        let (operators, unions) =
+            levels.iter().fold((0, 0), |(one, two), (operators, unions)| (one + operators, two + unions));
+        if operators > CHAIN || unions > UNIONS || levels.len() > 4 * DEPTH {
+            return Err(too_deep());
+        }
+    }
+    Ok(())
+}
+
+/// Plans a statement, or finds its plan.
+pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Result<Arc<Plan>, Failure> {
+    if let Some(plans) = &parsed.plans {
+        let mut plans = plans.lock().unwrap_or_else(PoisonError::into_inner);
+        plans.retain(|plan| plan.revision == catalog.revision);
+        if let Some(plan) = plans.iter().find(|plan| plan.given == given) {
+            return Ok(plan.clone());
+        }
+    }
+    let types = given.iter().map(|kind| kind.map_or(Ok(None), Ty::of_kind)).collect::<Result<Vec<_>, _>>()?;
+    let (work, params) = work(catalog, &parsed.statement, &types)?;
+    let columns = match &work {
+        Work::Query(bound) => Some(
+            bound.columns.iter().map(|(name, ty)| Column { name: name.clone(), kind: ty.kind() }).collect(),
+        ),
+        Work::Show(name) => Some(vec![Column { name: name.clone(), kind: Kind::Text }]),
+        _ => None,
+    };
+    // A client that has said `smallint` sends it so.
+    let told = params
+        .iter()
+        .enumerate()
+        .map(|(at, ty)| given.get(at).copied().flatten().unwrap_or_else(|| ty.kind()));
+    let shape = Shape { parameters: told.collect(), columns };
+    let plan = Arc::new(Plan {
+        work,
+        params,
+        revision: catalog.revision,
+        parsed: Parsed { plans: None, ..parsed.clone() },
+        given: given.to_vec(),
+        shape,
+    });
+    if let Some(plans) = &parsed.plans {
+        plans.lock().unwrap_or_else(PoisonError::into_inner).push(plan.clone());
+    }
+    Ok(plan)
+}
+
+fn work(catalog: &Catalog, statement: &Statement, given: &[Option<Ty>]) -> Result<(Work, Vec<Ty>), Failure> {
+    let binder = || Binder::new(catalog, given);
+    Ok(match statement {
+        Statement::Query(query) => {
+            let (bound, params) = binder().whole(query)?;
+            (Work::Query(Arc::new(bound)), params)
+        }
+        Statement::Insert(insert) => {
+            let (insertion, params) = binder().insert(insert)?;
+            (Work::Insert(insertion), params)
+        }
+        Statement::Delete(delete) => {
+            let (deletion, params) = binder().delete(delete)?;
+            (Work::Delete(deletion), params)
+        }
+        other => (utility(other)?, Vec::new()),
+    })
+}
+
+/// Statements without parameters.
+fn utility(statement: &Statement) -> Result<Work, Failure> {
+    Ok(match statement {
+        Statement::CreateTable(create) => {
+            // What is wrong with it is said when it is planned.
+            ddl::request(create)?;
+            Work::CreateTable(Box::new(create.clone()))
+        }
+        Statement::Drop {
+            object_type: ObjectType::Table,
+            if_exists,
+            names,
+            cascade: false,
+            temporary: false,
+            ..
+        } => {
+            let names = names.iter().map(table_name).collect::<Result<_, _>>()?;
+            Work::DropTables { names, if_exists: *if_exists }
+        }
+        Statement::StartTransaction { modes, statements, exception: None, .. } if statements.is_empty() => {
+            modes.iter().try_for_each(settings::check_mode)?;
+            Work::Begin
+        }
+        Statement::Commit { chain: false, .. } => Work::Commit,
+        Statement::Rollback { chain: false, savepoint: None } => Work::Rollback,
+        Statement::Set(Set::SingleAssignment { variable, .. })
+            if variable_name(variable).eq_ignore_ascii_case("synchronous_commit") =>
+        {
+            let hint =
+                "how far a commit is secured is the table's policy: CREATE TABLE ... WITH (policy = ...)";
+            return Err(Failure::unsupported("SET synchronous_commit", hint));
+        }
+        Statement::Set(set) => Work::Set(settings::assignments(set)?),
+        Statement::Reset(reset) => match &reset.reset {
+            Reset::ALL => Work::Reset(None, "RESET"),
+            Reset::ConfigurationParameter(name) => Work::Reset(Some(variable_name(name)), "RESET"),
+        },
+        Statement::Discard { object_type: sqlparser::ast::DiscardObject::ALL } => {
+            Work::Reset(None, "DISCARD ALL")
+        }
+        Statement::ShowVariable { variable } => {
+            let words: Vec<String> = variable.iter().map(|word| word.value.to_ascii_lowercase()).collect();
+            Work::Show(match words.join(" ").as_str() {
+                "transaction isolation level" => "transaction_isolation".into(),
+                "time zone" => "timezone".into(),
+                _ => words.concat(),
+            })
+        }
+        other => return Err(refused(other)),
+    })
+}
+
+/// What to do instead of a statement that is not understood.
+fn refused(statement: &Statement) -> Failure {
+    let text = statement.to_string();
+    let words: Vec<&str> = text.split_whitespace().take(2).collect();
+    let (what, hint) = match statement {
+        Statement::Update(_) => (
+            "UPDATE".to_string(),
+            "write the whole row: INSERT ... ON CONFLICT (key) DO UPDATE SET column = EXCLUDED.column, ... for every column",
+        ),
+        Statement::Copy { .. } => ("COPY".to_string(), "use INSERT, or `understudy load` for files"),
+        Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
+            ("SAVEPOINT".to_string(), "transactions only read: there is nothing to go back to")
+        }
+        Statement::Explain { .. } => {
+            ("EXPLAIN".to_string(), "conditions on the first columns of the key narrow what is read")
+        }
+        Statement::CreateIndex(_) => {
+            ("CREATE INDEX".to_string(), "rows are found by their key; put what is searched for in it")
+        }
+        Statement::AlterTable(_) => {
+            ("ALTER TABLE".to_string(), "`understudy table alter` changes a table's policy")
+        }
+        Statement::Truncate(_) => ("TRUNCATE".to_string(), "drop the table and create it again"),
+        _ => (words.join(" ").to_uppercase(), "docs/sql.md lists what is understood"),
+    };
+    Failure::unsupported(what, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_take_too_much_stack_is_refused_before_it_is_built() {
+        let refused = |text: &str| parse(text).expect_err("refused").code;
+        for deep in [
+            format!("SELECT 1{}", "+1".repeat(100_000)),
+            format!("SELECT 1{}", " OR f(1, 2)".repeat(100_000)),
+            format!("SELECT {}1", "NOT ".repeat(100_000)),
+            format!("SELECT {}1{}", "(".repeat(100_000), ")".repeat(100_000)),
+            format!("SELECT 1, 2{}", " UNION SELECT 1, 2".repeat(100_000)),
+            format!("SELECT * FROM (SELECT 1, 2{}) AS x", " UNION ALL SELECT 1, 2".repeat(10_000)),
+            format!("SELECT a{}", "::int".repeat(100_000)),
+        ] {
+            assert_eq!(refused(&deep), "54001", "{}", &deep[..40]);
+        }
+        assert_eq!(refused(&"x".repeat(MAX_TEXT + 1)), "54000");
+        assert_eq!(refused("SELECT 'open"), "42601");
+        let many = format!("INSERT INTO t VALUES {}(0, NULL)", "(-1, NULL), ".repeat(20_000));
+        assert_eq!(parse(&many).map(|statements| statements.len()), Ok(1));
+        let chain = format!("SELECT 1 WHERE true{}", " AND 1 = 1".repeat(250));
+        assert_eq!(parse(&chain).map(|statements| statements.len()), Ok(1));
+    }
+}
