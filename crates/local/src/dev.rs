@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// The directory that `dev` uses if none is given.
 pub const DEV_DIR: &str = "./understudy-dev";
-/// The ports of a `dev` cluster begin here, so that they are the same at every run.
+/// The ports of a `dev` cluster begin here; those of the run before are kept as long as they are free.
 const FIRST_PORT: u16 = 7400;
 
 /// What `dev` is asked for.
@@ -80,6 +80,7 @@ const FORMAT: u16 = 1;
 
 /// Runs a cluster in the foreground until SIGINT or SIGTERM.
 pub fn dev(options: &DevOptions, out: &mut dyn Progress) -> Result<(), LocalError> {
+    let kept_before = options.dir.join(LOCAL_FILE).exists() && !options.reset;
     let kept = prepare(options)?;
     process::catch_stop();
     let mut cluster = ClusterOptions::new(&options.dir);
@@ -90,7 +91,12 @@ pub fn dev(options: &DevOptions, out: &mut dyn Progress) -> Result<(), LocalErro
     // So that `dev power-loss` loses what a power loss would.
     cluster.volatile = true;
     cluster.first_port = Some(FIRST_PORT);
-    let cluster = Cluster::start(cluster)?;
+    let mut cluster = Cluster::start(cluster)?;
+    let given_up = cluster.take_news();
+    // At a first start nobody knew the ports that were given up.
+    for line in given_up.iter().filter(|_| kept_before) {
+        out.line(line);
+    }
     let url = cluster.sql_url()?;
     for line in endpoints(&cluster, &url) {
         out.line(&line);
@@ -133,14 +139,19 @@ pub fn dev_command(dir: &Path, command: &DevCommand) -> Result<String, LocalErro
         }
         DevCommand::Restart(node) => {
             let id = named(node)?;
-            keeper::ask(dir, &format!("restart {}", id.0))?;
-            format!("node {} is started again", id.0)
+            let news = keeper::ask(dir, &format!("restart {}", id.0))?;
+            with_news(format!("node {} is started again", id.0), &news)
         }
         DevCommand::PowerLoss => {
-            keeper::ask(dir, "power-loss")?;
-            "everything lost power at once and is started again".to_string()
+            let news = keeper::ask(dir, "power-loss")?;
+            with_news("everything lost power at once and is started again".into(), &news)
         }
     })
+}
+
+/// A sentence, and what else happened.
+fn with_news(sentence: String, news: &str) -> String {
+    if news.is_empty() { sentence } else { format!("{sentence}; {news}") }
 }
 
 /// Makes the directory, or checks that it is ours, and wipes it if that was asked for.

@@ -43,6 +43,16 @@ pub enum LocalError {
         /// Where its output is.
         log: PathBuf,
     },
+    /// A process ended because another one has its port.
+    #[error("{name} did not start: {why} (its log: {})", .log.display())]
+    PortTaken {
+        /// Which process.
+        name: String,
+        /// The last line that it wrote.
+        why: String,
+        /// Where its output is.
+        log: PathBuf,
+    },
     /// A process was not ready in time.
     #[error("{name} was not ready within {seconds} s: {why} (its log: {})", .log.display())]
     NotReady {
@@ -131,7 +141,7 @@ impl LocalError {
             // What the process itself found out is the better reason.
             LocalError::NotStarted { status: Some(status @ 1..=7), .. } => *status as u8,
             LocalError::Intake(_) | LocalError::Data(_) | LocalError::NotStarted { .. } => 1,
-            LocalError::Harm { .. } | LocalError::Failed(_) => 1,
+            LocalError::PortTaken { .. } | LocalError::Harm { .. } | LocalError::Failed(_) => 1,
         }
     }
 }

@@ -153,6 +153,13 @@ pub fn signal_ours(pid: i32, mark: &Path, signal: Signal) -> bool {
     is_ours(pid, mark) && send(pid, signal)
 }
 
+/// The number of the user who runs this process.
+#[expect(unsafe_code, reason = "the user's number has no safe interface in the standard library")]
+pub(crate) fn user() -> u32 {
+    // SAFETY: it takes nothing, touches no memory of ours and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 #[expect(unsafe_code, reason = "sending a signal has no safe interface in the standard library")]
 fn send(pid: i32, signal: Signal) -> bool {
     // 0 and negative numbers would mean whole groups.

@@ -70,6 +70,7 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
         available: false,
         partitions: PARTITIONS,
         placement: Vec::new(),
+        scheme: Default::default(),
     };
     let options = match &create.table_options {
         CreateTableOptions::None => &[][..],

@@ -1,7 +1,7 @@
 //! The configuration files of the processes, in TOML.
 
-use super::launch::Plan;
 use super::options::Metastore;
+use super::plan::Plan;
 use crate::error::LocalError;
 use std::path::Path;
 use toml::{Table, Value};

@@ -5,6 +5,7 @@ pub mod file;
 mod launch;
 mod options;
 mod password;
+mod plan;
 mod running;
 
 pub use file::{ClusterFile, ControllerFile, NodeFile, ProcessFile};
@@ -12,11 +13,12 @@ pub use options::{ClusterOptions, Metastore};
 pub use running::Running;
 
 use crate::error::LocalError;
-use crate::ports::Ports;
+use crate::ports::PortLock;
 use crate::process::{Process, Signal};
 use file::{CLUSTER_FILE, write_json};
-use launch::{Plan, addresses, sql_address, start_on, wait_http, wait_ports};
+use launch::{addresses, sql_address, start_on, wait_http, wait_ports};
 use node::datadir::Kind;
+use plan::Plan;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,6 +29,8 @@ use types::config::Addresses;
 const ETCD_MEMBERS: u32 = 3;
 /// How long processes may take to hand over and to flush before they are ended.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// How often processes are started anew because one of them found its port taken.
+const TRIES: u32 = 8;
 
 /// A cluster whose processes are children of this one. Dropped, it ends them all.
 #[derive(Debug)]
@@ -39,22 +43,31 @@ pub struct Cluster {
     addresses: Vec<Addresses>,
     /// Where they speak SQL.
     sql: Vec<String>,
+    /// What a person should hear of: ports that had to be given up.
+    news: Vec<String>,
 }
 
 impl Cluster {
-    /// Writes configurations, starts every process and waits until all are ready.
+    /// Writes configurations, starts every process and waits until all are ready. A port that somebody else took is replaced
+    /// by another one: see [`Cluster::take_news`].
     pub fn start(options: ClusterOptions) -> Result<Cluster, LocalError> {
-        let plan = plan(options)?;
+        let lock = PortLock::take();
         let mut cluster = Cluster {
-            plan,
+            plan: Plan::new(options)?,
             etcd: vec![],
             controllers: vec![],
             nodes: vec![],
             addresses: vec![],
             sql: vec![],
+            news: vec![],
         };
-        cluster.start_all()?;
+        cluster.start_all(lock)?;
         Ok(cluster)
+    }
+
+    /// The ports that were given up since it was asked last, because another process has them: a line each.
+    pub fn take_news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
     }
 
     /// What runs in `dir`, whoever started it.
@@ -190,15 +203,25 @@ impl Cluster {
     }
 
     /// Ends a node's process if it runs, and starts it again on its data. Returns when its ports are open; what it holds is
-    /// brought level after that.
+    /// brought level after that. Where another process took one of its ports meanwhile, it gets another.
     pub fn restart(&mut self, node: NodeId) -> Result<(), LocalError> {
         self.process(node)?.kill();
+        let lock = PortLock::take();
         let at = node.0 as usize - 1;
         let dir = self.plan.node_dir(node.0);
-        self.nodes[at] = start_on(self.plan.node(node.0)?, &dir, Kind::Node, node)?;
-        let within = self.plan.options.ready_within;
-        let ports = wait_ports(&mut self.nodes[at], &dir, within)?;
-        (self.addresses[at], self.sql[at]) = (addresses(&ports), sql_address(&ports));
+        for attempt in 1.. {
+            self.news.extend(self.plan.replace_taken_of(node.0)?);
+            self.nodes[at] = start_on(self.plan.node(node.0)?, &dir, Kind::Node, node)?;
+            match wait_ports(&mut self.nodes[at], &dir, self.plan.options.ready_within) {
+                Ok(ports) => {
+                    (self.addresses[at], self.sql[at]) = (addresses(&ports), sql_address(&ports));
+                    break;
+                }
+                Err(LocalError::PortTaken { .. }) if attempt < TRIES => {}
+                Err(error) => return Err(error),
+            }
+        }
+        drop(lock);
         self.write_file()
     }
 
@@ -218,7 +241,7 @@ impl Cluster {
     /// Starts everything again that does not run, as after a power loss, and waits until all are ready.
     pub fn restart_all(&mut self) -> Result<(), LocalError> {
         self.power_loss();
-        self.start_all()
+        self.start_all(PortLock::take())
     }
 
     /// The processes that ended without having been asked, by name. For whoever keeps the cluster.
@@ -262,7 +285,27 @@ impl Cluster {
         self.nodes.iter_mut().chain(&mut self.controllers).chain(&mut self.etcd)
     }
 
-    fn start_all(&mut self) -> Result<(), LocalError> {
+    /// Starts everything; `lock` is held until every port is bound.
+    fn start_all(&mut self, lock: Option<PortLock>) -> Result<(), LocalError> {
+        for attempt in 1.. {
+            self.news.extend(self.plan.replace_taken()?);
+            match self.bind_all() {
+                Ok(()) => break,
+                // Not everybody who takes ports knows of the lock.
+                Err(LocalError::PortTaken { .. }) if attempt < TRIES => self.power_loss(),
+                Err(error) => return Err(error),
+            }
+        }
+        drop(lock);
+        self.write_file()?;
+        for (process, addresses) in self.nodes.iter_mut().zip(&self.addresses) {
+            wait_http(process, &addresses.http, "/readyz", self.plan.options.ready_within)?;
+        }
+        Ok(())
+    }
+
+    /// Starts everything and waits until every port is bound.
+    fn bind_all(&mut self) -> Result<(), LocalError> {
         let within = self.plan.options.ready_within;
         self.start_etcd(within)?;
         self.controllers.clear();
@@ -286,10 +329,6 @@ impl Cluster {
             self.addresses.push(addresses(&ports));
             self.sql.push(sql_address(&ports));
         }
-        self.write_file()?;
-        for (process, addresses) in self.nodes.iter_mut().zip(&self.addresses) {
-            wait_http(process, &addresses.http, "/readyz", within)?;
-        }
         Ok(())
     }
 
@@ -310,7 +349,8 @@ impl Cluster {
         for (process, (client, _)) in self.etcd.iter_mut().zip(&self.plan.etcd) {
             wait_http(process, client, "/health", within)?;
         }
-        Ok(())
+        // Members know each other by these ports from now on.
+        self.plan.keep_etcd()
     }
 
     fn write_file(&self) -> Result<(), LocalError> {
@@ -332,39 +372,4 @@ pub(crate) fn check_nodes(nodes: u32) -> Result<(), LocalError> {
         1..=99 => Ok(()),
         _ => Err(LocalError::Usage(format!("a local cluster has 1 to 99 nodes, not {nodes}"))),
     }
-}
-
-/// Decides on every path and port.
-fn plan(options: ClusterOptions) -> Result<Plan, LocalError> {
-    let mut options = options;
-    check_nodes(options.nodes)?;
-    if options.controllers == 0 || (options.metastore == Metastore::Embedded && options.controllers > 1) {
-        let why = "the embedded metastore has exactly one controller; several need etcd";
-        return Err(LocalError::Usage(why.into()));
-    }
-    fs::create_dir_all(&options.dir).map_err(LocalError::io(&options.dir))?;
-    options.dir = fs::canonicalize(&options.dir).map_err(LocalError::io(&options.dir))?;
-    let mut ports = Ports::from(options.first_port);
-    let mut address = || ports.address().ok_or_else(|| LocalError::Failed("no free port was found".into()));
-    let fixed = options.first_port.is_some();
-    let controllers = (0..options.controllers).map(|_| address()).collect::<Result<_, _>>()?;
-    let pair = |address: &mut dyn FnMut() -> Result<String, LocalError>| {
-        Ok::<_, LocalError>((address()?, address()?))
-    };
-    let members = if options.metastore == Metastore::Etcd { ETCD_MEMBERS } else { 0 };
-    let etcd = (0..members).map(|_| pair(&mut address)).collect::<Result<_, _>>()?;
-    let any = || "127.0.0.1:0".to_string();
-    let mut node = || match fixed {
-        true => {
-            let ((client, peer), (beacon, http)) = (pair(&mut address)?, pair(&mut address)?);
-            Ok::<_, LocalError>(Addresses { client, peer, beacon, http })
-        }
-        false => Ok(Addresses { client: any(), peer: any(), beacon: any(), http: any() }),
-    };
-    let nodes = (0..options.nodes).map(|_| node()).collect::<Result<_, _>>()?;
-    // Behind the others, so that those stay where they were before nodes spoke SQL.
-    let mut door = || if fixed { address() } else { Ok(any()) };
-    let sql = (0..options.nodes).map(|_| door()).collect::<Result<_, _>>()?;
-    let password_file = password::keep(&options)?;
-    Ok(Plan { options, controllers, etcd, nodes, sql, password_file })
 }

@@ -68,7 +68,7 @@ impl Keeper {
                 Err(error) => Err(error.to_string()),
             };
             let answer = match answer {
-                Ok(()) => "ok\n".to_string(),
+                Ok(news) => format!("ok {}\n", news.join("; ")),
                 Err(why) => format!("failed {}\n", why.replace('\n', " ")),
             };
             // Whoever does not wait for the answer does not need it.
@@ -76,7 +76,8 @@ impl Keeper {
         }
     }
 
-    fn carry_out(&mut self, line: &str, out: &mut dyn Progress) -> Result<(), String> {
+    /// Carries out a request. What the one who asked should hear besides: ports that were given up.
+    fn carry_out(&mut self, line: &str, out: &mut dyn Progress) -> Result<Vec<String>, String> {
         let done = match line.split_once(' ') {
             Some(("restart", node)) => {
                 let node = NodeId(node.parse().map_err(|_| format!("`{node}` is no node"))?);
@@ -89,10 +90,12 @@ impl Keeper {
             Ok(()) => out.line(&format!("{line}: done")),
             Err(error) => out.line(&format!("{line}: {error}")),
         }
+        let news = self.cluster.take_news();
+        news.iter().for_each(|line| out.line(line));
         for node in &self.cluster.file().nodes {
             out.line(&format!("  {}  pid {}", node.process.name, node.process.pid));
         }
-        done.map_err(|error| error.to_string())
+        done.map(|()| news).map_err(|error| error.to_string())
     }
 }
 
@@ -104,16 +107,17 @@ fn request(stream: &UnixStream) -> std::io::Result<String> {
     Ok(line)
 }
 
-/// Asks the process that keeps the cluster in `dir`.
-pub(super) fn ask(dir: &Path, line: &str) -> Result<(), LocalError> {
+/// Asks the process that keeps the cluster in `dir`. What else happened, if anything did.
+pub(super) fn ask(dir: &Path, line: &str) -> Result<String, LocalError> {
     let path = fs::canonicalize(dir).map_err(LocalError::io(dir))?.join(SOCKET);
     let answer = exchange(&path, line).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => LocalError::NoCluster(dir.to_path_buf()),
         _ => LocalError::io(&path)(error),
     })?;
-    match answer.trim() {
-        "ok" => Ok(()),
-        other => Err(LocalError::Failed(other.strip_prefix("failed ").unwrap_or(other).to_string())),
+    match answer.trim().split_once(' ').unwrap_or((answer.trim(), "")) {
+        ("ok", news) => Ok(news.to_string()),
+        ("failed", why) => Err(LocalError::Failed(why.to_string())),
+        _ => Err(LocalError::Failed(answer.trim().to_string())),
     }
 }
 
@@ -148,13 +152,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let listener = bind(&dir.path().join(SOCKET)).expect("bound");
         let server = std::thread::spawn(move || {
-            for answer in ["ok\n", "failed node 9 is unknown\n"] {
+            for answer in ["ok \n", "ok a port was taken\n", "failed node 9 is unknown\n"] {
                 let (mut stream, _) = listener.accept().expect("asked");
                 assert_eq!(request(&stream).expect("a line"), "restart 2\n");
                 stream.write_all(answer.as_bytes()).expect("answered");
             }
         });
-        ask(dir.path(), "restart 2").expect("ok");
+        assert_eq!(ask(dir.path(), "restart 2").expect("ok"), "");
+        assert_eq!(ask(dir.path(), "restart 2").expect("ok"), "a port was taken");
         let error = ask(dir.path(), "restart 2").expect_err("failed");
         assert_eq!(error.to_string(), "node 9 is unknown");
         server.join().expect("served");

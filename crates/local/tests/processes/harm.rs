@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use client::table::Table;
 use client::{Client, Options};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -260,6 +261,74 @@ pub fn dev() {
     check(&mut client, &table, 40);
     child.kill().expect("killed");
     child.wait().expect("waited for");
+}
+
+/// Clusters that start at the same time have ports of their own, whichever looks first.
+pub fn dev_twice() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let me = std::env::current_exe().expect("a path");
+    let dirs = [1, 2, 3].map(|number| temporary.path().join(format!("dev-{number}")));
+    let mut devs = dirs
+        .each_ref()
+        .map(|dir| Command::new(&me).arg("dev").arg(dir).stdout(Stdio::null()).spawn().expect("starts"));
+    let mut addresses: Vec<String> = Vec::new();
+    for (dir, dev) in dirs.iter().zip(&mut devs) {
+        wait("dev runs", || {
+            assert!(dev.try_wait().expect("a child").is_none(), "dev ended in {}", dir.display());
+            dir.join("dev.sock").exists()
+        });
+        let file = Cluster::find(dir).expect("found").file().clone();
+        addresses.extend(file.controller_addresses());
+        addresses.extend(file.nodes.into_iter().map(|node| node.addresses.client));
+    }
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 12, "{addresses:?}");
+    for mut dev in devs {
+        dev.kill().expect("killed");
+        dev.wait().expect("waited for");
+    }
+}
+
+/// A port that somebody else took meanwhile is given up, at a restart of one node and at a later start of all.
+pub fn ports_taken() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path().join("dev");
+    let (mut child, running) = start_dev(&dir);
+    let before = running.file().clone();
+    dev_command(&dir, &DevCommand::Kill("2".into())).expect("killed");
+    let of_node = before.nodes[1].addresses.client.clone();
+    let taken = holds(&of_node);
+    let said = dev_command(&dir, &DevCommand::Restart("2".into())).expect("restarted");
+    assert!(said.contains(&format!("node 2, client: another process has {of_node} now")), "{said}");
+    let after = Running::find(&dir).expect("found").file().clone();
+    assert_ne!(after.nodes[1].addresses.client, of_node);
+    assert_eq!(after.nodes[1].addresses.http, before.nodes[1].addresses.http);
+    let me = std::env::current_exe().expect("a path");
+    assert!(signal_ours(child.id() as i32, &me, Signal::Terminate));
+    assert!(child.wait().expect("waited for").success());
+    let of_controller = before.controllers[0].address.clone();
+    let taken = [taken, holds(&of_controller)];
+    let (mut child, running) = start_dev(&dir);
+    let last = running.file();
+    assert_ne!(last.controllers[0].address, of_controller);
+    assert_eq!(last.nodes[0].addresses, before.nodes[0].addresses);
+    assert_eq!(last.nodes[1].addresses, after.nodes[1].addresses);
+    let mut client = connect(last.controller_addresses());
+    create(&mut client, "durable");
+    drop(taken);
+    child.kill().expect("killed");
+    child.wait().expect("waited for");
+}
+
+/// Takes a port that was just given up: its last connections may not be gone yet.
+fn holds(address: &str) -> TcpListener {
+    let mut held = None;
+    wait("the port is free", || {
+        held = TcpListener::bind(address).ok();
+        held.is_some()
+    });
+    held.expect("just bound")
 }
 
 /// The kernel ends what a killed `dev` had started.

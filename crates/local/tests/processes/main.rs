@@ -21,6 +21,8 @@ const TESTS: &[Test] = &[
     ("three_controllers_keep_their_records_in_etcd", harm::etcd),
     ("a_program_that_does_not_start_says_why", harm::does_not_start),
     ("dev_keeps_a_cluster_and_takes_harm", harm::dev),
+    ("devs_that_start_at_once_have_their_own_ports", harm::dev_twice),
+    ("dev_gives_up_a_port_that_was_taken", harm::ports_taken),
     ("nothing_outlives_a_killed_dev", harm::dev_killed),
     ("psql_works_on_every_node_and_outlives_one", sql::client),
     ("demo_kill_and_second_act", demos::kill),

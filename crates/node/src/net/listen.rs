@@ -5,6 +5,9 @@ use crate::failure::Failure;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 
+/// A process that finds its port taken ends with a sentence that has these words.
+pub const PORT_IN_USE: &str = "is in use: is another process of this kind running?";
+
 /// Binds the setting `name`, and refuses addresses that others can reach. Where port 0 is asked for, the port of the life
 /// before is tried first, so that a restarted process is found where it was.
 pub fn bind(
@@ -20,9 +23,7 @@ pub fn bind(
         return Ok(listener);
     }
     nonblocking(address).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            Failure::new(1, format!("{name} {address} is in use: is another process of this kind running?"))
-        }
+        std::io::ErrorKind::AddrInUse => Failure::new(1, format!("{name} {address} {PORT_IN_USE}")),
         _ => Failure::new(1, format!("{name} {address}: {error}")),
     })
 }
