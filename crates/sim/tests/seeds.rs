@@ -8,7 +8,7 @@ use understudy_sim::{Options, run, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 22] = [
+const FOUND: [(u64, &str); 24] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -37,6 +37,8 @@ const FOUND: [(u64, &str); 22] = [
     (1134, "F01: a refusal that is no entry, by a primary without a lease"),
     (2717, "the same"),
     (11439, "PR-19: a seal was repeated for seconds, until the metastore answered"),
+    (10601, "a node was heard on the connection registered last, and used another one"),
+    (10720, "R6: the old primary died after it had handed over, and its log was waited for"),
 ];
 
 #[test]
