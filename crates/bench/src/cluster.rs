@@ -3,7 +3,7 @@
 use crate::error::BenchError;
 use crate::generate::{Random, Step, Steps, Values, Workload, key};
 use crate::options::Common;
-use crate::subject::{Counters, Load, Sources, Subject, note};
+use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use client::{Call, Client, LaneId, LoadOptions, Options, Outcome, Table};
 use local::{Cluster, ClusterOptions};
 use std::cell::RefCell;
@@ -82,6 +82,8 @@ pub struct Ours {
     tables: u32,
     /// Whether nodes count what they send.
     counts_bytes: bool,
+    /// How many nodes it has.
+    nodes: u32,
     // Behind the cluster: removed after it was stopped.
     folder: Option<TempDir>,
 }
@@ -106,7 +108,7 @@ impl Ours {
             (cluster, folder) = (Some(started), Some(own));
         }
         let client = connect(&controllers)?;
-        let ours = Ours { client, controllers, cluster, tables: 0, counts_bytes: false, folder };
+        let ours = Ours { client, controllers, cluster, tables: 0, counts_bytes: false, nodes: 0, folder };
         Ok(Rc::new(RefCell::new(ours)))
     }
 
@@ -155,7 +157,9 @@ impl Ours {
                 loaded.rows, workload.records
             )));
         }
-        self.counts_bytes = self.status()?.nodes.iter().any(|(node, _)| node.sent_bytes > 0);
+        let status = self.status()?;
+        self.counts_bytes = status.nodes.iter().any(|(node, _)| node.sent_bytes > 0);
+        self.nodes = status.nodes.len() as u32;
         Ok(table)
     }
 
@@ -318,6 +322,13 @@ impl Subject for TableUnderLoad {
         let wire =
             if counts_bytes { "the client's count of what it sent, and NodeStatus.sent_bytes" } else { "" };
         Sources { wire, fsyncs: "NodeStatus.fsyncs of all nodes" }
+    }
+
+    fn way(&self) -> Way {
+        // The others answer as soon as the primary has done its part.
+        let acknowledged = ["semi", "durable", "sync"].contains(&self.kind.policy.as_str());
+        let nodes = self.shared.borrow().nodes;
+        Way::of_copies(self.kind.factor.into(), nodes, acknowledged, self.update_percent)
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {

@@ -3,7 +3,7 @@
 
 use crate::cluster::{PATIENCE, TableUnderLoad};
 use crate::error::{BenchError, During};
-use crate::subject::{Counters, Load, Sources, Subject, note};
+use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use client::{Client, LaneId};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -82,6 +82,10 @@ impl Subject for Crowd<'_> {
 
     fn sources(&self) -> Sources {
         self.table.sources()
+    }
+
+    fn way(&self) -> Way {
+        self.table.way()
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {

@@ -9,10 +9,42 @@ use std::path::Path;
 pub struct ProcessStat {
     /// The process that started it.
     pub parent: u32,
-    /// Processor time of its own, in clock ticks.
-    pub own: u64,
-    /// Processor time of its children that have ended and were waited for, in clock ticks.
-    pub reaped: u64,
+    /// Processor time of its own.
+    pub own: CpuTime,
+    /// Processor time of its children that have ended and were waited for.
+    pub reaped: CpuTime,
+}
+
+/// Processor time, in clock ticks or microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CpuTime {
+    /// All of it.
+    pub all: u64,
+    /// What the kernel used of it, for system calls of the process.
+    pub kernel: u64,
+}
+
+impl CpuTime {
+    fn of(user: u64, kernel: u64) -> CpuTime {
+        CpuTime { all: user + kernel, kernel }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: CpuTime) -> CpuTime {
+        CpuTime { all: self.all + other.all, kernel: self.kernel + other.kernel }
+    }
+
+    /// What came to it since `before`.
+    pub fn since(self, before: CpuTime) -> CpuTime {
+        CpuTime {
+            all: self.all.saturating_sub(before.all),
+            kernel: self.kernel.saturating_sub(before.kernel),
+        }
+    }
+
+    fn in_us(self) -> CpuTime {
+        CpuTime { all: ticks_to_us(self.all), kernel: ticks_to_us(self.kernel) }
+    }
 }
 
 impl ProcessStat {
@@ -22,8 +54,8 @@ impl ProcessStat {
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
         Some(ProcessStat {
             parent: u32::try_from(number(1)?).ok()?,
-            own: number(11)? + number(12)?,
-            reaped: number(13)? + number(14)?,
+            own: CpuTime::of(number(11)?, number(12)?),
+            reaped: CpuTime::of(number(13)?, number(14)?),
         })
     }
 }
@@ -68,28 +100,28 @@ pub fn loopback_bytes() -> Option<u64> {
 }
 
 /// Processor time in microseconds of this process alone, without its children.
-pub fn own_cpu_us() -> u64 {
+pub fn own_cpu_us() -> CpuTime {
     let stat = fs::read_to_string("/proc/self/stat").ok();
-    stat.and_then(|text| ProcessStat::parse(&text)).map_or(0, |stat| ticks_to_us(stat.own))
+    stat.and_then(|text| ProcessStat::parse(&text)).map_or_else(CpuTime::default, |stat| stat.own.in_us())
 }
 
 /// Processor time in microseconds of these processes and all that they started, the ended ones included.
-pub fn trees_cpu_us(roots: &[u32]) -> u64 {
-    if roots.is_empty() { 0 } else { ticks_to_us(trees_ticks(roots, &every_process())) }
+pub fn trees_cpu_us(roots: &[u32]) -> CpuTime {
+    if roots.is_empty() { CpuTime::default() } else { trees_ticks(roots, &every_process()).in_us() }
 }
 
-fn trees_ticks(roots: &[u32], every: &BTreeMap<u32, ProcessStat>) -> u64 {
+fn trees_ticks(roots: &[u32], every: &BTreeMap<u32, ProcessStat>) -> CpuTime {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (process, stat) in every {
         children.entry(stat.parent).or_default().push(*process);
     }
     let mut counted = BTreeSet::new();
     let mut open: Vec<u32> = roots.to_vec();
-    let mut ticks = 0;
+    let mut ticks = CpuTime::default();
     while let Some(process) = open.pop() {
         if let Some(stat) = every.get(&process).filter(|_| counted.insert(process)) {
             // A child that ends in between moves from `own` of one to `reaped` of the other: the sum stays.
-            ticks += stat.own + stat.reaped;
+            ticks = ticks.plus(stat.own).plus(stat.reaped);
             open.extend(children.get(&process).into_iter().flatten());
         }
     }
@@ -141,7 +173,10 @@ mod tests {
     #[test]
     fn a_process_line_is_read_behind_the_last_parenthesis() {
         let stat = ProcessStat::parse(STAT).expect("reads");
-        assert_eq!(stat, ProcessStat { parent: 17, own: 274 + 823, reaped: 114_923 + 12_534 });
+        assert_eq!(
+            stat,
+            ProcessStat { parent: 17, own: CpuTime::of(274, 823), reaped: CpuTime::of(114_923, 12_534) }
+        );
         assert_eq!(ProcessStat::parse("1 (short) S 0"), None);
         assert_eq!(ProcessStat::parse(""), None);
     }
@@ -164,16 +199,21 @@ mod tests {
 
     #[test]
     fn a_tree_is_summed_with_its_ended_children_and_without_others() {
-        let stat = |parent, own, reaped| ProcessStat { parent, own, reaped };
+        let stat = |parent, own, reaped| ProcessStat {
+            parent,
+            own: CpuTime::of(own, 1_000 * own),
+            reaped: CpuTime::of(reaped, 0),
+        };
         let every = BTreeMap::from([
             (10, stat(1, 5, 100)),
             (11, stat(10, 7, 0)),
             (12, stat(11, 1, 2)),
             (20, stat(1, 1_000, 0)),
         ]);
-        assert_eq!(trees_ticks(&[10], &every), 115);
-        assert_eq!(trees_ticks(&[10, 11], &every), 115, "a process under two roots counts once");
-        assert_eq!(trees_ticks(&[99], &every), 0);
+        let whole = CpuTime { all: 115 + 13_000, kernel: 13_000 };
+        assert_eq!(trees_ticks(&[10], &every), whole);
+        assert_eq!(trees_ticks(&[10, 11], &every), whole, "a process under two roots counts once");
+        assert_eq!(trees_ticks(&[99], &every), CpuTime::default());
     }
 
     #[test]

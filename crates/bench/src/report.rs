@@ -19,12 +19,20 @@ pub struct Side {
     pub ops_s: Spread,
     /// Processor microseconds per operation of all processes involved, the load generator included; median of the rounds.
     pub cpu_us_per_op: Option<f64>,
+    /// What the kernel used of it; `None` if it cannot be told.
+    pub kernel_cpu_us_per_op: Option<f64>,
+    /// Messages that follow one another between an operation's question and its answer: from what it does, not measured.
+    pub messages_in_a_row: Option<f64>,
     /// Bytes on the wire per operation; median of the rounds.
     pub wire_bytes_per_op: Option<f64>,
     /// Who counted the bytes.
     pub wire_source: String,
     /// Operations per fsync; median of the rounds.
     pub commits_per_fsync: Option<f64>,
+    /// Commits per fsync of one node: where several nodes sync, [`Side::commits_per_fsync`] divides by the fsyncs of all.
+    pub commits_per_fsync_of_one_node: Option<f64>,
+    /// Fsyncs a second of one node; median of the rounds.
+    pub fsyncs_s_of_one_node: Option<f64>,
     /// Who counted the fsyncs.
     pub fsync_source: String,
     /// Half of all operations were at least so fast, microseconds.
@@ -35,6 +43,8 @@ pub struct Side {
     pub cpu_share: Option<f64>,
     /// Share of all processors that everything else on the machine and its host used meanwhile; median.
     pub other_cpu_share: Option<f64>,
+    /// Share of all processors that nobody used; median.
+    pub idle_share: Option<f64>,
     /// Settings by which to judge it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub settings: String,
@@ -48,12 +58,14 @@ impl Side {
             figures.and_then(Spread::of).map(|spread| spread.median)
         };
         let quantile = |quantile| tidy(series.latencies.value_at_quantile(quantile) as f64 / 1_000.0);
-        let wire = series.sources.wire;
+        let (wire, way) = (series.sources.wire, series.way);
         Some(Side {
             label: series.label.clone(),
             measured: true,
             ops_s: Spread::of(series.rounds.iter().map(|round| round.ops_s))?,
             cpu_us_per_op: all(|round| Some(round.cpu_us_per_op)),
+            kernel_cpu_us_per_op: all(|round| round.kernel_cpu_us_per_op),
+            messages_in_a_row: Some(way.messages),
             wire_bytes_per_op: all(|round| round.wire_bytes_per_op),
             wire_source: if wire.is_empty() {
                 "the loopback interface: packet headers and other programs included".into()
@@ -61,11 +73,15 @@ impl Side {
                 wire.into()
             },
             commits_per_fsync: all(|round| round.ops_per_fsync),
+            commits_per_fsync_of_one_node: all(|round| round.ops_per_fsync)
+                .map(|ops| tidy(way.commits_per_fsync(ops))),
+            fsyncs_s_of_one_node: all(|round| round.fsyncs_s).map(|sum| tidy(way.fsyncs_of_one_node(sum))),
             fsync_source: series.sources.fsyncs.into(),
             p50_us: Some(quantile(0.50)),
             p99_us: Some(quantile(0.99)),
             cpu_share: all(|round| Some(round.cpu_share)),
             other_cpu_share: all(|round| Some(round.other_cpu_share)),
+            idle_share: all(|round| Some((1.0 - round.cpu_share - round.other_cpu_share).max(0.0))),
             settings: series.settings.clone(),
         })
     }
@@ -77,14 +93,19 @@ impl Side {
             measured: false,
             ops_s: Spread { median: ops_s, min: ops_s, max: ops_s, rounds: Vec::new() },
             cpu_us_per_op: None,
+            kernel_cpu_us_per_op: None,
+            messages_in_a_row: None,
             wire_bytes_per_op: None,
             wire_source: "not measured".into(),
             commits_per_fsync: None,
+            commits_per_fsync_of_one_node: None,
+            fsyncs_s_of_one_node: None,
             fsync_source: "not measured".into(),
             p50_us: None,
             p99_us: None,
             cpu_share: None,
             other_cpu_share: None,
+            idle_share: None,
             settings: String::new(),
         }
     }
@@ -174,7 +195,7 @@ impl Line {
         self.base = Side::of(base);
         self.ratio = Spread::of_ratios(&figures(ours), &figures(base));
         self.judge(goal);
-        self.reason = (self.met == Some(false)).then(|| explain(ours, base));
+        self.reason = goal.filter(|_| self.met == Some(false)).map(|goal| explain(ours, base, goal));
         self
     }
 
@@ -226,7 +247,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::subject::{Sources, latencies, note};
+    use crate::subject::{Sources, Way, latencies, note};
     use serde_json::json;
     use std::time::Duration;
 
@@ -235,6 +256,7 @@ mod tests {
             ops_s: *ops_s,
             ops: *ops_s as u64,
             cpu_us_per_op: 20.0,
+            kernel_cpu_us_per_op: None,
             wire_bytes_per_op: Some(2_000.0),
             ops_per_fsync: None,
             fsyncs_s: None,
@@ -247,6 +269,7 @@ mod tests {
             label: label.into(),
             settings: String::new(),
             sources: Sources { wire: "sockets", fsyncs: "nobody" },
+            way: Way::ONE_LOG,
             rounds: figures.iter().map(round).collect(),
             latencies,
         }

@@ -4,7 +4,7 @@
 //! does hits all of them alike, and reads clocks, processors and counters before and after.
 
 use crate::error::BenchError;
-use crate::procfs::{self, MachineStat};
+use crate::procfs::{self, CpuTime, MachineStat};
 use hdrhistogram::Histogram;
 use std::io::Write;
 use std::sync::Arc;
@@ -72,6 +72,40 @@ pub struct Sources {
     pub fsyncs: &'static str,
 }
 
+/// How an operation goes through a subject: known from what the subject does, not measured. Means over the mix of operations.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Way {
+    /// Messages that follow one another between the question and its answer. 0: no network.
+    pub messages: f64,
+    /// Logs that each operation is written to.
+    pub logs: f64,
+    /// Nodes with a log, whose fsyncs are counted together.
+    pub nodes: u32,
+}
+
+impl Way {
+    /// To a log in this process.
+    pub const ONE_LOG: Way = Way { messages: 0.0, logs: 1.0, nodes: 1 };
+
+    /// To a primary of so many copies, on a node each. `acknowledged`: an update is answered after backups have it. The rest,
+    /// besides the updates, are reads from the primary.
+    pub fn of_copies(copies: u32, nodes: u32, acknowledged: bool, update_percent: u8) -> Way {
+        let updates = f64::from(update_percent) / 100.0;
+        let beyond = if acknowledged && copies > 1 { 2.0 } else { 0.0 };
+        Way { messages: 2.0 + beyond * updates, logs: f64::from(copies) * updates, nodes }
+    }
+
+    /// Commits that one fsync of one node takes to disk, from operations per fsync of all nodes together.
+    pub fn commits_per_fsync(self, ops_per_fsync: f64) -> f64 {
+        ops_per_fsync * self.logs
+    }
+
+    /// Fsyncs a second of one node, from those of all nodes together.
+    pub fn fsyncs_of_one_node(self, fsyncs_s: f64) -> f64 {
+        fsyncs_s / f64::from(self.nodes.max(1))
+    }
+}
+
 /// Something that can be put under load.
 pub trait Subject {
     /// What it is, in a few words.
@@ -90,6 +124,9 @@ pub trait Subject {
     /// Who counts what [`Subject::counters`] says.
     fn sources(&self) -> Sources;
 
+    /// How an operation goes through it.
+    fn way(&self) -> Way;
+
     /// Counters as they are now. Called outside of the measured time; may wait until they are up to date.
     fn counters(&mut self) -> Result<Counters, BenchError>;
 
@@ -106,6 +143,8 @@ pub struct Round {
     pub ops: u64,
     /// Processor microseconds per operation of all processes involved, this one included.
     pub cpu_us_per_op: f64,
+    /// What the kernel used of it. `None` if some of the processes run elsewhere, or have ended.
+    pub kernel_cpu_us_per_op: Option<f64>,
     /// Bytes on the wire per operation.
     pub wire_bytes_per_op: Option<f64>,
     /// Operations per fsync.
@@ -127,6 +166,8 @@ pub struct Series {
     pub settings: String,
     /// Who counted.
     pub sources: Sources,
+    /// How an operation goes.
+    pub way: Way,
     /// Its rounds, in order.
     pub rounds: Vec<Round>,
     /// Latencies of all rounds.
@@ -158,6 +199,7 @@ pub fn interleave(
             label: subject.label(),
             settings: subject.settings(),
             sources: subject.sources(),
+            way: subject.way(),
             rounds: Vec::new(),
             latencies: latencies(),
         })
@@ -202,8 +244,8 @@ fn measure(subject: &mut dyn Subject, time: Duration) -> Result<(Round, Load), B
 /// What is read around a round.
 struct Clocks {
     at: Instant,
-    own_us: u64,
-    theirs_us: u64,
+    own_us: CpuTime,
+    theirs_us: CpuTime,
     machine: MachineStat,
     loopback: Option<u64>,
 }
@@ -222,10 +264,9 @@ impl Clocks {
     fn until(&self, after: &Clocks, load: &Load, from: Counters, to: Counters) -> Round {
         let ops = load.ops as f64;
         let grown = |from: Option<u64>, to: Option<u64>| Some(to?.saturating_sub(from?) as f64);
-        let cpu_us = after.own_us.saturating_sub(self.own_us)
-            + after.theirs_us.saturating_sub(self.theirs_us)
-            + load.ended_cpu_us
-            + to.remote_cpu_us.saturating_sub(from.remote_cpu_us);
+        let seen = after.own_us.since(self.own_us).plus(after.theirs_us.since(self.theirs_us));
+        let unseen = load.ended_cpu_us + to.remote_cpu_us.saturating_sub(from.remote_cpu_us);
+        let cpu_us = seen.all + unseen;
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let all_us = after.at.duration_since(self.at).as_micros() as f64 * cores;
         let cpu_share = cpu_us as f64 / all_us;
@@ -238,6 +279,7 @@ impl Clocks {
             ops_s: ops / seconds,
             ops: load.ops,
             cpu_us_per_op: cpu_us as f64 / ops,
+            kernel_cpu_us_per_op: (unseen == 0).then_some(seen.kernel as f64 / ops),
             wire_bytes_per_op: wire.map(|bytes| bytes / ops),
             ops_per_fsync: fsyncs.filter(|fsyncs| *fsyncs > 0.0).map(|fsyncs| ops / fsyncs),
             fsyncs_s: fsyncs.map(|fsyncs| fsyncs / seconds),
@@ -264,6 +306,10 @@ mod tests {
 
         fn sources(&self) -> Sources {
             Sources { wire: "itself", fsyncs: "itself" }
+        }
+
+        fn way(&self) -> Way {
+            Way::ONE_LOG
         }
 
         fn counters(&mut self) -> Result<Counters, BenchError> {
@@ -294,6 +340,16 @@ mod tests {
         assert_eq!(series[1].rounds.len(), 3);
         assert_eq!(series[1].latencies.len(), 3);
         assert_eq!(a.calls, [1, 2, 2, 2].map(Duration::from_secs));
+    }
+
+    #[test]
+    fn an_update_that_backups_acknowledge_takes_two_more_messages() {
+        let way = |copies, acknowledged, percent| Way::of_copies(copies, 3, acknowledged, percent);
+        assert_eq!((way(3, true, 100).messages, way(3, true, 100).logs), (4.0, 3.0));
+        assert_eq!((way(3, true, 50).messages, way(3, true, 50).logs), (3.0, 1.5));
+        assert_eq!(way(1, true, 100).messages, 2.0);
+        assert_eq!(way(3, false, 100).messages, 2.0);
+        assert_eq!(way(3, true, 0), Way { messages: 2.0, logs: 0.0, nodes: 3 });
     }
 
     #[test]

@@ -77,4 +77,19 @@ fn pr08_a_forced_promotion_tells_before_and_after_what_is_lost() {
         Some(serde_json::from_str::<serde_json::Value>(first).expect("JSON"))
     });
     assert_eq!((&tail["partition"], &tail["commits"]), (&partition.into(), &1.into()), "{tail}");
+    its_tail_can_be_read_and_discarded(&cluster, &tail);
+}
+
+/// While its node runs: rows with their columns, and afterwards nobody counts it any more.
+fn its_tail_can_be_read_and_discarded(cluster: &Cluster, tail: &serde_json::Value) {
+    let (file, of_node) = (tail["file"].as_str().expect("a name"), tail["node"].to_string());
+    let exported = cluster.ok(&["partition", "tails", "export", file, "--node", &of_node]);
+    let lost = r#""table_name":"t""#;
+    assert!(exported.contains(r#""values":{"id":2"#) && exported.contains(lost), "{exported}");
+    cluster.ok(&["partition", "tails", "discard", file, "--node", &of_node, "--yes"]);
+    eventually("the node that runs notices that its tail is discarded", || {
+        let seen = cluster.json(&["status"]);
+        let tails = seen["nodes"].as_array()?.iter().map(|node| node["tails"].as_u64().unwrap_or(1));
+        (tails.sum::<u64>() == 0).then_some(())
+    });
 }

@@ -152,7 +152,7 @@ pub enum Reason {
         limit: usize,
     },
     /// More or fewer fields than the header line.
-    #[error("it has {found} fields, but the header line has {expected}")]
+    #[error("it has {found} field{}, but the header line has {expected}", if *.found == 1 { "" } else { "s" })]
     Ragged {
         /// How many it has.
         found: usize,

@@ -147,7 +147,7 @@ fn row_of_fields(table: &Table, words: &[String]) -> Result<Row, Failure> {
                 row.open.insert(name.to_string(), tree);
             }
             None => {
-                return Err(Failure::failed(format!(
+                return Err(Failure::usage(format!(
                     "table `{}` has no column `{name}` and takes no other fields",
                     table.name()
                 )));
@@ -156,7 +156,7 @@ fn row_of_fields(table: &Table, words: &[String]) -> Result<Row, Failure> {
     }
     let missing = schema.columns().iter().zip(&row.values).find(|(c, value)| !c.nullable && value.is_null());
     match missing {
-        Some((column, _)) => Err(Failure::failed(format!(
+        Some((column, _)) => Err(Failure::usage(format!(
             "table `{}`: the column `{}` must have a value",
             table.name(),
             column.name
@@ -169,8 +169,9 @@ fn columns(count: usize) -> String {
     if count == 1 { "1 column".into() } else { format!("{count} columns") }
 }
 
+/// What was given does not fit the table's columns: the command was called wrongly.
 fn data(table: &Table, error: impl std::fmt::Display) -> Failure {
-    Failure::failed(format!("table `{}`: {error}", table.name()))
+    Failure::usage(format!("table `{}`: {error}", table.name()))
 }
 
 #[cfg(test)]
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(said(&[], None).status, 2);
         assert_eq!(said(&["id"], None).status, 2);
         assert_eq!(said(&["{"], None).status, 2);
-        assert_eq!(said(&["nothing=1"], None).status, 1);
+        assert_eq!((said(&["nothing=1"], None).status, said(&["id=x"], None).status), (2, 2));
         assert_eq!(said(&["1"], Some(r#"{"id": 2}"#)).status, 2);
         let wrong = whole_key(&table, &words(&["1", "2"])).expect_err("too many");
         assert_eq!(wrong.sentence, "the key of table `t` has 1 column (id), but 2 values were given");

@@ -317,7 +317,7 @@ mod tests {
         assert!(failure.sentence.contains("nothing was loaded"), "{failure}");
         assert_eq!(said.lines.len(), 2);
         assert!(said.lines[0].contains("line 3, column `id`"), "{}", said.lines[0]);
-        assert!(said.lines[1].contains("line 4: it has 1 fields"), "{}", said.lines[1]);
+        assert!(said.lines[1].contains("line 4: it has 1 field,"), "{}", said.lines[1]);
     }
 
     #[test]

@@ -11,7 +11,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use types::{Lsn, PartitionId, Sound};
+use types::data::{Schema, decode_key, decode_row, row_to_json};
+use types::{Lsn, PartitionId, Sound, TableRecord};
 use wal::{File, Files, Log, LogError, Options, ReadError, Recovered};
 use wire::effects::Effects;
 use wire::entry::{Entry, Kind};
@@ -242,9 +243,9 @@ pub fn describe(entry: &Entry) -> EntryLine {
     }
 }
 
-/// An entry with all that is in it, to be brought elsewhere: [`describe`], and its bytes in hexadecimal digits.
-pub fn exported(entry: &Entry) -> serde_json::Value {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+/// An entry with all that is in it, to be brought elsewhere: [`describe`], and its bytes in hexadecimal digits. Where its table
+/// is known, what it changed also as people write rows.
+pub fn exported(entry: &Entry, table: Option<&TableRecord>) -> serde_json::Value {
     let mut value = serde_json::to_value(describe(entry)).expect("a line has only text keys");
     let effects =
         (entry.header().kind == Kind::Rows).then(|| Effects::decode(entry.payload()).ok()).flatten();
@@ -253,13 +254,37 @@ pub fn exported(entry: &Entry) -> serde_json::Value {
     let rows = rows.filter(|mutation| mutation.key.first() == Some(&types::engine::space::ROW));
     let rows: Vec<serde_json::Value> = rows
         .map(|mutation| {
-            let row = mutation.value.as_ref().map(|value| hex(value));
-            serde_json::json!({ "key": hex(&mutation.key[1..]), "row": row })
+            let (key, row) = (&mutation.key[1..], mutation.value.as_deref());
+            let mut change = serde_json::json!({ "key": hex(key), "row": row.map(hex) });
+            if let Some(values) = table.and_then(|table| typed(&table.schema, key, row)) {
+                change["change"] = if row.is_some() { "put" } else { "delete" }.into();
+                change["values"] = values;
+            }
+            change
         })
         .collect();
     value["changes"] = rows.into();
     value["entry"] = hex(entry.bytes()).into();
+    if let Some(table) = table {
+        value["table_name"] = table.name.clone().into();
+    }
     value
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The row, or the key's columns if it was deleted. `None` if they are not of this schema.
+fn typed(schema: &Schema, key: &[u8], row: Option<&[u8]>) -> Option<serde_json::Value> {
+    match row {
+        Some(row) => Some(row_to_json(schema, &decode_row(schema, key, row).ok()?)),
+        None => {
+            let values = decode_key(schema, key).ok()?;
+            let named = schema.key_columns().zip(&values);
+            Some(named.map(|(column, value)| (column.name.clone(), value.to_json())).collect())
+        }
+    }
 }
 
 /// Files of a directory, and above them what was written since, in memory.

@@ -70,6 +70,8 @@ pub struct NodeLine {
     pub damaged: Vec<u32>,
     /// `joining`, `leaving` or `draining`, as operators asked for it.
     pub marks: Vec<&'static str>,
+    /// True if it was drained and leads nothing any more: so it stays until it is started again or added.
+    pub drained: bool,
 }
 
 /// A partition.
@@ -180,12 +182,13 @@ impl Look<'_> {
         let count = |mut which: Box<dyn FnMut(&PartitionRecord) -> bool + '_>| {
             self.records.values().filter(|record| which(record)).count()
         };
+        let leads = count(Box::new(|record| record.primary.node == node.id));
         NodeLine {
             node: node.id.0,
             address: node.addresses.client.clone(),
             live: self.is_live(node.id),
             heard_ms_ago: self.reports.get(&node.id).map(|(_, age)| *age),
-            leads: count(Box::new(|record| record.primary.node == node.id)),
+            leads,
             holds: count(Box::new(|record| record.member_on(node.id).is_some())),
             log_bytes: report.map_or(0, |report| report.log_bytes),
             commits: report.map_or(0, |report| report.commits),
@@ -194,6 +197,7 @@ impl Look<'_> {
             tails: report.map_or(0, |report| report.tails.len()),
             damaged: node.damaged.iter().map(|partition| partition.0).collect(),
             marks: MARKS.into_iter().filter(|mark| node.is_marked(mark)).collect(),
+            drained: node.is_marked(NodeRecord::DRAINING) && leads == 0,
         }
     }
 
@@ -317,11 +321,13 @@ impl Look<'_> {
     /// What keeps partitions from serving or from acknowledging.
     fn trouble(&self, table: &str, records: &[&PartitionRecord]) -> Vec<String> {
         let mut said = Vec::new();
-        let few = records.iter().filter(|record| survive::stopped(record)).count();
-        if few > 0 {
+        let stopped = || records.iter().filter(|record| survive::stopped(record));
+        if let Some(fewest) = stopped().map(|record| record.in_sync.len()).min() {
+            let few = stopped().count();
+            // The very advice that a refused write gets.
             said.push(format!(
-                "{} {} too few copies to acknowledge writes (`understudy table alter {table} --available` goes on \
-                 with fewer)",
+                "{} {} too few copies to acknowledge writes (start the other nodes again, or go on with fewer: \
+                 `understudy table alter {table} --min-in-sync {fewest}`, or `--available`)",
                 partitions_text(few),
                 have(few)
             ));

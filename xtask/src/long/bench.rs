@@ -26,7 +26,7 @@ fn measure(root: &Path, arguments: &[&str]) -> Result<Measured, String> {
     let rounds = lines.iter().filter_map(|line| line["rounds"].as_u64()).max().unwrap_or(0);
     let mut text = format!(
         "`understudy {}`, {rounds} rounds of each side. In each cell: ours / what it is compared with.\n\n\
-         | line | operations/s | ratio (least to most) | goal | CPU us/op | wire bytes/op | commits/fsync | p50 us | p99 us |\n\
+         | line | operations/s | ratio (least to most) | goal | CPU us/op | wire bytes/op | commits/fsync of one node | p50 us | p99 us |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
         arguments.join(" ")
     );
@@ -74,7 +74,7 @@ fn row(name: &str, line: &Value) -> String {
         pair("/ops_s/median"),
         pair("/cpu_us_per_op"),
         pair("/wire_bytes_per_op"),
-        pair("/commits_per_fsync"),
+        pair("/commits_per_fsync_of_one_node"),
         pair("/p50_us"),
         pair("/p99_us"),
     )

@@ -2,7 +2,7 @@
 
 use super::writers::Batches;
 use crate::error::{BenchError, During};
-use crate::subject::{Counters, Load, Sources, Subject, note};
+use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -59,6 +59,10 @@ impl Subject for Bare {
 
     fn sources(&self) -> Sources {
         Sources { wire: "no network", fsyncs: "its own count" }
+    }
+
+    fn way(&self) -> Way {
+        Way::ONE_LOG
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {

@@ -1,7 +1,7 @@
 //! Another log, measured by a program of its own: so that its dependencies stay out of this project's.
 
 use crate::error::{BenchError, During};
-use crate::subject::{Counters, Load, Sources, Subject, note};
+use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -47,6 +47,10 @@ impl Subject for Program {
 
     fn sources(&self) -> Sources {
         Sources { wire: "no network", fsyncs: "not counted" }
+    }
+
+    fn way(&self) -> Way {
+        Way::ONE_LOG
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {

@@ -2,7 +2,7 @@
 
 use crate::error::BenchError;
 use crate::generate::{Random, Values};
-use crate::subject::{Counters, Load, Sources, Subject, note};
+use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::Path;
@@ -210,6 +210,10 @@ impl Subject for LogUnderLoad {
 
     fn sources(&self) -> Sources {
         Sources { wire: "no network", fsyncs: "the log's own count" }
+    }
+
+    fn way(&self) -> Way {
+        Way::ONE_LOG
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {

@@ -6,7 +6,7 @@ use crate::error::{BenchError, During};
 use crate::generate::{Random, Steps, Values, Workload, key};
 use crate::load::Generator;
 use crate::options::Common;
-use crate::subject::{Counters, Load, Sources, Subject};
+use crate::subject::{Counters, Load, Sources, Subject, Way};
 use rustix::process::Signal;
 use std::fmt::Write as _;
 use std::net::TcpStream;
@@ -229,6 +229,10 @@ impl Subject for Postgres {
 
     fn sources(&self) -> Sources {
         Sources { wire: "", fsyncs: "pg_stat_wal.wal_sync of the primary and its standbys" }
+    }
+
+    fn way(&self) -> Way {
+        Way::of_copies(STANDBYS + 1, STANDBYS + 1, true, 100)
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {

@@ -6,7 +6,7 @@ use crate::error::BenchError;
 use crate::generate::{Random, Steps, Values, Workload, key};
 use crate::load::{Generator, blocking};
 use crate::options::Common;
-use crate::subject::{Counters, Load, Sources, Subject};
+use crate::subject::{Counters, Load, Sources, Subject, Way};
 use rustix::process::Signal;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -190,6 +190,11 @@ impl Subject for Redis {
             wire: "the generator's count of what it sent, and total_net_output_bytes of the three servers",
             fsyncs: "not counted by redis",
         }
+    }
+
+    fn way(&self) -> Way {
+        let (copies, percent) = (REPLICAS + 1, self.update_percent);
+        Way::of_copies(copies, copies, true, percent)
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {

@@ -137,6 +137,11 @@ for --timeout the command ends with status 4, and the moves go on.")]
         node: String,
     },
     /// Hand over everything that a node leads, and let it lead nothing more.
+    #[command(after_help = "Example:
+  understudy node drain 2
+
+Its copies stay, and are kept up to date. `node list` says `draining` while it leads something, then `drained` (JSON: `drained`).
+A drain ends when the node's process is started again, and with `understudy node add 2`: from then on it may lead again.")]
     Drain {
         /// The node.
         node: String,
@@ -231,7 +236,8 @@ pub enum TailsCommand {
         #[arg(long, value_name = "DIR")]
         data_dir: Option<PathBuf>,
     },
-    /// Print a tail's entries, one JSON object per line.
+    /// Print a tail's entries, one JSON object per line: rows with their columns (`values`) if the cluster can be asked for them,
+    /// and in hexadecimal digits in any case.
     Export {
         /// The tail's file, as `list` shows it.
         file: String,

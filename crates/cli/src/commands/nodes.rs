@@ -42,7 +42,10 @@ fn drain(node: NodeId, context: &mut Context) -> Result<(), Failure> {
     let empty = context.wait_for(|map| map.partitions().all(|record| record.primary.node != node))?;
     let object = serde_json::json!({ "node": node, "leads_nothing": empty });
     context.out.either(&object, || match empty {
-        true => format!("node {} leads nothing more", node.0),
+        true => format!(
+            "node {} leads nothing more; so it stays until it is started again, or until `understudy node add {}`",
+            node.0, node.0
+        ),
         false => format!("node {} is draining; `understudy node list` shows what it still leads", node.0),
     });
     Ok(())

@@ -3,15 +3,17 @@
 use super::status;
 use crate::args::cluster::{PartitionCommand, SwitchoverArgs, TailPlace, TailsCommand};
 use crate::connect::{Context, node};
+use crate::out::note;
 use local::ClusterFile;
 use ops::overview;
 use ops::secured::read;
 use ops::{Failure, logview};
 use serde::Deserialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::config::TailReport;
-use types::{FailoverRecord, NodeId, PartitionId};
+use types::{FailoverRecord, NodeId, PartitionId, TableRecord};
 use wire::control::{AdminCommand, ClusterStatus};
 
 /// Between two attempts at a hand-over that could not be made yet.
@@ -168,9 +170,11 @@ fn tails(command: TailsCommand, context: &mut Context) -> Result<(), Failure> {
         }
         TailsCommand::Export { file, place } => {
             let (_, entries) = node::tails::read(&directory(&place, context)?, &file).map_err(stopped)?;
+            let tables = tables_with_columns(context);
             for entry in &entries {
-                let line = logview::exported(entry);
-                context.out.object(&line);
+                let table =
+                    tables.iter().find(|table| table.id == entry.header().table).map(|table| &**table);
+                context.out.object(&logview::exported(entry, table));
             }
             Ok(())
         }
@@ -190,13 +194,26 @@ fn tails(command: TailsCommand, context: &mut Context) -> Result<(), Failure> {
     }
 }
 
+/// The tables, for their columns. Without a cluster to ask there are none: a tail can be read all the same.
+fn tables_with_columns(context: &mut Context) -> Vec<Arc<TableRecord>> {
+    match context.picture() {
+        Ok(map) => map.tables().cloned().collect(),
+        Err(why) => {
+            note(format!(
+                "keys and rows are printed in hexadecimal digits, as the tables' columns are not known: {why}"
+            ));
+            Vec::new()
+        }
+    }
+}
+
 /// What nodes have on their disks now, and what failovers reported of nodes that cannot say.
 fn reported_tails(context: &mut Context) -> Result<Vec<TailReport>, Failure> {
     let status = context.status()?;
     let records: Vec<FailoverRecord> = read(&context.admin(AdminCommand::Failovers)?)?;
     let reported = records.into_iter().flat_map(|record| record.loss.tails);
     let mut tails = known_tails(&status, reported);
-    // A node does not notice that `discard` took a file away beside it. In a local cluster it is seen at once.
+    // A node notices a moment later that `discard` took a file away beside it. In a local cluster it is seen at once.
     if context.global.connect.is_empty()
         && let Ok(file) = ClusterFile::find(&context.global.dir)
     {

@@ -7,6 +7,7 @@ use ops::Failure;
 use ops::overview::{NodeLine, Overview, PartitionLine, ReplicaLine, overview, size};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use types::NodeRecord;
 
 /// Between two looks of `--watch`.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -61,7 +62,7 @@ fn show(seen: &Overview, context: &mut Context) {
 pub fn show_nodes(nodes: &[NodeLine], context: &mut Context) {
     let head = ["node", "state", "clients", "leads", "holds", "log", "commits", "fsyncs", "heard", "remarks"];
     let row = |node: &NodeLine| {
-        let mut remarks: Vec<String> = node.marks.iter().map(|mark| mark.to_string()).collect();
+        let mut remarks: Vec<String> = node.marks.iter().map(|mark| remark(node, mark)).collect();
         if node.full {
             remarks.push("disk full: refuses writes".to_string());
         }
@@ -85,6 +86,17 @@ pub fn show_nodes(nodes: &[NodeLine], context: &mut Context) {
         ]
     };
     context.out.table(&head, nodes.iter().map(row));
+}
+
+/// What an operator asked of a node, and how far it is.
+fn remark(node: &NodeLine, mark: &str) -> String {
+    match mark {
+        NodeRecord::DRAINING if node.drained => {
+            format!("drained: leads nothing until it is started again or `node add {}`", node.node)
+        }
+        NodeRecord::DRAINING => format!("draining: leads {} partitions yet", node.leads),
+        mark => mark.to_string(),
+    }
 }
 
 /// A line per replica, grouped by partition.

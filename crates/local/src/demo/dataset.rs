@@ -324,7 +324,7 @@ mod tests {
         let taken = csv("day,demo_client\n1,1\n2,2\n", &["day"]).expect_err("taken").to_string();
         assert!(taken.starts_with("the demo adds a column `demo_client`"), "{taken}");
         let ragged = csv("day,flight\n1,UA1\n2\n", &["day"]).expect_err("ragged").to_string();
-        assert!(ragged.starts_with("small.csv line 3: it has 1 fields"), "{ragged}");
+        assert!(ragged.starts_with("small.csv line 3: it has 1 field,"), "{ragged}");
     }
 
     #[test]

@@ -95,6 +95,16 @@ impl Node {
         Ok(None)
     }
 
+    /// Forgets the tails whose files are gone: an operator's command discards them while this process runs.
+    pub(super) fn forget_discarded(&mut self) {
+        let (dir, before) = (self.dir.tails(), self.tails.len());
+        // What cannot be told is still there.
+        self.tails.retain(|tail| dir.join(&tail.file).try_exists().unwrap_or(true));
+        if self.tails.len() < before {
+            self.timer.status_soon();
+        }
+    }
+
     /// Tries again what found no room, and goes on with what came after it.
     pub(super) fn retry_held(&mut self) -> Result<(), Failure> {
         let now = self.now.mono;

@@ -127,6 +127,7 @@ impl Node {
         if now >= self.timer.next_look {
             self.timer.next_look = now + if self.journal.is_full() { LOOK_WHEN_FULL } else { LOOK };
             self.look_at_disk();
+            self.forget_discarded();
             self.leave_moved()?;
         }
         self.retry_held()?;

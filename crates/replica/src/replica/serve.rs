@@ -71,7 +71,7 @@ impl<R: Remedy> Replica<R> {
         let left: Vec<String> = record.in_sync.iter().map(|member| member.node.to_string()).collect();
         Some(Status::TooFewCopies(format!(
             "partition {} has {have} of at least {min} copies left (on {}); start the other nodes again, or go on with \
-             fewer: understudy table alter TABLE --min-in-sync {have}",
+             fewer: `understudy table alter TABLE --min-in-sync {have}`, or `--available`",
             self.id,
             left.join(", ")
         )))
