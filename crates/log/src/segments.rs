@@ -87,8 +87,9 @@ impl<R: Remedy> Log<R> {
         let header = self.finish(&mut buffer, &stored, at, self.tail.chain);
         pad(&mut buffer, segment.length);
         if let Err(error) = segment.file.write_at(0, &buffer) {
-            // It holds nothing yet; the next attempt begins anew. A file that stays is found empty and taken away.
-            let _ = self.files.remove(&Segment::name(number));
+            // It holds nothing yet; the next attempt begins anew. Half a head that stayed would look like a segment that was begun
+            // and cannot be read, so its name goes durably; if that fails, so it does look, and that is no loss.
+            let _ = self.files.remove(&Segment::name(number)).and_then(|()| self.files.sync_dir());
             return Err(self.refused(error));
         }
         let segment = Arc::new(segment);

@@ -282,3 +282,42 @@ proptest! {
         run.rare(&Step::Crash(1));
     }
 }
+
+#[test]
+fn a_clean_end_over_what_a_failed_write_left_is_clean() {
+    use Step::*;
+    let steps = [
+        Append(0, 5, 651),
+        Restart,
+        Mark,
+        Append(0, 2, 61),
+        Append(0, 4, 169),
+        Append(2, 1, 677),
+        Append(0, 5, 840),
+        Base(1, 0),
+        Sync,
+        Append(0, 5, 502),
+        Sync,
+        Mark,
+        Append(0, 1, 397),
+        Append(0, 2, 629),
+        Append(0, 1, 781),
+        Append(0, 1, 0),
+        Append(0, 4, 615),
+        Append(0, 1, 557),
+        Append(0, 1, 0),
+        Append(0, 1, 0),
+        Base(2, 0),
+        Forget(0),
+        Append(0, 3, 797),
+        Append(0, 4, 662),
+        Cut(0, 59),
+        FailWrite,
+        Append(2, 5, 671),
+        Shutdown,
+    ];
+    let mut run = Run::new();
+    for step in &steps {
+        run.step(step);
+    }
+}
