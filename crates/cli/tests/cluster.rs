@@ -218,7 +218,9 @@ fn bad_input_is_refused_and_nothing_is_half_done() {
     fails(&["table", "drop", "u", "--yes"], 3, "'u'");
     fails(&["switchover", "t/9"], 3, "partitions 0 to 5");
     fails(&["partition", "recover", "t/0"], 5, "--yes");
-    assert_eq!(cluster.ok(&["table", "list", "--json"]).lines().count(), 1, "only the table that was meant");
+    let listed = cluster.ok(&["table", "list", "--json"]);
+    let of_users = listed.lines().filter(|line| !line.contains("\"table\":\"sys_"));
+    assert_eq!(of_users.count(), 1, "only the table that was meant: {listed}");
     foreign_directories(&cluster);
 }
 
@@ -335,7 +337,10 @@ fn operators_move_leads_and_the_shell_reads_a_script() {
     let partition = line["partition"].as_u64().expect("a partition");
     assert_eq!(cluster.primary_of(partition), 3);
     cluster.ok(&["table", "alter", "t", "--policy", "sync", "--available"]);
-    let table = cluster.json(&["table", "list"]);
+    let listed = cluster.ok(&["table", "list", "--json"]);
+    let parsed = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
+    // Beside a system table, if the machine was so busy that a node was missed.
+    let table = listed.lines().map(parsed).find(|table| table["table"] == "t").expect("it is listed");
     assert_eq!((&table["policy"], &table["below"]), (&"sync".into(), &"available".into()));
     let mut shell = common::understudy(cluster.dir.path());
     let mut shell = shell
@@ -393,7 +398,7 @@ fn a_stopped_nodes_log_is_verified() {
         dumped.lines().filter_map(line).sum()
     };
     let dir = dirs.iter().max_by_key(|dir| rows(dir)).expect("three nodes").clone();
-    assert!((1..=100).contains(&rows(&dir)), "{} rows", rows(&dir));
+    assert!(rows(&dir) > 0, "no log has rows");
     let log = std::path::Path::new(&dir).join("log");
     let mut hit = false;
     for segment in std::fs::read_dir(&log).expect("there").map(|item| item.expect("readable").path()) {
