@@ -8,24 +8,13 @@ use std::io::{self, Cursor, Read, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use types::engine::{Checkpoint, Wake};
+use types::engine::Checkpoint;
 use types::{Engine, Lsn, Position, ReadAt};
 use understudy_engine::MemoryEngine;
 use understudy_engine::memory::{SnapshotStore, SnapshotWriter};
 
 const ROWS: u64 = 9000;
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A waker, and what it wakes.
-fn waker() -> (Wake, Receiver<()>) {
-    let (wake, woken) = channel();
-    let wake = Mutex::new(wake);
-    let wake = move || {
-        // Nobody may be there to be woken any more.
-        let _ = wake.lock().unwrap().send(());
-    };
-    (Arc::new(wake), woken)
-}
 
 fn fill(engine: &mut dyn Engine, lsns: std::ops::RangeInclusive<u64>) {
     for lsn in lsns {

@@ -4,12 +4,8 @@
 mod common;
 
 use common::*;
-use std::fs;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use types::engine::Wake;
 use types::{ComponentSet, Engine, Installation, Lsn, PinId, Position, ReadAt};
 use understudy_engine::LsmEngine;
 
@@ -85,16 +81,6 @@ impl Pair {
         }
         stands
     }
-}
-
-fn waker() -> (Wake, Receiver<()>) {
-    let (wake, woken) = channel();
-    let wake = Mutex::new(wake);
-    let wake = move || {
-        // Nobody may be there to be woken any more.
-        let _ = wake.lock().unwrap().send(());
-    };
-    (Arc::new(wake), woken)
 }
 
 #[test]
@@ -266,17 +252,4 @@ fn a_set_below_what_is_published_is_of_no_use() {
     // What was pinned is gone with the tree.
     pair.source.reset(at(3)).unwrap();
     assert_eq!(pair.source.read_component(pin, 0, 0, 1).unwrap(), None);
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
 }

@@ -2,8 +2,11 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use bytes::Bytes;
+use std::fs;
 use std::path::Path;
-use types::engine::{Row, space};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use types::engine::{Row, Wake, space};
 use types::{Engine, Epoch, Lsn, Mutation, Position, ReadAt};
 use understudy_engine::{LsmEngine, MemoryEngine};
 
@@ -125,4 +128,29 @@ impl Model {
         let live = map.into_iter().filter_map(|(key, (lsn, value))| Some(Row { key, lsn, value: value? }));
         live.collect()
     }
+}
+
+/// Copies a directory with all that is in it.
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+/// A waker, and what it wakes.
+pub fn waker() -> (Wake, Receiver<()>) {
+    let (wake, woken) = channel();
+    let wake = Mutex::new(wake);
+    let wake = move || {
+        // Nobody may be there to be woken any more.
+        let _ = wake.lock().unwrap().send(());
+    };
+    (Arc::new(wake), woken)
 }
