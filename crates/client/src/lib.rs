@@ -1,7 +1,7 @@
 //! Floor 4: the native client: routing, retries, sessions.
 //!
 //! A pure [`core`] (with [`session`], [`route`] and [`backoff`]) decides; [`Client`] is its shell over sockets. `DESIGN.md`
-//! has the rules.
+//! has the rules. [`view`] puts what is known into words.
 
 pub mod backoff;
 pub mod call;
@@ -15,6 +15,7 @@ pub mod route;
 pub mod scan;
 pub mod session;
 pub mod table;
+pub mod view;
 
 pub use call::{Answer, Call, Completed, FailKind, Fate, LaneId, Loss, Outcome, Ticket};
 pub use client::{Client, Options};

@@ -32,6 +32,20 @@ pub struct Changes {
 }
 
 impl Map {
+    /// The picture that somebody else has, such as a node.
+    pub fn of(
+        nodes: impl IntoIterator<Item = NodeRecord>,
+        tables: impl IntoIterator<Item = TableRecord>,
+        partitions: impl IntoIterator<Item = PartitionRecord>,
+    ) -> Map {
+        Map {
+            nodes: nodes.into_iter().map(|node| (node.id, node)).collect(),
+            tables: tables.into_iter().map(|table| (table.id, Arc::new(table))).collect(),
+            partitions: partitions.into_iter().map(|record| (record.id, record)).collect(),
+            ..Map::default()
+        }
+    }
+
     /// Takes a controller's picture in. The error is a sentence; what was read before it stays.
     pub fn apply(&mut self, picture: &Picture) -> Result<Changes, String> {
         let mut changes = Changes::default();

@@ -7,8 +7,7 @@
 //! | `ingest`: feeds that neither skip nor repeat | [`ingest`] |
 //! | keys and ranges as people write them | [`keys`] |
 //! | a new table from options | [`design`] |
-//! | what the cluster survives now, and who is behind | [`overview`] |
-//! | failovers with their time split | [`failovers`] |
+//! | what the cluster survives now, who is behind, failovers: made by [`client::view`] | [`overview`], [`failovers`] |
 //! | what a forced promotion may lose | [`recover`] |
 //! | a stopped node's log | [`logview`] |
 //!
@@ -16,21 +15,19 @@
 
 pub mod badrows;
 pub mod design;
-pub mod failovers;
 mod failure;
 pub mod ingest;
 pub mod keys;
 pub mod load;
 pub mod logview;
-pub mod overview;
 pub mod pipeline;
 mod port;
 pub mod recover;
 pub mod secured;
-pub mod survive;
 
 #[cfg(test)]
 mod testing;
 
+pub use client::view::{failovers, overview, survive};
 pub use failure::{Failure, Status};
 pub use port::Port;

@@ -2,8 +2,8 @@
 //!
 //! Made from the picture of the records and the last status of every node. It is for people; safety never rests on it.
 
-use crate::survive;
-use client::Map;
+use super::survive;
+use crate::route::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
@@ -112,6 +112,8 @@ pub struct ReplicaLine {
     pub durable: u64,
     /// Executed by its engine.
     pub applied: u64,
+    /// Its `committed`, as it knows it itself; 0 if it is not heard.
+    pub committed: u64,
     /// In its files.
     pub persisted: u64,
     /// Bytes behind the primary.
@@ -210,7 +212,8 @@ impl Look<'_> {
             None => "not heard",
         };
         let replicas = record.members().map(|member| {
-            let own = self.replica(member, record).map(|replica| replica.marks);
+            let told = self.replica(member, record);
+            let own = told.map(|replica| replica.marks);
             let seen = lead.and_then(|lead| lead.members.iter().find(|(other, ..)| other == member));
             let marks = own.or(seen.map(|(_, marks, ..)| *marks)).unwrap_or_default();
             let in_sync = record.in_sync.contains(member);
@@ -227,6 +230,7 @@ impl Look<'_> {
                 received: marks.received.0,
                 durable: marks.durable.0,
                 applied: marks.applied.0,
+                committed: told.map_or(0, |replica| replica.committed.0),
                 persisted: marks.persisted.0,
                 lag_bytes: seen.map_or(0, |(_, _, bytes, _)| *bytes),
                 lag_seconds: seen.map_or(0.0, |(_, _, _, micros)| *micros as f64 / 1e6),
@@ -362,11 +366,31 @@ pub fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::table;
     use types::config::{Addresses, Cause};
+    use types::data::{Column, ColumnType, Schema};
     use types::{Epoch, Lsn, NodeRecord, PartitionId, ProposalId, Watermarks};
     use wire::RecordText;
     use wire::control::Picture;
+
+    fn table(partitions: u32) -> TableRecord {
+        let columns = vec![Column::new("id", ColumnType::Int).not_null()];
+        TableRecord {
+            format: 1,
+            id: types::TableId(1),
+            name: "t".into(),
+            schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
+            engine: types::EngineKind::Memory,
+            log: types::LogKind::Disk,
+            policy: types::Policy::preset("durable", 3, types::LogKind::Disk).expect("known"),
+            first_partition: PartitionId(64),
+            partitions,
+            hash: types::data::HASH_NAME.into(),
+            seed: 1,
+            placement: vec![vec![NodeId(1)]; partitions as usize],
+            created_ms: 0,
+            unknown: Default::default(),
+        }
+    }
 
     fn member(node: u32) -> Member {
         Member { node: NodeId(node), ..Member::default() }
@@ -382,7 +406,7 @@ mod tests {
             led_since: Epoch(1),
             in_sync: in_sync.iter().map(|node| member(*node)).collect(),
             catching_up: catching_up.iter().map(|node| member(*node)).collect(),
-            policy: table(1).record().policy.clone(),
+            policy: table(1).policy,
             next_policy: None,
             proposal: ProposalId(1),
             cause: Cause::Created,
@@ -410,7 +434,7 @@ mod tests {
             revision: 1,
             cluster: None,
             nodes: [1, 2, 3].map(|id| RecordText::new(&node(id))).to_vec(),
-            tables: vec![RecordText::new(table(records.len() as u32).record())],
+            tables: vec![RecordText::new(&table(records.len() as u32))],
             partitions: records.iter().map(RecordText::new).collect(),
             dropped: Vec::new(),
         };

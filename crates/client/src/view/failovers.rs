@@ -68,7 +68,7 @@ pub fn lines(
 }
 
 /// The name of a partition's table.
-pub fn table_name(map: &client::Map, partition: types::PartitionId) -> Option<String> {
+pub fn table_name(map: &crate::Map, partition: types::PartitionId) -> Option<String> {
     let id: TableId = map.partition(partition)?.table;
     map.tables().find(|table| table.id == id).map(|table| table.name.clone())
 }
