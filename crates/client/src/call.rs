@@ -97,6 +97,12 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// The snapshot at which a read of a primary was made, by which it can be read again ([`wire::request::Snapshot::At`])
+    /// and written on ([`crate::Table::write_since`]).
+    pub fn snapshot(&self) -> Position {
+        Position::new(self.epoch, self.lsn)
+    }
+
     /// The position of a write's entry.
     pub fn position(&self) -> Position {
         Position::new(self.epoch, self.lsn)
@@ -134,6 +140,8 @@ pub enum FailKind {
     NotFound,
     /// Damaged data were found and not returned.
     Corrupt,
+    /// The snapshot that was to be read is not kept any more, or a failover has lost it.
+    TooOld,
 }
 
 impl FailKind {
@@ -142,7 +150,7 @@ impl FailKind {
         match self {
             FailKind::Bad => 1,
             FailKind::NotFound => 3,
-            FailKind::TimedOut => 4,
+            FailKind::TimedOut | FailKind::TooOld => 4,
             FailKind::TooFewCopies => 5,
             FailKind::Corrupt => 6,
             FailKind::Full => 7,

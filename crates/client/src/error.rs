@@ -47,6 +47,9 @@ pub enum ClientError {
     /// An insert found a row with its key; nothing was changed.
     #[error("a row with this key exists already; nothing was changed")]
     Exists,
+    /// A row had changed since the snapshot that a write rests on; nothing was changed.
+    #[error("a row has changed since it was read; nothing was changed; read again and try again")]
+    Changed,
     /// A write may have been done or not.
     #[error("it is not known whether the write was done: {0}")]
     OutcomeUnknown(String),
@@ -95,7 +98,8 @@ impl ClientError {
             ClientError::Failed { kind, .. } => kind.exit_status(),
             ClientError::Admin { status, .. } => *status,
             ClientError::System(_) => 7,
-            ClientError::Data { .. } | ClientError::Exists | ClientError::Protocol(_) => 1,
+            ClientError::Data { .. } | ClientError::Exists | ClientError::Changed => 1,
+            ClientError::Protocol(_) => 1,
         }
     }
 }
@@ -106,6 +110,7 @@ impl Outcome {
         match self {
             Outcome::Ok(answer) => Ok(answer),
             Outcome::Refused(Refusal::Exists, _) => Err(ClientError::Exists),
+            Outcome::Refused(Refusal::Changed, _) => Err(ClientError::Changed),
             Outcome::Refused(Refusal::Done, _) => {
                 Err(ClientError::Protocol("a refusal that says `done`".into()))
             }

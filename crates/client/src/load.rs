@@ -10,7 +10,6 @@ use types::PartitionId;
 use types::data::Row;
 use wire::RowOp;
 use wire::message::MAX_OPS;
-use wire::request::Outcome as Refusal;
 
 /// How a load is cut into writes.
 #[derive(Clone, Debug)]
@@ -161,9 +160,7 @@ impl Loader {
                     self.report.batches += 1;
                 }
                 Outcome::Unknown(_) => self.report.unknown_rows += flying.rows,
-                Outcome::Refused(Refusal::Exists | Refusal::Done, _) => {
-                    self.report.refused_rows += flying.rows
-                }
+                Outcome::Refused(..) => self.report.refused_rows += flying.rows,
                 Outcome::Failed(..) => {}
             }
             if let Err(first) = completed.outcome.into_result() {

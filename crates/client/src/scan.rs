@@ -7,6 +7,7 @@ use crate::table::{Table, micros, unexpected};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use types::{Lsn, NodeId, PartitionId};
+use wire::request::Snapshot;
 use wire::{Body, Op, ReadLevel};
 
 /// What to scan and how.
@@ -52,8 +53,8 @@ struct Lane {
     rows: VecDeque<(Bytes, Lsn, Bytes)>,
     /// The page that is on its way.
     ticket: Option<Ticket>,
-    /// Where the next page begins, and at which LSN; `None`: there is none.
-    next: Option<(Bytes, Lsn)>,
+    /// Where the next page begins, and at which state; `None`: there is none.
+    next: Option<(Bytes, Snapshot)>,
 }
 
 /// An iterator over a table's rows. One page per partition is read ahead. It ends after the first error.
@@ -85,7 +86,7 @@ impl Client {
         partitions: Vec<PartitionId>,
         options: ScanOptions,
     ) -> Scan<'_> {
-        let start = (options.from.clone(), Lsn::ZERO);
+        let start = (options.from.clone(), Snapshot::Newest);
         let lanes = partitions.into_iter().map(|partition| Lane {
             partition,
             rows: VecDeque::new(),
@@ -108,8 +109,8 @@ impl Scan<'_> {
         if lane.ticket.is_some() {
             return;
         }
-        let Some((from, lsn)) = lane.next.take() else { return };
-        let op = Op::Scan { from, to: self.options.to.clone(), limit: self.options.page.max(1), at: lsn };
+        let Some((from, at)) = lane.next.take() else { return };
+        let op = Op::Scan { from, to: self.options.to.clone(), limit: self.options.page.max(1), at };
         let mut call = self.table.call(lane.partition, op).at_level(self.options.read);
         call.node = self.options.node;
         call.deadline = micros(self.client.timeout());
@@ -126,11 +127,12 @@ impl Scan<'_> {
 
     fn take(&mut self, at: usize, outcome: Outcome) -> Result<(), ClientError> {
         let answer = outcome.into_result()?;
+        let snapshot = answer.snapshot();
         let Body::Rows { rows, more } = answer.body else { return Err(unexpected(&answer.body)) };
         let lane = &mut self.lanes[at];
         if let Some((last, ..)) = rows.last().filter(|_| more) {
             // The smallest key above the last one.
-            lane.next = Some(([last, &[0u8][..]].concat().into(), answer.lsn));
+            lane.next = Some(([last, &[0u8][..]].concat().into(), Snapshot::At(snapshot)));
         } else if more {
             return Err(ClientError::Protocol("a page without rows says that there are more".into()));
         }

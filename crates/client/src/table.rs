@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use types::data::{self, Row, Schema, Value};
 use types::{Lsn, Micros, NodeId, PartitionId, Position, TableId, TableRecord};
 use wire::control::AdminCommand;
+use wire::request::Snapshot;
 use wire::{Body, Op, ReadLevel, RowOp};
 
 /// A table as its record says: makes calls from rows and keys. Cheap to clone.
@@ -78,7 +79,14 @@ impl Table {
 
     /// A write of these operations, all or none. All keys must belong to this partition.
     pub fn write(&self, partition: PartitionId, ops: Vec<RowOp>) -> Call {
-        self.call(partition, Op::Write { ops, mark: None })
+        self.call(partition, Op::write(ops))
+    }
+
+    /// A write of these operations, all or none, and only if none of their rows has changed since a snapshot
+    /// ([`crate::Answer::snapshot`] of a read of this partition at its primary): the first committer wins. Refused with
+    /// [`wire::Outcome::Changed`] if one has.
+    pub fn write_since(&self, partition: PartitionId, ops: Vec<RowOp>, since: Position) -> Call {
+        self.call(partition, Op::Write { ops, mark: None, since: Some(since) })
     }
 
     /// Writes a row, whatever was there.
@@ -102,7 +110,7 @@ impl Table {
     /// Reads the row with this key.
     pub fn get(&self, key: &[Value]) -> Result<Call, ClientError> {
         let key = self.key(key)?;
-        Ok(self.call(self.partition_of(&key)?, Op::Get { key }))
+        Ok(self.call(self.partition_of(&key)?, Op::Get { key, at: Snapshot::Newest }))
     }
 
     fn data(&self, error: impl std::fmt::Display) -> ClientError {
@@ -146,7 +154,8 @@ impl Client {
             self.turn(deadline)?;
         };
         // A read of nothing: only a primary that serves answers it.
-        let empty = Op::Count { from: Bytes::from_static(&[0]), to: Bytes::from_static(&[0]) };
+        let empty =
+            Op::Count { from: Bytes::from_static(&[0]), to: Bytes::from_static(&[0]), at: Snapshot::Newest };
         let calls = table.partitions().map(|partition| table.call(partition, empty.clone())).collect();
         match self.all(calls) {
             Ok(_) => Ok(table),
@@ -210,7 +219,7 @@ impl Client {
 
     /// How many rows a table has. Each partition is counted at its own moment.
     pub fn count(&mut self, table: &Table) -> Result<u64, ClientError> {
-        let op = Op::Count { from: Bytes::new(), to: Bytes::new() };
+        let op = Op::Count { from: Bytes::new(), to: Bytes::new(), at: Snapshot::Newest };
         let answers =
             self.all(table.partitions().map(|partition| table.call(partition, op.clone())).collect())?;
         answers.iter().map(number).sum()

@@ -104,7 +104,7 @@ impl World {
         let lane = (self.random.draw() % 2) as u8;
         let name = [&[lane][..], &number.to_be_bytes()].concat();
         let ops = vec![RowOp::Put { key: name.clone().into(), row: bytes::Bytes::new() }];
-        let mut call = Call::new(TableId(1), 1, PARTITION, Op::Write { ops, mark: None });
+        let mut call = Call::new(TableId(1), 1, PARTITION, Op::write(ops));
         if self.chance(30) {
             call.deadline = Micros(self.random.draw() % 200_000 + 1);
         }

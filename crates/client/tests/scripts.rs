@@ -132,11 +132,8 @@ impl World {
     fn submit(&mut self, words: &[&str]) {
         let key = bytes::Bytes::from(words[3].to_string());
         let op = match words[0] {
-            "read" => Op::Get { key },
-            _ => Op::Write {
-                ops: vec![RowOp::Put { key, row: bytes::Bytes::from_static(b"row") }],
-                mark: None,
-            },
+            "read" => Op::Get { key, at: Default::default() },
+            _ => Op::write(vec![RowOp::Put { key, row: bytes::Bytes::from_static(b"row") }]),
         };
         let mut call = Call::new(TableId(1), 1, PartitionId(number(words[2]) as u32), op);
         if words.contains(&"any") {
@@ -238,7 +235,7 @@ fn describe(request: &wire::Request) -> String {
             request.seq,
             request.confirmed
         ),
-        Op::Get { key } => format!("get {}{deadline}", String::from_utf8_lossy(key)),
+        Op::Get { key, .. } => format!("get {}{deadline}", String::from_utf8_lossy(key)),
         other => format!("{other:?}"),
     }
 }

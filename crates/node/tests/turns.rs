@@ -89,11 +89,11 @@ fn others_are_served_while_a_big_table_is_counted_and_digested() {
     put_all(&mut client, &table, 0, ROWS, "x");
     let mut raw = Raw::connect(&cluster);
     let key = table.key(&[Value::Int(7)]).expect("a key");
-    let everything = Op::Count { from: Default::default(), to: Default::default() };
+    let everything = Op::Count { from: Default::default(), to: Default::default(), at: Default::default() };
     raw.send(&[
         request(&table, 1, Op::Digest),
         request(&table, 2, everything),
-        request(&table, 3, Op::Get { key: key.clone() }),
+        request(&table, 3, Op::Get { key: key.clone(), at: Default::default() }),
     ]);
     let first = raw.reply();
     assert_eq!((first.id, &first.status), (3, &Status::Ok), "the row is there long before the sums are");

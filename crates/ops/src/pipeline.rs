@@ -221,7 +221,8 @@ impl<'a, P: Port> Pipeline<'a, P> {
             Flying { partition, rows: batch.ops.len() as u64, bytes: batch.bytes as u64, first: batch.first };
         let mark = self.feed.map(|feed| FeedMark { feed, position: batch.mark });
         let deadline = Micros(self.limits.deadline.as_micros() as u64);
-        let call = self.table.call(partition, Op::Write { ops: batch.ops, mark }).within(deadline);
+        let call =
+            self.table.call(partition, Op::Write { ops: batch.ops, mark, since: None }).within(deadline);
         let ticket = self.port.submit(self.lane, call);
         self.flying.insert(ticket, flying);
     }

@@ -91,7 +91,7 @@ impl FakeStore {
         let lsn = self.lsns.entry(partition).or_default();
         let body = match call.op {
             Op::Feed { feed } => Body::Number(self.feeds.get(&(partition, feed)).copied().unwrap_or(0)),
-            Op::Write { ops, mark } => {
+            Op::Write { ops, mark, .. } => {
                 self.writes += 1;
                 if self.failing == Some(self.writes) {
                     self.failing = None;

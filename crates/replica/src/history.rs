@@ -53,6 +53,18 @@ impl History {
         self.starts.iter().find(|(of, _)| *of > epoch).map(|(_, next)| next.prev())
     }
 
+    /// True if the state at `snapshot.lsn`, as a primary had it when its configuration was of `snapshot.epoch`, is a part of this
+    /// log, which ends at `end`: it has nothing of a later reign at or below it. False also if that is not known any more.
+    pub fn holds(&self, snapshot: Position, end: Lsn) -> bool {
+        let next = self.starts.iter().position(|(of, _)| *of > snapshot.epoch);
+        snapshot.lsn <= end
+            && match next {
+                None => true,
+                Some(0) => snapshot.lsn == Lsn::ZERO,
+                Some(next) => snapshot.lsn < self.starts[next].1,
+            }
+    }
+
     /// All pairs.
     pub fn starts(&self) -> &[(Epoch, Lsn)] {
         &self.starts
@@ -106,6 +118,22 @@ mod tests {
             end: Position::new(Epoch(end.0), Lsn(end.1)),
             history: history(starts).starts().to_vec(),
         }
+    }
+
+    #[test]
+    fn a_snapshot_is_a_part_of_the_log_only_below_what_came_after_it() {
+        let log = history(&[(1, 1), (4, 101), (6, 120)]);
+        let holds = |epoch, lsn| log.holds(Position::new(Epoch(epoch), Lsn(lsn)), Lsn(130));
+        // Epochs 2 and 3 were configurations of the first reign. It may have led up to 105 and acknowledged it, under `async`.
+        assert!(holds(1, 100) && holds(2, 100) && holds(3, 100));
+        assert!(!holds(1, 101) && !holds(3, 105));
+        assert!(holds(4, 119) && holds(5, 119) && !holds(5, 120));
+        assert!(holds(6, 130) && !holds(6, 131) && holds(9, 130));
+        // What was before the first known reign cannot be told.
+        let log = history(&[(4, 101)]);
+        assert!(!log.holds(Position::new(Epoch(3), Lsn(50)), Lsn(130)));
+        assert!(log.holds(Position::new(Epoch(4), Lsn(50)), Lsn(130)));
+        assert!(history(&[]).holds(Position::ZERO, Lsn::ZERO));
     }
 
     #[test]

@@ -51,6 +51,8 @@ scripts! {
     pr16_change_in_flight,
     pr21_strict_below_min,
     pr22_duplicate_waits,
+    first_committer_wins,
+    pr79_a_snapshot_that_is_lost,
     pr23_refusal_waits,
     pr24_another_aim,
     pr31_hung_disk_leaves,

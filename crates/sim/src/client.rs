@@ -8,6 +8,7 @@ use crate::random::Stream;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId};
+use wire::request::Snapshot;
 use wire::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
 
 /// An attempt without an answer is given up after this.
@@ -67,6 +68,9 @@ struct Pending {
     deadline_ms: u64,
 }
 
+/// What a read found, and the snapshot that it was made at.
+type Seen = (Option<(Lsn, u64)>, Position);
+
 /// What is known of a partition.
 #[derive(Clone, Debug)]
 struct View {
@@ -93,6 +97,8 @@ pub struct Client {
     history: Vec<Operation>,
     /// The newest acknowledgement per partition.
     newest: BTreeMap<PartitionId, Position>,
+    /// What the newest read of a register found: the LSN that wrote it and the value, and the snapshot.
+    seen: BTreeMap<(PartitionId, String), Seen>,
     /// Losses that a session was told of.
     losses: u64,
     /// What a reply must never say.
@@ -130,6 +136,7 @@ impl Client {
             links: BTreeMap::new(),
             history: Vec::new(),
             newest: BTreeMap::new(),
+            seen: BTreeMap::new(),
             losses: 0,
             fault: None,
         }
@@ -263,8 +270,19 @@ impl Client {
         let register = format!("r{}", self.random.below(4));
         let newest = self.newest.get(&partition).copied();
         match self.random.below(100) {
-            0..40 => (register, Action::Put(number), true),
-            40..64 => (register, Action::Get, false),
+            0..28 => (register, Action::Put(number), true),
+            28..40 => match self.seen.get(&(partition, register.clone())) {
+                Some((read, since)) => {
+                    let action = Action::Swap { value: number, read: *read, since: *since };
+                    (register, action, self.random.chance(750))
+                }
+                None => (register, Action::Put(number), true),
+            },
+            40..58 => (register, Action::Get(self.random.chance(300)), false),
+            58..64 => match self.seen.get(&(partition, register.clone())) {
+                Some((_, at)) => (register, Action::GetAt(*at), false),
+                None => (register, Action::Get(true), false),
+            },
             64..72 => {
                 let token =
                     if self.random.chance(500) { newest.map_or(Lsn::ZERO, |at| at.lsn) } else { Lsn::ZERO };
@@ -276,7 +294,7 @@ impl Client {
             94..98 => (format!("d{}", self.random.below(2)), Action::Put(number), true),
             _ => match newest {
                 Some(at) => (String::new(), Action::EpochEnd(at), false),
-                None => (register, Action::Get, false),
+                None => (register, Action::Get(false), false),
             },
         }
     }
@@ -368,7 +386,7 @@ impl Client {
         let (in_session, seq) = (op.seq.is_some(), op.seq.unwrap_or(0));
         let key = |operation: &Operation| Bytes::from(operation.key.clone());
         let row = |value: u64| Bytes::copy_from_slice(&value.to_le_bytes());
-        let write = |op: RowOp| Op::Write { ops: vec![op], mark: None };
+        let write = |op: RowOp| Op::write(vec![op]);
         let mut read = ReadLevel::Primary;
         let asked = match &op.operation {
             None => Op::OpenSession,
@@ -376,10 +394,22 @@ impl Client {
                 Action::Put(value) => write(RowOp::Put { key: key(operation), row: row(*value) }),
                 Action::Insert(value) => write(RowOp::Insert { key: key(operation), row: row(*value) }),
                 Action::Delete => write(RowOp::Delete { key: key(operation) }),
-                Action::Get => Op::Get { key: key(operation) },
+                Action::Swap { value, read, since } => {
+                    let (key, row) = (key(operation), row(*value));
+                    let op = match read {
+                        Some(_) => RowOp::Update { key, row },
+                        None => RowOp::Insert { key, row },
+                    };
+                    Op::Write { ops: vec![op], mark: None, since: Some(*since) }
+                }
+                Action::Get(kept) => {
+                    let at = if *kept { Snapshot::Begin } else { Snapshot::Newest };
+                    Op::Get { key: key(operation), at }
+                }
+                Action::GetAt(at) => Op::Get { key: key(operation), at: Snapshot::At(*at) },
                 Action::GetAny(min_lsn) => {
                     read = ReadLevel::Any { max_lag_ms: 400, min_lsn: *min_lsn };
-                    Op::Get { key: key(operation) }
+                    Op::Get { key: key(operation), at: Snapshot::Newest }
                 }
                 Action::EpochEnd(at) => Op::EpochEnd { epoch: at.epoch },
             },
@@ -427,6 +457,7 @@ impl Client {
                 self.give_up(now, number);
             }
             Status::Expected(next) => self.expected(now, number, *next),
+            Status::TooOld(_) => self.end(now, number, Told::NotDone),
             status => self.not_done(now, number, &status.clone()),
         }
     }
@@ -475,6 +506,7 @@ impl Client {
         };
         let told = match (&reply.status, &operation.action, &reply.body) {
             (Status::Refused(Outcome::Exists), ..) => Told::Exists(reply.lsn),
+            (Status::Refused(_), ..) => Told::Changed,
             (_, action, _) if action.writes() => Told::Done { at, copies: reply.copies },
             (_, Action::EpochEnd(_), Body::EpochEnd(end)) => Told::Ended(*end),
             (_, _, Body::Row(row)) => {
@@ -487,6 +519,10 @@ impl Client {
                 Told::Unknown
             }
         };
+        if let (Told::Found { row, at, epoch }, Action::Get(_)) = (&told, &operation.action) {
+            let register = (operation.partition, operation.key.clone());
+            self.seen.insert(register, (*row, Position::new(*epoch, *at)));
+        }
         if matches!(told, Told::Done { .. }) {
             let newest = self.newest.entry(op.partition).or_default();
             *newest = (*newest).max(at);

@@ -9,36 +9,38 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 29] = [
+pub const FOUND: [(Finding, u64); 31] = [
     (Finding::F01, 0),
-    (Finding::F02, 4),
+    (Finding::F02, 2),
     (Finding::F03, 0),
     (Finding::F04, 0),
-    (Finding::F05, 1),
+    (Finding::F05, 2),
     (Finding::F06, 8),
     (Finding::F07, 1),
-    (Finding::F08, 2),
+    (Finding::F08, 6),
     (Finding::F09, 0),
     (Finding::F10, 0),
     (Finding::F13, 0),
     (Finding::F16, 0),
     (Finding::F17, 0),
     (Finding::F18, 0),
-    (Finding::F19, 14),
+    (Finding::F19, 11),
     (Finding::F20, 8),
-    (Finding::F22, 1),
+    (Finding::F22, 2),
     (Finding::Pr01, 1),
     (Finding::Pr05, 0),
-    (Finding::Pr06, 35),
+    (Finding::Pr06, 32),
     (Finding::Pr15, 6),
     (Finding::Pr16, 0),
-    (Finding::Pr18, 22),
+    (Finding::Pr18, 16),
     (Finding::Pr21, 0),
     (Finding::Pr22, 0),
     (Finding::Pr23, 0),
-    (Finding::Pr40, 1),
+    (Finding::Pr40, 0),
     (Finding::Pr45, 0),
     (Finding::Pr47, 0),
+    (Finding::Pr78, 0),
+    (Finding::Pr79, 155),
 ];
 
 /// Biases a plan towards what brings this finding to light.
@@ -126,7 +128,7 @@ const USUAL: Profile = Profile {
     pace_ms: (400, 1_000),
 };
 
-const PROFILES: [Profile; 29] = [
+const PROFILES: [Profile; 31] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -326,6 +328,20 @@ const PROFILES: [Profile; 29] = [
         finding: Finding::Pr47,
         always: &[Fault::Break, Fault::Crash],
         perhaps: &[Fault::Loss, Fault::Isolate],
+        ..USUAL
+    },
+    Profile { finding: Finding::Pr78, always: &[Fault::SlowDisk], perhaps: &[Fault::Clog], ..USUAL },
+    Profile {
+        finding: Finding::Pr79,
+        always: &[Fault::Isolate, Fault::Clog, Fault::Crash],
+        perhaps: &[Fault::Delay],
+        rules: &[ASYNC],
+        factors: &[2, 3],
+        floor: Floor::One,
+        tables: 1,
+        clients: (8, 12),
+        work: 300,
+        pace_ms: (250, 600),
         ..USUAL
     },
 ];

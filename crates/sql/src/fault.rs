@@ -9,10 +9,17 @@ pub fn done(outcome: Outcome) -> Result<Option<Answer>, Failure> {
     match outcome {
         Outcome::Ok(answer) => Ok(Some(answer)),
         Outcome::Refused(Refusal::Exists, _) => Ok(None),
+        Outcome::Refused(Refusal::Changed, _) => Err(changed()),
         Outcome::Refused(Refusal::Done, _) => Err(Failure::new(code::INTERNAL, "a refusal that says `done`")),
         Outcome::Unknown(why) => Err(unknown(&why)),
         Outcome::Failed(kind, why) => Err(failed(kind, &why)),
     }
+}
+
+/// The error of a write of rows that somebody else has changed since they were read.
+fn changed() -> Failure {
+    Failure::new("40001", "could not serialize access due to concurrent update")
+        .hint("nothing was changed; try the transaction again")
 }
 
 /// The error of a write whose outcome is not known.
@@ -32,6 +39,7 @@ fn failed(kind: FailKind, why: &str) -> Failure {
         FailKind::Full => Failure::new("53100", why.to_string()).hint("nothing was done"),
         FailKind::NotFound => Failure::new("42P01", why.to_string()).hint("was the table dropped meanwhile?"),
         FailKind::Corrupt => Failure::new("XX001", why.to_string()),
+        FailKind::TooOld => Failure::new("40001", why.to_string()).hint("try the transaction again"),
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 use types::data::Value;
 use types::{Lsn, Micros, PartitionId};
+use wire::request::Snapshot;
 use wire::{Body, Op};
 
 /// How long one call may take, a failover in between included.
@@ -82,7 +83,8 @@ pub async fn point(
 pub async fn count(handle: &Handle, table: &Table, range: &Range) -> Result<i64, Failure> {
     let mut waiting = Vec::new();
     for partition in &range.partitions {
-        let op = Op::Count { from: range.from.clone(), to: range.to.clone() };
+        let (from, to, at) = (range.from.clone(), range.to.clone(), Snapshot::Newest);
+        let op = Op::Count { from, to, at };
         let (answer, answered) = tokio::sync::oneshot::channel();
         handle.submit(table.call(*partition, op).within(CALL), |outcome| {
             // Nobody waits any more.
@@ -134,7 +136,7 @@ impl Reader for Tables {
             cancel: self.cancel.clone(),
         };
         if let Some(part) = part {
-            let begin = |partition: &PartitionId| (*partition, part.from.clone(), Lsn::ZERO);
+            let begin = |partition: &PartitionId| (*partition, part.from.clone(), Snapshot::Newest);
             scan.todo = part.partitions.iter().rev().map(begin).collect();
         }
         scan.ask();
@@ -148,8 +150,8 @@ struct Scan {
     table: Table,
     columns: Vec<usize>,
     to: Bytes,
-    /// Pages to be asked for: partition, first key, and at which LSN; zero: at the newest.
-    todo: Vec<(PartitionId, Bytes, Lsn)>,
+    /// Pages to be asked for: partition, first key, and at which state.
+    todo: Vec<(PartitionId, Bytes, Snapshot)>,
     flying: usize,
     done: Sender<(PartitionId, Outcome)>,
     ended: Receiver<(PartitionId, Outcome)>,
@@ -209,11 +211,12 @@ impl Pages for Scan {
         let (partition, outcome) = self.wait()?;
         self.flying -= 1;
         let Some(answer) = fault::done(outcome)? else { return Err(no_row(&Body::None)) };
+        let snapshot = Snapshot::At(answer.snapshot());
         let Body::Rows { rows, more } = answer.body else { return Err(no_row(&answer.body)) };
         match rows.last() {
             Some((last, ..)) if more => {
                 // The smallest key above the last one.
-                self.todo.push((partition, [last, &[0u8][..]].concat().into(), answer.lsn));
+                self.todo.push((partition, [last, &[0u8][..]].concat().into(), snapshot));
             }
             None if more => return Err(no_row(&Body::None)),
             _ => {}

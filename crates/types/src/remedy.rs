@@ -35,11 +35,13 @@ pub enum Finding {
     Pr40,
     Pr45,
     Pr47,
+    Pr78,
+    Pr79,
 }
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 29] = [
+    pub const ALL: [Finding; 31] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -69,6 +71,8 @@ impl Finding {
         Finding::Pr40,
         Finding::Pr45,
         Finding::Pr47,
+        Finding::Pr78,
+        Finding::Pr79,
     ];
 
     /// The id as the documents write it: `F05`, `PR-16`.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use types::{Epoch, FeedId, Lsn, PartitionId, PartitionRecord, SessionId, TableId};
+use types::{Epoch, FeedId, Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId};
 
 /// Who may answer a read, and how old the answer may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -19,7 +19,24 @@ pub enum ReadLevel {
     },
 }
 
+/// At which state a read looks. A *snapshot* is named by what a primary's reply to a read said: its configuration's epoch, and
+/// the LSN. It stays the same state as long as it lies on the partition's history, which a failover that lost acknowledged
+/// commits may end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Snapshot {
+    /// What is committed now.
+    #[default]
+    Newest,
+    /// The same, and the replica keeps its versions for [`Snapshot::At`], ten seconds from the last use on.
+    Begin,
+    /// An earlier read's. Refused with [`Status::TooOld`] if it is not kept any more, or is no part of the history.
+    At(Position),
+}
+
 /// One row operation of a write.
+///
+/// A write that names a snapshot ([`Op::Write::since`]) is done only if none of its rows was changed after it, by anybody: the
+/// first committer wins. `Put` alone does not look.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RowOp {
     /// Writes the row, whatever was there.
@@ -36,8 +53,20 @@ pub enum RowOp {
         /// The encoded row.
         row: Bytes,
     },
-    /// Removes the row if there is one.
+    /// Removes the row if there is one. With a snapshot there must be one.
     Delete {
+        /// The encoded key.
+        key: Bytes,
+    },
+    /// Writes the row if there is one already; else nothing is done for it. With a snapshot there must be one.
+    Update {
+        /// The encoded key.
+        key: Bytes,
+        /// The encoded row.
+        row: Bytes,
+    },
+    /// Changes nothing. With a snapshot the row must be there, unchanged.
+    Keep {
         /// The encoded key.
         key: Bytes,
     },
@@ -47,15 +76,16 @@ impl RowOp {
     /// The key.
     pub fn key(&self) -> &Bytes {
         match self {
-            RowOp::Put { key, .. } | RowOp::Insert { key, .. } | RowOp::Delete { key } => key,
+            RowOp::Put { key, .. } | RowOp::Insert { key, .. } | RowOp::Update { key, .. } => key,
+            RowOp::Delete { key } | RowOp::Keep { key } => key,
         }
     }
 
-    /// The row, unless it is removed.
+    /// The row that it writes, if it writes one.
     pub fn row(&self) -> Option<&Bytes> {
         match self {
-            RowOp::Put { row, .. } | RowOp::Insert { row, .. } => Some(row),
-            RowOp::Delete { .. } => None,
+            RowOp::Put { row, .. } | RowOp::Insert { row, .. } | RowOp::Update { row, .. } => Some(row),
+            RowOp::Delete { .. } | RowOp::Keep { .. } => None,
         }
     }
 }
@@ -72,10 +102,12 @@ pub struct FeedMark {
 /// What is asked.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Op {
-    /// The newest row of a key.
+    /// The row of a key.
     Get {
         /// The encoded key.
         key: Bytes,
+        /// At which state.
+        at: Snapshot,
     },
     /// Rows with `from <= key < to` in key order.
     Scan {
@@ -85,8 +117,8 @@ pub enum Op {
         to: Bytes,
         /// At most so many rows.
         limit: u32,
-        /// At this LSN, given by the first page of the same scan; zero: now.
-        at: Lsn,
+        /// At which state; that of the first page for the others. The versions of a state are kept while there are more pages.
+        at: Snapshot,
     },
     /// How many rows with `from <= key < to`.
     Count {
@@ -94,6 +126,8 @@ pub enum Op {
         from: Bytes,
         /// End, not included; empty: none.
         to: Bytes,
+        /// At which state.
+        at: Snapshot,
     },
     /// A hash of all rows at `committed`, reserved ones included.
     Digest,
@@ -108,6 +142,8 @@ pub enum Op {
         ops: Vec<RowOp>,
         /// The position of the feed that makes them.
         mark: Option<FeedMark>,
+        /// Only if the rows have not changed since this snapshot; else the whole write is refused with [`Outcome::Changed`].
+        since: Option<Position>,
     },
     /// Opens a session. The reply's LSN and epoch are its id.
     OpenSession,
@@ -116,9 +152,27 @@ pub enum Op {
         /// The epoch.
         epoch: Epoch,
     },
+    /// Reads nothing, and keeps a state's versions: for whoever will read at it again.
+    Hold {
+        /// Which state.
+        at: Snapshot,
+    },
 }
 
 impl Op {
+    /// A write of these operations, all or none, whatever changed before.
+    pub fn write(ops: Vec<RowOp>) -> Op {
+        Op::Write { ops, mark: None, since: None }
+    }
+
+    /// The state that a read looks at.
+    pub fn snapshot(&self) -> Snapshot {
+        match self {
+            Op::Get { at, .. } | Op::Scan { at, .. } | Op::Count { at, .. } | Op::Hold { at } => *at,
+            _ => Snapshot::Newest,
+        }
+    }
+
     /// True if it may change something, and so belongs into the log.
     pub fn writes(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::OpenSession)
@@ -160,12 +214,16 @@ pub enum Outcome {
     Done = 0,
     /// An insert found its key; nothing was changed.
     Exists = 1,
+    /// A row is not as the snapshot had it, or the snapshot is no part of the history; nothing was changed.
+    Changed = 2,
 }
 
 impl Outcome {
     /// The outcome with this number.
     pub fn from_number(number: u8) -> Option<Outcome> {
-        [Outcome::Done, Outcome::Exists].into_iter().find(|outcome| *outcome as u8 == number)
+        [Outcome::Done, Outcome::Exists, Outcome::Changed]
+            .into_iter()
+            .find(|outcome| *outcome as u8 == number)
     }
 }
 
@@ -174,7 +232,7 @@ impl Outcome {
 pub enum Status {
     /// Done; for a write: committed under its policy.
     Ok,
-    /// Decided against by the state of the data (an insert that found its key). Committed as such.
+    /// Decided against by the state of the data: an insert found its key, a row had changed. Committed as such.
     Refused(Outcome),
     /// Not here; the reply's `hint` has the newest configuration known. Nothing was done.
     NotPrimary,
@@ -194,6 +252,8 @@ pub enum Status {
     NotFound(String),
     /// Damaged data were found; they were not returned.
     Corrupt(String),
+    /// The snapshot cannot be read (any more): begin again at a newer one. Nothing was done.
+    TooOld(String),
 }
 
 /// What came back.

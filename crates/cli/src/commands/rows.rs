@@ -139,7 +139,7 @@ pub fn scan(args: &ScanArgs, context: &mut Context) -> Result<(), Failure> {
 pub fn count(args: &CountArgs, context: &mut Context) -> Result<(), Failure> {
     let client = context.client()?;
     let (table, range) = range(&args.range, client)?;
-    let op = Op::Count { from: range.from, to: range.to };
+    let op = Op::Count { from: range.from, to: range.to, at: Default::default() };
     let calls = range.partitions.into_iter().map(|partition| table.call(partition, op.clone()));
     let mut rows = 0;
     for answer in client.all(calls.collect())? {

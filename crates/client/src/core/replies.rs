@@ -34,6 +34,7 @@ impl Core {
             }
             Status::Ok | Status::Refused(_) => self.decided(now, ticket, reply),
             Status::Bad(why) => self.fail(now, ticket, FailKind::Bad, why),
+            Status::TooOld(why) => self.fail(now, ticket, FailKind::TooOld, why),
             Status::Unknown(why) if self.pending[&ticket].kind == Kind::Write => {
                 self.unknown(now, ticket, why)
             }
@@ -303,7 +304,7 @@ fn word_of(status: &Status) -> String {
         Status::NotYet(why) | Status::Unknown(why) | Status::Bad(why) | Status::TooFewCopies(why) => {
             why.clone()
         }
-        Status::Full(why) | Status::NotFound(why) | Status::Corrupt(why) => why.clone(),
+        Status::Full(why) | Status::NotFound(why) | Status::Corrupt(why) | Status::TooOld(why) => why.clone(),
     }
 }
 

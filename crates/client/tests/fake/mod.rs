@@ -353,8 +353,8 @@ impl Partition {
                 let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
                 Ok((status, lsn.0, Body::Affected(ops.len() as u32)))
             }
-            Op::Get { key } => Ok((Status::Ok, self.lsn, Body::Row(self.rows.get(&key[..]).cloned()))),
-            Op::Count { from, to } => {
+            Op::Get { key, .. } => Ok((Status::Ok, self.lsn, Body::Row(self.rows.get(&key[..]).cloned()))),
+            Op::Count { from, to, .. } => {
                 Ok((Status::Ok, self.lsn, Body::Number(self.range(from, to).count() as u64)))
             }
             Op::Digest => Ok((Status::Ok, self.lsn, Body::Number(self.rows.len() as u64 * 31 + self.lsn))),
@@ -369,6 +369,7 @@ impl Partition {
                 let end = (*asked < epoch).then_some(Lsn(2));
                 Ok((Status::Ok, self.lsn, Body::EpochEnd(end)))
             }
+            Op::Hold { .. } => Ok((Status::Ok, self.lsn, Body::None)),
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
         }
     }

@@ -24,7 +24,7 @@ pub(super) fn replicas(
 ) -> Result<Vec<Replica>, LocalError> {
     let mut replicas = Vec::new();
     for partition in table.partitions() {
-        let nothing = Op::Count { from: vec![0].into(), to: vec![0].into() };
+        let nothing = Op::Count { from: vec![0].into(), to: vec![0].into(), at: Default::default() };
         let newest = client.call(table.call(partition, nothing))?.lsn;
         let members: Vec<NodeId> = match client.picture().partition(partition) {
             Some(record) => record.in_sync.iter().map(|member| member.node).collect(),

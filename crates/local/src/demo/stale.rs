@@ -208,7 +208,7 @@ impl<'a> Stale<'a> {
         let put = RowOp::Put { key: self.past.data.key(key).clone(), row };
         let what = What::Write(self.outcome.attempts.len());
         let told = self.told();
-        if self.ask(Op::Write { ops: vec![put], mark: None }, Asked { told, what }) {
+        if self.ask(Op::write(vec![put]), Asked { told, what }) {
             self.sequence = sequence;
             self.outcome.report.sent += 1;
             self.outcome.attempts.push(Attempt { key, client: number, sequence, end: End::Unknown });
@@ -219,7 +219,7 @@ impl<'a> Stale<'a> {
     fn read(&mut self) {
         let told = self.told();
         let key = told.map_or(self.past.keys[0], |told| told.key);
-        let get = Op::Get { key: self.past.data.key(key).clone() };
+        let get = Op::Get { key: self.past.data.key(key).clone(), at: Default::default() };
         if self.ask(get, Asked { told, what: What::Read(key) }) {
             self.outcome.report.reads += 1;
         }

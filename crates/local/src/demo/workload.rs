@@ -174,7 +174,7 @@ impl Work<'_> {
                 let row = data.written(key, client, lane.sequence);
                 table.write(partition, vec![RowOp::Put { key: name, row }])
             }
-            false => table.call(partition, Op::Get { key: name }),
+            false => table.call(partition, Op::Get { key: name, at: Default::default() }),
         };
         self.load.client.submit(LaneId(client), call.within(WITHIN));
     }

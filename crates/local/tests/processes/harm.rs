@@ -81,7 +81,11 @@ fn in_sync(client: &mut Client) -> bool {
 fn alike(client: &mut Client, table: &Table) {
     let partitions: Vec<PartitionId> = table.partitions().collect();
     for partition in partitions {
-        let nothing = Op::Count { from: Bytes::from_static(&[0]), to: Bytes::from_static(&[0]) };
+        let nothing = Op::Count {
+            from: Bytes::from_static(&[0]),
+            to: Bytes::from_static(&[0]),
+            at: Default::default(),
+        };
         let min_lsn = client.call(table.call(partition, nothing)).expect("the primary answers").lsn;
         let read = ReadLevel::Any { max_lag_ms: 5000, min_lsn };
         let nodes: Vec<NodeId> = (1..=3).map(NodeId).collect();

@@ -10,13 +10,16 @@ use types::engine::{EngineError, space};
 use types::policy::Below;
 use types::{Finding, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId};
 use wire::entry::Kind;
-use wire::request::{FeedMark, Hint};
+use wire::request::{FeedMark, Hint, Snapshot};
 use wire::{Body, Effects, Entry, Header, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
 
 /// The most bytes of rows in one reply to a scan.
 const SCAN_BYTES: usize = 4 << 20;
-/// Scans keep old versions for so long after their last page.
+/// Scans and snapshots keep old versions for so long after they were last used.
 const SCAN_HOLD: Micros = Micros::from_millis(10_000);
+
+/// What a write comes to: its outcome, how many rows change, and how.
+type Evaluated = (Outcome, u32, Vec<Mutation>);
 
 impl<R: Remedy> Replica<R> {
     /// A client's request. Every path ends in exactly one reply, now or later.
@@ -26,7 +29,7 @@ impl<R: Remedy> Replica<R> {
             return self.answer(ctx, to, &request, status, Body::None, None);
         }
         match &request.op {
-            Op::Write { ops, mark } => self.write(ctx, to, &request, ops, *mark),
+            Op::Write { ops, mark, since } => self.write(ctx, to, &request, ops, (*mark, *since)),
             Op::OpenSession => self.open_session(ctx, to, &request),
             _ => self.read(ctx, to, request, any),
         }
@@ -159,12 +162,12 @@ impl<R: Remedy> Replica<R> {
         to: ClientRef,
         request: &Request,
         ops: &[RowOp],
-        mark: Option<FeedMark>,
+        (mark, since): (Option<FeedMark>, Option<Position>),
     ) {
         if let Some(status) = self.too_few().or_else(|| self.overfull(ctx)) {
             return self.answer(ctx, to, request, status, Body::None, None);
         }
-        let hash = request_hash(ops, mark);
+        let hash = request_hash(ops, mark, since);
         match self.check_session(request, hash) {
             Ok(None) => {}
             Ok(Some(reply)) => {
@@ -177,7 +180,7 @@ impl<R: Remedy> Replica<R> {
             }
             Err(reason) => return self.fail(ctx, reason),
         }
-        let (outcome, affected, mutations) = match self.evaluate(ops, mark) {
+        let (outcome, affected, mutations) = match self.evaluate(ops, mark, since) {
             Ok(evaluated) => evaluated,
             Err(error) => return self.fail(ctx, error.to_string()),
         };
@@ -256,9 +259,13 @@ impl<R: Remedy> Replica<R> {
         &self,
         ops: &[RowOp],
         mark: Option<FeedMark>,
-    ) -> Result<(Outcome, u32, Vec<Mutation>), EngineError> {
+        since: Option<Position>,
+    ) -> Result<Evaluated, EngineError> {
+        if since.is_some_and(|since| !self.on_history(since)) {
+            return Ok((Outcome::Changed, 0, Vec::new()));
+        }
         let mut mutations = Vec::with_capacity(ops.len() + 2);
-        // Only inserts and deletes look at the state; a write sees its own earlier operations.
+        // A write sees its own earlier operations.
         let mut own: BTreeMap<Bytes, bool> = BTreeMap::new();
         let looks = ops.len() > 1 && ops.iter().any(|op| !matches!(op, RowOp::Put { .. }));
         let mut affected = 0;
@@ -267,11 +274,19 @@ impl<R: Remedy> Replica<R> {
             let exists = match (op, own.get(&key)) {
                 (RowOp::Put { .. }, _) => true,
                 (_, Some(exists)) => *exists,
-                _ => self.engine.get(&key, ReadAt::Applied)?.is_some(),
+                _ => {
+                    let newest = self.engine.get(&key, ReadAt::Applied)?.map(|(lsn, _)| lsn);
+                    let since = since.filter(|_| self.remedy.has(Finding::Pr78));
+                    if let Some(outcome) = unfit(op, newest, since) {
+                        return Ok((outcome, 0, Vec::new()));
+                    }
+                    newest.is_some()
+                }
             };
             match op {
                 RowOp::Insert { .. } if exists => return Ok((Outcome::Exists, 0, Vec::new())),
-                RowOp::Delete { .. } if !exists => continue,
+                RowOp::Delete { .. } | RowOp::Update { .. } if !exists => continue,
+                RowOp::Keep { .. } => continue,
                 _ => {}
             }
             if looks {
@@ -285,6 +300,11 @@ impl<R: Remedy> Replica<R> {
             mutations.push(Mutation { key: feed_key(mark.feed), value: Some(value) });
         }
         Ok((Outcome::Done, affected, mutations))
+    }
+
+    /// True if the state that a reply called so is a part of this log (first committer wins): no reign since then began below it.
+    fn on_history(&self, snapshot: Position) -> bool {
+        !self.remedy.has(Finding::Pr79) || self.history.holds(snapshot, self.tail.end().lsn)
     }
 
     /// Makes the entry of a write, logs and executes it.
@@ -338,13 +358,18 @@ impl<R: Remedy> Replica<R> {
         {
             return self.answer(ctx, to, &request, status, Body::None, None);
         }
-        let at = if self.remedy.has(Finding::F03) { ReadAt::Lsn(self.committed) } else { ReadAt::Applied };
+        let (at, lsn) = match self.position_of(ctx, request.op.snapshot()) {
+            Ok(position) => position,
+            Err(status) => return self.answer(ctx, to, &request, status, Body::None, None),
+        };
         if matches!(request.op, Op::Count { .. } | Op::Digest) {
-            return self.start_tally(ctx, to, request, at);
+            return self.start_tally(ctx, to, request, (at, lsn));
         }
         let (status, body) = match self.look(ctx, &request.op, at) {
             Ok(body) => (Status::Ok, body),
-            Err(error @ EngineError::SnapshotTooOld { .. }) => (Status::Bad(error.to_string()), Body::None),
+            Err(error @ EngineError::SnapshotTooOld { .. }) => {
+                (Status::TooOld(error.to_string()), Body::None)
+            }
             Err(error) => {
                 let reason = error.to_string();
                 self.fail(ctx, reason.clone());
@@ -354,7 +379,33 @@ impl<R: Remedy> Replica<R> {
         // The data were read first; the clock is compared when the bytes leave (F01, PR-03).
         let leads = matches!(self.role, Role::Leader(_));
         let valid_until = if any || !leads { None } else { self.lease_until(ctx) };
-        self.answer(ctx, to, &request, status, body, valid_until);
+        self.answer_as_of(ctx, to, &request, (status, body), lsn, valid_until);
+    }
+
+    /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept from now on.
+    fn position_of(&mut self, ctx: &Ctx, snapshot: Snapshot) -> Result<(ReadAt, Lsn), Status> {
+        let newest =
+            if self.remedy.has(Finding::F03) { ReadAt::Lsn(self.committed) } else { ReadAt::Applied };
+        let wanted = match snapshot {
+            Snapshot::Newest => return Ok((newest, self.committed)),
+            Snapshot::Begin => self.committed,
+            Snapshot::At(wanted) if !self.on_history(wanted) => {
+                let why =
+                    "the snapshot is no part of the partition's history: a failover has lost what it showed";
+                return Err(Status::TooOld(why.into()));
+            }
+            Snapshot::At(wanted) if wanted.lsn > self.committed => {
+                let why = format!("this replica is at LSN {}, not at {} yet", self.committed, wanted.lsn);
+                return Err(Status::NotYet(why));
+            }
+            Snapshot::At(wanted) if wanted.lsn < self.engine.floor() => {
+                let (asked, floor) = (wanted.lsn, self.engine.floor());
+                return Err(Status::TooOld(EngineError::SnapshotTooOld { asked, floor }.to_string()));
+            }
+            Snapshot::At(wanted) => wanted.lsn,
+        };
+        self.scans.insert(wanted.0, ctx.now.mono);
+        Ok((ReadAt::Lsn(wanted), wanted))
     }
 
     fn too_stale(&self, ctx: &Ctx, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
@@ -377,14 +428,15 @@ impl<R: Remedy> Replica<R> {
 
     fn look(&mut self, ctx: &Ctx, op: &Op, at: ReadAt) -> Result<Body, EngineError> {
         Ok(match op {
-            Op::Get { key } => Body::Row(self.engine.get(&row_key(key), at)?),
-            Op::Scan { from, to, limit, at: wanted } => return self.scan(ctx, from, to, *limit, *wanted, at),
+            Op::Get { key, .. } => Body::Row(self.engine.get(&row_key(key), at)?),
+            Op::Scan { from, to, limit, .. } => return self.scan(ctx, from, to, *limit, at),
             Op::Feed { feed } => {
                 let row = self.engine.get(&feed_key(*feed), at)?;
                 let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
                 Body::Number(position.unwrap_or(0))
             }
             Op::EpochEnd { epoch } => Body::EpochEnd(self.history.ended(*epoch)),
+            Op::Hold { .. } => Body::None,
             Op::Write { .. } | Op::OpenSession | Op::Count { .. } | Op::Digest => Body::None,
         })
     }
@@ -395,10 +447,8 @@ impl<R: Remedy> Replica<R> {
         from: &[u8],
         to: &[u8],
         limit: u32,
-        wanted: Lsn,
         at: ReadAt,
     ) -> Result<Body, EngineError> {
-        let at = if wanted > Lsn::ZERO { ReadAt::Lsn(wanted.min(self.committed)) } else { at };
         let end = if to.is_empty() { vec![space::ROW + 1] } else { row_key(to).to_vec() };
         let limit = (limit as usize).clamp(1, 100_000);
         let mut rows = self.engine.scan(&row_key(from), &end, at, limit + 1, SCAN_BYTES)?;
@@ -468,14 +518,27 @@ impl<R: Remedy> Replica<R> {
     }
 }
 
+/// Why a row whose newest version is this one refuses an operation that rests on a snapshot, if it does: the first committer
+/// wins. An insert is refused for the row that is there, with or without one.
+fn unfit(op: &RowOp, newest: Option<Lsn>, since: Option<Position>) -> Option<Outcome> {
+    let since = since?.lsn;
+    match (op, newest) {
+        (RowOp::Put { .. } | RowOp::Insert { .. }, _) => None,
+        (_, Some(lsn)) if lsn <= since => None,
+        _ => Some(Outcome::Changed),
+    }
+}
+
 /// A hash of what is asked, so that another request under an old number is noticed (PR-47).
-fn request_hash(ops: &[RowOp], mark: Option<FeedMark>) -> u64 {
+fn request_hash(ops: &[RowOp], mark: Option<FeedMark>, since: Option<Position>) -> u64 {
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     for op in ops {
         let (kind, row) = match op {
             RowOp::Put { row, .. } => (1u8, &row[..]),
             RowOp::Insert { row, .. } => (2, &row[..]),
             RowOp::Delete { .. } => (3, &[][..]),
+            RowOp::Update { row, .. } => (4, &row[..]),
+            RowOp::Keep { .. } => (5, &[][..]),
         };
         hash.update(&[kind]);
         hash.update(&(op.key().len() as u64).to_le_bytes());
@@ -486,6 +549,10 @@ fn request_hash(ops: &[RowOp], mark: Option<FeedMark>) -> u64 {
     if let Some(mark) = mark {
         hash.update(&mark.feed.0.to_le_bytes());
         hash.update(&mark.position.to_le_bytes());
+    }
+    if let Some(since) = since {
+        hash.update(&since.epoch.0.to_le_bytes());
+        hash.update(&since.lsn.0.to_le_bytes());
     }
     hash.digest()
 }

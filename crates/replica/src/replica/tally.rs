@@ -36,7 +36,7 @@ struct Tally {
     request: Request,
     /// Where every slice of it reads.
     at: ReadAt,
-    /// What `committed` was: the position of the answer.
+    /// What `committed` was, or the snapshot: the position of the answer.
     lsn: Lsn,
     /// The reign whose lease the answer rests on: the lease at the end vouches for the position at the beginning only if
     /// nobody else led in between. None for reads that any replica may answer.
@@ -67,12 +67,18 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Takes a count or a digest in; few rows are answered at once. The request has passed the checks of every read.
-    pub(super) fn start_tally(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request, at: ReadAt) {
+    pub(super) fn start_tally(
+        &mut self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: Request,
+        (at, lsn): (ReadAt, Lsn),
+    ) {
         let (kind, from, end) = match &request.op {
-            Op::Count { from, to } if to.is_empty() => {
+            Op::Count { from, to, .. } if to.is_empty() => {
                 (Kind::Count, row_key(from).to_vec(), vec![space::ROW + 1])
             }
-            Op::Count { from, to } => (Kind::Count, row_key(from).to_vec(), row_key(to).to_vec()),
+            Op::Count { from, to, .. } => (Kind::Count, row_key(from).to_vec(), row_key(to).to_vec()),
             _ => (Kind::Digest, vec![space::SESSION], Vec::new()),
         };
         if self.tallies.0.len() >= MOST {
@@ -83,7 +89,6 @@ impl<R: Remedy> Replica<R> {
             0 => Micros::ZERO,
             ms => ctx.now.mono + Micros::from_millis(ms),
         };
-        let lsn = self.committed;
         let reign = match request.read {
             ReadLevel::Primary => self.reign(),
             ReadLevel::Any { .. } => None,

@@ -15,6 +15,7 @@ use understudy_replica::{Beat, ClientRef, Host, LogOp, Output, Recovered, Replic
 use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
 use wire::entry::Kind;
 use wire::peer::{Append, AppendRefused, Refusal};
+use wire::request::Snapshot;
 use wire::{Body, Effects, Entry, Header, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
 
 const P: PartitionId = PartitionId(64);
@@ -81,8 +82,8 @@ impl World {
     /// Runs one command and gives its trace.
     ///
     /// `create POLICY N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
-    /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert N KEY VALUE [s=EPOCH,LSN seq=N]` ·
-    /// `get N KEY` · `session N` · `count N [any]` · `digest N [any]` · `with SETTING NUMBER`: a new world with this setting · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
+    /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN seq=N] [since=EPOCH,LSN]` ·
+    /// `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [begin|at=EPOCH,LSN]` · `digest N [any]` · `with SETTING NUMBER`: a new world with this setting · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
     /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO
     /// · `depart N`: N has no place any more and asks what only it has
@@ -97,7 +98,8 @@ impl World {
             "create" => self.create(words[1], &numbers(&words[2..])),
             "seal" => self.seal(&numbers(&words[1..])),
             "tell" => numbers(&words[1..]).into_iter().for_each(|node| self.tell(node)),
-            "put" | "insert" | "get" | "session" | "count" | "digest" => self.request(&words),
+            "put" | "insert" | "update" | "remove" | "keep" | "get" | "hold" | "session" | "count"
+            | "digest" => self.request(&words),
             "slice" => self.slice(&words),
             "with" => self.begin_with(words[1], words[2].parse().expect("a number")),
             "unreadable" => self.nodes.get_mut(&numbers(&words[1..])[0]).expect("a node").unreadable = true,
@@ -202,13 +204,23 @@ impl World {
     fn request(&mut self, words: &[&str]) {
         self.requests += 1;
         let text = |at: usize| Bytes::copy_from_slice(words[at].as_bytes());
+        let position = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)).map(position);
+        let since = position("since=");
+        let at = match words.contains(&"begin") {
+            true => Snapshot::Begin,
+            false => position("at=").map_or(Snapshot::Newest, Snapshot::At),
+        };
         let op = match words[0] {
-            "put" => Op::Write { ops: vec![RowOp::Put { key: text(2), row: text(3) }], mark: None },
-            "insert" => Op::Write { ops: vec![RowOp::Insert { key: text(2), row: text(3) }], mark: None },
+            "put" => write(RowOp::Put { key: text(2), row: text(3) }, since),
+            "insert" => write(RowOp::Insert { key: text(2), row: text(3) }, since),
+            "update" => write(RowOp::Update { key: text(2), row: text(3) }, since),
+            "remove" => write(RowOp::Delete { key: text(2) }, since),
+            "keep" => write(RowOp::Keep { key: text(2) }, since),
+            "hold" => Op::Hold { at },
             "session" => Op::OpenSession,
-            "count" => Op::Count { from: Bytes::new(), to: Bytes::new() },
+            "count" => Op::Count { from: Bytes::new(), to: Bytes::new(), at },
             "digest" => Op::Digest,
-            _ => Op::Get { key: text(2) },
+            _ => Op::Get { key: text(2), at },
         };
         let mut request = Request {
             id: self.requests,
@@ -228,9 +240,7 @@ impl World {
         }
         for word in words {
             if let Some(position) = word.strip_prefix("s=") {
-                let (epoch, lsn) = position.split_once(',').expect("epoch,lsn");
-                let lsn = Lsn(lsn.parse().expect("a number"));
-                request.session = SessionId(Position::new(Epoch(epoch.parse().expect("a number")), lsn));
+                request.session = SessionId(self::position(position));
             }
             if let Some(seq) = word.strip_prefix("seq=") {
                 request.seq = seq.parse().expect("a number");
@@ -567,4 +577,13 @@ fn numbers(words: &[&str]) -> Vec<u32> {
 fn link(name: &str) -> (u32, u32) {
     let (from, to) = name.split_once('>').expect("A>B");
     (from.parse().expect("a node"), to.parse().expect("a node"))
+}
+
+fn position(text: &str) -> Position {
+    let (epoch, lsn) = text.split_once(',').expect("epoch,lsn");
+    Position::new(Epoch(epoch.parse().expect("a number")), Lsn(lsn.parse().expect("a number")))
+}
+
+fn write(op: RowOp, since: Option<Position>) -> Op {
+    Op::Write { ops: vec![op], mark: None, since }
 }

@@ -64,6 +64,13 @@ fn written(
         let places: Vec<String> = made.iter().map(|known| known.at.to_string()).collect();
         return Err(("I9", format!("{operation:?} had an effect at {}", places.join(" and "))));
     }
+    if let (Action::Swap { read, since, .. }, Some(made)) = (&operation.action, made.first()) {
+        let before = last.newest(&operation.key, made.at.lsn.prev());
+        if before != *read {
+            let sentence = format!("{operation:?} at {} rests on {since}, and follows {before:?}", made.at);
+            return Err(("I5", sentence));
+        }
+    }
     match &operation.told {
         Told::Done { at, .. } if last.lost.contains(at) => {}
         Told::Done { at, .. } => {
@@ -82,7 +89,7 @@ fn written(
         Told::NotDone if !made.is_empty() => {
             return Err(("I9", format!("{operation:?} was not done, and is at {}", made[0].at)));
         }
-        Told::Exists(_) if !made.is_empty() => {
+        Told::Exists(_) | Told::Changed if !made.is_empty() => {
             return Err(("I9", format!("{operation:?} was refused, and is at {}", made[0].at)));
         }
         Told::Exists(at) if !last.doubtful => {
@@ -197,22 +204,39 @@ mod tests {
         assert_eq!(verdict(&line, &operation("a", Action::Insert(9), Told::Exists(Lsn(2)))), Ok(()));
         assert_eq!(verdict(&line, &operation("b", Action::Insert(9), Told::Exists(Lsn(3)))), Err("I4"));
         assert_eq!(verdict(&line, &operation("a", Action::Insert(9), Told::Exists(Lsn(1)))), Err("I4"));
-        assert_eq!(verdict(&line, &operation("a", Action::Get, found(Some((3, 8)), 3))), Ok(()));
-        assert_eq!(verdict(&line, &operation("a", Action::Get, found(Some((3, 8)), 2))), Err("I4"));
-        assert_eq!(verdict(&line, &operation("a", Action::Get, found(Some((3, 99)), 3))), Err("I4"));
+        assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(Some((3, 8)), 3))), Ok(()));
+        assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(Some((3, 8)), 2))), Err("I4"));
+        assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(Some((3, 99)), 3))), Err("I4"));
     }
 
     #[test]
     fn reads_of_another_state_than_that_of_their_position_are_rejected() {
         let line = [known(2, "a", 7, 1), known(3, "a", 8, 2)];
-        assert_eq!(verdict(&line, &operation("a", Action::Get, found(Some((2, 7)), 3))), Err("I5"));
-        assert_eq!(verdict(&line, &operation("a", Action::Get, found(None, 2))), Err("I5"));
+        assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(Some((2, 7)), 3))), Err("I5"));
+        assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(None, 2))), Err("I5"));
         let any = Action::GetAny(Lsn(3));
         assert_eq!(
             verdict(&line, &operation("a", any, found(Some((2, 7)), 2))),
             Err("I5"),
             "below its token"
         );
+    }
+
+    #[test]
+    fn a_write_that_rests_on_what_was_replaced_is_rejected() {
+        let line = [known(2, "a", 7, 1), known(3, "a", 8, 2), known(4, "a", 9, 3)];
+        let swap = |read, since| {
+            let (action, told) = (Action::Swap { value: 9, read, since }, Told::Unknown);
+            verdict(
+                &line,
+                &Operation { session: Some((SessionId(at(1, 1)), 3)), ..operation("a", action, told) },
+            )
+        };
+        assert_eq!(swap(Some((Lsn(3), 8)), at(1, 3)), Ok(()));
+        assert_eq!(swap(Some((Lsn(2), 7)), at(1, 2)), Err("I5"));
+        assert_eq!(swap(None, at(1, 1)), Err("I5"));
+        let action = Action::Swap { value: 9, read: Some((Lsn(3), 8)), since: at(1, 3) };
+        assert_eq!(verdict(&line, &operation("a", action, Told::Changed)), Err("I9"));
     }
 
     #[test]

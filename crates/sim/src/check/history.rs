@@ -11,8 +11,19 @@ pub enum Action {
     Insert(u64),
     /// Removed the key.
     Delete,
-    /// Read at the primary.
-    Get,
+    /// Wrote this value if the key was still as a read had found it.
+    Swap {
+        /// The value, which nobody else writes.
+        value: u64,
+        /// What the read found: the LSN that wrote the value, and the value.
+        read: Option<(Lsn, u64)>,
+        /// The snapshot that was read.
+        since: Position,
+    },
+    /// Read at the primary. True: at a snapshot that is kept.
+    Get(bool),
+    /// Read at the primary at an earlier read's snapshot.
+    GetAt(Position),
     /// Read at any replica that has this LSN.
     GetAny(Lsn),
     /// Asked where an epoch ended, having an acknowledgement of it.
@@ -22,13 +33,13 @@ pub enum Action {
 impl Action {
     /// True if it may change something.
     pub fn writes(&self) -> bool {
-        matches!(self, Action::Put(_) | Action::Insert(_) | Action::Delete)
+        matches!(self, Action::Put(_) | Action::Insert(_) | Action::Delete | Action::Swap { .. })
     }
 
     /// The value it writes.
     pub fn value(&self) -> Option<u64> {
         match self {
-            Action::Put(value) | Action::Insert(value) => Some(*value),
+            Action::Put(value) | Action::Insert(value) | Action::Swap { value, .. } => Some(*value),
             _ => None,
         }
     }
@@ -46,6 +57,8 @@ pub enum Told {
     },
     /// An insert found its key, as of this LSN.
     Exists(Lsn),
+    /// A row was not as the snapshot had it.
+    Changed,
     /// A read found this value, written at that LSN; or nothing. It was made at this LSN.
     Found {
         /// The value and the LSN that wrote it.

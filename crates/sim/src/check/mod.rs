@@ -194,9 +194,11 @@ fn registers<'a>(
         |value: Option<u64>| value.is_some_and(|value| present.is_some_and(|all| !all.contains(&value)));
     for operation in operations.iter().filter(|operation| operation.key.starts_with('r')) {
         let (value, writes, ended) = match (&operation.action, &operation.told) {
-            (Action::Put(value), Told::Done { .. }) => (Some(*value), true, Some(operation.completed)),
-            (Action::Put(value), Told::Unknown) => (Some(*value), true, None),
-            (Action::Get, Told::Found { row, .. }) => {
+            (Action::Put(value) | Action::Swap { value, .. }, Told::Done { .. }) => {
+                (Some(*value), true, Some(operation.completed))
+            }
+            (Action::Put(value) | Action::Swap { value, .. }, Told::Unknown) => (Some(*value), true, None),
+            (Action::Get(_), Told::Found { row, .. }) => {
                 (row.map(|(_, value)| value), false, Some(operation.completed))
             }
             _ => continue,

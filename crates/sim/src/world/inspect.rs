@@ -215,6 +215,8 @@ impl World {
         if asked.writes && reply.status == Status::Ok {
             let at = Position::new(reply.epoch, reply.lsn);
             self.checks.survival.acknowledged(self.now, at, &then);
+            // The next reign may not have come to serve when the run ends: this is the newest that must be there then.
+            self.checks.tip(asked.partition, at);
         }
     }
 
