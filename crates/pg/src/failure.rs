@@ -8,8 +8,12 @@ pub struct Failure {
     pub code: &'static str,
     /// One sentence, without a capital and a full stop, as PostgreSQL writes them.
     pub message: String,
+    /// What it is about, as the key that is there already.
+    pub detail: Option<String>,
     /// What to do about it.
     pub hint: Option<String>,
+    /// Where it came up, as the line of a COPY.
+    pub context: Option<String>,
     /// The connection ends with it.
     pub fatal: bool,
 }
@@ -24,6 +28,8 @@ pub mod code {
     pub const SYNTAX: &str = "42601";
     /// A value does not have the form of its type.
     pub const BAD_TEXT: &str = "22P02";
+    /// Data of COPY that are not of its format.
+    pub const BAD_COPY: &str = "22P04";
     /// Bytes that are no value of their type.
     pub const BAD_BINARY: &str = "22P03";
     /// Beyond what a type holds.
@@ -57,12 +63,24 @@ pub mod code {
 impl Failure {
     /// An error of this code.
     pub fn new(code: &'static str, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), hint: None, fatal: false }
+        Failure { code, message: message.into(), detail: None, hint: None, context: None, fatal: false }
     }
 
     /// The same error with advice.
     pub fn hint(mut self, hint: impl Into<String>) -> Failure {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error, with what it is about.
+    pub fn detail(mut self, detail: impl Into<String>) -> Failure {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// The same error, with where it came up.
+    pub fn context(mut self, context: impl Into<String>) -> Failure {
+        self.context = Some(context.into());
         self
     }
 

@@ -6,11 +6,14 @@
 //! | one conversation: simple and extended protocol, portals, error until Sync | `session` |
 //! | messages; the only module that knows the crate `pgwire` | `wire` |
 //! | values as text and in binary | [`text`], [`binary`] |
+//! | the data of COPY | [`copy`] |
 //! | what stands behind the door | [`service`] |
 //!
 //! What a client may send is bounded before it is kept: 10,000 bytes before its login, 64 MiB in one message afterwards.
 
 pub mod binary;
+pub mod copy;
+mod copying;
 pub mod failure;
 pub mod kind;
 pub mod server;
@@ -23,4 +26,4 @@ mod wire;
 pub use failure::{Failure, code};
 pub use kind::Kind;
 pub use server::{Rules, serve};
-pub use service::{Cancel, Column, Login, Outcome, Row, Rows, Service, Session, Shape, Transaction};
+pub use service::{Cancel, Column, CopyOut, Login, Outcome, Row, Rows, Service, Session, Shape, Transaction};

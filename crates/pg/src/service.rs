@@ -1,7 +1,9 @@
 //! What stands behind the door: whoever answers statements. Nothing here knows a byte of the protocol.
 
+use crate::copy::Format;
 use crate::failure::Failure;
 use crate::kind::Kind;
+use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
@@ -64,6 +66,21 @@ pub enum Outcome {
     Rows(&'static str, Rows),
     /// Done, and the client is told about a parameter that has changed.
     Set(String, Vec<(&'static str, String)>),
+    /// The client sends rows of so many columns now: [`Session::copy_data`] takes them.
+    CopyIn(usize),
+    /// Rows that are sent as the data of a COPY.
+    CopyOut(CopyOut),
+}
+
+/// The rows of a COPY TO STDOUT.
+#[derive(Debug)]
+pub struct CopyOut {
+    /// How they are written.
+    pub format: Format,
+    /// The names of their columns.
+    pub names: Vec<String>,
+    /// The rows.
+    pub rows: Rows,
 }
 
 /// Rows, all there or as they come.
@@ -177,12 +194,24 @@ pub trait Session: Send + 'static {
     /// implicit transaction, which ends with the message, or with the Sync: nothing after it could take it back.
     fn commits(&self, plan: &Self::Plan) -> bool;
 
+    /// True if executing the statement asks the client for rows.
+    fn copies_in(&self, plan: &Self::Plan) -> bool;
+
     /// Executes a planned statement.
     fn execute(
         &mut self,
         plan: Arc<Self::Plan>,
         parameters: Vec<Value>,
     ) -> impl Future<Output = Result<Outcome, Failure>> + Send;
+
+    /// A piece of what the client sends after [`Outcome::CopyIn`]. May be given up while it waits.
+    fn copy_data(&mut self, piece: Bytes) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// The client has sent everything. The tag of what was done.
+    fn copy_done(&mut self) -> impl Future<Output = Result<String, Failure>> + Send;
+
+    /// A COPY ends early, for this reason. The reason with what became of the rows that had come.
+    fn copy_ended(&mut self, why: Failure) -> impl Future<Output = Failure> + Send;
 
     /// Where the session is with its transaction.
     fn transaction(&self) -> Transaction;

@@ -5,7 +5,7 @@
 
 use crate::failure::{Failure, code};
 use crate::kind::Kind;
-use crate::service::{Cancel, Outcome, Rows, Service, Session, Shape, Transaction};
+use crate::service::{Cancel, Outcome, Row, Rows, Service, Session, Shape, Transaction};
 use crate::values::{self, Formats};
 use crate::wire::{Bind, End, Front, Link, Parse, Target};
 use std::collections::HashMap;
@@ -31,9 +31,9 @@ enum Portal<P> {
 
 /// A connection that has logged in.
 pub(crate) struct Conversation<S: Service> {
-    link: Link,
-    session: S::Session,
-    cancel: Cancel,
+    pub(crate) link: Link,
+    pub(crate) session: S::Session,
+    pub(crate) cancel: Cancel,
     statements: HashMap<String, Arc<Prepared<PlanOf<S>>>>,
     portals: HashMap<String, Portal<PlanOf<S>>>,
     /// An error came up: pass over everything until Sync.
@@ -62,7 +62,7 @@ impl<S: Service> Conversation<S> {
                 Front::Sync => self.sync(),
                 Front::Flush => self.link.flush().await?,
                 // Left over from a COPY that has failed: PostgreSQL passes over it, too.
-                Front::Copy => {}
+                Front::CopyData(_) | Front::CopyDone | Front::CopyFail(_) => {}
                 _ if self.skipping => {}
                 message => {
                     if let Err(failure) = self.extended(message).await? {
@@ -150,7 +150,7 @@ impl<S: Service> Conversation<S> {
                     Err(failure) => return Ok(Err(failure)),
                 }
             }
-            other => self.done(other),
+            other => return self.done(other).await,
         }
         Ok(Ok(()))
     }
@@ -168,12 +168,7 @@ impl<S: Service> Conversation<S> {
             if limit > 0 && sent == limit as u64 {
                 return Ok(Ok((sent, false)));
             }
-            let next = tokio::select! {
-                biased;
-                next = rows.next() => next,
-                () = self.cancel.wait() => Some(Err(canceled())),
-            };
-            let row = match next {
+            let row = match self.next_row(rows).await {
                 None => return Ok(Ok((sent, true))),
                 Some(Err(failure)) => return Ok(Err(failure)),
                 Some(Ok(row)) => row,
@@ -186,7 +181,17 @@ impl<S: Service> Conversation<S> {
         }
     }
 
-    fn done(&mut self, outcome: Outcome) {
+    /// The next row, or the error that the statement was cancelled.
+    pub(crate) async fn next_row(&mut self, rows: &mut Rows) -> Option<Result<Row, Failure>> {
+        tokio::select! {
+            biased;
+            next = rows.next() => next,
+            () = self.cancel.wait() => Some(Err(canceled())),
+        }
+    }
+
+    /// Tells the client what came of a statement without rows, or goes through its COPY.
+    async fn done(&mut self, outcome: Outcome) -> Result<Result<(), Failure>, End> {
         match outcome {
             Outcome::Empty => self.link.empty(),
             Outcome::Done(tag) => self.link.complete(&tag),
@@ -197,7 +202,10 @@ impl<S: Service> Conversation<S> {
                 self.link.complete(&tag);
             }
             Outcome::Rows(tag, _) => self.link.complete(&format!("{tag} 0")),
+            Outcome::CopyIn(columns) => return self.copy_in(columns).await,
+            Outcome::CopyOut(copy) => return self.copy_out(copy).await,
         }
+        Ok(Ok(()))
     }
 
     /// One message of the extended protocol.
@@ -218,9 +226,13 @@ impl<S: Service> Conversation<S> {
             }
             Front::Function => Err(Failure::unsupported("the function call message", "use SELECT")),
             Front::Password => Err(Failure::protocol("a password came after the login")),
-            Front::Query(_) | Front::Sync | Front::Flush | Front::Terminate | Front::Copy => {
-                unreachable!("handled by the caller")
-            }
+            Front::Query(_)
+            | Front::Sync
+            | Front::Flush
+            | Front::Terminate
+            | Front::CopyData(_)
+            | Front::CopyDone
+            | Front::CopyFail(_) => unreachable!("handled by the caller"),
         })
     }
 
@@ -330,18 +342,18 @@ impl<S: Service> Conversation<S> {
                     self.link.empty();
                     return Ok(Ok(()));
                 };
-                if self.committed || (self.session.commits(&plan) && !self.link.ends_group().await?) {
+                let commits = self.session.commits(&plan);
+                // The client of a COPY sends its rows next, once it is asked for them.
+                let last = !commits || self.session.copies_in(&plan) || self.link.ends_group().await?;
+                if self.committed || !last {
                     return Ok(Err(pipelined(self.committed)));
                 }
-                self.committed = self.session.commits(&plan);
+                self.committed = commits;
                 self.cancel.reset();
                 match self.session.execute(plan, values).await {
                     Err(failure) => return Ok(Err(failure)),
                     Ok(Outcome::Rows(tag, rows)) => (prepared, rows, tag, formats),
-                    Ok(other) => {
-                        self.done(other);
-                        return Ok(Ok(()));
-                    }
+                    Ok(other) => return self.done(other).await,
                 }
             }
         };

@@ -1,24 +1,27 @@
 //! The protocol against a small service, byte by byte: what PostgreSQL's clients rely on beyond single statements.
 
+use bytes::Bytes;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use types::data::Value;
+use understudy_pg::copy::Format;
 use understudy_pg::{
-    Cancel, Column, Failure, Kind, Login, Outcome, Rows, Rules, Service, Session, Shape, Transaction,
+    Cancel, Column, CopyOut, Failure, Kind, Login, Outcome, Rows, Rules, Service, Session, Shape, Transaction,
 };
 
 /// Counts to the number that a statement says; `wait` never ends by itself.
 struct Counting;
 
-struct Counter(Cancel);
+/// `copy in` takes what it is sent up to an `x`, `copy out` gives two rows.
+struct Counter(Cancel, Vec<u8>);
 
 impl Service for Counting {
     type Session = Counter;
 
     fn open(&self, _: &Login, cancel: Cancel) -> Result<Counter, Failure> {
-        Ok(Counter(cancel))
+        Ok(Counter(cancel, Vec::new()))
     }
 
     fn parameters(&self) -> Vec<(&'static str, String)> {
@@ -44,13 +47,40 @@ impl Session for Counter {
     }
 
     fn commits(&self, plan: &String) -> bool {
-        plan == "write"
+        plan == "write" || plan == "copy in"
+    }
+
+    fn copies_in(&self, plan: &String) -> bool {
+        plan == "copy in"
+    }
+
+    async fn copy_data(&mut self, piece: Bytes) -> Result<(), Failure> {
+        self.1.extend_from_slice(&piece);
+        if piece.contains(&b'x') { Err(Failure::new("22P04", "an x")) } else { Ok(()) }
+    }
+
+    async fn copy_done(&mut self) -> Result<String, Failure> {
+        Ok(format!("COPY {}", self.1.len()))
+    }
+
+    async fn copy_ended(&mut self, why: Failure) -> Failure {
+        why.hint(format!("{} bytes had come", self.1.len()))
     }
 
     async fn execute(&mut self, plan: Arc<String>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
         if *plan == "wait" {
             self.0.wait().await;
             return Err(Failure::new("57014", "canceling statement due to user request"));
+        }
+        if *plan == "copy in" {
+            self.1.clear();
+            return Ok(Outcome::CopyIn(2));
+        }
+        if *plan == "copy out" {
+            let rows =
+                Rows::of(vec![vec![Value::Int(1), Value::Null], vec!["a\tb".into(), Value::Bool(true)]]);
+            let names = vec!["n".into(), "m".into()];
+            return Ok(Outcome::CopyOut(CopyOut { format: Format::text(), names, rows }));
         }
         if *plan == "write" {
             return Ok(Outcome::Done("INSERT 0 1".into()));
@@ -226,6 +256,71 @@ fn what_cannot_be_taken_back_is_the_last_before_a_sync() {
         }
         peer.send(&[one("1"), sync].concat()).await;
         assert_eq!(peer.tags().await, "12E0A000Z");
+    });
+}
+
+#[test]
+fn copies_begin_and_end_by_messages_of_their_own() {
+    runtime().block_on(async {
+        let (address, _stop) = server(None).await;
+        let (mut peer, _) = Peer::welcome(address).await;
+        let query = |text: &str| message(b'Q', format!("{text}\0").as_bytes());
+        let (done, sync) = (message(b'c', b""), message(b'S', b""));
+        peer.send(&query("copy out; 1")).await;
+        let mut heard = Vec::new();
+        while heard.last().is_none_or(|(tag, _)| *tag != b'Z') {
+            heard.push(peer.next().await.expect("an answer"));
+        }
+        let tags: String = heard.iter().map(|(tag, _)| *tag as char).collect();
+        assert_eq!(tags, "HddcCTDCZ");
+        assert_eq!(heard[0].1, [0, 0, 2, 0, 0, 0, 0]);
+        assert_eq!(heard[1].1, b"1\t\\N\n");
+        assert_eq!(heard[2].1, b"a\\tb\tt\n");
+        assert_eq!(heard[4].1, b"COPY 2\0");
+        // Sync and Flush mean nothing while rows come.
+        let data = |text: &str| message(b'd', text.as_bytes());
+        let flush = message(b'H', b"");
+        peer.send(&[query("copy in; 1"), data("ab"), sync.clone(), flush, data("c"), done.clone()].concat())
+            .await;
+        assert_eq!(peer.tags().await, "GCTDCZ");
+        // After an error the rest is passed over, and the connection is in step.
+        let rest = [data("ax"), data("more"), done.clone(), query("1")].concat();
+        peer.send(&[query("copy in; 1"), rest].concat()).await;
+        assert_eq!((peer.tags().await, peer.tags().await), ("GE22P04Z".into(), "TDCZ".into()));
+        peer.send(&[query("copy in"), data("a"), message(b'f', b"no more\0"), query("1")].concat()).await;
+        assert_eq!((peer.tags().await, peer.tags().await), ("GE57014Z".into(), "TDCZ".into()));
+        // The same, prepared: what was sent up to the Sync after the rows belongs to the COPY.
+        let parse = |text: &str| message(b'P', format!("\0{text}\0\0\0").as_bytes());
+        let (bind, execute) = (message(b'B', &[0; 8]), message(b'E', &[0; 5]));
+        let begin = [parse("copy in"), bind.clone(), execute.clone(), sync.clone()].concat();
+        peer.send(&[begin.clone(), data("ab"), done.clone(), sync.clone()].concat()).await;
+        assert_eq!(peer.tags().await, "12GCZ");
+        peer.send(&[begin.clone(), data("x"), data("y"), done.clone(), sync.clone()].concat()).await;
+        assert_eq!(peer.tags().await, "12GE22P04Z");
+        let after = [parse("1"), bind, execute, sync].concat();
+        peer.send(&[begin, done, after].concat()).await;
+        assert_eq!(peer.tags().await, "12GC12E0A000Z", "a COPY is the last of its transaction");
+        // Anything else breaks the protocol.
+        peer.send(&[query("copy in"), query("1")].concat()).await;
+        assert_eq!(peer.next().await.map(|(tag, _)| tag), Some(b'G'));
+        assert_eq!(peer.next().await.map(|(_, body)| code(&body)).as_deref(), Some("08P01"));
+        assert_eq!(peer.next().await, None);
+    });
+}
+
+#[test]
+fn a_copy_is_stopped_from_outside() {
+    runtime().block_on(async {
+        let (address, _stop) = server(None).await;
+        let (mut peer, key) = Peer::welcome(address).await;
+        peer.send(&[message(b'Q', b"copy in\0"), message(b'd', b"a")].concat()).await;
+        assert_eq!(peer.next().await.map(|(tag, _)| tag), Some(b'G'));
+        let mut other = Peer::connect(address).await;
+        other.send(&[&b"\0\0\0\x10\x04\xd2\x16\x2e"[..], &key].concat()).await;
+        assert_eq!(other.next().await, None);
+        assert_eq!(peer.tags().await, "E57014Z");
+        peer.send(&[message(b'd', b"b"), message(b'c', b""), message(b'Q', b"1\0")].concat()).await;
+        assert_eq!(peer.tags().await, "TDCZ");
     });
 }
 

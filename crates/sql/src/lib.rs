@@ -7,6 +7,7 @@
 //! | names, types, and the translation into the evaluating engine's language | [`bind`] |
 //! | functions and operators on values | [`eval`] |
 //! | the evaluating engine: SQLite over the cluster's tables | [`engine`] |
+//! | COPY | [`copy`] |
 //! | reads of one row, counts, scans; writes; tables | [`read`], [`write`], [`ddl`] |
 //! | the thread that drives the native client | [`driver`] |
 //!
@@ -15,6 +16,7 @@
 
 pub mod bind;
 pub mod catalog;
+pub mod copy;
 pub mod ddl;
 pub mod driver;
 pub mod engine;

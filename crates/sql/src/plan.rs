@@ -2,6 +2,7 @@
 
 use crate::bind::{Binder, Bound, Deletion, Insertion, table_name};
 use crate::catalog::Catalog;
+use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
 use crate::ddl;
 use crate::settings::{self, variable_name};
 use crate::ty::Ty;
@@ -35,6 +36,10 @@ pub enum Work {
     Insert(Insertion),
     /// Remove a row.
     Delete(Deletion),
+    /// Take rows from the client.
+    CopyIn(CopyIn),
+    /// Send the client rows.
+    CopyOut(CopyOut),
     /// Make a table.
     CreateTable(Box<CreateTable>),
     /// Drop tables.
@@ -61,7 +66,14 @@ pub enum Work {
 impl Work {
     /// True if it changes something in the cluster.
     pub fn writes(&self) -> bool {
-        matches!(self, Work::Insert(_) | Work::Delete(_) | Work::CreateTable(_) | Work::DropTables { .. })
+        matches!(
+            self,
+            Work::Insert(_)
+                | Work::Delete(_)
+                | Work::CopyIn(_)
+                | Work::CreateTable(_)
+                | Work::DropTables { .. }
+        )
     }
 }
 
@@ -81,10 +93,17 @@ pub struct Plan {
     pub shape: Shape,
 }
 
+/// A statement, as it was read.
+#[derive(Debug)]
+enum Said {
+    Sql(Box<Statement>),
+    Copy(CopyStatement),
+}
+
 /// A statement that was read.
 #[derive(Clone)]
 pub struct Parsed {
-    statement: Arc<Statement>,
+    statement: Arc<Said>,
     /// Plans of it, if they are kept, by the types that were given.
     plans: Option<Arc<Mutex<Vec<Arc<Plan>>>>>,
     /// Several stand in one message, which is one transaction: this one is followed by others.
@@ -124,7 +143,7 @@ impl Cache {
     }
 }
 
-fn parse(text: &str) -> Result<Vec<Statement>, Failure> {
+fn parse(text: &str) -> Result<Vec<Said>, Failure> {
     if text.len() > MAX_TEXT {
         let message = format!("a statement has at most {MAX_TEXT} bytes");
         return Err(Failure::new(code::LIMIT, message).hint("send values as parameters"));
@@ -135,10 +154,29 @@ fn parse(text: &str) -> Result<Vec<Statement>, Failure> {
     let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
     check_chains(tokens.iter().map(|token| &token.token))?;
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH).with_tokens_with_locations(tokens);
-    parser.parse_statements().map_err(|error| match error {
+    statements(&mut parser).map_err(|error| match error {
         ParserError::RecursionLimitExceeded => too_deep(),
         ParserError::TokenizerError(sentence) | ParserError::ParserError(sentence) => syntax(sentence),
     })
+}
+
+/// Statements with semicolons between them.
+fn statements(parser: &mut Parser<'_>) -> Result<Vec<Said>, ParserError> {
+    let mut found = Vec::new();
+    loop {
+        let begins = found.is_empty() || parser.consume_token(&Token::SemiColon);
+        while parser.consume_token(&Token::SemiColon) {}
+        if parser.peek_token_ref().token == Token::EOF {
+            return Ok(found);
+        }
+        if !begins {
+            return parser.expected("end of statement", parser.peek_token());
+        }
+        found.push(match copy::syntax::parse(parser)? {
+            Some(copy) => Said::Copy(copy),
+            None => Said::Sql(Box::new(parser.parse_statement()?)),
+        });
+    }
 }
 
 fn too_deep() -> Failure {
@@ -218,7 +256,17 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
     Ok(plan)
 }
 
-fn work(catalog: &Catalog, statement: &Statement, given: &[Option<Ty>]) -> Result<(Work, Vec<Ty>), Failure> {
+fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, Vec<Ty>), Failure> {
+    let statement = match said {
+        Said::Sql(statement) => statement.as_ref(),
+        Said::Copy(copy) => {
+            let work = match copy::plan(catalog, copy)? {
+                copy::Planned::In(copy) => Work::CopyIn(copy),
+                copy::Planned::Out(copy) => Work::CopyOut(copy),
+            };
+            return Ok((work, Vec::new()));
+        }
+    };
     let binder = || Binder::new(catalog, given);
     Ok(match statement {
         Statement::Query(query) => {
@@ -298,7 +346,6 @@ fn refused(statement: &Statement) -> Failure {
             "UPDATE".to_string(),
             "write the whole row: INSERT ... ON CONFLICT (key) DO UPDATE SET column = EXCLUDED.column, ... for every column",
         ),
-        Statement::Copy { .. } => ("COPY".to_string(), "use INSERT, or `understudy load` for files"),
         Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
             ("SAVEPOINT".to_string(), "transactions only read: there is nothing to go back to")
         }

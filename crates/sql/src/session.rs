@@ -1,6 +1,7 @@
 //! A client's session: its transaction, its parameters, and the carrying out of plans.
 
 use crate::bind::{Bound, Insertion, Rows as Source};
+use crate::copy::{self, Intake};
 use crate::ddl;
 use crate::driver::{Driver, Handle};
 use crate::engine::Engine;
@@ -10,6 +11,7 @@ use crate::range::range;
 use crate::read::{self, Tables, Values};
 use crate::settings::Settings;
 use crate::write;
+use bytes::Bytes;
 use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Row, Rows, Shape, Transaction, code};
 use std::io;
@@ -69,6 +71,7 @@ impl pg::Service for Sql {
             cancel,
             settings,
             transaction: Transaction::Idle,
+            copying: None,
         })
     }
 
@@ -84,6 +87,8 @@ pub struct SqlSession {
     cancel: Cancel,
     settings: Settings,
     transaction: Transaction,
+    /// The COPY whose rows the client sends.
+    copying: Option<Intake>,
 }
 
 impl pg::Session for SqlSession {
@@ -113,6 +118,10 @@ impl pg::Session for SqlSession {
         plan.work.writes()
     }
 
+    fn copies_in(&self, plan: &Plan) -> bool {
+        matches!(plan.work, Work::CopyIn(_))
+    }
+
     async fn execute(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
         let plan = self.fresh(plan)?;
         self.check_transaction(&plan.work)?;
@@ -139,6 +148,21 @@ impl pg::Session for SqlSession {
                 let count = write::delete(&self.handle, &table, &key).await?;
                 Ok(Outcome::Done(format!("DELETE {count}")))
             }
+            Work::CopyIn(_) if self.transaction != Transaction::Idle => {
+                let hint = "its rows are committed as they come: run it outside of BEGIN (drivers call it autocommit)";
+                Err(Failure::unsupported("COPY FROM inside of a transaction", hint))
+            }
+            Work::CopyIn(copy) => {
+                self.copying = Some(Intake::new(self.handle.clone(), copy));
+                Ok(Outcome::CopyIn(copy.columns.len()))
+            }
+            Work::CopyOut(copy) => {
+                let Outcome::Rows(_, rows) = self.query(&copy.bound, values).await? else {
+                    unreachable!("a query gives rows");
+                };
+                let names = copy.bound.columns.iter().map(|(name, _)| name.clone()).collect();
+                Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), names, rows }))
+            }
             Work::CreateTable(create) => {
                 let request = ddl::request(create)?;
                 ddl::create(&self.handle, request, create.if_not_exists).await?;
@@ -149,6 +173,23 @@ impl pg::Session for SqlSession {
                 Ok(Outcome::Done("DROP TABLE".into()))
             }
             work => self.utility(work),
+        }
+    }
+
+    async fn copy_data(&mut self, piece: Bytes) -> Result<(), Failure> {
+        self.copying.as_mut().ok_or_else(copy::intake::not_begun)?.data(&piece).await
+    }
+
+    async fn copy_done(&mut self) -> Result<String, Failure> {
+        let tag = self.copying.as_mut().ok_or_else(copy::intake::not_begun)?.finish().await?;
+        self.copying = None;
+        Ok(tag)
+    }
+
+    async fn copy_ended(&mut self, why: Failure) -> Failure {
+        match self.copying.take() {
+            Some(mut intake) => intake.give_up(why).await,
+            None => why,
         }
     }
 

@@ -85,7 +85,7 @@ fn duplicate(table: &Table) -> Failure {
 }
 
 /// A row with a value for each column: those that were not given are null.
-fn whole(table: &Table, columns: &[usize], values: Vec<Value>) -> Result<Row, Failure> {
+pub(crate) fn whole(table: &Table, columns: &[usize], values: Vec<Value>) -> Result<Row, Failure> {
     let all = table.schema().columns();
     let mut row = Row::new(vec![Value::Null; all.len()]);
     for (at, value) in columns.iter().zip(values) {
@@ -107,6 +107,6 @@ fn whole(table: &Table, columns: &[usize], values: Vec<Value>) -> Result<Row, Fa
     }
 }
 
-fn encoded(table: &Table, row: &Row) -> Result<(Bytes, Bytes), Failure> {
+pub(crate) fn encoded(table: &Table, row: &Row) -> Result<(Bytes, Bytes), Failure> {
     table.encode(row).map_err(|error| Failure::new(code::LIMIT, error.to_string()))
 }

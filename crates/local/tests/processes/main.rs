@@ -2,6 +2,7 @@
 //!
 //! It has its own `main` for that reason. Arguments that are no flags choose tests by a part of their names.
 
+mod copy;
 mod demos;
 mod harm;
 mod role;
@@ -25,6 +26,7 @@ const TESTS: &[Test] = &[
     ("dev_gives_up_a_port_that_was_taken", harm::ports_taken),
     ("nothing_outlives_a_killed_dev", harm::dev_killed),
     ("psql_works_on_every_node_and_outlives_one", sql::client),
+    ("psql_copies_in_and_out", sql::copies),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),
     ("demo_cut", demos::cut),

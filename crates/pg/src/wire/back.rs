@@ -128,6 +128,39 @@ impl Link {
         Ok(())
     }
 
+    /// The client is to send rows of so many columns, as text.
+    pub fn copy_in(&mut self, columns: usize) {
+        self.copy(b'G', columns);
+    }
+
+    /// Rows of so many columns come, as text.
+    pub fn copy_out(&mut self, columns: usize) {
+        self.copy(b'H', columns);
+    }
+
+    fn copy(&mut self, tag: u8, columns: usize) {
+        self.out.put_u8(tag);
+        self.out.put_i32(4 + 1 + 2 + 2 * columns as i32);
+        self.out.put_u8(0);
+        self.out.put_i16(columns as i16);
+        self.out.put_bytes(0, 2 * columns);
+    }
+
+    /// A piece of the data of a COPY.
+    pub fn copy_data(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        let length = i32::try_from(piece.len() + 4)
+            .map_err(|_| Failure::new(code::LIMIT, "a row is longer than the protocol can say"))?;
+        self.out.put_u8(b'd');
+        self.out.put_i32(length);
+        self.out.put_slice(piece);
+        Ok(())
+    }
+
+    pub fn copy_done(&mut self) {
+        self.out.put_u8(b'c');
+        self.out.put_i32(4);
+    }
+
     pub fn error(&mut self, failure: &Failure) {
         let severity = if failure.fatal { "FATAL" } else { "ERROR" };
         let mut fields = vec![
@@ -136,8 +169,9 @@ impl Link {
             (b'C', failure.code.to_string()),
             (b'M', failure.message.replace('\0', " ")),
         ];
-        if let Some(hint) = &failure.hint {
-            fields.push((b'H', hint.replace('\0', " ")));
+        let more = [(b'D', &failure.detail), (b'H', &failure.hint), (b'W', &failure.context)];
+        for (field, text) in more {
+            fields.extend(text.as_ref().map(|text| (field, text.replace('\0', " "))));
         }
         self.push(ErrorResponse::new(fields));
     }

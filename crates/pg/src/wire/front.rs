@@ -21,8 +21,10 @@ pub(crate) enum Front {
     Sync,
     Flush,
     Terminate,
-    /// Any message of a COPY.
-    Copy,
+    CopyData(Bytes),
+    CopyDone,
+    /// The client gives a COPY up, for this reason.
+    CopyFail(String),
     Password,
     Function,
 }
@@ -149,7 +151,13 @@ pub(crate) fn read(tag: u8, body: Bytes) -> Result<Front, Failure> {
         b'S' => Front::Sync,
         b'H' => Front::Flush,
         b'X' => Front::Terminate,
-        b'd' | b'c' | b'f' => return Ok(Front::Copy),
+        b'd' => return Ok(Front::CopyData(input.0)),
+        b'c' => Front::CopyDone,
+        b'f' => {
+            // It is only shown.
+            let reason = String::from_utf8_lossy(&input.0);
+            return Ok(Front::CopyFail(reason.trim_end_matches('\0').to_string()));
+        }
         b'p' => return Ok(Front::Password),
         b'F' => return Ok(Front::Function),
         other => return Err(Failure::protocol(format!("invalid frontend message type {other}"))),

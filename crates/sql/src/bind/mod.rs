@@ -26,7 +26,7 @@ use types::data::Value;
 pub use calls::VERSION;
 pub use operators::data_type;
 pub use query::{Bound, Output, Point, whole_key};
-pub use write::{Conflict, Deletion, Insertion, Rows};
+pub use write::{Conflict, Deletion, Insertion, Rows, writable};
 
 /// A value that is known when a statement is executed.
 #[derive(Clone, PartialEq, Debug)]

@@ -4,6 +4,7 @@ use super::{
     Binder, Bound, Condition, Form, Scope, Slot, Source, Typed, folded, no_table, parts, table_name,
     whole_key,
 };
+use crate::catalog::Catalog;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
@@ -54,8 +55,8 @@ pub struct Deletion {
 }
 
 /// A table that may be written.
-fn writable<'a>(binder: &Binder<'a>, name: &str) -> Result<Arc<TableRecord>, Failure> {
-    let table = binder.catalog.table(name).cloned().ok_or_else(|| no_table(name))?;
+pub fn writable(catalog: &Catalog, name: &str) -> Result<Arc<TableRecord>, Failure> {
+    let table = catalog.table(name).cloned().ok_or_else(|| no_table(name))?;
     match types::system::is_reserved(name) {
         true => Err(Failure::new("42501", format!("permission denied for table {name}"))
             .hint("it is written by the cluster alone; it can be read")),
@@ -70,7 +71,7 @@ impl Binder<'_> {
         let TableObject::TableName(name) = &insert.table else {
             return Err(Failure::unsupported("INSERT into something else than a table", "name a table"));
         };
-        let table = writable(&self, &table_name(name)?)?;
+        let table = writable(self.catalog, &table_name(name)?)?;
         let columns = target_columns(&table, insert)?;
         let conflict = conflict(&table, &columns, insert.on.as_ref())?;
         let wanted: Vec<(String, Ty)> = columns
@@ -149,7 +150,7 @@ impl Binder<'_> {
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
         let [from] = from.as_slice() else { return refuse("DELETE from several tables") };
         let TableFactor::Table { name, .. } = &from.relation else { return refuse("this form of DELETE") };
-        let table = writable(&self, &table_name(name)?)?;
+        let table = writable(self.catalog, &table_name(name)?)?;
         self.scopes.push(Scope::default());
         self.from(std::slice::from_ref(from))?;
         let Some(selection) = &delete.selection else { return refuse("DELETE of a whole table") };

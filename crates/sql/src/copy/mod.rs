@@ -1,0 +1,252 @@
+//! COPY: its syntax, its options, and the rows that come in.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | from tokens to a [`CopyStatement`] | [`syntax`] |
+//! | what its options mean | [`options`] |
+//! | rows on their way into a table | [`intake`] |
+
+pub mod intake;
+pub mod options;
+pub mod syntax;
+
+pub use intake::Intake;
+pub use syntax::{CopyStatement, Target, Whose};
+
+use crate::bind::{Binder, Bound, folded, table_name, writable};
+use crate::catalog::Catalog;
+use pg::copy::Format;
+use pg::{Failure, code};
+use sqlparser::ast::{Ident, ObjectName, Query, Statement};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use std::sync::Arc;
+use types::TableRecord;
+
+/// A COPY FROM STDIN, planned.
+pub struct CopyIn {
+    /// Into this table.
+    pub table: Arc<TableRecord>,
+    /// The columns that are given.
+    pub columns: Vec<usize>,
+    /// How rows are written.
+    pub format: Format,
+}
+
+/// A COPY TO STDOUT, planned.
+pub struct CopyOut {
+    /// What gives the rows.
+    pub bound: Arc<Bound>,
+    /// How they are to be written.
+    pub format: Format,
+}
+
+/// Either.
+pub enum Planned {
+    /// Rows come in.
+    In(CopyIn),
+    /// Rows go out.
+    Out(CopyOut),
+}
+
+/// Plans a COPY.
+pub fn plan(catalog: &Catalog, copy: &CopyStatement) -> Result<Planned, Failure> {
+    match (&copy.target, copy.to) {
+        (Target::Stdin, false) | (Target::Stdout, true) => {}
+        (Target::Stdin | Target::Stdout, _) => {
+            return Err(Failure::new(code::SYNTAX, "COPY goes FROM STDIN or TO STDOUT"));
+        }
+        (Target::Elsewhere, _) => {
+            let hint = "use COPY ... FROM STDIN or TO STDOUT; psql's \\copy does it with a file of its own";
+            return Err(Failure::unsupported("COPY with a file or a program of the server", hint));
+        }
+    }
+    let query = match &copy.whose {
+        Whose::Table(name, columns) if !copy.to => {
+            return copy_in(catalog, copy, name, columns).map(Planned::In);
+        }
+        Whose::Table(name, columns) => table_query(catalog, name, columns)?,
+        Whose::Query(query) => query.clone(),
+    };
+    let (bound, params) = Binder::new(catalog, &[]).whole(&query)?;
+    if !params.is_empty() {
+        return Err(Failure::new("42P02", "there is no parameter $1"));
+    }
+    let names: Vec<&str> = bound.columns.iter().map(|(name, _)| name.as_str()).collect();
+    let format = options::format(copy, &names)?;
+    Ok(Planned::Out(CopyOut { bound: Arc::new(bound), format }))
+}
+
+fn copy_in(
+    catalog: &Catalog,
+    copy: &CopyStatement,
+    name: &ObjectName,
+    columns: &[Ident],
+) -> Result<CopyIn, Failure> {
+    let table = writable(catalog, &table_name(name)?)?;
+    let columns = chosen(&table, columns)?;
+    let names: Vec<&str> = columns.iter().map(|at| table.schema.columns()[*at].name.as_str()).collect();
+    let format = options::format(copy, &names)?;
+    Ok(CopyIn { table, columns, format })
+}
+
+/// The columns that are named; all if none is.
+fn chosen(table: &TableRecord, columns: &[Ident]) -> Result<Vec<usize>, Failure> {
+    if columns.is_empty() {
+        return Ok((0..table.schema.columns().len()).collect());
+    }
+    let mut found = Vec::new();
+    for column in columns {
+        let name = folded(column);
+        let Some(at) = table.schema.column_index(&name) else {
+            let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
+            return Err(Failure::new("42703", message));
+        };
+        if found.contains(&at) {
+            return Err(Failure::new("42701", format!("column \"{name}\" specified more than once")));
+        }
+        found.push(at);
+    }
+    Ok(found)
+}
+
+/// The query that gives a table's rows.
+fn table_query(catalog: &Catalog, name: &ObjectName, columns: &[Ident]) -> Result<Box<Query>, Failure> {
+    let columns = match catalog.table(&table_name(name)?) {
+        Some(table) => {
+            let quoted = |at: usize| format!("\"{}\"", table.schema.columns()[at].name.replace('"', "\"\""));
+            chosen(table, columns)?.into_iter().map(quoted).collect::<Vec<_>>().join(", ")
+        }
+        // Not a table of the cluster's: the binder knows what else there is.
+        None if columns.is_empty() => "*".to_string(),
+        None => columns.iter().map(Ident::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let text = format!("SELECT {columns} FROM {name}");
+    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, &text);
+    match parsed.ok().and_then(|mut statements| statements.pop()) {
+        Some(Statement::Query(query)) => Ok(query),
+        _ => Err(Failure::new(code::SYNTAX, format!("syntax error at or near \"{name}\""))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pg::copy::{Columns, Header};
+    use sqlparser::tokenizer::{Token, Tokenizer};
+    use std::collections::BTreeMap;
+    use types::data::{Column, ColumnType, Schema};
+    use types::{EngineKind, LogKind, PartitionId, Policy, TableId};
+
+    fn catalog() -> Catalog {
+        let columns = vec![
+            Column::new("id", ColumnType::Int).not_null(),
+            Column::new("Na\"me", ColumnType::Text),
+            Column::new("pay", ColumnType::Decimal),
+        ];
+        let table = TableRecord {
+            format: 1,
+            id: TableId(1),
+            name: "t".into(),
+            schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
+            engine: EngineKind::Memory,
+            log: LogKind::Disk,
+            policy: Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
+            first_partition: PartitionId(64),
+            partitions: 1,
+            hash: String::new(),
+            seed: 0,
+            placement: Vec::new(),
+            created_ms: 0,
+            unknown: BTreeMap::new(),
+        };
+        Catalog::from_map(1, BTreeMap::from([("t".to_string(), Arc::new(table))]))
+    }
+
+    fn planned(text: &str) -> Result<Planned, String> {
+        let dialect = PostgreSqlDialect {};
+        let tokens = Tokenizer::new(&dialect, text).tokenize().expect(text);
+        let mut parser = Parser::new(&dialect).with_tokens(tokens);
+        let copy = syntax::parse(&mut parser).map_err(|error| error.to_string())?.expect("a COPY");
+        assert_eq!(parser.peek_token().token, Token::EOF, "{text}");
+        plan(&catalog(), &copy).map_err(|failure| format!("{} {failure}", failure.code))
+    }
+
+    fn copied_in(text: &str) -> CopyIn {
+        match planned(text) {
+            Ok(Planned::In(copy)) => copy,
+            Ok(Planned::Out(_)) => panic!("{text} goes out"),
+            Err(why) => panic!("{text}: {why}"),
+        }
+    }
+
+    fn copied_out(text: &str) -> (Vec<String>, Format) {
+        match planned(text) {
+            Ok(Planned::Out(copy)) => {
+                (copy.bound.columns.iter().map(|(name, _)| name.clone()).collect(), copy.format)
+            }
+            Ok(Planned::In(_)) => panic!("{text} comes in"),
+            Err(why) => panic!("{text}: {why}"),
+        }
+    }
+
+    #[test]
+    fn both_ways_to_write_options_mean_the_same() {
+        let plain = copied_in("COPY t FROM STDIN");
+        assert_eq!((plain.columns, plain.format), (vec![0, 1, 2], Format::text()));
+        let chosen =
+            copied_in("COPY public.t (pay, ID) FROM STDIN WITH (FORMAT TEXT, DELIMITER E'|', NULL '')");
+        assert_eq!(chosen.columns, [2, 0]);
+        assert_eq!(chosen.format, Format { delimiter: b'|', null: String::new(), ..Format::text() });
+        let old = r#"COPY t FROM STDIN DELIMITER AS ';' NULL 'NA' CSV HEADER QUOTE '''' ESCAPE '\'
+            FORCE NOT NULL "Na""me", pay"#;
+        let new = r#"COPY t FROM STDIN (FORMAT 'csv', DELIMITER ';', NULL 'NA', HEADER, QUOTE '''', ESCAPE '\',
+            FORCE_NOT_NULL ("Na""me", pay))"#;
+        let (old, new) = (copied_in(old).format, copied_in(new).format);
+        assert_eq!(old, new);
+        assert_eq!(new.header, Header::Names);
+        assert_eq!(new.csv.map(|csv| csv.force_not_null), Some(Columns::These(vec![1, 2])));
+        let matched = copied_in("COPY t FROM STDIN (HEADER MATCH, ENCODING 'utf-8', FREEZE off)");
+        assert_eq!(matched.format.header, Header::Match);
+    }
+
+    #[test]
+    fn tables_and_queries_go_out() {
+        assert_eq!(copied_out("COPY t TO STDOUT").0, ["id", "Na\"me", "pay"]);
+        assert_eq!(copied_out(r#"COPY t ("Na""me") TO STDOUT"#).0, ["Na\"me"]);
+        let (names, format) =
+            copied_out("COPY (SELECT id + 1 AS n FROM t WHERE pay > 1) TO STDOUT CSV HEADER FORCE QUOTE *");
+        assert_eq!(names, ["n"]);
+        assert_eq!(format.csv.map(|csv| csv.force_quote), Some(Columns::All));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_as_postgresql_does() {
+        for (text, why) in [
+            ("nothing FROM STDIN", "42P01 relation \"nothing\" does not exist"),
+            ("t (x) FROM STDIN", "42703 column \"x\" of relation \"t\" does not exist"),
+            ("t (x) TO STDOUT", "42703 column \"x\" of relation \"t\" does not exist"),
+            ("t (id, id) FROM STDIN", "42701 column \"id\" specified more than once"),
+            ("t FROM '/etc/passwd'", "0A000 COPY with a file or a program of the server is not supported"),
+            ("t TO PROGRAM 'rm'", "0A000 COPY with a file or a program of the server is not supported"),
+            ("t FROM STDIN BINARY", "0A000 COPY in the format binary is not supported"),
+            ("t FROM STDIN (FORMAT x)", "22023 COPY format \"x\" not recognized"),
+            ("t FROM STDIN (SPEED 1)", "42601 option \"speed\" not recognized"),
+            ("t FROM STDIN (NULL 'a', NULL 'b')", "42601 conflicting or redundant options"),
+            ("t FROM STDIN (DELIMITER 'ab')", "0A000 COPY delimiter must be a single one-byte character"),
+            ("t FROM STDIN (DELIMITER 'a')", "22023 COPY delimiter cannot be \"a\""),
+            ("t FROM STDIN (QUOTE 'a')", "0A000 COPY quote available only in CSV mode"),
+            ("t FROM STDIN CSV QUOTE ','", "22023 COPY delimiter and quote must be different"),
+            ("t FROM STDIN CSV NULL 'a,b'", "0A000 COPY delimiter must not appear in the NULL specification"),
+            ("t FROM STDIN CSV FORCE QUOTE id", "0A000 COPY force quote only available using COPY TO"),
+            ("t FROM STDIN CSV FORCE NULL x", "42P10 FORCE_NULL column \"x\" not referenced by COPY"),
+            ("t TO STDOUT (HEADER match)", "0A000 cannot use \"match\" with HEADER in COPY TO"),
+            ("t FROM STDIN (HEADER 2)", "42601 header requires a Boolean value or \"match\""),
+            ("t FROM STDIN (ENCODING 'latin1')", "0A000 the encoding latin1 is not supported"),
+            ("(SELECT id FROM t WHERE id = $1) TO STDOUT", "42P02 there is no parameter $1"),
+            ("t TO STDIN", "42601 COPY goes FROM STDIN or TO STDOUT"),
+        ] {
+            assert_eq!(planned(&format!("COPY {text}")).map(drop).expect_err(text), why, "{text}");
+        }
+    }
+}
