@@ -8,6 +8,7 @@
 //! | values as text and in binary | [`text`], [`binary`] |
 //! | the data of COPY | [`copy`] |
 //! | what stands behind the door | [`service`] |
+//! | encryption | [`tls`] |
 //!
 //! What a client may send is bounded before it is kept: 10,000 bytes before its login, 64 MiB in one message afterwards.
 
@@ -20,6 +21,7 @@ pub mod server;
 pub mod service;
 mod session;
 pub mod text;
+pub mod tls;
 mod values;
 mod wire;
 
@@ -27,3 +29,4 @@ pub use failure::{Failure, code};
 pub use kind::Kind;
 pub use server::{Rules, serve};
 pub use service::{Cancel, Column, CopyOut, Login, Outcome, Row, Rows, Service, Session, Shape, Transaction};
+pub use tls::Tls;
