@@ -5,7 +5,6 @@ pub mod cluster;
 pub mod data;
 pub mod plan;
 pub mod process;
-pub mod sql;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -82,8 +81,6 @@ pub enum Command {
     Bench(bench::BenchCommand),
     /// Type commands interactively, with history and completion.
     Shell(ShellArgs),
-    /// Type SQL, or run it from a file: the shell of the SQL door.
-    Sql(sql::SqlArgs),
     /// A verb that the shell knows too.
     #[command(flatten)]
     Verb(Verb),

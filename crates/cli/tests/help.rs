@@ -26,7 +26,6 @@ const COMMANDS: &[&str] = &[
     "bench ycsb",
     "bench compare",
     "shell",
-    "sql",
     "table create",
     "table list",
     "table alter",

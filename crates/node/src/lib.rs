@@ -9,8 +9,7 @@
 //! | `node-N` | the executor: all sockets but the beacons', all replicas ([`node`]) |
 //! | `log` | group commit: one write and one fsync for whatever waited ([`journal`]) |
 //! | `beat` | beacons, answers, leases ([`beat`]) |
-//! | `http` | health, metrics, status; the web page ([`http`]) |
-//! | `web-desk` | asks controllers for the web page, while somebody looks |
+//! | `http` | health, metrics, status ([`http`]) |
 //! | `sql`, `sql-client` | PostgreSQL's protocol; the native client behind it ([`sql`]) |
 
 pub mod beat;
@@ -30,7 +29,6 @@ pub mod stop;
 mod stores;
 pub mod tails;
 mod timed_files;
-mod web;
 
 pub use ::sql::{DATABASE as SQL_DATABASE, USER as SQL_USER};
 pub use config::Config;

@@ -2,13 +2,12 @@
 //!
 //! It has its own `main` for that reason. Arguments that are no flags choose tests by a part of their names.
 
-mod browser;
+mod catalogs;
 mod copy;
 mod demos;
 mod harm;
 mod role;
 mod sql;
-mod web;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -29,8 +28,7 @@ const TESTS: &[Test] = &[
     ("nothing_outlives_a_killed_dev", harm::dev_killed),
     ("psql_works_on_every_node_and_outlives_one", sql::client),
     ("psql_copies_in_and_out", sql::copies),
-    ("psql_encrypts", sql::encryption),
-    ("a_browser_sees_a_failover_on_the_page", web::failover),
+    ("psql_describes_tables_and_the_cluster", catalogs::client),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),
     ("demo_cut", demos::cut),

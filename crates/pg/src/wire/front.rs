@@ -110,8 +110,7 @@ pub(crate) fn is_whole(buffer: &[u8]) -> bool {
 pub(crate) fn opening(body: Bytes) -> Result<Opening, Failure> {
     let mut input = Input(body);
     match input.u32()? {
-        ENCRYPT_TLS => Ok(Opening::Encrypt),
-        ENCRYPT_GSS => Ok(Opening::EncryptGss),
+        ENCRYPT_TLS | ENCRYPT_GSS => Ok(Opening::Encrypt),
         CANCEL => Ok(Opening::Cancel { pid: input.u32()? as i32, key: input.u32()? as i32 }),
         version => {
             let mut parameters = Vec::new();
