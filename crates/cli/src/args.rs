@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod data;
 pub mod plan;
 pub mod process;
+pub mod sql;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -81,6 +82,8 @@ pub enum Command {
     Bench(bench::BenchCommand),
     /// Type commands interactively, with history and completion.
     Shell(ShellArgs),
+    /// Type SQL, or run it from a file: the shell of the SQL door.
+    Sql(sql::SqlArgs),
     /// A verb that the shell knows too.
     #[command(flatten)]
     Verb(Verb),

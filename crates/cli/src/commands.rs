@@ -11,6 +11,7 @@ mod process;
 mod rows;
 mod shell;
 mod simulate;
+mod sql;
 mod status;
 mod table;
 
@@ -31,6 +32,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Sim(args) => simulate::run(&args, context),
         Command::Bench(command) => bench::run(command, context),
         Command::Shell(args) => shell::run(&args, context),
+        Command::Sql(args) => sql::run(&args, context),
         Command::Verb(verb) => run_verb(verb, context),
         Command::Log(command) => log::run(command, context),
         Command::Version => version(context),

@@ -26,6 +26,7 @@ const COMMANDS: &[&str] = &[
     "bench ycsb",
     "bench compare",
     "shell",
+    "sql",
     "table create",
     "table list",
     "table alter",

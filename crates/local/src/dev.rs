@@ -6,7 +6,7 @@
 mod keeper;
 
 use crate::cluster::file::{LOCAL_FILE, read_json, write_json};
-use crate::cluster::{Cluster, ClusterOptions, Metastore, Running, check_nodes};
+use crate::cluster::{Cluster, ClusterOptions, Metastore, Running, TOKEN_FILE, check_nodes};
 use crate::error::LocalError;
 use crate::process;
 use crate::terminal::Progress;
@@ -104,6 +104,7 @@ pub fn dev(options: &DevOptions, out: &mut dyn Progress) -> Result<(), LocalErro
     if options.json {
         let object = serde_json::json!({
             "dir": cluster.dir(), "controllers": cluster.controllers(), "sql_url": url,
+            "web_url": cluster.web_url(),
         });
         let mut stdout = std::io::stdout().lock();
         // Whoever does not read it does not need it.
@@ -219,6 +220,13 @@ fn endpoints(cluster: &Cluster, url: &str) -> Vec<String> {
         lines.push(format!("  {name:12}  pid {pid:<8} clients {client}  http http://{http}"));
     }
     lines.push(format!("  {:12}  psql '{url}'", "SQL"));
+    let token = cluster.dir().join(TOKEN_FILE);
+    lines.push(format!(
+        "  {:12}  {} (to operate there: the token in {})",
+        "web page",
+        cluster.web_url(),
+        token.display()
+    ));
     lines.push(format!(
         "commands find it by --connect {} or in this directory",
         cluster.controllers().join(",")

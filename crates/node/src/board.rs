@@ -3,10 +3,14 @@
 use crate::metrics::Metrics;
 use crate::net::Harm;
 use crate::stop::Stopper;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
-use types::Member;
+use client::Map;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use types::{Member, Micros};
 use wire::control::NodeStatus;
+
+/// So long after it was asked for last the records are put up no more.
+const WATCH: Micros = Micros::from_millis(15_000);
 
 /// Shared by a node's threads.
 #[derive(Debug)]
@@ -22,6 +26,10 @@ pub struct Board {
     /// How the node is to end.
     pub stop: Stopper,
     status: Mutex<Arc<NodeStatus>>,
+    /// When somebody asked for the records last, by the monotonic clock.
+    watched: AtomicU64,
+    /// The records, and which version of them; `None` while nobody asks.
+    picture: Mutex<Option<(u64, Arc<Map>)>>,
 }
 
 impl Board {
@@ -34,12 +42,40 @@ impl Board {
             registered: AtomicBool::new(false),
             stop,
             status: Mutex::new(Arc::new(NodeStatus { member: me, ..NodeStatus::default() })),
+            watched: AtomicU64::new(0),
+            picture: Mutex::default(),
         }
     }
 
     /// The node's newest status.
     pub fn status(&self) -> Arc<NodeStatus> {
         self.status.lock().expect("a thread panicked while it held the status").clone()
+    }
+
+    /// Asks for the records, for a while from now on: the executor puts them up with its next status.
+    pub fn watch(&self, now: Micros) {
+        let before = self.watched.swap(now.0, Ordering::AcqRel);
+        if now.since(Micros(before)) >= WATCH {
+            // What lies there is of the last time that somebody looked.
+            *self.picture.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    /// The records, once they were put up.
+    pub fn picture(&self) -> Option<Arc<Map>> {
+        let picture = self.picture.lock().unwrap_or_else(PoisonError::into_inner);
+        picture.as_ref().map(|(_, map)| map.clone())
+    }
+
+    /// Puts up the records of this version if somebody asks for them and has them not.
+    pub fn put_picture(&self, now: Micros, version: u64, records: impl FnOnce() -> Map) {
+        if now.since(Micros(self.watched.load(Ordering::Acquire))) >= WATCH {
+            return;
+        }
+        let mut picture = self.picture.lock().unwrap_or_else(PoisonError::into_inner);
+        if picture.as_ref().is_none_or(|(known, _)| *known != version) {
+            *picture = Some((version, Arc::new(records())));
+        }
     }
 
     /// Puts up a new status.

@@ -1,9 +1,11 @@
-//! Health, metrics and status over HTTP, on a thread of its own: it reads the board and never waits for the executor.
+//! Health, metrics, status and the web page over HTTP, on a thread of its own: it reads the board and never waits for the
+//! executor.
 
 use crate::board::Board;
 use crate::metrics::{head, line};
 use crate::net::Cut;
 use crate::stop::Stop;
+use crate::web::Web;
 use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
@@ -27,10 +29,10 @@ pub struct HttpThread {
 
 impl HttpThread {
     /// Serves on `listener`, which does not block.
-    pub fn start(listener: TcpListener, board: Arc<Board>) -> std::io::Result<HttpThread> {
+    pub fn start(listener: TcpListener, board: Arc<Board>, web: Arc<Web>) -> std::io::Result<HttpThread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let routes = routes(board);
+        let routes = routes(board).merge(web.routes());
         let serve = async move {
             let listener = match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => listener,
@@ -39,6 +41,7 @@ impl HttpThread {
             // An open connection does not keep the process: the server is dropped with all of them.
             tokio::select! {
                 _ = stopped => {}
+                () = web.run() => {}
                 served = axum::serve(listener, routes) => {
                     if let Err(error) = served {
                         eprintln!("http: {error}");

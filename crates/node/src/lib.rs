@@ -9,7 +9,8 @@
 //! | `node-N` | the executor: all sockets but the beacons', all replicas ([`node`]) |
 //! | `log` | group commit: one write and one fsync for whatever waited ([`journal`]) |
 //! | `beat` | beacons, answers, leases ([`beat`]) |
-//! | `http` | health, metrics, status ([`http`]) |
+//! | `http` | health, metrics, status; the web page ([`http`]) |
+//! | `web-desk` | asks controllers for the web page, while somebody looks |
 //! | `sql`, `sql-client` | PostgreSQL's protocol; the native client behind it ([`sql`]) |
 
 pub mod beat;
@@ -29,6 +30,7 @@ pub mod stop;
 mod stores;
 pub mod tails;
 mod timed_files;
+mod web;
 
 pub use ::sql::{DATABASE as SQL_DATABASE, USER as SQL_USER};
 pub use config::Config;

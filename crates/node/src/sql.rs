@@ -30,6 +30,8 @@ impl SqlThread {
             user: ::sql::USER.into(),
             password: config.password.said(),
             max_connections: config.max_connections,
+            tls: config.tls.clone(),
+            must_encrypt: config.must_encrypt,
         };
         let serve = async move {
             match tokio::net::TcpListener::from_std(listener) {

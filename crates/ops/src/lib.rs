@@ -8,6 +8,7 @@
 //! | keys and ranges as people write them | [`keys`] |
 //! | a new table from options | [`design`] |
 //! | what the cluster survives now, who is behind, failovers: made by [`client::view`] | [`overview`], [`failovers`] |
+//! | a client of the SQL door | [`door`] |
 //! | what a forced promotion may lose | [`recover`] |
 //! | a stopped node's log | [`logview`] |
 //!
@@ -15,6 +16,7 @@
 
 pub mod badrows;
 pub mod design;
+pub mod door;
 mod failure;
 pub mod ingest;
 pub mod keys;

@@ -5,13 +5,13 @@
 //! | connections, logins, cancel requests | [`server`] |
 //! | one conversation: simple and extended protocol, portals, error until Sync | `session` |
 //! | messages; the only module that knows the crate `pgwire` | `wire` |
+//! | values as text and in binary | [`text`], [`binary`] |
 //! | the data of COPY | [`copy`] |
-//! | values as text and in binary; arrays | [`text`], [`binary`], [`arrays`] |
 //! | what stands behind the door | [`service`] |
+//! | encryption | [`tls`] |
 //!
 //! What a client may send is bounded before it is kept: 10,000 bytes before its login, 64 MiB in one message afterwards.
 
-pub mod arrays;
 pub mod binary;
 pub mod copy;
 mod copying;
@@ -21,6 +21,7 @@ pub mod server;
 pub mod service;
 mod session;
 pub mod text;
+pub mod tls;
 mod values;
 mod wire;
 
@@ -28,3 +29,4 @@ pub use failure::{Failure, code};
 pub use kind::Kind;
 pub use server::{Rules, serve};
 pub use service::{Cancel, Column, CopyOut, Login, Outcome, Row, Rows, Service, Session, Shape, Transaction};
+pub use tls::Tls;

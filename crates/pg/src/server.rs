@@ -3,6 +3,7 @@
 use crate::failure::{Failure, code};
 use crate::service::{Cancel, Login, Service};
 use crate::session::Conversation;
+use crate::tls::Tls;
 use crate::wire::scram::{self, Verifier};
 use crate::wire::{End, Link, Opening};
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +27,10 @@ pub struct Rules {
     pub password: Option<String>,
     /// The most connections that have logged in or are about to.
     pub max_connections: usize,
+    /// For clients that ask for encryption; `None`: they are told that there is none.
+    pub tls: Option<Tls>,
+    /// Whoever comes from another machine must ask for it.
+    pub must_encrypt: bool,
 }
 
 struct Shared<S> {
@@ -33,6 +38,8 @@ struct Shared<S> {
     user: String,
     verifier: Option<Verifier>,
     max: usize,
+    tls: Option<Tls>,
+    must_encrypt: bool,
     open: AtomicUsize,
     next_pid: AtomicI32,
     running: Mutex<HashMap<i32, (i32, Cancel)>>,
@@ -50,6 +57,8 @@ pub async fn serve<S: Service>(
         user: rules.user,
         verifier: rules.password.as_deref().map(Verifier::new),
         max: rules.max_connections,
+        tls: rules.tls,
+        must_encrypt: rules.must_encrypt,
         open: AtomicUsize::new(0),
         next_pid: AtomicI32::new(1),
         running: Mutex::default(),
@@ -103,23 +112,24 @@ impl<S: Service> Shared<S> {
     async fn connection(self: Arc<Self>, stream: TcpStream, stopping: watch::Receiver<bool>) {
         // A delayed answer is worse than a small packet; a socket that refuses is about to fail anyhow.
         let _ = stream.set_nodelay(true);
-        let address = stream.peer_addr().ok();
         let before = self.open.fetch_add(1, Ordering::AcqRel);
         let _place = Place(self.clone());
+        let is_local = stream.peer_addr().is_ok_and(|address| address.ip().is_loopback());
+        let must_encrypt = self.must_encrypt && !is_local;
         let mut link = Link::new(stream, stopping);
-        let login = tokio::time::timeout(LOGIN, self.login(&mut link, before >= self.max)).await;
-        let mut login = match login {
+        let login = self.login(&mut link, before >= self.max, must_encrypt);
+        let login = tokio::time::timeout(LOGIN, login).await;
+        let login = match login {
             Ok(Ok(Some(login))) => login,
             Ok(Ok(None)) | Ok(Err(End::Gone)) | Err(_) => return,
             Ok(Err(End::Failed(failure))) => return link.goodbye(&failure).await,
         };
         let cancel = Cancel::default();
-        let listed = self.list(&cancel);
-        (login.pid, login.address) = (listed.pid, address);
         let session = match self.service.open(&login, cancel.clone()) {
             Ok(session) => session,
             Err(failure) => return link.goodbye(&failure).await,
         };
+        let listed = self.list(&cancel);
         self.greet(&mut link, &login, listed.pid);
         let mut talk = Conversation::<S>::new(link, session, cancel);
         if let Err(End::Failed(failure)) = talk.run().await {
@@ -128,11 +138,14 @@ impl<S: Service> Shared<S> {
     }
 
     /// `None`: there is nothing more to say to this client.
-    async fn login(&self, link: &mut Link, full: bool) -> Result<Option<Login>, End> {
+    async fn login(&self, link: &mut Link, full: bool, must_encrypt: bool) -> Result<Option<Login>, End> {
         let (minor, parameters) = loop {
             match link.opening().await? {
                 None => return Ok(None),
-                Some(Opening::Encrypt) => {
+                Some(Opening::Encrypt) if self.tls.is_some() && !link.is_encrypted() => {
+                    link.encrypt(self.tls.as_ref().expect("looked at above")).await?;
+                }
+                Some(Opening::Encrypt | Opening::EncryptGss) => {
                     link.refuse_encryption();
                     link.flush().await?;
                 }
@@ -147,6 +160,10 @@ impl<S: Service> Shared<S> {
                 }
             }
         };
+        if must_encrypt && !link.is_encrypted() {
+            let message = "connections from other machines must be encrypted";
+            return Err(Failure::new("28000", message).hint("use sslmode=require").fatal().into());
+        }
         let (login, unknown) = read_login(parameters)?;
         if minor > 0 || !unknown.is_empty() {
             link.negotiate(unknown);
@@ -216,5 +233,5 @@ fn read_login(parameters: Vec<(String, String)>) -> Result<(Login, Vec<String>),
         .fatal());
     }
     let unknown = options.into_iter().map(|(name, _)| name).collect();
-    Ok((Login { user, database, parameters, pid: 0, address: None }, unknown))
+    Ok((Login { user, database, parameters }, unknown))
 }

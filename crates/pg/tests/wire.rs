@@ -104,7 +104,13 @@ async fn server(password: Option<&str>) -> (std::net::SocketAddr, watch::Sender<
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let (stop, stopping) = watch::channel(false);
-    let rules = Rules { user: "ada".into(), password: password.map(str::to_string), max_connections: 3 };
+    let rules = Rules {
+        user: "ada".into(),
+        password: password.map(str::to_string),
+        max_connections: 3,
+        tls: None,
+        must_encrypt: false,
+    };
     tokio::spawn(understudy_pg::serve(listener, Counting, rules, stopping));
     (address, stop)
 }

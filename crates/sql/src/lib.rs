@@ -9,8 +9,6 @@
 //! | the evaluating engine: SQLite over the cluster's tables | [`engine`] |
 //! | COPY | [`copy`] |
 //! | reads of one row, counts, scans; writes; tables | [`read`], [`write`], [`ddl`] |
-//! | where each part of a query runs | [`explain`] |
-//! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
 //! | the thread that drives the native client | [`driver`] |
 //!
 //! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently from
@@ -23,14 +21,12 @@ pub mod ddl;
 pub mod driver;
 pub mod engine;
 pub mod eval;
-pub mod explain;
 pub mod fault;
 pub mod plan;
 pub mod range;
 pub mod read;
 pub mod session;
 pub mod settings;
-pub mod system;
 pub mod ty;
 pub mod write;
 

@@ -4,7 +4,6 @@ use crate::bind::{Binder, Bound, Deletion, Insertion, table_name};
 use crate::catalog::Catalog;
 use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
 use crate::ddl;
-use crate::explain::{self, Explained};
 use crate::settings::{self, variable_name};
 use crate::ty::Ty;
 use pg::{Column, Failure, Kind, Shape, code};
@@ -62,8 +61,6 @@ pub enum Work {
     Reset(Option<String>, &'static str),
     /// Show a parameter.
     Show(String),
-    /// Say where each part of a query runs.
-    Explain(Explained),
 }
 
 impl Work {
@@ -237,7 +234,6 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
             bound.columns.iter().map(|(name, ty)| Column { name: name.clone(), kind: ty.kind() }).collect(),
         ),
         Work::Show(name) => Some(vec![Column { name: name.clone(), kind: Kind::Text }]),
-        Work::Explain(_) => Some(vec![Column { name: "QUERY PLAN".into(), kind: Kind::Text }]),
         _ => None,
     };
     // A client that has said `smallint` sends it so.
@@ -285,16 +281,7 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             let (deletion, params) = binder().delete(delete)?;
             (Work::Delete(deletion), params)
         }
-        other => match explain::asked(other)? {
-            None => (utility(other)?, Vec::new()),
-            Some((Statement::Query(query), json)) => {
-                let (bound, params) = binder().whole(query)?;
-                (Work::Explain(Explained { bound: Arc::new(bound), json }), params)
-            }
-            Some(_) => {
-                return Err(Failure::unsupported("EXPLAIN of a statement that writes", "explain a SELECT"));
-            }
-        },
+        other => (utility(other)?, Vec::new()),
     })
 }
 
@@ -361,6 +348,9 @@ fn refused(statement: &Statement) -> Failure {
         ),
         Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
             ("SAVEPOINT".to_string(), "transactions only read: there is nothing to go back to")
+        }
+        Statement::Explain { .. } => {
+            ("EXPLAIN".to_string(), "conditions on the first columns of the key narrow what is read")
         }
         Statement::CreateIndex(_) => {
             ("CREATE INDEX".to_string(), "rows are found by their key; put what is searched for in it")

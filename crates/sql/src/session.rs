@@ -5,15 +5,11 @@ use crate::copy::{self, Intake};
 use crate::ddl;
 use crate::driver::{Driver, Handle};
 use crate::engine::Engine;
-use crate::explain;
 use crate::fault;
 use crate::plan::{Cache, Parsed, Plan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Tables, Values};
 use crate::settings::Settings;
-use crate::system;
-use crate::system::facts::{Asker, Facts};
-use crate::system::sessions::{Listed, Sessions};
 use crate::write;
 use bytes::Bytes;
 use client::{Options, Table};
@@ -45,7 +41,6 @@ pub struct Sql {
 struct Shared {
     cache: Cache,
     engines: Mutex<Vec<Engine>>,
-    sessions: Arc<Sessions>,
 }
 
 impl Sql {
@@ -75,12 +70,6 @@ impl pg::Service for Sql {
             shared: self.shared.clone(),
             cancel,
             settings,
-            listed: self.shared.sessions.list(system::sessions::Session {
-                pid: login.pid,
-                application: login.parameters.get("application_name").cloned().unwrap_or_default(),
-                address: login.address,
-                since: now(),
-            }),
             transaction: Transaction::Idle,
             copying: None,
         })
@@ -97,7 +86,6 @@ pub struct SqlSession {
     shared: Arc<Shared>,
     cancel: Cancel,
     settings: Settings,
-    listed: Listed,
     transaction: Transaction,
     /// The COPY whose rows the client sends.
     copying: Option<Intake>,
@@ -184,11 +172,6 @@ impl pg::Session for SqlSession {
                 ddl::drop_tables(&self.handle, names.clone(), *if_exists).await?;
                 Ok(Outcome::Done("DROP TABLE".into()))
             }
-            Work::Explain(explained) => {
-                let engine = Engine::open()?;
-                let rows = explain::explain(&self.handle, explained, &engine)?;
-                Ok(Outcome::Rows("EXPLAIN", Rows::of(rows)))
-            }
             work => self.utility(work),
         }
     }
@@ -274,7 +257,6 @@ impl SqlSession {
                         None => self.settings.reset(name)?,
                     });
                 }
-                self.listed.rename(&self.settings.get("application_name")?);
                 Ok(Outcome::Set("SET".into(), told))
             }
             Work::Reset(None, tag) => {
@@ -305,12 +287,6 @@ impl SqlSession {
         }
         let rows = self.start(bound.clone(), values)?;
         Ok(Outcome::Rows("SELECT", rows))
-    }
-
-    /// Who asks, for what is to be known of it.
-    fn asker(&self) -> Asker {
-        let sessions = self.listed.all().clone();
-        Asker { pid: self.listed.pid(), settings: self.settings.clone(), sessions }
     }
 
     /// A count of a range of keys, which the partitions know themselves.
@@ -350,9 +326,8 @@ impl SqlSession {
             }
         });
         let (handle, shared, cancel) = (self.handle.clone(), self.shared.clone(), self.cancel.clone());
-        let asker = self.asker();
         tokio::task::spawn_blocking(move || {
-            let ran = evaluate(&engine, handle, &bound, values, cancel, asker, &mut |rows| {
+            let ran = evaluate(&engine, handle, &bound, values, cancel, &mut |rows| {
                 send.blocking_send(Ok(rows)).is_ok()
             });
             drop(over);
@@ -399,13 +374,10 @@ fn evaluate(
     bound: &Bound,
     values: Values,
     cancel: Cancel,
-    asker: Asker,
     emit: &mut dyn FnMut(Vec<Row>) -> bool,
 ) -> Result<(), Failure> {
     let slots: Vec<Value> = bound.slots.iter().map(|(slot, _)| values.of(slot)).collect();
-    let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-    let facts = Facts::new(catalog, asker, handle.clone(), cancel.clone(), values.now);
-    let tables = Tables::new(handle, bound.sources.clone(), values, cancel).knowing(facts);
+    let tables = Tables::new(handle, bound.sources.clone(), values, cancel);
     engine.run(bound, &slots, Box::new(tables), emit)
 }
 

@@ -18,6 +18,7 @@ pub(super) fn write_node(plan: &Plan, id: u32, path: &Path) -> Result<(), LocalE
     {
         node.insert(format!("listen_{key}"), text(address));
     }
+    node.insert("operator_token_file".into(), text(plan.token_file.display()));
     node.insert("harm".into(), plan.options.harm.into());
     node.insert("volatile".into(), plan.options.volatile.into());
     let mut sql = Table::new();

@@ -10,6 +10,7 @@ mod running;
 
 pub use file::{ClusterFile, ControllerFile, NodeFile, ProcessFile};
 pub use options::{ClusterOptions, Metastore};
+pub(crate) use password::TOKEN_FILE;
 pub use running::Running;
 
 use crate::error::LocalError;
@@ -102,6 +103,11 @@ impl Cluster {
             None => password::secret(&self.plan.options),
         };
         Ok(password::url(&self.sql, password.as_deref()))
+    }
+
+    /// The web page: the first node's, any other shows the same.
+    pub fn web_url(&self) -> String {
+        self.addresses.first().map(|addresses| format!("http://{}/", addresses.http)).unwrap_or_default()
     }
 
     /// Where a node keeps its data.

@@ -1,4 +1,5 @@
-//! The password of SQL clients: the cluster's secret, or else one that is made once and kept with the cluster's files.
+//! The password of SQL clients: the cluster's secret, or else one that is made once and kept with the cluster's files. And
+//! the token of operators, which is always such a one.
 
 use super::options::ClusterOptions;
 use crate::error::LocalError;
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// The file's name. Only its owner can read it.
 const PASSWORD_FILE: &str = "sql.password";
+/// The name of the file with the token that operators give to the web page. Only its owner can read it, too.
+pub(crate) const TOKEN_FILE: &str = "operator.token";
 /// The variable with the cluster's secret.
 const SECRET: &str = "UNDERSTUDY_SECRET";
 /// Digits of a password: five bits each, and none that is taken for another.
@@ -25,11 +28,20 @@ pub(super) fn keep(options: &ClusterOptions) -> Result<Option<PathBuf>, LocalErr
     if secret(options).is_some() {
         return Ok(None);
     }
-    let path = options.dir.join(PASSWORD_FILE);
+    kept(options, PASSWORD_FILE).map(Some)
+}
+
+/// The file with the operators' token, made if there is none.
+pub(super) fn keep_token(options: &ClusterOptions) -> Result<PathBuf, LocalError> {
+    kept(options, TOKEN_FILE)
+}
+
+fn kept(options: &ClusterOptions, name: &str) -> Result<PathBuf, LocalError> {
+    let path = options.dir.join(name);
     if !path.exists() {
         make(&path).map_err(LocalError::io(&path))?;
     }
-    Ok(Some(path))
+    Ok(path)
 }
 
 /// Whole or not at all: a file that is there is a password.
@@ -50,6 +62,17 @@ fn make(path: &Path) -> std::io::Result<()> {
 pub(super) fn read(path: &Path) -> Result<String, LocalError> {
     let text = fs::read_to_string(path).map_err(LocalError::io(path))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_string())
+}
+
+/// The password of the SQL clients of the cluster in this directory: the secret of this process's environment, or what is in
+/// the cluster's file.
+pub(super) fn of(dir: &Path) -> Result<Option<String>, LocalError> {
+    let secret = crate::secret().filter(|secret| !secret.is_empty());
+    let path = dir.join(PASSWORD_FILE);
+    match secret {
+        None if path.exists() => read(&path).map(Some),
+        secret => Ok(secret),
+    }
 }
 
 /// A URL with all addresses, as libpq and pgjdbc take it.

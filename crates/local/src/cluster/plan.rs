@@ -31,6 +31,8 @@ pub(super) struct Plan {
     pub sql: Vec<String>,
     /// The file with the password of SQL clients; `None`: it is the cluster's secret.
     pub password_file: Option<PathBuf>,
+    /// The file with the operators' token.
+    pub token_file: PathBuf,
     /// Etcd's members have data, and know each other by their ports.
     etcd_is_fixed: bool,
 }
@@ -53,6 +55,7 @@ impl Plan {
             nodes: vec![Addresses::default(); options.nodes as usize],
             sql: vec![String::new(); options.nodes as usize],
             password_file: password::keep(&options)?,
+            token_file: password::keep_token(&options)?,
             options,
             etcd_is_fixed: false,
         };

@@ -34,6 +34,11 @@ impl Running {
         &self.file
     }
 
+    /// Where its nodes speak SQL, without the password; and the password.
+    pub fn sql(&self) -> Result<(Option<String>, Option<String>), LocalError> {
+        Ok((self.file.sql_url.clone(), super::password::of(&self.dir)?))
+    }
+
     /// Ends a node's process at once.
     pub fn kill(&self, node: NodeId) -> Result<(), LocalError> {
         self.file.node(node)?.process.signal(Signal::Kill)

@@ -2,12 +2,13 @@
 //!
 //! It has its own `main` for that reason. Arguments that are no flags choose tests by a part of their names.
 
-mod catalogs;
+mod browser;
 mod copy;
 mod demos;
 mod harm;
 mod role;
 mod sql;
+mod web;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -28,7 +29,8 @@ const TESTS: &[Test] = &[
     ("nothing_outlives_a_killed_dev", harm::dev_killed),
     ("psql_works_on_every_node_and_outlives_one", sql::client),
     ("psql_copies_in_and_out", sql::copies),
-    ("psql_describes_tables_and_the_cluster", catalogs::client),
+    ("psql_encrypts", sql::encryption),
+    ("a_browser_sees_a_failover_on_the_page", web::failover),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),
     ("demo_cut", demos::cut),

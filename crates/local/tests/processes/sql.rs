@@ -42,7 +42,7 @@ fn refused(url: &str, statement: &str) -> String {
 }
 
 /// The URL with the address of one node.
-pub fn of_node(url: &str, node: usize) -> String {
+fn of_node(url: &str, node: usize) -> String {
     let (before, rest) = url.split_once('@').expect("a user");
     let (addresses, database) = rest.split_once('/').expect("a database");
     format!("{before}@{}/{database}", addresses.split(',').nth(node).expect("a node"))
@@ -123,6 +123,11 @@ pub fn client() {
     with_psql(outlives);
 }
 
+/// The same for encryption.
+pub fn encryption() {
+    with_psql(encrypted);
+}
+
 /// Rows are copied in and out.
 pub fn copies() {
     with_psql(|| {
@@ -139,4 +144,37 @@ fn with_psql(test: impl FnOnce()) {
         Ok(_) => test(),
         Err(_) => println!("skipped: psql is not installed"),
     }
+}
+
+/// With a certificate psql's `require` and `verify-full` work; a client that trusts another one does not.
+fn encrypted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let made = |name: &str| {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_string()]).expect("a certificate");
+        let (certificate, key) =
+            (dir.path().join(format!("{name}.pem")), dir.path().join(format!("{name}.key")));
+        std::fs::write(&certificate, made.cert.pem()).expect("written");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+        (certificate.display().to_string(), key.display().to_string())
+    };
+    let ((certificate, key), (other, other_key)) = (made("ours"), made("other"));
+    let with_key = |name: &str, key: &str| {
+        let mut options = ClusterOptions::new(dir.path().join(name));
+        options.nodes = 1;
+        options.settings.push(("sql.tls_cert_file".into(), certificate.clone()));
+        options.settings.push(("sql.tls_key_file".into(), key.into()));
+        Cluster::start(options)
+    };
+    let refused = with_key("refused", &other_key).expect_err("the key is another certificate's").to_string();
+    assert!(refused.contains("sql.tls_key_file") && refused.contains("does not fit"), "{refused}");
+    let cluster = with_key("cluster", &key).expect("starts");
+    let url = cluster.sql_url().expect("a password");
+    for mode in ["disable", "prefer", "require", &format!("verify-full&sslrootcert={certificate}")] {
+        assert_eq!(rows(&format!("{url}?sslmode={mode}"), "SELECT 40 + 2"), "42", "{mode}");
+    }
+    let (said, _) = psql(&format!("{url}?sslmode=require"), &["-c", "\\conninfo"]);
+    assert!(said.contains("SSL connection"), "{said}");
+    let (_, complaint) = psql(&format!("{url}?sslmode=verify-full&sslrootcert={other}"), &["-c", "SELECT 1"]);
+    assert!(complaint.contains("certificate verify failed"), "{complaint}");
+    cluster.shutdown();
 }

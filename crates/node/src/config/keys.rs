@@ -49,7 +49,12 @@ pub const SETTINGS: &[Setting] = &[
     text("node.listen_client", "127.0.0.1:7401", "native clients"),
     text("node.listen_peer", "127.0.0.1:7402", "other nodes: log shipping"),
     text("node.listen_beacon", "127.0.0.1:7403", "other nodes: beacons"),
-    text("node.listen_http", "127.0.0.1:7404", "health and metrics"),
+    text("node.listen_http", "127.0.0.1:7404", "health, metrics and the web page"),
+    text(
+        "node.operator_token_file",
+        "",
+        "a file with the token that operators give to the web page; empty: the page only shows",
+    ),
     text("node.zone", "", "copies of one partition avoid sharing a zone"),
     list("node.controllers", "addresses of the controllers"),
     number(
@@ -98,6 +103,12 @@ pub const SETTINGS: &[Setting] = &[
         "",
         "a file with the password of the user understudy; empty: it is the cluster's secret",
     ),
+    text(
+        "sql.tls_cert_file",
+        "",
+        "PEM: the certificate that SQL clients are shown, and what signed it; empty: no TLS",
+    ),
+    text("sql.tls_key_file", "", "PEM: its key"),
     number("sql.max_connections", "500", "connections of SQL clients"),
     text("cluster.secret", "", "everyone who connects must say it (UNDERSTUDY_SECRET); empty: nobody must"),
     text("controller.data_dir", "./understudy-controller", "the embedded metastore"),

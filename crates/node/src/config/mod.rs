@@ -29,8 +29,10 @@ pub struct NodeConfig {
     pub listen_peer: SocketAddr,
     /// Where other nodes send beacons.
     pub listen_beacon: SocketAddr,
-    /// Health and metrics.
+    /// Health, metrics and the web page.
     pub listen_http: SocketAddr,
+    /// What operators give to the web page; `None`: it only shows.
+    pub operator_token: Option<Secret>,
     /// Its zone, or empty.
     pub zone: String,
     /// Where controllers are.
@@ -54,6 +56,30 @@ pub struct SqlConfig {
     pub password: Secret,
     /// The most of them.
     pub max_connections: usize,
+    /// Encryption; `None`: there is none.
+    pub tls: Option<pg::Tls>,
+    /// Clients from other machines must ask for it: it is why they may come.
+    pub must_encrypt: bool,
+}
+
+impl SqlConfig {
+    /// Refuses an address that others can reach, unless they must encrypt and know the password, or that was said to be meant.
+    pub fn allowed(&self, address: SocketAddr, insecure: bool) -> Result<(), Failure> {
+        let safe = self.tls.is_some() && self.password.said().is_some();
+        if address.ip().is_loopback() || insecure || safe {
+            return Ok(());
+        }
+        let lacking = match self.tls {
+            Some(_) => "nobody is asked for a password: set sql.password_file or the cluster's secret",
+            None => {
+                "statements would cross the network as they are: set sql.tls_cert_file and sql.tls_key_file"
+            }
+        };
+        Err(Failure::refused(format!(
+            "sql.listen {address} can be reached from other machines, and {lacking}; or use a loopback address, or --insecure on \
+             a network that you trust"
+        )))
+    }
 }
 
 /// The log's settings.
@@ -151,6 +177,9 @@ impl Config {
         ] {
             listen::allowed(name, address, node.insecure)?;
         }
+        if let Some(address) = self.sql.listen {
+            self.sql.allowed(address, node.insecure)?;
+        }
         listen::allowed("controller.listen", self.controller.listen, self.controller.insecure)
     }
 
@@ -190,6 +219,7 @@ fn node(values: &Values) -> Result<NodeConfig, String> {
         listen_peer: address(values, "node.listen_peer")?,
         listen_beacon: address(values, "node.listen_beacon")?,
         listen_http: address(values, "node.listen_http")?,
+        operator_token: operator_token(values)?,
         zone: values.text("node.zone").into(),
         controllers: values.list("node.controllers"),
         max_connections: values.number("node.max_connections")? as usize,
@@ -204,19 +234,54 @@ fn sql(values: &Values) -> Result<SqlConfig, String> {
         "off" => None,
         _ => Some(address(values, "sql.listen")?),
     };
-    let file = values.text("sql.password_file");
-    let password = match file {
-        "" => values.text("cluster.secret").to_string(),
-        file => {
-            std::fs::read_to_string(file).map_err(|error| format!("sql.password_file {file}: {error}"))?
-        }
+    let password = match secret_file(values, "sql.password_file")? {
+        Some(password) => password,
+        None => values.text("cluster.secret").to_string(),
     };
-    let password = password.trim_end_matches(['\r', '\n']);
-    if !file.is_empty() && password.is_empty() {
-        return Err(format!("sql.password_file {file} is empty"));
-    }
     let max_connections = values.number("sql.max_connections")? as usize;
-    Ok(SqlConfig { listen, password: Secret::new(password), max_connections })
+    let tls = tls(values)?;
+    let must_encrypt = tls.is_some() && !values.flag("node.insecure");
+    Ok(SqlConfig { listen, password: Secret::new(password), max_connections, tls, must_encrypt })
+}
+
+fn tls(values: &Values) -> Result<Option<pg::Tls>, String> {
+    let (certificate, key) = (values.text("sql.tls_cert_file"), values.text("sql.tls_key_file"));
+    match (certificate.is_empty(), key.is_empty()) {
+        (true, true) => Ok(None),
+        (false, false) => {
+            let loaded = pg::Tls::load(Path::new(certificate), Path::new(key));
+            loaded.map(Some).map_err(|why| format!("sql.tls_cert_file and sql.tls_key_file: {why}"))
+        }
+        (false, true) => Err("sql.tls_cert_file is set and sql.tls_key_file is not: both or none".into()),
+        (true, false) => Err("sql.tls_key_file is set and sql.tls_cert_file is not: both or none".into()),
+    }
+}
+
+/// What the file has that this setting names, without the end of its line; `None`: it names none.
+fn secret_file(values: &Values, name: &str) -> Result<Option<String>, String> {
+    let file = values.text(name);
+    if file.is_empty() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{name} {file}: {error}"))?;
+    let text = text.trim_end_matches(['\r', '\n']);
+    if text.is_empty() {
+        return Err(format!("{name} {file} is empty"));
+    }
+    Ok(Some(text.to_string()))
+}
+
+/// The shortest token of an operator, bytes: it can be tried over and over.
+const MIN_TOKEN: usize = 16;
+
+fn operator_token(values: &Values) -> Result<Option<Secret>, String> {
+    let name = "node.operator_token_file";
+    let Some(token) = secret_file(values, name)? else { return Ok(None) };
+    if token.len() < MIN_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let file = values.text(name);
+        return Err(format!("{name} {file}: a token is {MIN_TOKEN} or more ASCII letters, digits and signs"));
+    }
+    Ok(Some(Secret::new(token)))
 }
 
 /// The shortest segment file that is allowed.
@@ -338,6 +403,8 @@ mod tests {
             ("[controller]\nmetastore = \"paper\"\n", "paper"),
             ("[controller]\nmetastore = \"etcd\"\n", "controller.endpoints"),
             ("[log]\nmax_bytes = 1\n", "log.max_bytes"),
+            ("[sql]\ntls_cert_file = \"x\"\n", "sql.tls_key_file is not"),
+            ("[sql]\ntls_cert_file = \"/no/x\"\ntls_key_file = \"/no/y\"\n", "/no/x"),
             ("[node\n", "line 1"),
         ];
         for (text, named) in cases {

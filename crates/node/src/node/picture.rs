@@ -17,6 +17,8 @@ use wire::hello::Welcome;
 /// The records as this node knows them.
 #[derive(Debug, Default)]
 pub struct View {
+    /// Grows with every change of what is below.
+    pub version: u64,
     /// The newest revision of the metastore that was told.
     revision: u64,
     cluster: Option<ClusterRecord>,
@@ -26,6 +28,17 @@ pub struct View {
     pub tables: BTreeMap<TableId, TableRecord>,
     /// The newest configuration of every partition.
     pub partitions: BTreeMap<PartitionId, PartitionRecord>,
+}
+
+impl View {
+    /// The records as clients have them.
+    pub fn map(&self) -> client::Map {
+        client::Map::of(
+            self.nodes.values().cloned(),
+            self.tables.values().cloned(),
+            self.partitions.values().cloned(),
+        )
+    }
 }
 
 impl Node {
@@ -99,6 +112,7 @@ impl Node {
     }
 
     fn on_picture(&mut self, picture: Picture) -> Result<(), Failure> {
+        self.view.version += 1;
         // A controller that is behind says nothing new of nodes and tables; partitions carry epochs of their own.
         let newer = picture.revision >= self.view.revision;
         // Nothing may be taken for gone because a line of what is there could not be read.
@@ -166,6 +180,7 @@ impl Node {
             return false;
         }
         self.view.partitions.insert(record.id, record.clone());
+        self.view.version += 1;
         true
     }
 

@@ -20,6 +20,7 @@ use crate::stop::{Stop, Stopper};
 use crate::stores::{self, InLog};
 use crate::tails;
 use crate::timed_files::TimedFiles;
+use crate::web::Web;
 use mio::{Poll, Waker};
 use replica::Host;
 use std::collections::{BTreeMap, VecDeque};
@@ -113,9 +114,10 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let links = Links::new(poll, doors.client, doors.peer, config.node.max_connections, metrics.clone());
     let beat = BeatThread::start(me, &config, doors.beacon, harm, &board.stop)?;
     let sql = sql_thread(&config, doors.sql).map_err(system)?;
+    let web = Web::new(board.clone(), cluster(&config, "web"), config.node.operator_token.clone());
     let mut node = recover(config, dir, board.clone(), links.map_err(system)?, beat)?;
     node.addresses = doors.addresses;
-    let http = HttpThread::start(doors.http, board.clone()).map_err(system)?;
+    let http = HttpThread::start(doors.http, board.clone(), web).map_err(system)?;
     ports.write(node.dir.root()).map_err(|error| Failure::io(node.dir.root(), &error))?;
     let spawned = std::thread::Builder::new().name(format!("node-{}", me.node.0)).spawn(move || node.run());
     Ok(Running { board, ports, thread: Some(spawned.map_err(system)?), _http: http, _sql: sql })
@@ -123,13 +125,18 @@ pub fn start(config: Config) -> Result<Running, Failure> {
 
 /// The SQL door, which is a client of the cluster like any other.
 fn sql_thread(config: &Config, listener: Option<TcpListener>) -> std::io::Result<Option<SqlThread>> {
-    let cluster = client::Options {
+    let start = |listener| SqlThread::start(listener, &config.sql, cluster(config, "sql"));
+    listener.map(start).transpose()
+}
+
+/// How a part of this node reaches the cluster as a client.
+fn cluster(config: &Config, part: &str) -> client::Options {
+    client::Options {
         controllers: config.node.controllers.clone(),
         secret: config.secret.said(),
-        agent: format!("{} sql", crate::AGENT),
+        agent: format!("{} {part}", crate::AGENT),
         ..client::Options::default()
-    };
-    listener.map(|listener| SqlThread::start(listener, &config.sql, cluster)).transpose()
+    }
 }
 
 fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure> {
@@ -152,7 +159,8 @@ fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure>
     let http = bind("http", node.listen_http)?;
     let sql = match config.sql.listen {
         Some(address) => {
-            let listener = listen::bind("sql.listen", address, node.insecure, before.address("sql"))?;
+            config.sql.allowed(address, node.insecure)?;
+            let listener = listen::bind("sql.listen", address, true, before.address("sql"))?;
             listen::note(&mut ports, "sql", &listener);
             Some(listener)
         }

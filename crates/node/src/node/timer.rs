@@ -251,6 +251,7 @@ impl Node {
         }
         let Message::NodeStatus(status) = message else { unreachable!("made above") };
         self.board.put_status(status);
+        self.board.put_picture(self.now.mono, self.view.version, || self.view.map());
     }
 
     fn count_reigns(&mut self, status: &NodeStatus) {

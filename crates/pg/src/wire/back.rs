@@ -22,6 +22,12 @@ impl Link {
         push(&mut self.out, &message);
     }
 
+    /// Encryption from here on.
+    pub fn agree_to_encrypt(&mut self) {
+        let agreed = PgWireBackendMessage::SslResponse(SslResponse::Accept);
+        agreed.encode(&mut self.out).expect("one byte");
+    }
+
     /// No encryption here.
     pub fn refuse_encryption(&mut self) {
         let refused = PgWireBackendMessage::SslResponse(SslResponse::Refuse);

@@ -110,7 +110,8 @@ pub(crate) fn is_whole(buffer: &[u8]) -> bool {
 pub(crate) fn opening(body: Bytes) -> Result<Opening, Failure> {
     let mut input = Input(body);
     match input.u32()? {
-        ENCRYPT_TLS | ENCRYPT_GSS => Ok(Opening::Encrypt),
+        ENCRYPT_TLS => Ok(Opening::Encrypt),
+        ENCRYPT_GSS => Ok(Opening::EncryptGss),
         CANCEL => Ok(Opening::Cancel { pid: input.u32()? as i32, key: input.u32()? as i32 }),
         version => {
             let mut parameters = Vec::new();

@@ -10,11 +10,11 @@ pub(crate) mod scram;
 pub(crate) use front::{Bind, Front, Parse, Target};
 
 use crate::failure::Failure;
+use crate::tls::Tls;
 use bytes::{Bytes, BytesMut};
 use front::Cut;
 use std::io;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
 /// Answers are written when so much of them waits.
@@ -48,17 +48,25 @@ impl From<Failure> for End {
 /// A message that begins a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Opening {
-    /// The client asks for encryption, by TLS or by GSSAPI.
+    /// The client asks for encryption by TLS.
     Encrypt,
+    /// The client asks for encryption by GSSAPI, which there is not.
+    EncryptGss,
     /// It wants another connection's statement to be stopped.
     Cancel { pid: i32, key: i32 },
     /// It wants to talk.
     Startup { major: u16, minor: u16, parameters: Vec<(String, String)> },
 }
 
+/// A connection, encrypted or not.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Stream for T {}
+
 /// A connection's buffers.
 pub(crate) struct Link {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
+    is_encrypted: bool,
     input: BytesMut,
     out: BytesMut,
     row: Vec<u8>,
@@ -69,9 +77,10 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub fn new(stream: TcpStream, stopping: watch::Receiver<bool>) -> Link {
+    pub fn new(stream: impl Stream + 'static, stopping: watch::Receiver<bool>) -> Link {
         Link {
-            stream,
+            stream: Box::new(stream),
+            is_encrypted: false,
             input: BytesMut::with_capacity(4096),
             out: BytesMut::with_capacity(4096),
             row: Vec::new(),
@@ -84,6 +93,30 @@ impl Link {
     /// The login is over: messages may be long from now on.
     pub fn admitted(&mut self) {
         self.budget = None;
+    }
+
+    /// True if nobody can read along.
+    pub fn is_encrypted(&self) -> bool {
+        self.is_encrypted
+    }
+
+    /// Agrees to encrypt, and does so from now on. What a client sent before it heard that was not meant for us: whoever is in
+    /// between could have put it there.
+    pub async fn encrypt(&mut self, tls: &Tls) -> Result<(), End> {
+        if !self.input.is_empty() {
+            let message = "received unencrypted data after SSL request";
+            return Err(Failure::protocol(message).fatal().into());
+        }
+        self.agree_to_encrypt();
+        self.flush().await?;
+        let plain = std::mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
+        let stopping = self.stopping.wait_for(|stopping| *stopping);
+        let encrypted = tokio::select! {
+            encrypted = tls.acceptor().accept(plain) => encrypted?,
+            _ = stopping => return Err(End::Gone),
+        };
+        (self.stream, self.is_encrypted) = (Box::new(encrypted), true);
+        Ok(())
     }
 
     /// The message that begins a connection; `None` if the client hung up.
@@ -166,6 +199,9 @@ impl Link {
     pub async fn flush(&mut self) -> Result<(), End> {
         if !self.out.is_empty() {
             self.stream.write_all(&self.out).await?;
+            if self.is_encrypted {
+                self.stream.flush().await?;
+            }
             self.out.clear();
         }
         Ok(())
