@@ -61,7 +61,7 @@ fn statements_run_from_everywhere() {
     let tables = cluster.ok(&["sql", "-c", "\\dt"]);
     assert!(tables.contains(" people ") && tables.contains("id"), "{tables}");
     mistakes(&cluster);
-    cancelled(&cluster);
+    cancelled(&cluster, &[]);
     typed(&cluster);
 }
 
@@ -93,14 +93,48 @@ fn mistakes(cluster: &Cluster) {
     assert!(ran.status == 4 && ran.sentence().contains("sql.tls_cert_file"), "{ran:?}");
 }
 
+/// The door with a certificate: encrypted if it can be, verified if that is asked for, cancelled on an encrypted connection, too.
+#[test]
+fn the_shell_encrypts() {
+    let make = |dir: &std::path::Path, name: &str| {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_string()]).expect("a certificate");
+        let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
+        std::fs::write(&certificate, made.cert.pem()).expect("written");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+        (certificate.display().to_string(), key.display().to_string())
+    };
+    let cluster = Cluster::with(|dir| {
+        let (certificate, key) = make(dir, "ours");
+        vec![("UNDERSTUDY_SQL_TLS_CERT_FILE", certificate), ("UNDERSTUDY_SQL_TLS_KEY_FILE", key)]
+    });
+    let _ = make(cluster.dir.path(), "other");
+    let password = std::fs::read_to_string(cluster.path("understudy-dev/sql.password")).expect("made");
+    let url = cluster.file()["sql_url"].as_str().expect("a URL").to_string();
+    let url = url.replace("understudy@", &format!("understudy:{}@", password.trim()));
+    let told =
+        |mode: &str| cluster.run(&["sql", "--url", &format!("{url}?sslmode={mode}"), "-c", "\\conninfo"]);
+    for (mode, how) in [
+        ("disable", ", not encrypted"),
+        ("prefer", ", encrypted"),
+        ("require", ", encrypted"),
+        ("verify-full&sslrootcert=ours.pem", ", encrypted"),
+    ] {
+        let ran = told(mode);
+        assert!(ran.status == 0 && ran.out.trim_end().ends_with(how), "{mode}: {ran:?}");
+    }
+    let stranger = told("verify-full&sslrootcert=other.pem");
+    assert!(stranger.status == 4 && stranger.sentence().contains("certificate"), "{stranger:?}");
+    cancelled(&cluster, &["--url", &format!("{url}?sslmode=require")]);
+}
+
 /// Ctrl-C ends the statement, by way of the node.
-fn cancelled(cluster: &Cluster) {
+fn cancelled(cluster: &Cluster, door: &[&str]) {
     // Numbers 0 to 9, and then all pairs of all pairs: it does not end by itself while the test waits.
     let digits = "(VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9))";
     let many: Vec<String> = (0..14).map(|at| format!("{digits} AS t{at}(n)")).collect();
     let endless = format!("SELECT 'began' AS word; SELECT count(*) FROM {};", many.join(" CROSS JOIN "));
     let mut command = understudy(cluster.dir.path());
-    command.args(["sql", "-c", &endless]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("sql").args(door).args(["-c", &endless]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
     let mut said = [0; 6];
     // The first statement has been answered: the second one is sent.

@@ -65,6 +65,7 @@ pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 pub struct Cluster {
     pub dir: tempfile::TempDir,
     dev: Option<Child>,
+    env: Vec<(&'static str, String)>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -74,9 +75,15 @@ static ALONE: Mutex<()> = Mutex::new(());
 impl Cluster {
     /// Three nodes, ready.
     pub fn start() -> Cluster {
+        Cluster::with(|_| Vec::new())
+    }
+
+    /// The same, with these in the environment of every process; they may name files in the cluster's directory.
+    pub fn with(env: impl FnOnce(&Path) -> Vec<(&'static str, String)>) -> Cluster {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().expect("a directory");
-        let mut cluster = Cluster { dir, dev: None, _alone: alone };
+        let env = env(dir.path());
+        let mut cluster = Cluster { dir, dev: None, env, _alone: alone };
         cluster.up();
         cluster
     }
@@ -87,7 +94,7 @@ impl Cluster {
         let mut command = understudy(self.dir.path());
         command.args(["dev", "--nodes", "3"]).stdout(Stdio::null()).stderr(log);
         // A log that is opened again is read to the end of its segment, which takes long without optimisation.
-        command.env("UNDERSTUDY_LOG_SEGMENT_BYTES", "4194304");
+        command.env("UNDERSTUDY_LOG_SEGMENT_BYTES", "4194304").envs(self.env.iter().cloned());
         self.dev = Some(command.spawn().expect("the binary runs"));
         eventually("three live nodes", || {
             let ended = self.dev.as_mut().expect("just started").try_wait().expect("a child");

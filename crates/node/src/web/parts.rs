@@ -319,17 +319,19 @@ fn marks(partitions: &[&PartitionLine]) -> String {
                 (0, _) => "-".to_string(),
                 (bytes, seconds) => format!("{}, {}", size(bytes), micros((seconds * 1e6) as u64)),
             };
+            // Where nobody told anything there is no position.
+            let mark = |lsn: u64| if replica.received == 0 { "-".to_string() } else { number(lsn) };
             let _ = write!(
                 out,
                 "<tr>{name}<td>node {} <small>{}</small></td><td class=\"num\">{}</td><td class=\"num\">{}</td>\
                  <td class=\"num\">{}</td><td class=\"num\">{}</td><td class=\"num\">{}</td><td class=\"num\">{behind}</td></tr>",
                 replica.node,
                 esc(&replica.role),
-                number(replica.received),
-                number(replica.durable),
-                number(replica.applied),
-                number(replica.committed),
-                number(replica.persisted),
+                mark(replica.received),
+                mark(replica.durable),
+                mark(replica.applied),
+                mark(replica.committed),
+                mark(replica.persisted),
             );
         }
     }

@@ -224,7 +224,7 @@ impl Shell<'_> {
 
     /// The tables, or the columns of one.
     fn describe(&mut self, name: Option<&str>) -> Result<(), Failure> {
-        let known = self.known()?;
+        let (known, json) = (self.known()?, self.context.out.json);
         let rows: Vec<Vec<Option<String>>> = match name {
             None => known
                 .iter()
@@ -235,7 +235,7 @@ impl Shell<'_> {
                 let none = || Failure::not_found(format!("there is no table `{name}`; \\dt lists them"));
                 let row = |field: &words::Field| {
                     let nullable = if field.nullable { "" } else { "not null" };
-                    let key = field.key.map(|place| place.to_string());
+                    let key = field.key.map(|place| place.to_string()).or_else(|| (!json).then(String::new));
                     vec![Some(field.name.clone()), Some(field.kind.clone()), Some(nullable.into()), key]
                 };
                 table.ok_or_else(none)?.columns.iter().map(row).collect()
