@@ -414,6 +414,29 @@ mod tests {
     }
 
     #[test]
+    fn sql_is_open_to_others_only_with_tls_and_a_password() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let made = rcgen::generate_simple_self_signed(["localhost".to_string()]).expect("a certificate");
+        let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        std::fs::write(&certificate, made.cert.pem()).expect("writes");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("writes");
+        let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+        let tls = [("sql.tls_cert_file", certificate.as_str()), ("sql.tls_key_file", key.as_str())];
+        let open = [("sql.listen", "0.0.0.0:0")];
+        let secret = [("cluster.secret", "open sesame")];
+        let doors = |changes: &[&[(&str, &str)]]| {
+            let config = Config::with(&changes.concat()).expect("fits together");
+            (config.sql.must_encrypt, config.check_doors().map_err(|error| error.sentence))
+        };
+        let (_, refused) = doors(&[&open, &secret]);
+        assert!(refused.is_err_and(|why| why.contains("sql.listen") && why.contains("sql.tls_cert_file")));
+        let (_, refused) = doors(&[&open, &tls]);
+        assert!(refused.is_err_and(|why| why.contains("sql.password_file")));
+        assert_eq!(doors(&[&open, &tls, &secret]), (true, Ok(())));
+        assert_eq!(doors(&[&open, &tls, &[("node.insecure", "true")]]), (false, Ok(())));
+    }
+
+    #[test]
     fn a_flag_goes_before_the_environment_before_the_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("node.toml");

@@ -65,6 +65,10 @@ pub fn tables(columns: &Rows, keys: &Rows) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for row in columns {
         let [Some(table), Some(name), Some(kind), Some(nullable)] = &row[..] else { continue };
+        // Those are the cluster's own.
+        if types::system::is_reserved(table) {
+            continue;
+        }
         let key = place(table, name);
         let field = Field { name: name.clone(), kind: kind.clone(), nullable: nullable != "NO", key };
         match tables.last_mut().filter(|last| last.name == *table) {
