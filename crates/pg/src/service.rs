@@ -190,12 +190,20 @@ pub trait Session: Send + 'static {
         given: &[Option<Kind>],
     ) -> Result<(Arc<Self::Plan>, Shape), Failure>;
 
-    /// True if a planned statement changes something for good as soon as it is executed. Such a one must be the last of its
-    /// implicit transaction, which ends with the message, or with the Sync: nothing after it could take it back.
+    /// True if a planned statement changes something, for good as soon as it is executed if it is in no transaction and in no
+    /// group.
     fn commits(&self, plan: &Self::Plan) -> bool;
 
     /// True if executing the statement asks the client for rows.
     fn copies_in(&self, plan: &Self::Plan) -> bool;
+    /// The statements from here on, up to the end of the message or to the next Sync, are one transaction.
+    fn begin_group(&mut self);
+
+    /// The message has ended, or a Sync has come: what the group has done is committed, or rolled back if it has failed.
+    fn end_group(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Warnings that came up since the last call.
+    fn notices(&mut self) -> Vec<Failure>;
 
     /// Executes a planned statement.
     fn execute(

@@ -38,14 +38,14 @@ pub(crate) struct Conversation<S: Service> {
     portals: HashMap<String, Portal<PlanOf<S>>>,
     /// An error came up: pass over everything until Sync.
     skipping: bool,
-    /// Something was changed for good since the last Sync.
-    committed: bool,
+    /// The statements up to the next Sync are one transaction.
+    grouped: bool,
 }
 
 impl<S: Service> Conversation<S> {
     pub fn new(link: Link, session: S::Session, cancel: Cancel) -> Conversation<S> {
         let (statements, portals) = (HashMap::new(), HashMap::new());
-        Conversation { link, session, cancel, statements, portals, skipping: false, committed: false }
+        Conversation { link, session, cancel, statements, portals, skipping: false, grouped: false }
     }
 
     /// Talks until the client hangs up, the protocol is broken or the server stops.
@@ -59,7 +59,7 @@ impl<S: Service> Conversation<S> {
             match message {
                 Front::Terminate => return Ok(()),
                 Front::Query(text) => self.simple(&text).await?,
-                Front::Sync => self.sync(),
+                Front::Sync => self.sync().await?,
                 Front::Flush => self.link.flush().await?,
                 // Left over from a COPY that has failed: PostgreSQL passes over it, too.
                 Front::CopyData(_) | Front::CopyDone | Front::CopyFail(_) => {}
@@ -83,12 +83,18 @@ impl<S: Service> Conversation<S> {
         Ok(())
     }
 
-    fn sync(&mut self) {
-        (self.skipping, self.committed) = (false, false);
+    async fn sync(&mut self) -> Result<(), End> {
+        self.skipping = false;
+        if std::mem::take(&mut self.grouped)
+            && let Err(failure) = self.session.end_group().await
+        {
+            self.report(&failure)?;
+        }
         if self.session.transaction() == Transaction::Idle {
             self.portals.clear();
         }
         self.link.ready(self.session.transaction());
+        Ok(())
     }
 
     /// A text of any number of statements; the first error ends it.
@@ -110,11 +116,20 @@ impl<S: Service> Conversation<S> {
         if parsed.is_empty() {
             self.link.empty();
         }
-        for one in parsed {
-            if let Err(failure) = self.simple_one(&one).await? {
+        let last = parsed.len().saturating_sub(1);
+        if last > 0 {
+            self.session.begin_group();
+        }
+        for (at, one) in parsed.iter().enumerate() {
+            if let Err(failure) = self.simple_one(one, at == last).await? {
                 self.report(&failure)?;
                 break;
             }
+        }
+        // What is left of it after an error is rolled back.
+        self.grouped = false;
+        if let Err(failure) = self.session.end_group().await {
+            self.report(&failure)?;
         }
         if self.session.transaction() == Transaction::Idle {
             self.portals.clear();
@@ -126,6 +141,7 @@ impl<S: Service> Conversation<S> {
     async fn simple_one(
         &mut self,
         parsed: &<S::Session as Session>::Parsed,
+        last: bool,
     ) -> Result<Result<(), Failure>, End> {
         self.cancel.reset();
         let (plan, shape) = match self.session.prepare(parsed, &[]) {
@@ -135,7 +151,15 @@ impl<S: Service> Conversation<S> {
         if !shape.parameters.is_empty() {
             return Ok(Err(Failure::new("42P02", "there is no parameter $1")));
         }
-        let outcome = match self.session.execute(plan, Vec::new()).await {
+        if last && self.session.transaction() == Transaction::Idle {
+            // It stands alone: nothing before it has begun a transaction.
+            if let Err(failure) = self.session.end_group().await {
+                return Ok(Err(failure));
+            }
+        }
+        let executed = self.session.execute(plan, Vec::new()).await;
+        self.warn();
+        let outcome = match executed {
             Ok(outcome) => outcome,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -146,13 +170,37 @@ impl<S: Service> Conversation<S> {
                 self.link.row_description(&columns, &formats);
                 let kinds: Vec<Kind> = columns.iter().map(|column| column.kind).collect();
                 match self.send_rows(&mut rows, &kinds, &formats, 0).await? {
-                    Ok((count, _)) => self.link.complete(&format!("{tag} {count}")),
+                    Ok((count, _)) => {
+                        if let Err(failure) = self.end_if(last).await {
+                            return Ok(Err(failure));
+                        }
+                        self.link.complete(&format!("{tag} {count}"));
+                    }
                     Err(failure) => return Ok(Err(failure)),
                 }
             }
-            other => return self.done(other).await,
+            other => return self.done_last(other, last).await,
         }
         Ok(Ok(()))
+    }
+
+    /// What came of a statement without rows, which is perhaps the last of its message.
+    async fn done_last(&mut self, outcome: Outcome, last: bool) -> Result<Result<(), Failure>, End> {
+        match self.end_if(last).await {
+            Ok(()) => self.done(outcome).await,
+            Err(failure) => Ok(Err(failure)),
+        }
+    }
+
+    /// A statement is told to be complete only when the message's transaction is, if it is the last one.
+    async fn end_if(&mut self, last: bool) -> Result<(), Failure> {
+        if last { self.session.end_group().await } else { Ok(()) }
+    }
+
+    fn warn(&mut self) {
+        for notice in self.session.notices() {
+            self.link.warning(&notice);
+        }
     }
 
     /// Sends rows until there are no more, or `limit` were sent (0: no limit). How many, and whether that was all.
@@ -342,15 +390,20 @@ impl<S: Service> Conversation<S> {
                     self.link.empty();
                     return Ok(Ok(()));
                 };
-                let commits = self.session.commits(&plan);
                 // The client of a COPY sends its rows next, once it is asked for them.
-                let last = !commits || self.session.copies_in(&plan) || self.link.ends_group().await?;
-                if self.committed || !last {
-                    return Ok(Err(pipelined(self.committed)));
+                let changes = self.session.commits(&plan) && !self.session.copies_in(&plan);
+                if changes
+                    && !self.grouped
+                    && self.session.transaction() == Transaction::Idle
+                    && !self.link.ends_group().await?
+                {
+                    self.session.begin_group();
+                    self.grouped = true;
                 }
-                self.committed = commits;
                 self.cancel.reset();
-                match self.session.execute(plan, values).await {
+                let executed = self.session.execute(plan, values).await;
+                self.warn();
+                match executed {
                     Err(failure) => return Ok(Err(failure)),
                     Ok(Outcome::Rows(tag, rows)) => (prepared, rows, tag, formats),
                     Ok(other) => return self.done(other).await,
@@ -379,18 +432,6 @@ impl<S: Service> Conversation<S> {
 
 fn no_portal(name: &str) -> Failure {
     Failure::new(code::NO_PORTAL, format!("portal \"{name}\" does not exist"))
-}
-
-/// A statement that writes stands in one implicit transaction with others that come after it.
-fn pipelined(committed: bool) -> Failure {
-    let what = "a statement that writes, followed by others before a Sync,";
-    let hint = match committed {
-        true => "what was written before this statement is committed",
-        false => {
-            "nothing was written; send a Sync after each statement, which drivers call no batch and no pipeline"
-        }
-    };
-    Failure::unsupported(what, hint)
 }
 
 pub(crate) fn canceled() -> Failure {

@@ -49,6 +49,16 @@ impl Session for Waiting {
         false
     }
 
+    fn begin_group(&mut self) {}
+
+    async fn end_group(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn notices(&mut self) -> Vec<Failure> {
+        Vec::new()
+    }
+
     fn copies_in(&self, _: &String) -> bool {
         false
     }

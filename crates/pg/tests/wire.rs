@@ -11,17 +11,23 @@ use understudy_pg::{
     Cancel, Column, CopyOut, Failure, Kind, Login, Outcome, Rows, Rules, Service, Session, Shape, Transaction,
 };
 
-/// Counts to the number that a statement says; `wait` never ends by itself.
+/// Counts to the number that a statement says; `wait` never ends by itself; `write` is done, `doomed` too, but it fails when
+/// its group ends.
 struct Counting;
 
 /// `copy in` takes what it is sent up to an `x`, `copy out` gives two rows.
-struct Counter(Cancel, Vec<u8>);
+struct Counter {
+    cancel: Cancel,
+    grouped: bool,
+    doomed: bool,
+    copied: Vec<u8>,
+}
 
 impl Service for Counting {
     type Session = Counter;
 
     fn open(&self, _: &Login, cancel: Cancel) -> Result<Counter, Failure> {
-        Ok(Counter(cancel, Vec::new()))
+        Ok(Counter { cancel, grouped: false, doomed: false, copied: Vec::new() })
     }
 
     fn parameters(&self) -> Vec<(&'static str, String)> {
@@ -47,7 +53,7 @@ impl Session for Counter {
     }
 
     fn commits(&self, plan: &String) -> bool {
-        plan == "write" || plan == "copy in"
+        plan == "write" || plan == "doomed" || plan == "copy in"
     }
 
     fn copies_in(&self, plan: &String) -> bool {
@@ -55,25 +61,41 @@ impl Session for Counter {
     }
 
     async fn copy_data(&mut self, piece: Bytes) -> Result<(), Failure> {
-        self.1.extend_from_slice(&piece);
+        self.copied.extend_from_slice(&piece);
         if piece.contains(&b'x') { Err(Failure::new("22P04", "an x")) } else { Ok(()) }
     }
 
     async fn copy_done(&mut self) -> Result<String, Failure> {
-        Ok(format!("COPY {}", self.1.len()))
+        Ok(format!("COPY {}", self.copied.len()))
     }
 
     async fn copy_ended(&mut self, why: Failure) -> Failure {
-        why.hint(format!("{} bytes had come", self.1.len()))
+        why.hint(format!("{} bytes had come", self.copied.len()))
+    }
+
+    fn begin_group(&mut self) {
+        self.grouped = true;
+    }
+
+    async fn end_group(&mut self) -> Result<(), Failure> {
+        self.grouped = false;
+        match std::mem::take(&mut self.doomed) {
+            true => Err(Failure::new("40001", "somebody else was first")),
+            false => Ok(()),
+        }
+    }
+
+    fn notices(&mut self) -> Vec<Failure> {
+        Vec::new()
     }
 
     async fn execute(&mut self, plan: Arc<String>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
         if *plan == "wait" {
-            self.0.wait().await;
+            self.cancel.wait().await;
             return Err(Failure::new("57014", "canceling statement due to user request"));
         }
         if *plan == "copy in" {
-            self.1.clear();
+            self.copied.clear();
             return Ok(Outcome::CopyIn(2));
         }
         if *plan == "copy out" {
@@ -82,7 +104,11 @@ impl Session for Counter {
             let names = vec!["n".into(), "m".into()];
             return Ok(Outcome::CopyOut(CopyOut { format: Format::text(), names, rows }));
         }
-        if *plan == "write" {
+        if self.commits(&plan) {
+            self.doomed = *plan == "doomed";
+            if self.doomed && !self.grouped {
+                return Err(Failure::new("40P01", "it stands alone"));
+            }
             return Ok(Outcome::Done("INSERT 0 1".into()));
         }
         let count = match parameters.first() {
@@ -93,10 +119,12 @@ impl Session for Counter {
     }
 
     fn transaction(&self) -> Transaction {
-        Transaction::Idle
+        if self.grouped && self.doomed { Transaction::Open } else { Transaction::Idle }
     }
 
-    fn failed(&mut self) {}
+    fn failed(&mut self) {
+        self.doomed = false;
+    }
 }
 
 /// A server that runs as long as the test does.
@@ -195,7 +223,17 @@ fn simple_statements_end_at_the_first_error() {
     runtime().block_on(async {
         let (address, _stop) = server(None).await;
         let (mut peer, _) = Peer::welcome(address).await;
-        for (text, tags) in [("2", "TDDCZ"), ("1; 0", "TDCTCZ"), ("", "IZ"), ("1; bad; 1", "TDCE42601Z")] {
+        for (text, tags) in [
+            ("2", "TDDCZ"),
+            ("1; 0", "TDCTCZ"),
+            ("", "IZ"),
+            ("1; bad; 1", "TDCE42601Z"),
+            ("write; 1", "CTDCZ"),
+            // The last statement is not complete before all of them are.
+            ("doomed; 1", "CTDE40001Z"),
+            ("doomed; write; bad", "CCE42601Z"),
+            ("doomed", "E40P01Z"),
+        ] {
             peer.send(&message(b'Q', format!("{text}\0").as_bytes())).await;
             assert_eq!(peer.tags().await, tags, "{text}");
         }
@@ -241,7 +279,7 @@ fn a_pipeline_is_passed_over_from_an_error_to_its_sync_and_portals_are_read_in_p
 }
 
 #[test]
-fn what_cannot_be_taken_back_is_the_last_before_a_sync() {
+fn what_is_written_before_a_sync_is_one_group_unless_it_stands_alone() {
     runtime().block_on(async {
         let (address, _stop) = server(None).await;
         let (mut peer, _) = Peer::welcome(address).await;
@@ -250,18 +288,24 @@ fn what_cannot_be_taken_back_is_the_last_before_a_sync() {
         let execute = message(b'E', &[0; 5]);
         let (sync, close) = (message(b'S', b""), message(b'C', b"S\0"));
         let one = |text: &str| [parse(text), bind.clone(), execute.clone()].concat();
-        peer.send(&[one("1"), one("write"), sync.clone()].concat()).await;
-        assert_eq!(peer.tags().await, "12DC12CZ");
-        for after in [one("1"), close] {
-            peer.send(&[one("write"), after, sync.clone()].concat()).await;
-            assert_eq!(peer.tags().await, "12E0A000Z", "refused before anything is written");
+        for (messages, tags) in [
+            ([one("1"), one("write")], "12DC12CZ"),
+            ([one("1"), one("doomed")], "12DC12E40P01Z"),
+            ([one("write"), one("1")], "12C12DCZ"),
+            ([one("doomed"), one("1")], "12C12DCE40001Z"),
+            ([one("doomed"), close], "12C3E40001Z"),
+            ([one("doomed"), one("bad")], "12CE42601Z"),
+        ] {
+            peer.send(&[messages.concat(), sync.clone()].concat()).await;
+            assert_eq!(peer.tags().await, tags);
         }
-        peer.send(&[one("write"), message(b'H', b"")].concat()).await;
+        // A Flush asks for answers; the group ends with the Sync.
+        peer.send(&[one("doomed"), message(b'H', b"")].concat()).await;
         for tag in [b'1', b'2', b'C'] {
             assert_eq!(peer.next().await.map(|(found, _)| found), Some(tag));
         }
         peer.send(&[one("1"), sync].concat()).await;
-        assert_eq!(peer.tags().await, "12E0A000Z");
+        assert_eq!(peer.tags().await, "12DCE40001Z");
     });
 }
 
@@ -305,7 +349,7 @@ fn copies_begin_and_end_by_messages_of_their_own() {
         assert_eq!(peer.tags().await, "12GE22P04Z");
         let after = [parse("1"), bind, execute, sync].concat();
         peer.send(&[begin, done, after].concat()).await;
-        assert_eq!(peer.tags().await, "12GC12E0A000Z", "a COPY is the last of its transaction");
+        assert_eq!(peer.tags().await, "12GC12DCZ", "what comes with it is done after it");
         // Anything else breaks the protocol.
         peer.send(&[query("copy in"), query("1")].concat()).await;
         assert_eq!(peer.next().await.map(|(tag, _)| tag), Some(b'G'));

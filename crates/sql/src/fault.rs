@@ -4,23 +4,45 @@ use client::{Answer, ClientError, FailKind, Outcome};
 use pg::{Failure, code};
 use wire::request::Outcome as Refusal;
 
-/// The answer of a call that was done. `None`: an insert found its key.
-pub fn done(outcome: Outcome) -> Result<Option<Answer>, Failure> {
+/// How a write ended that was decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Decided {
+    /// It was done.
+    Done(Answer),
+    /// An insert found its key. Nothing was changed.
+    Exists,
+    /// A row is not as it was read. Nothing was changed.
+    Changed,
+}
+
+/// How a write ended.
+pub fn decided(outcome: Outcome) -> Result<Decided, Failure> {
     match outcome {
-        Outcome::Ok(answer) => Ok(Some(answer)),
-        Outcome::Refused(Refusal::Exists, _) => Ok(None),
-        Outcome::Refused(Refusal::Changed, _) => Err(changed()),
+        Outcome::Ok(answer) => Ok(Decided::Done(answer)),
+        Outcome::Refused(Refusal::Exists, _) => Ok(Decided::Exists),
+        Outcome::Refused(Refusal::Changed, _) => Ok(Decided::Changed),
         Outcome::Refused(Refusal::Done, _) => Err(Failure::new(code::INTERNAL, "a refusal that says `done`")),
         Outcome::Unknown(why) => Err(unknown(&why)),
         Outcome::Failed(kind, why) => Err(failed(kind, &why)),
     }
 }
 
-/// The error of a write of rows that somebody else has changed since they were read.
-fn changed() -> Failure {
-    Failure::new("40001", "could not serialize access due to concurrent update")
-        .hint("nothing was changed; try the transaction again")
+/// The answer to a read.
+pub fn answer(outcome: Outcome) -> Result<Answer, Failure> {
+    match decided(outcome)? {
+        Decided::Done(answer) => Ok(answer),
+        other => Err(Failure::new(code::INTERNAL, format!("a read was refused: {other:?}"))),
+    }
 }
+
+/// Somebody else has changed what was read.
+pub fn conflict() -> Failure {
+    Failure::new(SERIALIZATION, "could not serialize access due to concurrent update")
+        .hint("nothing was changed; do the transaction again")
+}
+
+/// The code of a transaction that is to be done again.
+pub const SERIALIZATION: &str = "40001";
 
 /// The error of a write whose outcome is not known.
 fn unknown(why: &str) -> Failure {
@@ -39,7 +61,8 @@ fn failed(kind: FailKind, why: &str) -> Failure {
         FailKind::Full => Failure::new("53100", why.to_string()).hint("nothing was done"),
         FailKind::NotFound => Failure::new("42P01", why.to_string()).hint("was the table dropped meanwhile?"),
         FailKind::Corrupt => Failure::new("XX001", why.to_string()),
-        FailKind::TooOld => Failure::new("40001", why.to_string()).hint("try the transaction again"),
+        FailKind::TooOld => Failure::new(SERIALIZATION, format!("could not serialize access: {why}"))
+            .hint("do the transaction again"),
     }
 }
 

@@ -6,9 +6,11 @@
 //! | from a text to a plan, and the cache of plans | [`plan`] |
 //! | names, types, and the translation into the evaluating engine's language | [`bind`] |
 //! | functions and operators on values | [`eval`] |
-//! | the evaluating engine: SQLite over the cluster's tables | [`engine`] |
+//! | the evaluating engine: SQLite over the cluster's tables | [`engine`], [`evaluate`] |
 //! | COPY | [`copy`] |
-//! | reads of one row, counts, scans; writes; tables | [`read`], [`write`], [`ddl`] |
+//! | reads of one row, counts, scans; tables | [`read`], [`ddl`] |
+//! | transactions | [`txn`] |
+//! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
 //! | the thread that drives the native client | [`driver`] |
 //!
 //! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently from
@@ -19,14 +21,18 @@ pub mod catalog;
 pub mod copy;
 pub mod ddl;
 pub mod driver;
+pub mod edits;
 pub mod engine;
 pub mod eval;
+pub mod evaluate;
 pub mod fault;
 pub mod plan;
 pub mod range;
 pub mod read;
 pub mod session;
 pub mod settings;
+pub mod statements;
+pub mod txn;
 pub mod ty;
 pub mod write;
 

@@ -1,13 +1,14 @@
 //! From a statement's text to what is to be done. Plans are kept by the text, for all sessions of a node.
 
-use crate::bind::{Binder, Bound, Deletion, Insertion, table_name};
+use crate::bind::{Binder, Bound, Change, Insertion, Output, folded, table_name};
 use crate::catalog::Catalog;
 use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
 use crate::ddl;
 use crate::settings::{self, variable_name};
+use crate::txn::Modes;
 use crate::ty::Ty;
 use pg::{Column, Failure, Kind, Shape, code};
-use sqlparser::ast::{CreateTable, ObjectType, Reset, Set, Statement};
+use sqlparser::ast::{ContextModifier, CreateTable, ObjectType, Reset, Set, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -34,8 +35,8 @@ pub enum Work {
     Query(Arc<Bound>),
     /// Write rows.
     Insert(Insertion),
-    /// Remove a row.
-    Delete(Deletion),
+    /// Change or remove rows.
+    Change(Change),
     /// Take rows from the client.
     CopyIn(CopyIn),
     /// Send the client rows.
@@ -49,14 +50,26 @@ pub enum Work {
         /// A table that there is not is passed over.
         if_exists: bool,
     },
-    /// Begin a transaction.
-    Begin,
+    /// Begin a transaction; with what the client is told.
+    Begin(Modes, &'static str),
+    /// Set the modes of the transaction.
+    SetTransaction(Modes),
+    /// Set the modes of transactions to come.
+    SetSession(Modes),
+    /// Mark a place in the transaction.
+    Savepoint(String),
+    /// Forget it.
+    Release(String),
+    /// Go back to it.
+    BackTo(String),
     /// End it.
     Commit,
     /// End it.
     Rollback,
     /// Set parameters.
     Set(Vec<(String, Option<String>)>),
+    /// Set parameters until the end of the transaction.
+    SetLocal(Vec<(String, Option<String>)>),
     /// Set a parameter, or all, back; with what the client is told.
     Reset(Option<String>, &'static str),
     /// Show a parameter.
@@ -66,14 +79,32 @@ pub enum Work {
 impl Work {
     /// True if it changes something in the cluster.
     pub fn writes(&self) -> bool {
-        matches!(
-            self,
-            Work::Insert(_)
-                | Work::Delete(_)
-                | Work::CopyIn(_)
-                | Work::CreateTable(_)
-                | Work::DropTables { .. }
-        )
+        matches!(self, Work::Insert(_) | Work::Change(_) | Work::CopyIn(_)) || self.defines() || self.locks()
+    }
+
+    /// True if it reads rows that must not change until the transaction commits.
+    pub fn locks(&self) -> bool {
+        matches!(self, Work::Query(bound) if bound.locks.is_some())
+    }
+
+    /// True if it makes or drops a table.
+    pub fn defines(&self) -> bool {
+        matches!(self, Work::CreateTable(_) | Work::DropTables { .. })
+    }
+
+    /// What it is called where it is not allowed.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Work::Query(bound) if bound.locks.is_some() => "SELECT FOR UPDATE",
+            Work::Query(_) => "SELECT",
+            Work::Insert(_) => "INSERT",
+            Work::Change(change) if change.removes => "DELETE",
+            Work::Change(_) => "UPDATE",
+            Work::CopyIn(_) => "COPY FROM",
+            Work::CreateTable(_) => "CREATE TABLE",
+            Work::DropTables { .. } => "DROP TABLE",
+            _ => "this statement",
+        }
     }
 }
 
@@ -106,8 +137,6 @@ pub struct Parsed {
     statement: Arc<Said>,
     /// Plans of it, if they are kept, by the types that were given.
     plans: Option<Arc<Mutex<Vec<Arc<Plan>>>>>,
-    /// Several stand in one message, which is one transaction: this one is followed by others.
-    pub followed: bool,
 }
 
 /// Statements by their text.
@@ -124,13 +153,8 @@ impl Cache {
         }
         let statements = parse(text)?;
         let keep = text.len() <= LONGEST;
-        let last = statements.len().saturating_sub(1);
-        let one = |(at, statement)| Parsed {
-            statement: Arc::new(statement),
-            plans: keep.then(Arc::default),
-            followed: at < last,
-        };
-        let parsed: Vec<Parsed> = statements.into_iter().enumerate().map(one).collect();
+        let one = |statement| Parsed { statement: Arc::new(statement), plans: keep.then(Arc::default) };
+        let parsed: Vec<Parsed> = statements.into_iter().map(one).collect();
         if keep {
             let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
             // Rare texts come and go; those that are used come back at once.
@@ -230,9 +254,14 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
     let types = given.iter().map(|kind| kind.map_or(Ok(None), Ty::of_kind)).collect::<Result<Vec<_>, _>>()?;
     let (work, params) = work(catalog, &parsed.statement, &types)?;
     let columns = match &work {
-        Work::Query(bound) => Some(
-            bound.columns.iter().map(|(name, ty)| Column { name: name.clone(), kind: ty.kind() }).collect(),
-        ),
+        Work::Query(bound) => {
+            let mut columns = told_columns(&bound.columns);
+            columns.truncate(columns.len() - usize::from(bound.locks.is_some()));
+            Some(columns)
+        }
+        Work::Insert(Insertion { returning, .. }) | Work::Change(Change { returning, .. }) => {
+            returning.as_ref().map(|returning| told_columns(&returning.bound.columns))
+        }
         Work::Show(name) => Some(vec![Column { name: name.clone(), kind: Kind::Text }]),
         _ => None,
     };
@@ -254,6 +283,10 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
         plans.lock().unwrap_or_else(PoisonError::into_inner).push(plan.clone());
     }
     Ok(plan)
+}
+
+fn told_columns(columns: &Output) -> Vec<Column> {
+    columns.iter().map(|(name, ty)| Column { name: name.clone(), kind: ty.kind() }).collect()
 }
 
 fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, Vec<Ty>), Failure> {
@@ -278,8 +311,12 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             (Work::Insert(insertion), params)
         }
         Statement::Delete(delete) => {
-            let (deletion, params) = binder().delete(delete)?;
-            (Work::Delete(deletion), params)
+            let (change, params) = binder().delete(delete)?;
+            (Work::Change(change), params)
+        }
+        Statement::Update(update) => {
+            let (change, params) = binder().update(update)?;
+            (Work::Change(change), params)
         }
         other => (utility(other)?, Vec::new()),
     })
@@ -304,18 +341,28 @@ fn utility(statement: &Statement) -> Result<Work, Failure> {
             let names = names.iter().map(table_name).collect::<Result<_, _>>()?;
             Work::DropTables { names, if_exists: *if_exists }
         }
-        Statement::StartTransaction { modes, statements, exception: None, .. } if statements.is_empty() => {
-            modes.iter().try_for_each(settings::check_mode)?;
-            Work::Begin
+        Statement::StartTransaction { modes, statements, exception: None, begin, .. }
+            if statements.is_empty() =>
+        {
+            Work::Begin(settings::modes(modes)?, if *begin { "BEGIN" } else { "START TRANSACTION" })
         }
         Statement::Commit { chain: false, .. } => Work::Commit,
         Statement::Rollback { chain: false, savepoint: None } => Work::Rollback,
-        Statement::Set(Set::SingleAssignment { variable, .. })
-            if variable_name(variable).eq_ignore_ascii_case("synchronous_commit") =>
+        Statement::Rollback { savepoint: Some(name), .. } => Work::BackTo(folded(name)),
+        Statement::Savepoint { name } => Work::Savepoint(folded(name)),
+        Statement::ReleaseSavepoint { name } => Work::Release(folded(name)),
+        Statement::Set(Set::SetTransaction { modes, snapshot: None, session }) => match session {
+            true => Work::SetSession(settings::modes(modes)?),
+            false => Work::SetTransaction(settings::modes(modes)?),
+        },
+        Statement::Set(Set::SingleAssignment { variable, values, .. })
+            if variable_name(variable).eq_ignore_ascii_case("transaction_isolation")
+                || variable_name(variable).eq_ignore_ascii_case("transaction_read_only") =>
         {
-            let hint =
-                "how far a commit is secured is the table's policy: CREATE TABLE ... WITH (policy = ...)";
-            return Err(Failure::unsupported("SET synchronous_commit", hint));
+            Work::SetTransaction(settings::own_mode(&variable_name(variable), values)?)
+        }
+        Statement::Set(set @ Set::SingleAssignment { scope: Some(ContextModifier::Local), .. }) => {
+            Work::SetLocal(settings::assignments(set)?)
         }
         Statement::Set(set) => Work::Set(settings::assignments(set)?),
         Statement::Reset(reset) => match &reset.reset {
@@ -342,13 +389,6 @@ fn refused(statement: &Statement) -> Failure {
     let text = statement.to_string();
     let words: Vec<&str> = text.split_whitespace().take(2).collect();
     let (what, hint) = match statement {
-        Statement::Update(_) => (
-            "UPDATE".to_string(),
-            "write the whole row: INSERT ... ON CONFLICT (key) DO UPDATE SET column = EXCLUDED.column, ... for every column",
-        ),
-        Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } | Statement::Rollback { .. } => {
-            ("SAVEPOINT".to_string(), "transactions only read: there is nothing to go back to")
-        }
         Statement::Explain { .. } => {
             ("EXPLAIN".to_string(), "conditions on the first columns of the key narrow what is read")
         }

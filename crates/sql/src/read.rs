@@ -1,17 +1,19 @@
 //! Reads of the cluster's tables: one row by its key, and scans that feed the evaluating engine.
 
-use crate::bind::{Condition, Slot, Source};
+use crate::bind::{Condition, KEY, STORED, Slot, Source};
 use crate::driver::Handle;
 use crate::engine::encode::encode;
 use crate::engine::{Pages, Reader};
 use crate::fault;
 use crate::range::{Range, range};
+use crate::txn::View;
 use bytes::Bytes;
-use client::{Outcome, Table};
+use client::{Call, Outcome, Table};
 use pg::{Cancel, Failure, Row, code};
 use rusqlite::types::Value as Kept;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use types::data::Value;
 use types::{Lsn, Micros, PartitionId};
 use wire::request::Snapshot;
@@ -23,6 +25,8 @@ pub const CALL: Micros = Micros::from_millis(10_000);
 const PAGE: u32 = 2_000;
 /// Pages of one scan that are on their way at once.
 const AHEAD: usize = 8;
+/// Rows asked for by their keys that are on their way at once.
+const FLYING: usize = 1_000;
 /// Between two looks whether the statement is to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -46,7 +50,8 @@ impl Values {
         }
     }
 
-    fn of_conditions(&self, conditions: &[Condition]) -> Vec<Value> {
+    /// The values of these conditions' slots.
+    pub fn of_conditions(&self, conditions: &[Condition]) -> Vec<Value> {
         conditions.iter().map(|condition| self.of(&condition.slot)).collect()
     }
 }
@@ -55,49 +60,139 @@ fn no_row(body: &Body) -> Failure {
     Failure::new(code::INTERNAL, format!("the answer was not of the expected kind: {body:?}"))
 }
 
+/// The row under a key, as it is stored.
+pub async fn get(handle: &Handle, table: &Table, key: &Bytes, view: &View) -> Result<Option<Bytes>, Failure> {
+    let partition = table.partition_of(key).map_err(fault::of_client)?;
+    if let Some(written) = view.buffer.row(partition, key) {
+        return Ok(written.cloned());
+    }
+    let op = Op::Get { key: key.clone(), at: view.at(partition) };
+    got(handle.call(table.call(partition, op).within(CALL)).await, table, partition, view)
+}
+
+/// The rows under keys of one partition, in their order.
+pub async fn get_all(
+    handle: &Handle,
+    table: &Table,
+    partition: PartitionId,
+    keys: &[Bytes],
+    view: &View,
+) -> Result<Vec<Option<Bytes>>, Failure> {
+    pin(handle, [(table.clone(), partition)].into(), view).await?;
+    let mut rows = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(FLYING) {
+        let ask = |key: &Bytes| match view.buffer.row(partition, key) {
+            Some(written) => Err(written.cloned()),
+            None => {
+                let op = Op::Get { key: key.clone(), at: view.at(partition) };
+                Ok(ask(handle, table.call(partition, op)))
+            }
+        };
+        let asked: Vec<_> = keys.iter().map(ask).collect();
+        for one in asked {
+            rows.push(match one {
+                Err(written) => written,
+                Ok(answered) => got(answered.await.unwrap_or_else(|_| gone()), table, partition, view)?,
+            });
+        }
+    }
+    Ok(rows)
+}
+
+fn got(
+    outcome: Outcome,
+    table: &Table,
+    partition: PartitionId,
+    view: &View,
+) -> Result<Option<Bytes>, Failure> {
+    let answer = fault::answer(outcome)?;
+    view.saw(table, partition, answer.snapshot());
+    match answer.body {
+        Body::Row(row) => Ok(row.map(|(_, stored)| stored)),
+        other => Err(no_row(&other)),
+    }
+}
+
+/// Makes a call; its end is awaited later.
+fn ask(handle: &Handle, call: Call) -> oneshot::Receiver<Outcome> {
+    let (answer, answered) = oneshot::channel();
+    handle.submit(call.within(CALL), |outcome| {
+        // Nobody waits any more.
+        let _ = answer.send(outcome);
+    });
+    answered
+}
+
+fn gone() -> Outcome {
+    Outcome::Unknown("this node is going down".into())
+}
+
+/// Decides at which states partitions are read from now on, if that is to last and was not decided before.
+pub async fn pin(handle: &Handle, partitions: Vec<(Table, PartitionId)>, view: &View) -> Result<(), Failure> {
+    if !view.is_lasting() {
+        return Ok(());
+    }
+    let new = partitions.into_iter().filter(|(_, partition)| view.position(*partition).is_none());
+    let hold = |(table, partition): (Table, PartitionId)| {
+        let call = table.call(partition, Op::Hold { at: Snapshot::Begin });
+        (ask(handle, call), table, partition)
+    };
+    let asked: Vec<_> = new.map(hold).collect();
+    for (answered, table, partition) in asked {
+        let answer = fault::answer(answered.await.unwrap_or_else(|_| gone()))?;
+        view.saw(&table, partition, answer.snapshot());
+    }
+    Ok(())
+}
+
+/// The partitions that these sources are read from.
+pub fn partitions(sources: &[Source], values: &Values) -> Vec<(Table, PartitionId)> {
+    let mut found = Vec::new();
+    for source in sources {
+        let table = Table::new(source.table.clone());
+        if let Some(part) = range(&table, source, &values.of_conditions(&source.conditions)) {
+            found.extend(part.partitions.into_iter().map(|partition| (table.clone(), partition)));
+        }
+    }
+    found
+}
+
 /// One row by its whole key, as the wanted columns of it.
 pub async fn point(
     handle: &Handle,
     table: &Table,
     key: &[Value],
     columns: &[usize],
+    view: &View,
 ) -> Result<Option<Row>, Failure> {
-    if key.iter().any(Value::is_null) {
-        return Ok(None);
-    }
-    // A key too long to be stored is in no row.
-    let Ok(encoded) = table.key(key) else { return Ok(None) };
-    let call = table.get(key).map_err(fault::of_client)?.within(CALL);
-    let answer = fault::done(handle.call(call).await)?;
-    match answer.map(|answer| answer.body) {
-        Some(Body::Row(None)) => Ok(None),
-        Some(Body::Row(Some((_, stored)))) => {
-            let row = table.decode(&encoded, &stored).map_err(fault::of_client)?;
-            Ok(Some(columns.iter().map(|at| row.values[*at].clone()).collect()))
-        }
-        other => Err(no_row(&other.unwrap_or(Body::None))),
-    }
+    let Some(key) = encoded_key(table, key) else { return Ok(None) };
+    let Some(stored) = get(handle, table, &key, view).await? else { return Ok(None) };
+    let row = table.decode(&key, &stored).map_err(fault::of_client)?;
+    Ok(Some(columns.iter().map(|at| row.values[*at].clone()).collect()))
+}
+
+/// A key that a row can have. Nothing compares with null, and a key too long to be stored is in no row.
+pub fn encoded_key(table: &Table, key: &[Value]) -> Option<Bytes> {
+    if key.iter().any(Value::is_null) { None } else { table.key(key).ok() }
 }
 
 /// How many rows are in a part of a table.
-pub async fn count(handle: &Handle, table: &Table, range: &Range) -> Result<i64, Failure> {
+pub async fn count(handle: &Handle, table: &Table, range: &Range, view: &View) -> Result<i64, Failure> {
     let mut waiting = Vec::new();
     for partition in &range.partitions {
-        let (from, to, at) = (range.from.clone(), range.to.clone(), Snapshot::Newest);
-        let op = Op::Count { from, to, at };
-        let (answer, answered) = tokio::sync::oneshot::channel();
-        handle.submit(table.call(*partition, op).within(CALL), |outcome| {
-            // Nobody waits any more.
-            let _ = answer.send(outcome);
-        });
-        waiting.push(answered);
+        let op = Op::Count { from: range.from.clone(), to: range.to.clone(), at: view.at(*partition) };
+        waiting.push((*partition, ask(handle, table.call(*partition, op))));
     }
     let mut sum = 0;
-    for answered in waiting {
-        let outcome = answered.await.unwrap_or_else(|_| Outcome::Unknown("this node is going down".into()));
-        match fault::done(outcome)?.map(|answer| answer.body) {
-            Some(Body::Number(rows)) => sum += rows as i64,
-            other => return Err(no_row(&other.unwrap_or(Body::None))),
+    for (partition, answered) in waiting {
+        let answer = fault::answer(answered.await.unwrap_or_else(|_| gone()))?;
+        view.saw(table, partition, answer.snapshot());
+        match answer.body {
+            Body::Number(rows) => sum += rows as i64,
+            other => return Err(no_row(&other)),
+        }
+        if view.buffer.partition() == partition {
+            sum += view.buffer.grown(&range.from, &range.to);
         }
     }
     Ok(sum)
@@ -108,13 +203,14 @@ pub struct Tables {
     handle: Handle,
     sources: Vec<Source>,
     values: Values,
+    view: View,
     cancel: Cancel,
 }
 
 impl Tables {
-    /// For these sources.
-    pub fn new(handle: Handle, sources: Vec<Source>, values: Values, cancel: Cancel) -> Tables {
-        Tables { handle, sources, values, cancel }
+    /// For these sources, as the view has them.
+    pub fn new(handle: Handle, sources: Vec<Source>, values: Values, view: View, cancel: Cancel) -> Tables {
+        Tables { handle, sources, values, view, cancel }
     }
 }
 
@@ -128,6 +224,8 @@ impl Reader for Tables {
             handle: self.handle.clone(),
             columns: source.columns.clone(),
             to: part.as_ref().map_or(Bytes::new(), |part| part.to.clone()),
+            view: self.view.clone(),
+            own: Vec::new(),
             todo: Vec::new(),
             flying: 0,
             table,
@@ -136,8 +234,12 @@ impl Reader for Tables {
             cancel: self.cancel.clone(),
         };
         if let Some(part) = part {
-            let begin = |partition: &PartitionId| (*partition, part.from.clone(), Snapshot::Newest);
+            let begin = |partition: &PartitionId| (*partition, part.from.clone(), self.view.at(*partition));
             scan.todo = part.partitions.iter().rev().map(begin).collect();
+            if part.partitions.contains(&self.view.buffer.partition()) {
+                let own = self.view.buffer.range(&part.from, &part.to);
+                scan.own = own.map(|(key, row)| (key.clone(), Lsn::ZERO, row.clone())).collect();
+            }
         }
         scan.ask();
         Ok(Box::new(scan))
@@ -150,6 +252,9 @@ struct Scan {
     table: Table,
     columns: Vec<usize>,
     to: Bytes,
+    view: View,
+    /// Rows that the transaction has written.
+    own: Vec<(Bytes, Lsn, Bytes)>,
     /// Pages to be asked for: partition, first key, and at which state.
     todo: Vec<(PartitionId, Bytes, Snapshot)>,
     flying: usize,
@@ -197,7 +302,12 @@ impl Scan {
                 continue;
             }
             let row = self.table.decode(&key, &stored).map_err(fault::of_client)?;
-            page.push(self.columns.iter().map(|at| encode(&row.values[*at])).collect());
+            let one = |at: &usize| match *at {
+                KEY => Kept::Blob(key.to_vec()),
+                STORED => Kept::Blob(stored.to_vec()),
+                at => encode(&row.values[at]),
+            };
+            page.push(self.columns.iter().map(one).collect());
         }
         Ok(page)
     }
@@ -205,23 +315,31 @@ impl Scan {
 
 impl Pages for Scan {
     fn next(&mut self) -> Result<Option<Vec<Vec<Kept>>>, Failure> {
+        if !self.own.is_empty() {
+            let own = std::mem::take(&mut self.own);
+            return self.decode(own).map(Some);
+        }
         if self.flying == 0 {
             return Ok(None);
         }
         let (partition, outcome) = self.wait()?;
         self.flying -= 1;
-        let Some(answer) = fault::done(outcome)? else { return Err(no_row(&Body::None)) };
-        let snapshot = Snapshot::At(answer.snapshot());
-        let Body::Rows { rows, more } = answer.body else { return Err(no_row(&answer.body)) };
+        let answer = fault::answer(outcome)?;
+        let snapshot = answer.snapshot();
+        self.view.saw(&self.table, partition, snapshot);
+        let Body::Rows { mut rows, more } = answer.body else { return Err(no_row(&answer.body)) };
         match rows.last() {
             Some((last, ..)) if more => {
                 // The smallest key above the last one.
-                self.todo.push((partition, [last, &[0u8][..]].concat().into(), snapshot));
+                self.todo.push((partition, [last, &[0u8][..]].concat().into(), Snapshot::At(snapshot)));
             }
             None if more => return Err(no_row(&Body::None)),
             _ => {}
         }
         self.ask();
+        if !self.view.buffer.is_empty() {
+            rows.retain(|(key, ..)| self.view.buffer.row(partition, key).is_none());
+        }
         self.decode(rows).map(Some)
     }
 }

@@ -1,53 +1,47 @@
 //! A client's session: its transaction, its parameters, and the carrying out of plans.
 
-use crate::bind::{Bound, Insertion, Rows as Source};
+use crate::bind::Bound;
 use crate::copy::{self, Intake};
 use crate::ddl;
 use crate::driver::{Driver, Handle};
-use crate::engine::Engine;
+use crate::edits;
+use crate::evaluate::{Engines, Evaluator};
 use crate::fault;
 use crate::plan::{Cache, Parsed, Plan, Work, plan};
 use crate::range::range;
-use crate::read::{self, Tables, Values};
+use crate::read::{self, Values};
 use crate::settings::Settings;
-use crate::write;
+use crate::statements::{self, Statement, canceled};
+use crate::txn::{Modes, Open, View};
 use bytes::Bytes;
 use client::{Options, Table};
-use pg::{Cancel, Failure, Kind, Login, Outcome, Row, Rows, Shape, Transaction, code};
+use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc;
+use types::TableRecord;
 use types::data::Value;
 
 /// The user that everybody is.
 pub const USER: &str = "understudy";
 /// The database that there is.
 pub const DATABASE: &str = "understudy";
-/// Batches of rows that wait for a client.
-const WAITING: usize = 4;
-/// Engines that are kept for the next statement.
-const ENGINES: usize = 8;
 
 /// SQL on a cluster: what stands behind the door of one node.
 pub struct Sql {
     handle: Handle,
-    shared: Arc<Shared>,
+    cache: Arc<Cache>,
+    engines: Arc<Engines>,
     /// Ends with the service.
     _driver: Driver,
-}
-
-#[derive(Default)]
-struct Shared {
-    cache: Cache,
-    engines: Mutex<Vec<Engine>>,
 }
 
 impl Sql {
     /// Starts to look for the cluster.
     pub fn start(options: Options) -> io::Result<Sql> {
         let driver = Driver::start(options)?;
-        Ok(Sql { handle: driver.handle().clone(), shared: Arc::default(), _driver: driver })
+        let (cache, engines) = (Arc::default(), Arc::default());
+        Ok(Sql { handle: driver.handle().clone(), cache, engines, _driver: driver })
     }
 }
 
@@ -65,12 +59,14 @@ impl pg::Service for Sql {
         for (name, value) in login.parameters.iter().filter(|(name, _)| *name != "options") {
             settings.change(name, value).map_err(Failure::fatal)?;
         }
+        let (handle, engines) = (self.handle.clone(), self.engines.clone());
         Ok(SqlSession {
-            handle: self.handle.clone(),
-            shared: self.shared.clone(),
-            cancel,
+            evaluator: Evaluator { handle, engines, cancel },
+            cache: self.cache.clone(),
             settings,
-            transaction: Transaction::Idle,
+            open: None,
+            grouped: false,
+            notices: Vec::new(),
             copying: None,
         })
     }
@@ -82,11 +78,13 @@ impl pg::Service for Sql {
 
 /// One client's session.
 pub struct SqlSession {
-    handle: Handle,
-    shared: Arc<Shared>,
-    cancel: Cancel,
+    evaluator: Evaluator,
+    cache: Arc<Cache>,
     settings: Settings,
-    transaction: Transaction,
+    open: Option<Open>,
+    /// Statements up to the end of the message, or to the next Sync, are one transaction, once one of them writes.
+    grouped: bool,
+    notices: Vec<Failure>,
     /// The COPY whose rows the client sends.
     copying: Option<Intake>,
 }
@@ -96,20 +94,17 @@ impl pg::Session for SqlSession {
     type Plan = Plan;
 
     fn split(&mut self, text: &str) -> Result<Vec<Parsed>, Failure> {
-        self.shared.cache.parse(text)
+        self.cache.parse(text)
     }
 
     fn prepare(&mut self, parsed: &Parsed, given: &[Option<Kind>]) -> Result<(Arc<Plan>, Shape), Failure> {
-        let catalog = self.handle.catalog().ok_or_else(fault::not_ready)?;
-        let plan = plan(&catalog, parsed, given)?;
+        let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
+        let plan = match plan(&catalog, parsed, given) {
+            // After an error nothing else is looked at.
+            Err(_) if self.transaction() == Transaction::Failed => return Err(aborted()),
+            planned => planned?,
+        };
         self.check_transaction(&plan.work)?;
-        if parsed.followed && plan.work.writes() {
-            let what = "a statement that writes, followed by others in one message,";
-            return Err(Failure::unsupported(
-                what,
-                "the message would be one transaction: send the statements one by one",
-            ));
-        }
         let shape = plan.shape.clone();
         Ok((plan, shape))
     }
@@ -125,10 +120,6 @@ impl pg::Session for SqlSession {
     async fn execute(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
         let plan = self.fresh(plan)?;
         self.check_transaction(&plan.work)?;
-        if self.transaction == Transaction::Open && plan.work.writes() {
-            let hint = "writes commit by themselves: run the statement outside of BEGIN (drivers call it autocommit)";
-            return Err(Failure::unsupported("a write inside of a transaction", hint));
-        }
         // PostgreSQL checks parameters against the type that it has inferred.
         for (value, ty) in parameters.iter().zip(&plan.params) {
             if !ty.has(value) {
@@ -138,42 +129,17 @@ impl pg::Session for SqlSession {
                 ));
             }
         }
-        let values = Values { parameters, now: now() };
-        match &plan.work {
-            Work::Query(bound) => self.query(bound, values).await,
-            Work::Insert(insertion) => self.insert(insertion, &values).await,
-            Work::Delete(deletion) => {
-                let key: Vec<Value> = deletion.key.iter().map(|slot| values.of(slot)).collect();
-                let table = Table::new(deletion.table.clone());
-                let count = write::delete(&self.handle, &table, &key).await?;
-                Ok(Outcome::Done(format!("DELETE {count}")))
-            }
-            Work::CopyIn(_) if self.transaction != Transaction::Idle => {
-                let hint = "its rows are committed as they come: run it outside of BEGIN (drivers call it autocommit)";
-                Err(Failure::unsupported("COPY FROM inside of a transaction", hint))
-            }
-            Work::CopyIn(copy) => {
-                self.copying = Some(Intake::new(self.handle.clone(), copy));
-                Ok(Outcome::CopyIn(copy.columns.len()))
-            }
-            Work::CopyOut(copy) => {
-                let Outcome::Rows(_, rows) = self.query(&copy.bound, values).await? else {
-                    unreachable!("a query gives rows");
-                };
-                let names = copy.bound.columns.iter().map(|(name, _)| name.clone()).collect();
-                Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), names, rows }))
-            }
-            Work::CreateTable(create) => {
-                let request = ddl::request(create)?;
-                ddl::create(&self.handle, request, create.if_not_exists).await?;
-                Ok(Outcome::Done("CREATE TABLE".into()))
-            }
-            Work::DropTables { names, if_exists } => {
-                ddl::drop_tables(&self.handle, names.clone(), *if_exists).await?;
-                Ok(Outcome::Done("DROP TABLE".into()))
-            }
-            work => self.utility(work),
+        self.check_mode(&plan.work)?;
+        let at_once = plan.work.defines() || self.copies_in(&plan);
+        if self.grouped && self.open.is_none() && plan.work.writes() && !at_once {
+            self.open = Some(Open::begin(now(), true, Modes::default(), &self.settings));
         }
+        let now = self.open.as_ref().map_or_else(now, |open| open.now);
+        let done = self.carry_out(&plan.work, Values { parameters, now }).await;
+        if let Some(open) = &self.open {
+            open.idle();
+        }
+        done
     }
 
     async fn copy_data(&mut self, piece: Bytes) -> Result<(), Failure> {
@@ -194,33 +160,236 @@ impl pg::Session for SqlSession {
     }
 
     fn transaction(&self) -> Transaction {
-        self.transaction
+        match &self.open {
+            None => Transaction::Idle,
+            Some(open) if open.failed => Transaction::Failed,
+            Some(_) => Transaction::Open,
+        }
     }
 
     fn failed(&mut self) {
-        if self.transaction == Transaction::Open {
-            self.transaction = Transaction::Failed;
+        if let Some(open) = &mut self.open {
+            open.failed = true;
         }
+    }
+
+    fn begin_group(&mut self) {
+        self.grouped = true;
+    }
+
+    async fn end_group(&mut self) -> Result<(), Failure> {
+        self.grouped = false;
+        match self.open.take_if(|open| open.implicit) {
+            None => Ok(()),
+            Some(open) if open.failed => {
+                self.settings.end(Some(open.before));
+                Ok(())
+            }
+            Some(open) => self.commit(open).await.map(drop),
+        }
+    }
+
+    fn notices(&mut self) -> Vec<Failure> {
+        std::mem::take(&mut self.notices)
     }
 }
 
 impl SqlSession {
+    async fn carry_out(&mut self, work: &Work, values: Values) -> Result<Outcome, Failure> {
+        match work {
+            Work::Query(bound) => self.query(bound, values).await,
+            Work::Insert(insertion) => self.write(Statement::Insert(insertion), values).await,
+            Work::Change(change) => self.write(Statement::Change(change), values).await,
+            Work::CopyIn(_) if self.open.is_some() || self.grouped => {
+                let hint = "its rows are committed as they come: send it by itself, outside of BEGIN (drivers call it autocommit)";
+                Err(Failure::unsupported("COPY FROM inside of a transaction", hint))
+            }
+            Work::CopyIn(copy) => {
+                self.settings.check_secured(&copy.table)?;
+                self.copying = Some(Intake::new(self.evaluator.handle.clone(), copy));
+                Ok(Outcome::CopyIn(copy.columns.len()))
+            }
+            Work::CopyOut(copy) => {
+                let Outcome::Rows(_, rows) = self.query(&copy.bound, values).await? else {
+                    unreachable!("a query gives rows");
+                };
+                let names = copy.bound.columns.iter().map(|(name, _)| name.clone()).collect();
+                Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), names, rows }))
+            }
+            Work::CreateTable(create) => {
+                self.defining(work)?;
+                let request = ddl::request(create)?;
+                ddl::create(&self.evaluator.handle, request, create.if_not_exists).await?;
+                Ok(Outcome::Done("CREATE TABLE".into()))
+            }
+            Work::DropTables { names, if_exists } => {
+                self.defining(work)?;
+                ddl::drop_tables(&self.evaluator.handle, names.clone(), *if_exists).await?;
+                Ok(Outcome::Done("DROP TABLE".into()))
+            }
+            Work::Commit => {
+                let open = self.end();
+                match open {
+                    None => Ok(Outcome::Done("COMMIT".into())),
+                    Some(open) if open.failed => Ok(self.roll_back(open)),
+                    Some(open) => self.commit(open).await,
+                }
+            }
+            Work::Rollback => match self.end() {
+                None => Ok(Outcome::Done("ROLLBACK".into())),
+                Some(open) => Ok(self.roll_back(open)),
+            },
+            Work::Begin(..) | Work::SetTransaction(_) | Work::Savepoint(_) | Work::Release(_) => {
+                self.within(work)
+            }
+            Work::BackTo(_) => self.within(work),
+            work => self.utility(work),
+        }
+    }
+
     /// In a transaction that has failed only its end is accepted.
     fn check_transaction(&self, work: &Work) -> Result<(), Failure> {
-        match (self.transaction, work) {
-            (Transaction::Failed, Work::Commit | Work::Rollback) => Ok(()),
-            (Transaction::Failed, _) => {
-                let message =
-                    "current transaction is aborted, commands ignored until end of transaction block";
-                Err(Failure::new(code::FAILED_TRANSACTION, message))
-            }
-            _ => Ok(()),
+        let ends = matches!(work, Work::Commit | Work::Rollback | Work::BackTo(_));
+        if ends || self.transaction() != Transaction::Failed {
+            return Ok(());
         }
+        Err(aborted())
+    }
+
+    /// In a transaction that only reads nothing is written.
+    fn check_mode(&self, work: &Work) -> Result<(), Failure> {
+        let read_only = self.open.as_ref().map_or_else(|| self.settings.read_only(), |open| open.read_only);
+        if !read_only || !work.writes() {
+            return Ok(());
+        }
+        let message = format!("cannot execute {} in a read-only transaction", work.name());
+        Err(Failure::new("25006", message))
+    }
+
+    /// Tables are made and dropped at once, whatever becomes of the transaction.
+    fn defining(&mut self, work: &Work) -> Result<(), Failure> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if !open.is_unwritten() {
+            let message = format!("{} cannot run in a transaction that has written rows", work.name());
+            return Err(
+                Failure::new("25001", message).hint("commit first: tables are made and dropped at once")
+            );
+        }
+        open.defined = true;
+        Ok(())
+    }
+
+    /// The transaction that COMMIT or ROLLBACK ends.
+    fn end(&mut self) -> Option<Open> {
+        let open = self.open.take();
+        if open.as_ref().is_none_or(|open| open.implicit) {
+            self.warn("25P01", "there is no transaction in progress");
+        }
+        open
+    }
+
+    fn warn(&mut self, code: &'static str, message: &str) {
+        self.notices.push(Failure::new(code, message));
+    }
+
+    async fn commit(&mut self, open: Open) -> Result<Outcome, Failure> {
+        let before = open.before.clone();
+        match open.commit(&self.evaluator.handle, self.settings.patience()).await {
+            Ok(()) => Ok(Outcome::Set("COMMIT".into(), self.settings.end(None))),
+            Err(failure) => {
+                self.settings.end(Some(before));
+                Err(failure)
+            }
+        }
+    }
+
+    fn roll_back(&mut self, open: Open) -> Outcome {
+        if open.defined {
+            self.warn("01000", "tables that the transaction has created or dropped stay as they are");
+        }
+        Outcome::Set("ROLLBACK".into(), self.settings.end(Some(open.before)))
+    }
+
+    /// Statements on the transaction itself that do not end it.
+    fn within(&mut self, work: &Work) -> Result<Outcome, Failure> {
+        let done = |tag: &str| Ok(Outcome::Done(tag.into()));
+        if let Work::Begin(modes, tag) = work {
+            match &mut self.open {
+                None => self.open = Some(Open::begin(now(), false, *modes, &self.settings)),
+                Some(open) => {
+                    let known = !std::mem::take(&mut open.implicit);
+                    open.set(*modes)?;
+                    if known {
+                        self.warn("25001", "there is already a transaction in progress");
+                    }
+                }
+            }
+            return done(tag);
+        }
+        let Some(open) = self.open.as_mut().filter(|open| !open.implicit) else {
+            if matches!(work, Work::SetTransaction(_)) {
+                self.warn("25P01", "SET TRANSACTION can only be used in transaction blocks");
+                return done("SET");
+            }
+            let word = match work {
+                Work::Savepoint(_) => "SAVEPOINT",
+                Work::Release(_) => "RELEASE SAVEPOINT",
+                _ => "ROLLBACK TO SAVEPOINT",
+            };
+            return Err(Failure::new("25P01", format!("{word} can only be used in transaction blocks")));
+        };
+        match work {
+            Work::SetTransaction(modes) => {
+                open.set(*modes)?;
+                done("SET")
+            }
+            Work::Savepoint(name) => {
+                open.save(name, &self.settings);
+                done("SAVEPOINT")
+            }
+            Work::Release(name) => {
+                open.release(name)?;
+                done("RELEASE")
+            }
+            Work::BackTo(name) => {
+                self.settings = open.back_to(name)?;
+                done("ROLLBACK")
+            }
+            _ => unreachable!("handled by the caller"),
+        }
+    }
+
+    /// What a statement sees.
+    fn view(&mut self) -> Result<View, Failure> {
+        match &mut self.open {
+            None => Ok(View::default()),
+            Some(open) => open.statement(&self.evaluator.handle, self.settings.patience()),
+        }
+    }
+
+    /// Writes rows: at once, or when the transaction commits.
+    async fn write(&mut self, statement: Statement<'_>, values: Values) -> Result<Outcome, Failure> {
+        self.settings.check_secured(statement.table())?;
+        if self.open.is_none() {
+            return statements::alone(&self.evaluator, statement, &values).await;
+        }
+        let view = self.view()?;
+        let edits = tokio::select! {
+            edits = statement.edits(&self.evaluator, &values, &view) => edits,
+            () = self.evaluator.cancel.wait() => return Err(canceled()),
+        };
+        // Nobody but a running portal reads by it now: what is written next need not be copied.
+        drop(view);
+        let mut edits = edits?;
+        if let Some(open) = &mut self.open {
+            open.take(&mut edits)?;
+        }
+        Ok(statement.outcome(edits.count, edits.told))
     }
 
     /// The plan, made anew if tables have changed since. The client was told of its columns: they must be the same.
     fn fresh(&self, known: Arc<Plan>) -> Result<Arc<Plan>, Failure> {
-        let catalog = self.handle.catalog().ok_or_else(fault::not_ready)?;
+        let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
         if known.revision == catalog.revision {
             return Ok(known);
         }
@@ -235,29 +404,31 @@ impl SqlSession {
     fn utility(&mut self, work: &Work) -> Result<Outcome, Failure> {
         let done = |tag: &str| Ok(Outcome::Done(tag.into()));
         match work {
-            Work::Begin => {
-                if self.transaction == Transaction::Idle {
-                    self.transaction = Transaction::Open;
+            Work::Set(assignments) | Work::SetLocal(assignments) => {
+                let local = matches!(work, Work::SetLocal(_));
+                if local && self.open.is_none() {
+                    self.warn("25P01", "SET LOCAL can only be used in transaction blocks");
+                    return done("SET");
                 }
-                done("BEGIN")
-            }
-            Work::Commit => match std::mem::take(&mut self.transaction) {
-                Transaction::Failed => done("ROLLBACK"),
-                _ => done("COMMIT"),
-            },
-            Work::Rollback => {
-                self.transaction = Transaction::Idle;
-                done("ROLLBACK")
-            }
-            Work::Set(assignments) => {
                 let mut told = Vec::new();
                 for (name, value) in assignments {
                     told.extend(match value {
-                        Some(value) => self.settings.change(name, value)?,
+                        Some(value) => self.settings.change_for(name, value, local)?,
                         None => self.settings.reset(name)?,
                     });
                 }
                 Ok(Outcome::Set("SET".into(), told))
+            }
+            Work::SetSession(modes) => {
+                if let Some(isolation) = modes.isolation {
+                    self.settings.change("default_transaction_isolation", isolation.name())?;
+                }
+                if let Some(read_only) = modes.read_only {
+                    let truth = if read_only { "on" } else { "off" };
+                    let told = self.settings.change("default_transaction_read_only", truth)?;
+                    return Ok(Outcome::Set("SET".into(), told));
+                }
+                done("SET")
             }
             Work::Reset(None, tag) => {
                 self.settings.reset_all();
@@ -265,124 +436,89 @@ impl SqlSession {
             }
             Work::Reset(Some(name), tag) => Ok(Outcome::Set((*tag).into(), self.settings.reset(name)?)),
             Work::Show(name) => {
-                let value = self.settings.get(name)?;
+                let value = match (name.as_str(), &self.open) {
+                    ("transaction_isolation", Some(open)) => open.isolation.name().to_string(),
+                    ("transaction_isolation", None) => self.settings.isolation().name().to_string(),
+                    ("transaction_read_only", open) => {
+                        let only = open.as_ref().map_or(self.settings.read_only(), |open| open.read_only);
+                        (if only { "on" } else { "off" }).to_string()
+                    }
+                    _ => self.settings.get(name)?,
+                };
                 Ok(Outcome::Rows("SHOW", Rows::of(vec![vec![Value::Text(value)]])))
             }
             _ => unreachable!("handled by the caller"),
         }
     }
 
+    /// A SELECT whose rows must not change until the transaction commits. Outside of one that is over at once.
+    async fn lock(
+        &mut self,
+        bound: &Arc<Bound>,
+        table: &Arc<TableRecord>,
+        values: &Values,
+    ) -> Result<Outcome, Failure> {
+        let view = self.view()?;
+        let mut edits = tokio::select! {
+            edits = edits::of_locking(&self.evaluator, bound, table, values, &view) => edits?,
+            () = self.evaluator.cancel.wait() => return Err(canceled()),
+        };
+        drop(view);
+        if let Some(open) = &mut self.open {
+            open.take(&mut edits)?;
+        }
+        Ok(Outcome::Rows("SELECT", Rows::of(edits.told.unwrap_or_default())))
+    }
+
     async fn query(&mut self, bound: &Arc<Bound>, values: Values) -> Result<Outcome, Failure> {
+        if let Some(table) = &bound.locks {
+            return self.lock(bound, table, &values).await;
+        }
+        let view = self.view()?;
+        let evaluator = &self.evaluator;
         if let Some(point) = &bound.point {
             let table = Table::new(bound.sources[0].table.clone());
             let key: Vec<Value> = point.key.iter().map(|slot| values.of(slot)).collect();
             let row = tokio::select! {
-                row = read::point(&self.handle, &table, &key, &point.columns) => row?,
-                () = self.cancel.wait() => return Err(canceled()),
+                row = read::point(&evaluator.handle, &table, &key, &point.columns, &view) => row?,
+                () = evaluator.cancel.wait() => return Err(canceled()),
             };
             return Ok(Outcome::Rows("SELECT", Rows::of(row.into_iter().collect())));
         }
-        if let Some(count) = self.count(bound, &values).await? {
+        if let Some(count) = self.count(bound, &values, &view).await? {
             return Ok(Outcome::Rows("SELECT", Rows::of(vec![vec![Value::Int(count)]])));
         }
-        let rows = self.start(bound.clone(), values)?;
+        let partitions = read::partitions(&bound.sources, &values);
+        tokio::select! {
+            pinned = read::pin(&evaluator.handle, partitions, &view) => pinned?,
+            () = evaluator.cancel.wait() => return Err(canceled()),
+        }
+        let rows = evaluator.start(bound.clone(), values, view)?;
         Ok(Outcome::Rows("SELECT", rows))
     }
 
     /// A count of a range of keys, which the partitions know themselves.
-    async fn count(&self, bound: &Bound, values: &Values) -> Result<Option<i64>, Failure> {
+    async fn count(&self, bound: &Bound, values: &Values, view: &View) -> Result<Option<i64>, Failure> {
         if !bound.counts {
             return Ok(None);
         }
         let source = &bound.sources[0];
         let table = Table::new(source.table.clone());
-        let of: Vec<Value> = source.conditions.iter().map(|condition| values.of(&condition.slot)).collect();
+        let of = values.of_conditions(&source.conditions);
         match range(&table, source, &of) {
             None => Ok(Some(0)),
             Some(range) if range.exact => tokio::select! {
-                count = read::count(&self.handle, &table, &range) => count.map(Some),
-                () = self.cancel.wait() => Err(canceled()),
+                count = read::count(&self.evaluator.handle, &table, &range, view) => count.map(Some),
+                () = self.evaluator.cancel.wait() => Err(canceled()),
             },
             Some(_) => Ok(None),
         }
     }
-
-    /// Starts the evaluating engine on a thread of its own. Its rows come as they are made.
-    fn start(&self, bound: Arc<Bound>, values: Values) -> Result<Rows, Failure> {
-        let kept = self.shared.engines.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let engine = match kept {
-            Some(engine) => engine,
-            None => Engine::open()?,
-        };
-        let interrupt = engine.interrupt();
-        let (send, receive) = mpsc::channel(WAITING);
-        let (over, ended) = tokio::sync::oneshot::channel::<()>();
-        let cancel = self.cancel.clone();
-        // The engine is stopped as soon as it is asked for, also while it makes no rows.
-        tokio::spawn(async move {
-            tokio::select! {
-                () = cancel.wait() => interrupt.interrupt(),
-                _ = ended => {}
-            }
-        });
-        let (handle, shared, cancel) = (self.handle.clone(), self.shared.clone(), self.cancel.clone());
-        tokio::task::spawn_blocking(move || {
-            let ran = evaluate(&engine, handle, &bound, values, cancel, &mut |rows| {
-                send.blocking_send(Ok(rows)).is_ok()
-            });
-            drop(over);
-            if let Err(failure) = ran {
-                // The client may be gone.
-                let _ = send.blocking_send(Err(failure));
-            }
-            let mut engines = shared.engines.lock().unwrap_or_else(PoisonError::into_inner);
-            if engines.len() < ENGINES {
-                engines.push(engine);
-            }
-        });
-        Ok(Rows::stream(receive))
-    }
-
-    async fn insert(&self, insertion: &Insertion, values: &Values) -> Result<Outcome, Failure> {
-        let rows: Vec<Row> = match &insertion.rows {
-            Source::Slots(rows) => {
-                rows.iter().map(|row| row.iter().map(|slot| values.of(slot)).collect()).collect()
-            }
-            Source::Query(bound) => {
-                let bound = Bound { point: None, ..Bound::clone(bound) };
-                let mut computed = self.start(Arc::new(bound), values.clone())?;
-                let mut rows = Vec::new();
-                while let Some(row) = computed.next().await {
-                    rows.push(row?);
-                    if rows.len() > wire::message::MAX_OPS {
-                        let message = format!("a statement writes at most {} rows", wire::message::MAX_OPS);
-                        return Err(Failure::new(code::LIMIT, message));
-                    }
-                }
-                rows
-            }
-        };
-        let table = Table::new(insertion.table.clone());
-        let count = write::insert(&self.handle, &table, &insertion.columns, rows, insertion.conflict).await?;
-        Ok(Outcome::Done(format!("INSERT 0 {count}")))
-    }
 }
 
-fn evaluate(
-    engine: &Engine,
-    handle: Handle,
-    bound: &Bound,
-    values: Values,
-    cancel: Cancel,
-    emit: &mut dyn FnMut(Vec<Row>) -> bool,
-) -> Result<(), Failure> {
-    let slots: Vec<Value> = bound.slots.iter().map(|(slot, _)| values.of(slot)).collect();
-    let tables = Tables::new(handle, bound.sources.clone(), values, cancel);
-    engine.run(bound, &slots, Box::new(tables), emit)
-}
-
-fn canceled() -> Failure {
-    Failure::new(code::CANCELED, "canceling statement due to user request")
+fn aborted() -> Failure {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    Failure::new(code::FAILED_TRANSACTION, message)
 }
 
 /// Microseconds since 1970.

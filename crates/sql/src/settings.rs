@@ -1,9 +1,15 @@
 //! SET and SHOW: parameters that clients set at the start. What would change a result, and is not done here, is refused.
 
 use crate::bind::folded;
+use crate::txn::{Isolation, Modes};
 use pg::{Failure, code};
-use sqlparser::ast::{Expr, ObjectName, Set, TransactionIsolationLevel, TransactionMode, Value as Literal};
+use sqlparser::ast::{
+    Expr, ObjectName, Set, TransactionAccessMode, TransactionIsolationLevel, TransactionMode,
+    Value as Literal,
+};
 use std::collections::BTreeMap;
+use std::time::Duration;
+use types::TableRecord;
 
 /// Parameters, their values at the start, and whether clients are told of changes.
 const KNOWN: &[(&str, &str, bool)] = &[
@@ -28,7 +34,8 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("server_version_num", "150000", false),
     ("standard_conforming_strings", "on", true),
     ("statement_timeout", "0", false),
-    ("idle_in_transaction_session_timeout", "0", false),
+    ("synchronous_commit", "on", false),
+    ("idle_in_transaction_session_timeout", "5min", false),
     ("timezone", "UTC", true),
     ("transaction_isolation", "read committed", false),
     ("transaction_read_only", "off", false),
@@ -41,6 +48,8 @@ pub const SERVER_VERSION: &str = "15.0";
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     set: BTreeMap<&'static str, String>,
+    /// Until the end of the transaction, in front of the others.
+    local: BTreeMap<&'static str, String>,
 }
 
 /// The name as clients are told it.
@@ -71,23 +80,44 @@ impl Settings {
     /// A parameter's value.
     pub fn get(&self, name: &str) -> Result<String, Failure> {
         let (name, default, _) = known(name)?;
-        Ok(self.set.get(name).cloned().unwrap_or_else(|| default.to_string()))
+        Ok(self.chosen(name).map_or_else(|| default.to_string(), str::to_string))
+    }
+
+    /// A parameter's value, if the client has set it.
+    fn chosen(&self, name: &str) -> Option<&str> {
+        self.local.get(name).or_else(|| self.set.get(name)).map(String::as_str)
     }
 
     /// Sets a parameter. What clients are to be told of it.
     pub fn change(&mut self, name: &str, value: &str) -> Result<Vec<(&'static str, String)>, Failure> {
+        self.change_for(name, value, false)
+    }
+
+    /// Sets a parameter, perhaps only until the end of the transaction.
+    pub fn change_for(
+        &mut self,
+        name: &str,
+        value: &str,
+        local: bool,
+    ) -> Result<Vec<(&'static str, String)>, Failure> {
         let (name, default, told) = known(name)?;
         let kept = match accepted(name, value)? {
             Some(value) => value,
             None => default.to_string(),
         };
-        self.set.insert(name, kept.clone());
+        if local {
+            self.local.insert(name, kept.clone());
+        } else {
+            self.local.remove(name);
+            self.set.insert(name, kept.clone());
+        }
         Ok(told.then(|| (shown(name), kept)).into_iter().collect())
     }
 
     /// Back to what it was at the start.
     pub fn reset(&mut self, name: &str) -> Result<Vec<(&'static str, String)>, Failure> {
         let (name, default, told) = known(name)?;
+        self.local.remove(name);
         self.set.remove(name);
         Ok(told.then(|| (shown(name), default.to_string())).into_iter().collect())
     }
@@ -95,12 +125,145 @@ impl Settings {
     /// Everything as at the start.
     pub fn reset_all(&mut self) {
         self.set.clear();
+        self.local.clear();
+    }
+
+    /// A transaction ends, with parameters as they were before it or as they are. What clients are to be told.
+    pub fn end(&mut self, before: Option<Settings>) -> Vec<(&'static str, String)> {
+        let mut after = before.unwrap_or_else(|| self.clone());
+        after.local.clear();
+        let told = KNOWN.iter().filter(|(name, _, told)| *told && self.chosen(name) != after.chosen(name));
+        let told =
+            told.map(|(name, default, _)| (shown(name), after.chosen(name).unwrap_or(default).to_string()));
+        let told = told.collect();
+        *self = after;
+        told
+    }
+
+    /// Whether transactions only read that do not say.
+    pub fn read_only(&self) -> bool {
+        self.chosen("default_transaction_read_only") == Some("on")
+    }
+
+    /// The isolation level of transactions that do not say.
+    pub fn isolation(&self) -> Isolation {
+        match self.chosen("default_transaction_isolation") {
+            Some("repeatable read") => Isolation::Repeatable,
+            _ => Isolation::Committed,
+        }
+    }
+
+    /// How long a client may be silent in a transaction.
+    pub fn patience(&self) -> Duration {
+        let chosen = self.chosen("idle_in_transaction_session_timeout").and_then(milliseconds);
+        match chosen {
+            None => IDLE,
+            Some(0) => LONGEST_IDLE,
+            Some(chosen) => Duration::from_millis(chosen).min(LONGEST_IDLE),
+        }
+    }
+
+    /// A write to a table must be secured at least as far as the client has said, if it has.
+    pub fn check_secured(&self, table: &TableRecord) -> Result<(), Failure> {
+        let Some(wanted) = self.chosen("synchronous_commit") else { return Ok(()) };
+        let (primary, backup) = (table.policy.need(0), table.policy.need(1));
+        let durable = primary.durable && backup.durable;
+        let secured = match wanted {
+            "off" => true,
+            // Without backups every level is the primary's disk, as with PostgreSQL.
+            _ if table.policy.factor == 1 => primary.durable,
+            "local" => primary.durable,
+            "remote_write" => backup.received,
+            "remote_apply" => durable && backup.applied,
+            _ => durable,
+        };
+        if secured {
+            return Ok(());
+        }
+        let (name, policy) = (&table.name, &table.policy.name);
+        Err(Failure::unsupported(
+            format!("synchronous_commit = {wanted} for table \"{name}\", whose policy is {policy},"),
+            "a table's policy says how far each of its commits is secured: `understudy table alter` changes it; RESET \
+             synchronous_commit leaves it to the policy",
+        ))
+    }
+}
+
+/// How long a client may be silent in a transaction, if it has not said.
+const IDLE: Duration = Duration::from_secs(300);
+/// However long it has said.
+const LONGEST_IDLE: Duration = Duration::from_secs(3600);
+
+/// A time as PostgreSQL writes it: a number of milliseconds, or one with a unit.
+fn milliseconds(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let digits = text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim() {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(unit).filter(|time| *time <= i32::MAX as u64)
+}
+
+/// A truth as SET takes it.
+fn truth(text: &str) -> Option<bool> {
+    match text {
+        "on" | "true" | "yes" | "1" | "t" | "y" => Some(true),
+        "off" | "false" | "no" | "0" | "f" | "n" => Some(false),
+        _ => None,
+    }
+}
+
+/// The value of a parameter that can be chosen among several; `None`: it is none of those.
+fn choice(name: &str, value: &str) -> Option<Result<String, Failure>> {
+    let wrong = || Failure::new("22023", format!("invalid value for parameter \"{name}\": \"{value}\""));
+    let on_off = |truth| (if truth { "on" } else { "off" }).to_string();
+    Some(match name {
+        "synchronous_commit" => match (value, truth(value)) {
+            ("local" | "remote_write" | "remote_apply", _) => Ok(value.to_string()),
+            (_, Some(truth)) => Ok(on_off(truth)),
+            _ => Err(wrong().hint("Available values: local, remote_write, remote_apply, on, off.")),
+        },
+        "default_transaction_read_only" => truth(value).map(on_off).ok_or_else(wrong),
+        "idle_in_transaction_session_timeout" => {
+            match milliseconds(value) {
+                Some(_) => Ok(value.to_string()),
+                None => Err(wrong()
+                    .hint("Valid units for this parameter are \"ms\", \"s\", \"min\", \"h\", and \"d\".")),
+            }
+        }
+        "default_transaction_isolation" => isolation(value).map(|level| level.name().to_string()),
+        _ => return None,
+    })
+}
+
+/// An isolation level by its name.
+pub fn isolation(name: &str) -> Result<Isolation, Failure> {
+    match name {
+        "read uncommitted" | "read committed" => Ok(Isolation::Committed),
+        "repeatable read" => Ok(Isolation::Repeatable),
+        "serializable" => Err(Failure::unsupported(
+            "isolation level SERIALIZABLE",
+            "REPEATABLE READ sees each partition at one moment; lock what must not change by SELECT ... FOR SHARE",
+        )),
+        _ => {
+            let message = format!("invalid value for parameter \"transaction_isolation\": \"{name}\"");
+            Err(Failure::new("22023", message))
+        }
     }
 }
 
 /// The value to keep; `None`: the default is meant.
 fn accepted(name: &str, value: &str) -> Result<Option<String>, Failure> {
     let lower = value.to_ascii_lowercase();
+    if let Some(chosen) = choice(name, &lower) {
+        return chosen.map(Some);
+    }
     let fixed = |hint: &str| Err(Failure::unsupported(format!("setting {name} to \"{value}\""), hint));
     let good = match name {
         "application_name" => return Ok(Some(value.chars().take(63).collect())),
@@ -114,11 +277,7 @@ fn accepted(name: &str, value: &str) -> Result<Option<String>, Failure> {
         "search_path" => lower
             .split(',')
             .all(|part| ["public", "pg_catalog", "\"$user\"", "$user", ""].contains(&part.trim())),
-        "statement_timeout" | "lock_timeout" | "idle_in_transaction_session_timeout" => lower == "0",
-        "default_transaction_isolation" | "transaction_isolation" => lower == "read committed",
-        "default_transaction_read_only" | "transaction_read_only" => {
-            ["off", "false"].contains(&lower.as_str())
-        }
+        "statement_timeout" | "lock_timeout" => lower == "0",
         _ => {
             return Err(Failure::new("55P02", format!("parameter \"{name}\" cannot be changed")));
         }
@@ -145,10 +304,6 @@ pub fn assignments(set: &Set) -> Result<Vec<(String, Option<String>)>, Failure> 
         Set::SetTimeZone { value: zone, .. } => Ok(vec![("timezone".into(), value(zone)?)]),
         Set::SetNames { charset_name, collation_name: None } => {
             Ok(vec![("client_encoding".into(), Some(charset_name.value.clone()))])
-        }
-        Set::SetTransaction { modes, snapshot: None, .. } => {
-            modes.iter().try_for_each(check_mode)?;
-            Ok(Vec::new())
         }
         _ => Err(refuse()),
     }
@@ -177,18 +332,45 @@ fn value(expr: &Expr) -> Result<Option<String>, Failure> {
     }))
 }
 
-/// A mode of BEGIN or SET TRANSACTION.
-pub fn check_mode(mode: &TransactionMode) -> Result<(), Failure> {
-    match mode {
-        TransactionMode::AccessMode(_) => Ok(()),
-        TransactionMode::IsolationLevel(
-            TransactionIsolationLevel::ReadCommitted | TransactionIsolationLevel::ReadUncommitted,
-        ) => Ok(()),
-        TransactionMode::IsolationLevel(level) => Err(Failure::unsupported(
-            format!("isolation level {level}"),
-            "each statement sees what was committed before it: READ COMMITTED",
-        )),
+/// The modes that `SET transaction_isolation` and `SET transaction_read_only` mean.
+pub fn own_mode(name: &str, values: &[Expr]) -> Result<Modes, Failure> {
+    let mut modes = Modes::default();
+    let text = match values {
+        [one] => value(one)?,
+        _ => None,
+    };
+    let Some(text) = text.map(|text| text.to_ascii_lowercase()) else {
+        return Err(Failure::unsupported(format!("SET {name} to this"), "name one value"));
+    };
+    if name.eq_ignore_ascii_case("transaction_isolation") {
+        modes.isolation = Some(isolation(&text)?);
+    } else {
+        modes.read_only = Some(truth(&text).ok_or_else(|| {
+            Failure::new("22023", format!("parameter \"{name}\" requires a Boolean value"))
+        })?);
     }
+    Ok(modes)
+}
+
+/// The modes of BEGIN or SET TRANSACTION.
+pub fn modes(written: &[TransactionMode]) -> Result<Modes, Failure> {
+    use TransactionIsolationLevel as Level;
+    let mut modes = Modes::default();
+    for mode in written {
+        match mode {
+            TransactionMode::AccessMode(mode) => {
+                modes.read_only = Some(*mode == TransactionAccessMode::ReadOnly);
+            }
+            TransactionMode::IsolationLevel(level) => {
+                modes.isolation = Some(match level {
+                    Level::ReadUncommitted | Level::ReadCommitted => Isolation::Committed,
+                    Level::RepeatableRead => Isolation::Repeatable,
+                    Level::Serializable | Level::Snapshot => isolation("serializable")?,
+                });
+            }
+        }
+    }
+    Ok(modes)
 }
 
 #[cfg(test)]

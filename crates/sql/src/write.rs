@@ -1,102 +1,125 @@
 //! Writes of rows. Each is one write of one partition: done as a whole or not at all.
 
-use crate::bind::Conflict;
 use crate::driver::Handle;
-use crate::fault;
+use crate::fault::{self, Decided};
 use crate::read::CALL;
+use crate::txn::Edit;
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, code};
-use std::collections::BTreeSet;
 use types::data::{Row, Value};
-use wire::{Body, RowOp};
+use types::{PartitionId, Position};
+use wire::message::MAX_OPS;
+use wire::{Body, Op, RowOp};
 
-/// Inserts rows. How many were.
-pub async fn insert(
-    handle: &Handle,
-    table: &Table,
-    columns: &[usize],
-    rows: Vec<Vec<Value>>,
-    conflict: Conflict,
-) -> Result<u64, Failure> {
-    if conflict == Conflict::Keep && rows.len() > 1 {
-        let hint = "insert row by row: each is passed over for itself";
-        return Err(Failure::unsupported("ON CONFLICT DO NOTHING with several rows", hint));
-    }
-    let count = rows.len() as u64;
-    let (mut ops, mut keys, mut partition) = (Vec::new(), BTreeSet::new(), None);
-    for (number, values) in rows.into_iter().enumerate() {
-        let row = whole(table, columns, values)?;
-        let (key, row) = encoded(table, &row)?;
-        let place = table.partition_of(&key).map_err(fault::of_client)?;
-        if partition.is_some_and(|known| known != place) {
-            return Err(Failure::unsupported(
-                "a statement that writes in several partitions",
-                format!(
-                    "rows 1 and {} lie in different partitions of \"{}\"; insert row by row, or create the table with \
-                 partition_by so that rows which are written together lie together, or WITH (partitions = 1)",
-                    number + 1,
-                    table.name()
-                ),
-            ));
+/// The most bytes of keys and rows in one write. The wire's limit is a little higher.
+const MAX_BYTES: usize = 14 << 20;
+
+/// Operations on rows of one partition.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    /// The partition, once there is a row.
+    pub partition: Option<PartitionId>,
+    /// The operations, in order.
+    pub ops: Vec<RowOp>,
+}
+
+impl Batch {
+    /// Adds one. The error: its row lies in another partition than those before it.
+    pub fn add(&mut self, table: &Table, op: RowOp) -> Result<(), Failure> {
+        let place = table.partition_of(op.key()).map_err(fault::of_client)?;
+        if self.partition.is_some_and(|known| known != place) {
+            let what = format!("rows 1 and {} lie in different partitions", self.ops.len() + 1);
+            return Err(elsewhere(table, &what, "a statement that writes in several partitions"));
         }
-        partition = Some(place);
-        if !keys.insert(key.clone()) {
-            return Err(match conflict {
-                Conflict::Replace => {
-                    let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
-                    Failure::new("21000", message)
-                }
-                _ => duplicate(table),
-            });
-        }
-        ops.push(match conflict {
-            Conflict::Replace => RowOp::Put { key, row },
-            Conflict::Fail | Conflict::Keep => RowOp::Insert { key, row },
-        });
+        self.partition = Some(place);
+        self.ops.push(op);
+        Ok(())
     }
-    let Some(partition) = partition else { return Ok(0) };
-    match fault::done(handle.call(table.write(partition, ops).within(CALL)).await)? {
-        Some(_) => Ok(count),
-        None if conflict == Conflict::Keep => Ok(0),
-        None => Err(duplicate(table)),
+
+    /// Sends it. With `since` it is done only if no row of it has changed since then.
+    pub async fn send(
+        self,
+        handle: &Handle,
+        table: &Table,
+        since: Option<Position>,
+    ) -> Result<Decided, Failure> {
+        let Some(partition) = self.partition else {
+            return Err(Failure::new(code::INTERNAL, "a write of no rows"));
+        };
+        let bytes: usize = self.ops.iter().map(|op| op.key().len() + op.row().map_or(0, Bytes::len)).sum();
+        if self.ops.len() > MAX_OPS || bytes > MAX_BYTES {
+            let message = format!("a statement writes at most {MAX_OPS} rows, and {MAX_BYTES} bytes of them");
+            return Err(Failure::new(code::LIMIT, message).hint("write fewer rows at once"));
+        }
+        let op = Op::Write { ops: self.ops, mark: None, since };
+        fault::decided(handle.call(table.call(partition, op).within(CALL)).await)
     }
 }
 
-/// Removes the row with this key. How many there were.
-pub async fn delete(handle: &Handle, table: &Table, key: &[Value]) -> Result<u64, Failure> {
-    if key.iter().any(Value::is_null) || table.key(key).is_err() {
-        // Nothing compares with null, and a key too long to be stored is in no row.
-        return Ok(0);
-    }
-    let call = table.delete(key).map_err(fault::of_client)?.within(CALL);
-    match fault::done(handle.call(call).await)?.map(|answer| answer.body) {
-        Some(Body::Affected(rows)) => Ok(rows.into()),
-        other => {
-            Err(Failure::new(code::INTERNAL, format!("the answer was not of the expected kind: {other:?}")))
-        }
+/// The error of rows that do not lie together.
+pub fn elsewhere(table: &Table, how: &str, what: &str) -> Failure {
+    let hint = format!(
+        "{how} of \"{}\"; write row by row, or create the table with partition_by so that rows which are written together \
+         lie together, or WITH (partitions = 1)",
+        table.name()
+    );
+    Failure::unsupported(what, hint)
+}
+
+/// How many rows a write has changed.
+pub fn affected(decided: &Decided) -> Result<u64, Failure> {
+    match decided {
+        Decided::Done(answer) => match answer.body {
+            Body::Affected(rows) => Ok(rows.into()),
+            ref other => {
+                let message = format!("the answer was not of the expected kind: {other:?}");
+                Err(Failure::new(code::INTERNAL, message))
+            }
+        },
+        other => Err(Failure::new(code::INTERNAL, format!("a write was refused: {other:?}"))),
     }
 }
 
-fn duplicate(table: &Table) -> Failure {
+/// The partition in which all these rows lie; `None`: there are none.
+pub fn place(table: &Table, edits: &[Edit]) -> Result<Option<PartitionId>, Failure> {
+    let mut found = None;
+    for (number, edit) in edits.iter().enumerate() {
+        let place = table.partition_of(&edit.key).map_err(fault::of_client)?;
+        if found.is_some_and(|known| known != place) {
+            let what = format!("rows 1 and {} lie in different partitions", number + 1);
+            return Err(elsewhere(table, &what, "a statement that writes in several partitions"));
+        }
+        found = Some(place);
+    }
+    Ok(found)
+}
+
+/// The error of a key that is there already.
+pub fn duplicate(table: &Table) -> Failure {
     let name = table.name();
     let message = format!("duplicate key value violates unique constraint \"{name}_pkey\"");
     Failure::new("23505", message).hint("nothing was changed")
 }
 
 /// A row with a value for each column: those that were not given are null.
-pub(crate) fn whole(table: &Table, columns: &[usize], values: Vec<Value>) -> Result<Row, Failure> {
-    let all = table.schema().columns();
-    let mut row = Row::new(vec![Value::Null; all.len()]);
+pub fn whole(table: &Table, columns: &[usize], values: Vec<Value>) -> Result<Row, Failure> {
+    let mut row = Row::new(vec![Value::Null; table.schema().columns().len()]);
     for (at, value) in columns.iter().zip(values) {
         row.values[*at] = value;
     }
-    let missing = all.iter().enumerate().find(|(at, column)| {
+    check(table, &row)?;
+    Ok(row)
+}
+
+/// A row must have a value for each column that demands one.
+pub fn check(table: &Table, row: &Row) -> Result<(), Failure> {
+    let missing = table.schema().columns().iter().enumerate().find(|(at, column)| {
         let must = !column.nullable || table.schema().key().contains(at);
         must && row.values[*at].is_null()
     });
     match missing {
-        None => Ok(row),
+        None => Ok(()),
         Some((_, column)) => {
             let (column, name) = (&column.name, table.name());
             let message = format!(
@@ -107,6 +130,12 @@ pub(crate) fn whole(table: &Table, columns: &[usize], values: Vec<Value>) -> Res
     }
 }
 
-pub(crate) fn encoded(table: &Table, row: &Row) -> Result<(Bytes, Bytes), Failure> {
+/// A row as it is stored: key and value.
+pub fn encoded(table: &Table, row: &Row) -> Result<(Bytes, Bytes), Failure> {
     table.encode(row).map_err(|error| Failure::new(code::LIMIT, error.to_string()))
+}
+
+/// A row as a reader will see it, if that is `wanted`: some values are kept in another form than they were given.
+pub fn as_stored(table: &Table, key: &Bytes, stored: &Bytes, row: Row, wanted: bool) -> Result<Row, Failure> {
+    if wanted { table.decode(key, stored).map_err(fault::of_client) } else { Ok(row) }
 }

@@ -3,6 +3,7 @@
 //! It has its own `main` for that reason. Arguments that are no flags choose tests by a part of their names.
 
 mod browser;
+mod commits;
 mod copy;
 mod demos;
 mod harm;
@@ -31,6 +32,7 @@ const TESTS: &[Test] = &[
     ("psql_copies_in_and_out", sql::copies),
     ("psql_encrypts", sql::encryption),
     ("a_browser_sees_a_failover_on_the_page", web::failover),
+    ("what_psql_was_told_is_committed_is_counted_once", commits::client),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),
     ("demo_cut", demos::cut),

@@ -9,7 +9,8 @@ use bytes::{BufMut, BytesMut};
 use pgwire::messages::data::{FieldDescription, NoData, ParameterDescription, RowDescription};
 use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete, PortalSuspended};
 use pgwire::messages::response::{
-    CommandComplete, EmptyQueryResponse, ErrorResponse, ReadyForQuery, SslResponse, TransactionStatus,
+    CommandComplete, EmptyQueryResponse, ErrorResponse, NoticeResponse, ReadyForQuery, SslResponse,
+    TransactionStatus,
 };
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey,
@@ -169,18 +170,27 @@ impl Link {
 
     pub fn error(&mut self, failure: &Failure) {
         let severity = if failure.fatal { "FATAL" } else { "ERROR" };
-        let mut fields = vec![
-            (b'S', severity.to_string()),
-            (b'V', severity.to_string()),
-            (b'C', failure.code.to_string()),
-            (b'M', failure.message.replace('\0', " ")),
-        ];
-        let more = [(b'D', &failure.detail), (b'H', &failure.hint), (b'W', &failure.context)];
-        for (field, text) in more {
-            fields.extend(text.as_ref().map(|text| (field, text.replace('\0', " "))));
-        }
-        self.push(ErrorResponse::new(fields));
+        self.push(ErrorResponse::new(fields(severity, failure)));
     }
+
+    /// Something that the client should know, of a statement that is done all the same.
+    pub fn warning(&mut self, failure: &Failure) {
+        self.push(NoticeResponse::new(fields("WARNING", failure)));
+    }
+}
+
+fn fields(severity: &str, failure: &Failure) -> Vec<(u8, String)> {
+    let mut fields = vec![
+        (b'S', severity.to_string()),
+        (b'V', severity.to_string()),
+        (b'C', failure.code.to_string()),
+        (b'M', failure.message.replace('\0', " ")),
+    ];
+    let more = [(b'D', &failure.detail), (b'H', &failure.hint), (b'W', &failure.context)];
+    for (field, text) in more {
+        fields.extend(text.as_ref().map(|text| (field, text.replace('\0', " "))));
+    }
+    fields
 }
 
 fn push(out: &mut BytesMut, message: &impl Message) {

@@ -137,8 +137,7 @@ impl Link {
         front::is_whole(&self.input)
     }
 
-    /// True if the next message ends what belongs together; waits until it has begun to come. A client that asks for its
-    /// answers by Flush waits for them: it is taken to be done.
+    /// True if the next message ends what belongs together; waits until it has begun to come.
     pub async fn ends_group(&mut self) -> Result<bool, End> {
         while self.input.is_empty() {
             self.flush().await?;
@@ -146,7 +145,7 @@ impl Link {
                 return Err(End::Gone);
             }
         }
-        Ok(matches!(self.input[0], b'S' | b'H' | b'X'))
+        Ok(self.input[0] == b'S')
     }
 
     /// The next message; `None` if the client hung up.

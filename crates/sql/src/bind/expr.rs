@@ -1,6 +1,6 @@
 //! Expressions.
 
-use super::{Binder, Comparison, Form, Relation, Slot, Typed, Visible, What, folded};
+use super::{Binder, Comparison, Form, Quick, Relation, Slot, Typed, Visible, What, folded};
 use crate::ty::{Ty, common};
 use pg::{Failure, code};
 use sqlparser::ast::{BinaryOperator, CaseWhen, Expr, Ident, UnaryOperator, Value as Literal};
@@ -151,7 +151,7 @@ impl Binder<'_> {
                 });
                 let mut typed = Typed::engine(format!("{alias}.c{place}"), column.ty);
                 typed.column = Some((*of, *index));
-                typed
+                typed.with(Some(Quick::Column(*index)))
             }
             (What::Text(text), _) => Typed::engine(text.clone(), column.ty),
             (What::Column(_), _) => unreachable!("only tables have columns of their own"),

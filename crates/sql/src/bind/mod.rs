@@ -8,9 +8,11 @@ mod aggregate;
 mod calls;
 mod expr;
 mod from;
+mod modify;
 mod operators;
 mod order;
 mod query;
+mod quick;
 mod select;
 mod write;
 
@@ -24,9 +26,11 @@ use types::TableRecord;
 use types::data::Value;
 
 pub use calls::VERSION;
+pub use modify::{Change, Returning};
 pub use operators::data_type;
 pub use query::{Bound, Output, Point, whole_key};
-pub use write::{Conflict, Deletion, Insertion, Rows, writable};
+pub use quick::Quick;
+pub use write::{Conflict, Insertion, Rows, Upsert, writable};
 
 /// A value that is known when a statement is executed.
 #[derive(Clone, PartialEq, Debug)]
@@ -67,6 +71,13 @@ pub struct Condition {
     pub slot: Slot,
 }
 
+/// Stands for a column: the encoded key of the row.
+pub const KEY: usize = usize::MAX;
+/// Stands for a column: the row as it is stored.
+pub const STORED: usize = usize::MAX - 1;
+/// Stands for a column: the number of the row, for rows that are given.
+pub const NUMBER: usize = usize::MAX - 2;
+
 /// A table as a statement reads it: once, at one position of each partition, however often the statement names it.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -98,6 +109,8 @@ pub(crate) struct Typed {
     conditions: Vec<(Use, Condition)>,
     /// This is true exactly where the conditions hold.
     exact: bool,
+    /// The same without the engine, if that is possible and it is not a slot.
+    quick: Option<Quick>,
 }
 
 #[derive(Clone, Debug)]
@@ -108,11 +121,27 @@ enum Form {
 
 impl Typed {
     fn engine(text: String, ty: Ty) -> Typed {
-        Typed { form: Form::Engine(text), ty: Some(ty), column: None, conditions: Vec::new(), exact: false }
+        let (conditions, form) = (Vec::new(), Form::Engine(text));
+        Typed { form, ty: Some(ty), column: None, conditions, exact: false, quick: None }
     }
 
     fn slot(slot: Slot, ty: Option<Ty>) -> Typed {
-        Typed { form: Form::Slot(slot), ty, column: None, conditions: Vec::new(), exact: false }
+        let (conditions, form) = (Vec::new(), Form::Slot(slot));
+        Typed { form, ty, column: None, conditions, exact: false, quick: None }
+    }
+
+    /// The same without the engine.
+    fn quick(&self) -> Option<Quick> {
+        match &self.form {
+            Form::Slot(slot) => Some(Quick::Slot(slot.clone())),
+            Form::Engine(_) => self.quick.clone(),
+        }
+    }
+
+    /// The same with what it is without the engine.
+    fn with(mut self, quick: Option<Quick>) -> Typed {
+        self.quick = quick;
+        self
     }
 
     fn constant(value: Value, ty: Ty) -> Typed {
@@ -194,6 +223,8 @@ pub struct Binder<'a> {
     inside: usize,
     /// A table is read by such a subquery, and so perhaps more than once.
     repeated: bool,
+    /// The next query is the statement itself, which may lock rows.
+    may_lock: bool,
     /// Conditions of each use.
     pushed: Vec<(Use, Condition)>,
 }
@@ -212,6 +243,7 @@ impl<'a> Binder<'a> {
             relations: 0,
             inside: 0,
             repeated: false,
+            may_lock: false,
             pushed: Vec::new(),
         }
     }

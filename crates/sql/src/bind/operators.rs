@@ -1,6 +1,6 @@
 //! Types meet: comparisons, coercions, casts, and operators as functions.
 
-use super::{Binder, Comparison, Condition, Form, Slot, Typed};
+use super::{Binder, Comparison, Condition, Form, Quick, Slot, Typed};
 use crate::eval::{self, Found, cast};
 use crate::ty::{Ty, common};
 use pg::Failure;
@@ -54,7 +54,8 @@ impl Binder<'_> {
                     Ok(Typed::slot(Slot::Param(number), Some(ty)))
                 }
             },
-            form => Ok(Typed { form, ty: Some(ty), column: None, conditions: Vec::new(), exact: false }),
+            Form::Slot(slot) => Ok(Typed::slot(slot, Some(ty))),
+            Form::Engine(text) => Ok(Typed::engine(text, ty).with(typed.quick)),
         }
     }
 
@@ -63,12 +64,13 @@ impl Binder<'_> {
         if let Some(value) = typed.known() {
             return Ok(Typed::constant(cast::cast(value.clone(), from, to)?, to));
         }
-        let text = self.text(&typed);
+        let (text, quick) = (self.text(&typed), typed.quick());
         // Both are the same to the engine.
         if (from, to) == (Ty::Int4, Ty::Int8) {
-            return Ok(Typed::engine(text, to));
+            return Ok(Typed::engine(text, to).with(quick));
         }
-        Ok(Typed::engine(format!("convert_({text}, {}, {})", from as u8, to as u8), to))
+        let quick = quick.map(|quick| Quick::Cast(Box::new(quick), from, to));
+        Ok(Typed::engine(format!("convert_({text}, {}, {})", from as u8, to as u8), to).with(quick))
     }
 
     /// A cast that the client has written.
@@ -186,7 +188,9 @@ impl Binder<'_> {
             return Ok(Typed::constant(value, function.result));
         }
         let texts: Vec<String> = ready.iter().map(|typed| self.text(typed)).collect();
-        Ok(Typed::engine(format!("f{id}_({})", texts.join(", ")), function.result))
+        let quick = ready.iter().map(Typed::quick).collect::<Option<_>>();
+        let quick = quick.map(|arguments| Quick::Call(id, arguments));
+        Ok(Typed::engine(format!("f{id}_({})", texts.join(", ")), function.result).with(quick))
     }
 }
 

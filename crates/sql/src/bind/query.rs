@@ -2,11 +2,16 @@
 
 use super::from::mark;
 use super::select::Selected;
-use super::{Binder, Common, Comparison, Condition, Form, Scope, Slot, Source, Typed, folded};
+use super::{
+    Binder, Common, Comparison, Condition, Form, KEY, Relation, Scope, Slot, Source, Typed, Visible, What,
+    folded, parts,
+};
 use crate::ty::{Ty, common};
 use pg::{Failure, code};
-use sqlparser::ast::{Cte, Query, SetExpr, SetOperator, SetQuantifier, Values, With};
+use sqlparser::ast::{Cte, LockClause, NonBlock, Query, SetExpr, SetOperator, SetQuantifier, Values, With};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use types::TableRecord;
 
 /// A query's columns, with their names.
 pub type Output = Vec<(String, Ty)>;
@@ -26,6 +31,8 @@ pub struct Bound {
     pub point: Option<Point>,
     /// It is a count of the rows of one table, with no conditions but those of its source.
     pub counts: bool,
+    /// Its last column is the key of the row that it locks, of this table. The client is not told of it.
+    pub locks: Option<Arc<TableRecord>>,
 }
 
 /// A read of one row by its key, of nothing but columns.
@@ -42,6 +49,7 @@ pub struct Point {
 struct Special {
     point: Option<Point>,
     counts: bool,
+    locks: Option<Arc<TableRecord>>,
 }
 
 /// A part of a query whose types may still change.
@@ -54,24 +62,40 @@ enum Body {
 impl<'a> Binder<'a> {
     /// A whole statement that gives rows.
     pub fn whole(mut self, query: &Query) -> Result<(Bound, Vec<Ty>), Failure> {
+        self.may_lock = true;
         let (commons, text, columns, special) = self.query(query, &[])?;
         self.finish(commons, text, columns, special)
     }
 
     /// The same, with rows that are to become these types: those of an INSERT.
-    pub fn whole_as(mut self, query: &Query, wanted: &[(String, Ty)]) -> Result<(Bound, Vec<Ty>), Failure> {
+    pub fn whole_as(
+        mut self,
+        query: &Query,
+        wanted: &[(String, Ty)],
+    ) -> Result<(Bound, Vec<Option<Ty>>), Failure> {
         let (commons, text, columns, _) = self.query(query, wanted)?;
-        self.finish(commons, text, columns, Special::default())
+        let params = self.params.clone();
+        Ok((self.assembled(commons, text, columns, Special::default()), params))
     }
 
     fn finish(
-        mut self,
+        self,
         commons: Vec<String>,
         text: String,
         columns: Output,
         special: Special,
     ) -> Result<(Bound, Vec<Ty>), Failure> {
         let params = self.parameter_types()?;
+        Ok((self.assembled(commons, text, columns, special), params))
+    }
+
+    /// A statement of the engine that is not the client's own, and the types of parameters as far as they are decided.
+    pub(super) fn part(self, text: String, columns: Output) -> (Bound, Vec<Option<Ty>>) {
+        let params = self.params.clone();
+        (self.assembled(Vec::new(), text, columns, Special::default()), params)
+    }
+
+    fn assembled(mut self, commons: Vec<String>, text: String, columns: Output, special: Special) -> Bound {
         let uses: usize = self.sources.iter().map(|source| source.uses).sum();
         let direct = uses == 1 && self.relations == 1 && !self.repeated;
         for (at, source) in self.sources.iter_mut().enumerate() {
@@ -97,8 +121,8 @@ impl<'a> Binder<'a> {
         all.extend(Some(with).filter(|with| !with.is_empty()));
         let text = if all.is_empty() { body } else { format!("WITH {} {body}", all.join(", ")) };
         let Binder { sources, slots, .. } = self;
-        let Special { point, counts } = special;
-        Ok((Bound { text, columns, sources, slots, point, counts }, params))
+        let Special { point, counts, locks } = special;
+        Bound { text, columns, sources, slots, point, counts, locks }
     }
 
     /// A query in an expression or in FROM.
@@ -118,13 +142,19 @@ impl<'a> Binder<'a> {
         wanted: &[(String, Ty)],
     ) -> Result<(Vec<String>, String, Output, Special), Failure> {
         refuse_rest(query)?;
+        let locks = match std::mem::take(&mut self.may_lock) {
+            true => query.locks.as_slice(),
+            false if query.locks.is_empty() => &[],
+            false => return Err(unlockable("FOR UPDATE in a subquery")),
+        };
         self.commons.push(BTreeMap::new());
         let commons = match &query.with {
             Some(with) => self.with(with)?,
             None => Vec::new(),
         };
         let depth = self.scopes.len();
-        let body = self.body(&query.body)?;
+        let mut body = self.body(&query.body)?;
+        let locked = if locks.is_empty() { None } else { Some(self.lock(locks, &mut body)?) };
         let (mut text, columns, selected) = match body {
             Body::Select(mut selected) => {
                 let columns = self.settle(&mut selected.items, wanted)?;
@@ -140,13 +170,61 @@ impl<'a> Binder<'a> {
         let limit = self.limit(query)?;
         let plain = query.with.is_none() && query.order_by.is_none() && limit.is_empty();
         let special = match selected.filter(|_| plain) {
-            Some(selected) => Special { counts: self.counts(&selected), point: self.point(&selected) },
-            None => Special::default(),
+            Some(selected) => {
+                Special { counts: self.counts(&selected), point: self.point(&selected), locks: locked }
+            }
+            None => Special { locks: locked, ..Special::default() },
         };
         text.push_str(&order);
         text.push_str(&limit);
         self.commons.pop();
         Ok((commons, text, columns, special))
+    }
+
+    /// Adds the key of the row that is to be locked to what a SELECT gives.
+    fn lock(&mut self, locks: &[LockClause], body: &mut Body) -> Result<Arc<TableRecord>, Failure> {
+        let [LockClause { of, nonblock, lock_type }] = locks else {
+            return Err(unlockable("FOR UPDATE of several tables"));
+        };
+        let forbidden = match body {
+            Body::Select(selected) if selected.distinct => Some("DISTINCT clause"),
+            Body::Select(selected) if selected.grouped && selected.plain => Some("aggregate functions"),
+            Body::Select(selected) if selected.grouped => Some("GROUP BY clause"),
+            Body::Select(_) => None,
+            _ => Some("UNION/INTERSECT/EXCEPT"),
+        };
+        let selected = match (body, forbidden) {
+            (Body::Select(selected), None) => selected,
+            (_, forbidden) => {
+                let message =
+                    format!("FOR {lock_type} is not allowed with {}", forbidden.unwrap_or_default());
+                return Err(Failure::new(code::UNSUPPORTED, message));
+            }
+        };
+        if *nonblock == Some(NonBlock::SkipLocked) {
+            let hint =
+                "no row is ever locked before COMMIT, which fails with 40001 if another one has changed it";
+            return Err(Failure::unsupported("SKIP LOCKED", hint));
+        }
+        let name = of.as_ref().map(parts).transpose()?.map(|parts| parts.concat());
+        let relations = &self.scope().relations;
+        let named = |relation: &&Relation| name.as_ref().is_none_or(|name| relation.name == *name);
+        let mut found = relations.iter().enumerate().filter(|(_, relation)| named(relation));
+        let (first, second) = (found.next().map(|(at, relation)| (at, relation.of)), found.next());
+        let source = match (first, second) {
+            (Some((at, Some(of))), None) => (at, of.source),
+            (None, _) if name.is_some() => {
+                let name = name.unwrap_or_default();
+                let message =
+                    format!("relation \"{name}\" in FOR {lock_type} clause not found in FROM clause");
+                return Err(Failure::new("42P01", message));
+            }
+            _ => return Err(unlockable("FOR UPDATE of anything but one table")),
+        };
+        let column = Visible { name: String::new(), ty: Ty::Bytea, what: What::Column(KEY) };
+        let key = self.visible(self.scopes.len() - 1, Some(source.0), &column)?;
+        selected.items.push((String::new(), key));
+        Ok(self.sources[source.1].table.clone())
     }
 
     fn with(&mut self, with: &With) -> Result<Vec<String>, Failure> {
@@ -386,7 +464,9 @@ impl<'a> Binder<'a> {
         }
         let conditions: Vec<&Condition> = filter.conditions.iter().map(|(_, condition)| condition).collect();
         let key = whole_key(&self.sources[0], &conditions)?;
-        let columns = selected.items.iter().map(|(_, typed)| Some(typed.column?.1)).collect::<Option<_>>()?;
+        let columns = selected.items.iter().map(|(_, typed)| Some(typed.column?.1));
+        // The key that is locked is known.
+        let columns = columns.filter(|column| *column != Some(KEY)).collect::<Option<_>>()?;
         Some(Point { key, columns })
     }
 }
@@ -440,9 +520,12 @@ fn check_width(width: usize, wanted: &[(String, Ty)]) -> Result<(), Failure> {
     Err(Failure::new(code::SYNTAX, format!("INSERT has more {more} than {less}")))
 }
 
+fn unlockable(what: &str) -> Failure {
+    Failure::unsupported(what, "lock the rows of one table: FOR UPDATE OF table")
+}
+
 fn refuse_rest(query: &Query) -> Result<(), Failure> {
     let found = [
-        (!query.locks.is_empty(), "FOR UPDATE"),
         (query.for_clause.is_some(), "FOR"),
         (query.settings.is_some(), "SETTINGS"),
         (query.format_clause.is_some(), "FORMAT"),

@@ -119,7 +119,7 @@ impl Binder<'_> {
         }
     }
 
-    fn items(&mut self, projection: &[SelectItem]) -> Result<Vec<(String, Typed)>, Failure> {
+    pub(super) fn items(&mut self, projection: &[SelectItem]) -> Result<Vec<(String, Typed)>, Failure> {
         let mut items = Vec::new();
         for item in projection {
             match item {

@@ -1,22 +1,21 @@
-//! INSERT and DELETE: which rows, and what is done with those that are there.
+//! INSERT: which rows, and what is done with those that are there.
 
 use super::{
-    Binder, Bound, Condition, Form, Scope, Slot, Source, Typed, folded, no_table, parts, table_name,
-    whole_key,
+    Binder, Bound, Form, NUMBER, Quick, Relation, Returning, Scope, Slot, Source, Typed, Use, Visible, What,
+    folded, no_table, parts, table_name,
 };
 use crate::catalog::Catalog;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
-    Assignment, AssignmentTarget, ConflictTarget, Delete, Expr, FromTable, Ident, Insert, OnConflictAction,
-    OnInsert, Query, SetExpr, TableFactor, TableObject,
+    Assignment, AssignmentTarget, ConflictTarget, DoUpdate, Expr, Ident, Insert, OnConflictAction, OnInsert,
+    Query, SetExpr, TableObject,
 };
 use std::sync::Arc;
 use types::TableRecord;
 use types::data::Value;
 
 /// What becomes of a row whose key is there already.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
     /// The statement fails.
     Fail,
@@ -24,6 +23,19 @@ pub enum Conflict {
     Keep,
     /// The new row takes its place, as a whole.
     Replace,
+    /// Columns of the row get new values.
+    Update(Box<Upsert>),
+}
+
+/// ON CONFLICT DO UPDATE: of a row that is there and the one that was to be inserted, side by side. The columns of the second
+/// follow those of the first.
+pub struct Upsert {
+    /// The numbers of the rows that are changed, and their new values.
+    pub read: Arc<Bound>,
+    /// The columns that are set, in the order of their values.
+    pub set: Vec<usize>,
+    /// The new values, if no engine is needed for them and there is no condition.
+    pub quick: Option<Vec<Quick>>,
 }
 
 /// Where the rows of an INSERT come from.
@@ -31,7 +43,7 @@ pub enum Rows {
     /// They are written in the statement.
     Slots(Vec<Vec<Slot>>),
     /// They are computed.
-    Query(Box<Bound>),
+    Query(Arc<Bound>),
 }
 
 /// An INSERT.
@@ -44,14 +56,8 @@ pub struct Insertion {
     pub rows: Rows,
     /// If a key is there already.
     pub conflict: Conflict,
-}
-
-/// A DELETE of one row by its key.
-pub struct Deletion {
-    /// From this table.
-    pub table: Arc<TableRecord>,
-    /// Values of the key's columns.
-    pub key: Vec<Slot>,
+    /// What the client is told of each row.
+    pub returning: Option<Returning>,
 }
 
 /// A table that may be written.
@@ -73,7 +79,6 @@ impl Binder<'_> {
         };
         let table = writable(self.catalog, &table_name(name)?)?;
         let columns = target_columns(&table, insert)?;
-        let conflict = conflict(&table, &columns, insert.on.as_ref())?;
         let wanted: Vec<(String, Ty)> = columns
             .iter()
             .map(|at| &table.schema.columns()[*at])
@@ -85,13 +90,82 @@ impl Binder<'_> {
                 "columns have no defaults but null",
             ));
         };
-        if let Some(slots) = self.plain_rows(query, &wanted)? {
-            let params = self.parameter_types()?;
-            return Ok((Insertion { table, columns, rows: Rows::Slots(slots), conflict }, params));
+        let catalog = self.catalog;
+        let (rows, params) = match self.plain_rows(query, &wanted)? {
+            Some(slots) => (Rows::Slots(slots), self.params),
+            None => {
+                let (bound, params) = Binder::new(catalog, &self.params).whole_as(query, &wanted)?;
+                (Rows::Query(Arc::new(bound)), params)
+            }
+        };
+        let name = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |name| folded(&name.alias));
+        let (conflict, params) = conflict(catalog, &table, &name, &columns, insert.on.as_ref(), params)?;
+        let told = Binder::new(catalog, &params);
+        let (returning, params) = told.returning(insert.returning.as_deref(), |binder| {
+            binder.given(&table, &name, &[]);
+            Ok(())
+        })?;
+        Ok((Insertion { table, columns, rows, conflict, returning }, params))
+    }
+
+    /// Makes a table visible whose rows are given, and rows beside it whose columns follow the table's.
+    fn given(&mut self, table: &Arc<TableRecord>, name: &str, beside: &[&str]) {
+        self.sources.push(Source {
+            table: table.clone(),
+            columns: Vec::new(),
+            conditions: Vec::new(),
+            uses: 1,
+        });
+        let alias = self.alias();
+        let width = table.schema.columns().len();
+        let mut scope = Scope::default();
+        for (number, name) in [name].iter().chain(beside).enumerate() {
+            let columns = table.schema.columns().iter().enumerate().map(|(at, column)| Visible {
+                name: column.name.clone(),
+                ty: Ty::of(column.column_type),
+                what: What::Column(number * width + at),
+            });
+            scope.relations.push(Relation {
+                name: (*name).to_string(),
+                alias: alias.clone(),
+                columns: columns.collect(),
+                of: Some(Use { source: 0, number: 0 }),
+            });
         }
-        let given = self.params.clone();
-        let (bound, params) = Binder::new(self.catalog, &given).whole_as(query, &wanted)?;
-        Ok((Insertion { table, columns, rows: Rows::Query(Box::new(bound)), conflict }, params))
+        self.scopes.push(scope);
+        self.relations += 1;
+    }
+
+    /// ON CONFLICT DO UPDATE, and the types of parameters as far as they are decided.
+    fn upsert(
+        mut self,
+        table: &Arc<TableRecord>,
+        name: &str,
+        update: &DoUpdate,
+    ) -> Result<(Upsert, Vec<Option<Ty>>), Failure> {
+        self.given(table, name, &["excluded"]);
+        let (set, values) = self.settings(table, &update.assignments, "ON CONFLICT DO UPDATE")?;
+        let quick = values.iter().map(Typed::quick).collect();
+        let mut tail = String::new();
+        if let Some(selection) = &update.selection {
+            self.scope().no_aggregates = Some("WHERE");
+            let condition = self.condition(selection, "WHERE")?;
+            tail = format!(" WHERE {}", self.text(&condition));
+        }
+        if self.relations > 1 {
+            return Err(Failure::unsupported(
+                "a subquery in ON CONFLICT DO UPDATE",
+                "compute the value in the SELECT that gives the rows: EXCLUDED has it",
+            ));
+        }
+        let number = Typed { ty: Some(Ty::Int8), ..self.hidden(NUMBER)? };
+        let mut items = vec![("number", number)];
+        items.extend(values.into_iter().map(|typed| ("new", typed)));
+        let (items, columns) = self.list(items);
+        let text = format!("SELECT {items} FROM {}{tail}", self.first_table());
+        let quick = if tail.is_empty() { quick } else { None };
+        let (read, params) = self.part(text, columns);
+        Ok((Upsert { read: Arc::new(read), set, quick }, params))
     }
 
     /// Rows of nothing but constants and parameters. `None`: something must be computed.
@@ -132,44 +206,15 @@ impl Binder<'_> {
         self.scopes.pop();
         Ok(Some(rows))
     }
-
-    /// A DELETE of one row, and the types of its parameters.
-    pub fn delete(mut self, delete: &Delete) -> Result<(Deletion, Vec<Ty>), Failure> {
-        let hint = "name the whole key: DELETE FROM table WHERE key = value";
-        let refuse = |what: &str| Err(Failure::unsupported(what, hint));
-        if delete.returning.is_some() {
-            return refuse("DELETE ... RETURNING");
-        }
-        if delete.using.is_some()
-            || !delete.order_by.is_empty()
-            || delete.limit.is_some()
-            || !delete.tables.is_empty()
-        {
-            return refuse("this form of DELETE");
-        }
-        let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
-        let [from] = from.as_slice() else { return refuse("DELETE from several tables") };
-        let TableFactor::Table { name, .. } = &from.relation else { return refuse("this form of DELETE") };
-        let table = writable(self.catalog, &table_name(name)?)?;
-        self.scopes.push(Scope::default());
-        self.from(std::slice::from_ref(from))?;
-        let Some(selection) = &delete.selection else { return refuse("DELETE of a whole table") };
-        let condition = self.condition(selection, "WHERE")?;
-        let conditions: Vec<&Condition> =
-            condition.conditions.iter().map(|(_, condition)| condition).collect();
-        let key = self.sources.first().filter(|_| condition.exact && self.sources.len() == 1);
-        let key = key.and_then(|source: &Source| whole_key(source, &conditions));
-        let Some(key) = key else { return refuse("DELETE by anything but the whole key") };
-        let params = self.parameter_types()?;
-        Ok((Deletion { table, key }, params))
-    }
 }
 
-fn is_default(expr: &Expr) -> bool {
+/// The word DEFAULT.
+pub(super) fn is_default(expr: &Expr) -> bool {
     matches!(expr, Expr::Identifier(Ident { value, quote_style: None, .. }) if value.eq_ignore_ascii_case("default"))
 }
 
-fn column(table: &TableRecord, name: &str) -> Result<usize, Failure> {
+/// A column that is to be written.
+pub(super) fn target_column(table: &TableRecord, name: &str) -> Result<usize, Failure> {
     table.schema.column_index(name).ok_or_else(|| {
         let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
         Failure::new("42703", message)
@@ -190,7 +235,7 @@ fn target_columns(table: &TableRecord, insert: &Insert) -> Result<Vec<usize>, Fa
     let mut found = Vec::new();
     for name in &insert.columns {
         let name = parts(name)?.concat();
-        let at = column(table, &name)?;
+        let at = target_column(table, &name)?;
         if found.contains(&at) {
             return Err(Failure::new("42701", format!("column \"{name}\" specified more than once")));
         }
@@ -199,75 +244,91 @@ fn target_columns(table: &TableRecord, insert: &Insert) -> Result<Vec<usize>, Fa
     Ok(found)
 }
 
-/// What ON CONFLICT asks for, if it is one of the things that one write can do.
-fn conflict(table: &TableRecord, given: &[usize], on: Option<&OnInsert>) -> Result<Conflict, Failure> {
+/// What ON CONFLICT asks for, and the types of parameters as far as they are decided.
+fn conflict(
+    catalog: &Catalog,
+    table: &Arc<TableRecord>,
+    name: &str,
+    given: &[usize],
+    on: Option<&OnInsert>,
+    params: Vec<Option<Ty>>,
+) -> Result<(Conflict, Vec<Option<Ty>>), Failure> {
     let on = match on {
-        None => return Ok(Conflict::Fail),
+        None => return Ok((Conflict::Fail, params)),
         Some(OnInsert::OnConflict(on)) => on,
         Some(_) => return Err(Failure::unsupported("ON DUPLICATE KEY", "use ON CONFLICT")),
     };
-    match &on.conflict_target {
-        None => {}
-        Some(ConflictTarget::OnConstraint(_)) => {
-            return Err(Failure::unsupported("ON CONFLICT ON CONSTRAINT", "name the key's columns"));
-        }
-        Some(ConflictTarget::Columns(columns)) => {
-            let mut named =
-                columns.iter().map(|name| column(table, &folded(name))).collect::<Result<Vec<_>, _>>()?;
-            let mut key = table.schema.key().to_vec();
-            named.sort_unstable();
-            key.sort_unstable();
-            if named != key {
-                let message =
-                    "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-                return Err(Failure::new("42P10", message).hint("name all columns of the key"));
-            }
+    check_target(table, on.conflict_target.as_ref())?;
+    let update = match &on.action {
+        OnConflictAction::DoNothing => return Ok((Conflict::Keep, params)),
+        OnConflictAction::DoUpdate(update) => update,
+    };
+    if on.conflict_target.is_none() {
+        let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
+        return Err(Failure::new(pg::code::SYNTAX, message));
+    }
+    let set: Option<Vec<usize>> = update.assignments.iter().map(|one| replaced(table, one)).collect();
+    if let Some(mut set) = set {
+        set.sort_unstable();
+        let all = set == table.schema.values() && set.iter().all(|column| given.contains(column));
+        if all && update.selection.is_none() && !table.schema.is_open() {
+            return Ok((Conflict::Replace, params));
         }
     }
-    match &on.action {
-        OnConflictAction::DoNothing => Ok(Conflict::Keep),
-        OnConflictAction::DoUpdate(update) => {
-            let hint = "set every column outside of the key to EXCLUDED's, which writes the row as a whole";
-            if on.conflict_target.is_none() {
-                let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
-                return Err(Failure::new(pg::code::SYNTAX, message));
-            }
-            let mut set =
-                update.assignments.iter().map(|one| replaced(table, one)).collect::<Result<Vec<_>, _>>()?;
-            set.sort_unstable();
-            let all = set == table.schema.values() && set.iter().all(|column| given.contains(column));
-            if update.selection.is_some() || !all || table.schema.is_open() {
-                return Err(Failure::unsupported("this ON CONFLICT DO UPDATE", hint));
-            }
-            Ok(Conflict::Replace)
-        }
-    }
+    let (upsert, params) = Binder::new(catalog, &params).upsert(table, name, update)?;
+    Ok((Conflict::Update(Box::new(upsert)), params))
 }
 
-/// The column of `column = EXCLUDED.column`.
-fn replaced(table: &TableRecord, assignment: &Assignment) -> Result<usize, Failure> {
-    let hint = "set columns to the new row's: column = EXCLUDED.column";
-    let refuse = || Failure::unsupported(format!("{assignment} in ON CONFLICT DO UPDATE"), hint);
-    let AssignmentTarget::ColumnName(name) = &assignment.target else { return Err(refuse()) };
-    let name = parts(name)?.concat();
+/// The only thing that is unique is the key.
+fn check_target(table: &TableRecord, target: Option<&ConflictTarget>) -> Result<(), Failure> {
+    let named = match target {
+        None => return Ok(()),
+        Some(ConflictTarget::OnConstraint(name)) => {
+            let name = parts(name)?.concat();
+            if name == format!("{}_pkey", table.name) {
+                return Ok(());
+            }
+            let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
+            return Err(Failure::new("42704", message).hint("the only constraint is that of the key"));
+        }
+        Some(ConflictTarget::Columns(columns)) => {
+            columns.iter().map(|name| target_column(table, &folded(name)))
+        }
+    };
+    let mut named = named.collect::<Result<Vec<_>, _>>()?;
+    let mut key = table.schema.key().to_vec();
+    named.sort_unstable();
+    key.sort_unstable();
+    if named != key {
+        let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+        return Err(Failure::new("42P10", message).hint("name all columns of the key"));
+    }
+    Ok(())
+}
+
+/// The column of `column = EXCLUDED.column`, if it is that.
+fn replaced(table: &TableRecord, assignment: &Assignment) -> Option<usize> {
+    let AssignmentTarget::ColumnName(name) = &assignment.target else { return None };
+    let name = parts(name).ok()?.concat();
     match &assignment.value {
         Expr::CompoundIdentifier(path) => match path.as_slice() {
-            [row, value] if folded(row) == "excluded" && folded(value) == name => column(table, &name),
-            _ => Err(refuse()),
+            [row, value] if folded(row) == "excluded" && folded(value) == name => {
+                table.schema.column_index(&name)
+            }
+            _ => None,
         },
-        _ => Err(refuse()),
+        _ => None,
     }
 }
 
 fn refuse_rest(insert: &Insert) -> Result<(), Failure> {
     let found = [
-        (insert.returning.is_some(), "INSERT ... RETURNING"),
         (insert.or.is_some() || insert.ignore || insert.replace_into, "this form of INSERT"),
         (
             insert.overwrite || insert.partitioned.is_some() || !insert.assignments.is_empty(),
             "this form of INSERT",
         ),
-        (insert.table_alias.is_some(), "an alias in INSERT"),
+        (insert.output.is_some() || insert.multi_table_insert_type.is_some(), "this form of INSERT"),
     ];
     match found.iter().find(|(there, _)| *there) {
         Some((_, what)) => Err(Failure::unsupported(*what, "write INSERT INTO table (columns) VALUES (...)")),

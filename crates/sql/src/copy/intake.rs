@@ -6,7 +6,7 @@
 
 use super::CopyIn;
 use crate::driver::Handle;
-use crate::fault;
+use crate::fault::{self, Decided};
 use crate::ty::Ty;
 use crate::write::{encoded, whole};
 use bytes::Bytes;
@@ -262,12 +262,12 @@ impl Intake {
         self.flying_bytes -= flying.bytes;
         let rows = flying.keys.len() as u64;
         let unknown = matches!(outcome, Outcome::Unknown(_));
-        let failure = match fault::done(outcome) {
-            Ok(Some(_)) => {
+        let failure = match fault::decided(outcome) {
+            Ok(Decided::Done(_)) => {
                 self.stored += rows;
                 return Ok(());
             }
-            Ok(None) => self.duplicate(&flying).await,
+            Ok(Decided::Exists | Decided::Changed) => self.duplicate(&flying).await,
             Err(failure) => {
                 let (first, last) = (flying.lines.first(), flying.lines.last());
                 let lines =

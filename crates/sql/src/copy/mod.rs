@@ -69,6 +69,9 @@ pub fn plan(catalog: &Catalog, copy: &CopyStatement) -> Result<Planned, Failure>
         Whose::Query(query) => query.clone(),
     };
     let (bound, params) = Binder::new(catalog, &[]).whole(&query)?;
+    if bound.locks.is_some() {
+        return Err(Failure::unsupported("FOR UPDATE in COPY", "lock the rows by a SELECT of its own"));
+    }
     if !params.is_empty() {
         return Err(Failure::new("42P02", "there is no parameter $1"));
     }

@@ -1,0 +1,301 @@
+//! What statements do to rows: read, computed, and told of, before anything is written.
+
+use crate::bind::{Bound, Change, Conflict, Insertion, Quick, Returning, Rows as Source, Upsert};
+use crate::evaluate::{Evaluator, Given};
+use crate::fault;
+use crate::read::{self, Values};
+use crate::txn::{After, Edit, View};
+use crate::write::{self, as_stored, check, duplicate, encoded};
+use bytes::Bytes;
+use client::Table;
+use pg::{Failure, Row as Told, code};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use types::data::{Row, Value};
+use types::{PartitionId, TableRecord};
+
+/// What a statement does.
+pub struct Edits {
+    /// To this table.
+    pub table: Table,
+    /// In this partition; `None`: nothing.
+    pub partition: Option<PartitionId>,
+    /// Row by row, no key twice.
+    pub edits: Vec<Edit>,
+    /// How many rows it counts.
+    pub count: u64,
+    /// What the client is told, if it asked.
+    pub told: Option<Vec<Told>>,
+}
+
+impl Edits {
+    fn new(table: Table, edits: Vec<Edit>, count: u64, told: Option<Vec<Told>>) -> Result<Edits, Failure> {
+        let partition = write::place(&table, &edits)?;
+        Ok(Edits { table, partition, edits, count, told })
+    }
+}
+
+/// What an UPDATE or DELETE does.
+pub async fn of_change(
+    evaluator: &Evaluator,
+    change: &Change,
+    values: &Values,
+    view: &View,
+) -> Result<Edits, Failure> {
+    let table = Table::new(change.table.clone());
+    let found = match &change.point {
+        Some(key) => {
+            let key: Vec<Value> = key.iter().map(|slot| values.of(slot)).collect();
+            of_point(evaluator, &table, change, values, &key, view).await?
+        }
+        None => {
+            read::pin(&evaluator.handle, read::partitions(&change.read.sources, values), view).await?;
+            let rows = evaluator.all(change.read.clone(), values.clone(), view.clone()).await?;
+            rows.into_iter().map(split).collect::<Result<Vec<_>, _>>()?
+        }
+    };
+    let (mut edits, mut seen) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+    for (key, stored, new) in found {
+        let mut row = table.decode(&key, &stored).map_err(fault::of_client)?;
+        let after = match change.removes {
+            true => After::Gone,
+            false => {
+                set(&mut row, &change.set, new);
+                check(&table, &row)?;
+                let stored = encoded(&table, &row)?.1;
+                row = as_stored(&table, &key, &stored, row, change.returning.is_some())?;
+                After::Row(stored)
+            }
+        };
+        edits.push(Edit { key, existed: true, after });
+        seen.push(row);
+    }
+    let told = told(evaluator, change.returning.as_ref(), values, &seen).await?;
+    let count = edits.len() as u64;
+    Edits::new(table, edits, count, told)
+}
+
+/// A row that was found: its key, itself as it is stored, and new values.
+type Found = (Bytes, Bytes, Vec<Value>);
+
+fn split(row: Told) -> Result<Found, Failure> {
+    let mut row = row.into_iter();
+    match (row.next(), row.next()) {
+        (Some(Value::Bytes(key)), Some(Value::Bytes(stored))) => {
+            Ok((key.into(), stored.into(), row.collect()))
+        }
+        other => Err(Failure::new(code::INTERNAL, format!("a row without its key: {other:?}"))),
+    }
+}
+
+/// The row with this key.
+async fn of_point(
+    evaluator: &Evaluator,
+    table: &Table,
+    change: &Change,
+    values: &Values,
+    key: &[Value],
+    view: &View,
+) -> Result<Vec<Found>, Failure> {
+    let Some(key) = read::encoded_key(table, key) else { return Ok(Vec::new()) };
+    let Some(stored) = read::get(&evaluator.handle, table, &key, view).await? else {
+        return Ok(Vec::new());
+    };
+    let row = table.decode(&key, &stored).map_err(fault::of_client)?;
+    if let Some(quick) = &change.quick {
+        return Ok(vec![(key, stored, computed(quick, &row.values, values)?)]);
+    }
+    if change.read.sources.len() > 1 {
+        read::pin(&evaluator.handle, read::partitions(&change.read.sources, values), view).await?;
+        let rows = evaluator.all(change.read.clone(), values.clone(), view.clone()).await?;
+        return rows.into_iter().map(split).collect();
+    }
+    let given = Given { key, stored, values: row.values };
+    let rows = evaluator.over(change.read.clone(), values, vec![given]).await?;
+    rows.into_iter().map(split).collect()
+}
+
+/// These, without the engine.
+pub fn computed(quick: &[Quick], row: &[Value], values: &Values) -> Result<Vec<Value>, Failure> {
+    quick.iter().map(|one| one.value(row, &|slot| values.of(slot))).collect()
+}
+
+fn set(row: &mut Row, columns: &[usize], values: Vec<Value>) {
+    for (at, value) in columns.iter().zip(values) {
+        row.values[*at] = value;
+    }
+}
+
+/// What RETURNING gives of these rows.
+pub async fn told(
+    evaluator: &Evaluator,
+    returning: Option<&Returning>,
+    values: &Values,
+    rows: &[Row],
+) -> Result<Option<Vec<Told>>, Failure> {
+    let Some(returning) = returning else { return Ok(None) };
+    if let Some(quick) = &returning.quick {
+        let each = rows.iter().map(|row| computed(quick, &row.values, values));
+        return each.collect::<Result<_, _>>().map(Some);
+    }
+    let given = rows.iter().map(|row| Given { values: row.values.clone(), ..Given::default() });
+    evaluator.over(returning.bound.clone(), values, given.collect()).await.map(Some)
+}
+
+/// The rows that an INSERT names or computes, each with its key and as it is stored.
+pub async fn new_rows(
+    evaluator: &Evaluator,
+    insertion: &Insertion,
+    values: &Values,
+    view: &View,
+) -> Result<Vec<(Row, Bytes, Bytes)>, Failure> {
+    let table = Table::new(insertion.table.clone());
+    let rows: Vec<Told> = match &insertion.rows {
+        Source::Slots(rows) => {
+            rows.iter().map(|row| row.iter().map(|slot| values.of(slot)).collect()).collect()
+        }
+        Source::Query(bound) => {
+            read::pin(&evaluator.handle, read::partitions(&bound.sources, values), view).await?;
+            evaluator.all(bound.clone(), values.clone(), view.clone()).await?
+        }
+    };
+    let mut whole = Vec::with_capacity(rows.len());
+    for row in rows {
+        let row = write::whole(&table, &insertion.columns, row)?;
+        let (key, stored) = encoded(&table, &row)?;
+        let row = as_stored(&table, &key, &stored, row, insertion.returning.is_some())?;
+        whole.push((row, key, stored));
+    }
+    Ok(whole)
+}
+
+/// What an INSERT does, with the rows that are there looked at first.
+pub async fn of_insertion(
+    evaluator: &Evaluator,
+    insertion: &Insertion,
+    values: &Values,
+    view: &View,
+) -> Result<Edits, Failure> {
+    let table = Table::new(insertion.table.clone());
+    let rows = new_rows(evaluator, insertion, values, view).await?;
+    let keys: Vec<Bytes> = rows.iter().map(|(_, key, _)| key.clone()).collect();
+    let planned = keys.iter().map(|key| Edit { key: key.clone(), existed: false, after: After::Same });
+    let Some(partition) = write::place(&table, &planned.collect::<Vec<_>>())? else {
+        return Edits::new(table, Vec::new(), 0, insertion.returning.as_ref().map(|_| Vec::new()));
+    };
+    let there = read::get_all(&evaluator.handle, &table, partition, &keys, view).await?;
+    let mut upsert = match &insertion.conflict {
+        Conflict::Update(upsert) => updated(evaluator, &table, upsert, values, &rows, &there).await?,
+        _ => BTreeMap::new(),
+    };
+    let mut written: BTreeMap<Bytes, Edit> = BTreeMap::new();
+    let (mut order, mut seen) = (Vec::new(), Vec::new());
+    for (number, ((row, key, stored), there)) in rows.into_iter().zip(there).enumerate() {
+        let twice = written.contains_key(&key);
+        let existed = there.is_some();
+        let row = match &insertion.conflict {
+            Conflict::Fail if existed || twice => return Err(duplicate(&table)),
+            Conflict::Keep if existed || twice => continue,
+            Conflict::Replace | Conflict::Update(_) if twice => return Err(second_time()),
+            Conflict::Update(_) if existed => match upsert.remove(&number) {
+                Some(row) => row,
+                None => continue,
+            },
+            _ => (row, stored),
+        };
+        order.push(key.clone());
+        written.insert(key.clone(), Edit { key, existed, after: After::Row(row.1) });
+        seen.push(row.0);
+    }
+    let told = told(evaluator, insertion.returning.as_ref(), values, &seen).await?;
+    let edits: Vec<Edit> = order.iter().filter_map(|key| written.remove(key)).collect();
+    let count = edits.len() as u64;
+    Edits::new(table, edits, count, told)
+}
+
+fn second_time() -> Failure {
+    Failure::new("21000", "ON CONFLICT DO UPDATE command cannot affect row a second time")
+        .hint("Ensure that no rows proposed for insertion within the same command have duplicate constrained values.")
+}
+
+/// What DO UPDATE makes of the rows that are there already, by the number of the row that was to be inserted.
+async fn updated(
+    evaluator: &Evaluator,
+    table: &Table,
+    upsert: &Upsert,
+    values: &Values,
+    rows: &[(Row, Bytes, Bytes)],
+    there: &[Option<Bytes>],
+) -> Result<BTreeMap<usize, (Row, Bytes)>, Failure> {
+    let mut known = Vec::new();
+    for (number, ((new, key, _), there)) in rows.iter().zip(there).enumerate() {
+        if let Some(stored) = there {
+            let old = table.decode(key, stored).map_err(fault::of_client)?;
+            let both = [&old.values[..], &new.values[..]].concat();
+            known.push((number, old, both));
+        }
+    }
+    let mut set_to: Vec<(usize, Vec<Value>)> = Vec::new();
+    match &upsert.quick {
+        Some(quick) => {
+            for (at, (_, _, both)) in known.iter().enumerate() {
+                set_to.push((at, computed(quick, both, values)?));
+            }
+        }
+        None if known.is_empty() => {}
+        None => {
+            let given =
+                known.iter().map(|(_, _, both)| Given { values: both.clone(), ..Given::default() }).collect();
+            for row in evaluator.over(upsert.read.clone(), values, given).await? {
+                let mut row = row.into_iter();
+                let Some(Value::Int(at)) = row.next() else {
+                    return Err(Failure::new(code::INTERNAL, "a row without its number"));
+                };
+                set_to.push((at as usize, row.collect()));
+            }
+        }
+    }
+    let mut made = BTreeMap::new();
+    for (at, new) in set_to {
+        let (number, old, _) = &known[at];
+        let mut row = old.clone();
+        set(&mut row, &upsert.set, new);
+        check(table, &row)?;
+        let (key, stored) = encoded(table, &row)?;
+        let row = as_stored(table, &key, &stored, row, true)?;
+        made.insert(*number, (row, stored));
+    }
+    Ok(made)
+}
+
+/// What a SELECT that locks gives, and the rows that must stay as they are.
+pub async fn of_locking(
+    evaluator: &Evaluator,
+    bound: &Arc<Bound>,
+    record: &Arc<TableRecord>,
+    values: &Values,
+    view: &View,
+) -> Result<Edits, Failure> {
+    let table = Table::new(record.clone());
+    let mut found: BTreeSet<Bytes> = BTreeSet::new();
+    let mut told = Vec::new();
+    if let Some(point) = &bound.point {
+        let key: Vec<Value> = point.key.iter().map(|slot| values.of(slot)).collect();
+        told.extend(read::point(&evaluator.handle, &table, &key, &point.columns, view).await?);
+        found.extend(read::encoded_key(&table, &key).filter(|_| !told.is_empty()));
+    } else {
+        read::pin(&evaluator.handle, read::partitions(&bound.sources, values), view).await?;
+        for mut row in evaluator.all(bound.clone(), values.clone(), view.clone()).await? {
+            // The outer side of a join has no row to lock.
+            if let Some(Value::Bytes(key)) = row.pop() {
+                found.insert(key.into());
+            }
+            told.push(row);
+        }
+    }
+    let lock = |key| Edit { key, existed: true, after: After::Same };
+    // Outside of a transaction the locks are gone when the statement ends.
+    let locks = if view.is_lasting() { found.into_iter().map(lock).collect() } else { Vec::new() };
+    let count = told.len() as u64;
+    Edits::new(table, locks, count, Some(told))
+}

@@ -1,0 +1,182 @@
+//! Runs of the evaluating engine: on threads of their own, over the cluster's tables or over rows that are given.
+
+use crate::bind::{Bound, KEY, NUMBER, STORED, Slot, Source};
+use crate::driver::Handle;
+use crate::engine::encode::encode;
+use crate::engine::{Engine, Pages, Reader};
+use crate::read::{Tables, Values};
+use crate::txn::View;
+use bytes::Bytes;
+use pg::{Cancel, Failure, Row, Rows, code};
+use rusqlite::types::Value as Kept;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+use types::data::Value;
+
+/// Batches of rows that wait for a client.
+const WAITING: usize = 4;
+/// Engines that are kept for the next statement.
+const ENGINES: usize = 8;
+/// The most bytes of rows that a statement which writes may collect.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Engines that run no statement.
+#[derive(Default)]
+pub struct Engines {
+    free: Mutex<Vec<Engine>>,
+}
+
+impl Engines {
+    fn take(&self) -> Result<Engine, Failure> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.map_or_else(Engine::open, Ok)
+    }
+
+    fn give_back(&self, engine: Engine) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < ENGINES {
+            free.push(engine);
+        }
+    }
+}
+
+/// A row that is not read from a table.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Its key, where it is asked for.
+    pub key: Bytes,
+    /// Itself as it is stored, where it is asked for.
+    pub stored: Bytes,
+    /// Its columns.
+    pub values: Vec<Value>,
+}
+
+/// Where statements of one session are evaluated.
+#[derive(Clone)]
+pub struct Evaluator {
+    /// The cluster.
+    pub handle: Handle,
+    /// Engines, of all sessions.
+    pub engines: Arc<Engines>,
+    /// Stops them.
+    pub cancel: Cancel,
+}
+
+impl Evaluator {
+    /// Starts a query over the cluster's tables. Its rows come as they are made.
+    pub fn start(&self, bound: Arc<Bound>, values: Values, view: View) -> Result<Rows, Failure> {
+        let (handle, cancel) = (self.handle.clone(), self.cancel.clone());
+        let sources = bound.sources.clone();
+        let slots = slots(&bound, &values);
+        self.run(bound, slots, move || Box::new(Tables::new(handle, sources, values, view, cancel)))
+    }
+
+    /// All rows of a query over the cluster's tables, at most as many as a statement may write.
+    pub async fn all(&self, bound: Arc<Bound>, values: Values, view: View) -> Result<Vec<Row>, Failure> {
+        let mut computed = self.start(bound, values, view)?;
+        let (mut rows, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = computed.next().await {
+            let row = row?;
+            bytes += row.iter().map(size).sum::<usize>();
+            rows.push(row);
+            if rows.len() > wire::message::MAX_OPS || bytes > MAX_BYTES {
+                let most = wire::message::MAX_OPS;
+                let message =
+                    format!("a statement writes at most {most} rows, and {MAX_BYTES} bytes of them");
+                return Err(Failure::new(code::LIMIT, message).hint("write fewer rows at once"));
+            }
+        }
+        Ok(rows)
+    }
+
+    /// All rows of a query whose only source is given.
+    pub async fn over(
+        &self,
+        bound: Arc<Bound>,
+        values: &Values,
+        rows: Vec<Given>,
+    ) -> Result<Vec<Row>, Failure> {
+        let source = bound.sources.first().cloned();
+        let slots = slots(&bound, values);
+        let mut computed = self.run(bound, slots, move || Box::new(Memory { source, rows }))?;
+        let mut rows = Vec::new();
+        while let Some(row) = computed.next().await {
+            rows.push(row?);
+        }
+        Ok(rows)
+    }
+
+    fn run(
+        &self,
+        bound: Arc<Bound>,
+        slots: Vec<Value>,
+        reader: impl FnOnce() -> Box<dyn Reader> + Send + 'static,
+    ) -> Result<Rows, Failure> {
+        let engine = self.engines.take()?;
+        let interrupt = engine.interrupt();
+        let (send, receive) = mpsc::channel(WAITING);
+        let (over, ended) = oneshot::channel::<()>();
+        let cancel = self.cancel.clone();
+        // The engine is stopped as soon as it is asked for, also while it makes no rows.
+        tokio::spawn(async move {
+            tokio::select! {
+                () = cancel.wait() => interrupt.interrupt(),
+                _ = ended => {}
+            }
+        });
+        let engines = self.engines.clone();
+        tokio::task::spawn_blocking(move || {
+            let ran = engine.run(&bound, &slots, reader(), &mut |rows| send.blocking_send(Ok(rows)).is_ok());
+            drop(over);
+            if let Err(failure) = ran {
+                // The client may be gone.
+                let _ = send.blocking_send(Err(failure));
+            }
+            engines.give_back(engine);
+        });
+        Ok(Rows::stream(receive))
+    }
+}
+
+fn slots(bound: &Bound, values: &Values) -> Vec<Value> {
+    bound.slots.iter().map(|(slot, _): &(Slot, _)| values.of(slot)).collect()
+}
+
+/// About how much memory a value takes.
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Text(text) => text.len() + 32,
+        Value::Bytes(bytes) => bytes.len() + 32,
+        _ => 32,
+    }
+}
+
+/// Rows that are given, as the only source.
+struct Memory {
+    source: Option<Source>,
+    rows: Vec<Given>,
+}
+
+impl Reader for Memory {
+    fn open(&self, _: usize) -> Result<Box<dyn Pages>, Failure> {
+        let columns = self.source.as_ref().map_or(&[][..], |source| &source.columns);
+        let row = |(number, row): (usize, &Given)| {
+            let one = |at: &usize| match *at {
+                KEY => Kept::Blob(row.key.to_vec()),
+                STORED => Kept::Blob(row.stored.to_vec()),
+                NUMBER => Kept::Integer(number as i64),
+                at => row.values.get(at).map_or(Kept::Null, encode),
+            };
+            columns.iter().map(one).collect()
+        };
+        Ok(Box::new(Once(Some(self.rows.iter().enumerate().map(row).collect()))))
+    }
+}
+
+struct Once(Option<Vec<Vec<Kept>>>);
+
+impl Pages for Once {
+    fn next(&mut self) -> Result<Option<Vec<Vec<Kept>>>, Failure> {
+        Ok(self.0.take())
+    }
+}

@@ -1,0 +1,200 @@
+//! Statements that write, inside and outside of transactions.
+
+use crate::bind::{Change, Conflict, Insertion};
+use crate::edits::{self, Edits};
+use crate::evaluate::Evaluator;
+use crate::fault::{self, Decided};
+use crate::read::{self, Values};
+use crate::txn::View;
+use crate::write::{self, Batch, affected, duplicate};
+use client::Table;
+use pg::{Failure, Outcome, Row as Told, Rows};
+use std::time::Duration;
+use tokio::time::Instant;
+use types::TableRecord;
+use types::data::{Row, Value};
+use wire::RowOp;
+
+/// How long a statement is done again because others change the rows that it has read.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest wait before it is done again.
+const LONGEST_WAIT: Duration = Duration::from_millis(32);
+
+/// A statement that writes rows.
+#[derive(Clone, Copy)]
+pub enum Statement<'a> {
+    /// INSERT.
+    Insert(&'a Insertion),
+    /// UPDATE or DELETE.
+    Change(&'a Change),
+}
+
+impl Statement<'_> {
+    /// The table whose rows it writes.
+    pub fn table(&self) -> &TableRecord {
+        match self {
+            Statement::Insert(insertion) => &insertion.table,
+            Statement::Change(change) => &change.table,
+        }
+    }
+
+    fn tag(&self) -> &'static str {
+        match self {
+            Statement::Insert(_) => "INSERT 0",
+            Statement::Change(change) if change.removes => "DELETE",
+            Statement::Change(_) => "UPDATE",
+        }
+    }
+
+    /// What the client is told when it is done.
+    pub fn outcome(&self, count: u64, told: Option<Vec<Told>>) -> Outcome {
+        match told {
+            Some(rows) => Outcome::Rows(self.tag(), Rows::of(rows)),
+            None => Outcome::Done(format!("{} {count}", self.tag())),
+        }
+    }
+
+    /// What it does, if rows are as the view has them.
+    pub async fn edits(&self, evaluator: &Evaluator, values: &Values, view: &View) -> Result<Edits, Failure> {
+        match self {
+            Statement::Insert(insertion) => edits::of_insertion(evaluator, insertion, values, view).await,
+            Statement::Change(change) => edits::of_change(evaluator, change, values, view).await,
+        }
+    }
+}
+
+/// Does a statement by itself: as one write, which is committed when this returns.
+pub async fn alone(
+    evaluator: &Evaluator,
+    statement: Statement<'_>,
+    values: &Values,
+) -> Result<Outcome, Failure> {
+    let at_once = match statement {
+        Statement::Insert(insertion) => insert_at_once(evaluator, insertion, values).await?,
+        Statement::Change(change) => change_at_once(evaluator, change, values).await?,
+    };
+    if let Some((count, told)) = at_once {
+        return Ok(statement.outcome(count, told));
+    }
+    let (began, mut wait) = (Instant::now(), Duration::from_micros(250));
+    loop {
+        let view = View::default();
+        let edits = tokio::select! {
+            edits = statement.edits(evaluator, values, &view) => edits?,
+            () = evaluator.cancel.wait() => return Err(canceled()),
+        };
+        let Edits { table, partition: Some(partition), edits, count, told } = edits else {
+            return Ok(statement.outcome(edits.count, edits.told));
+        };
+        let ops: Vec<RowOp> = edits.into_iter().filter_map(|edit| edit.operation()).collect();
+        let since = view.position(partition);
+        match (Batch { partition: Some(partition), ops }).send(&evaluator.handle, &table, since).await? {
+            Decided::Done(_) => return Ok(statement.outcome(count, told)),
+            // What was read is not so any more: read again, as PostgreSQL does after it has waited for the other one.
+            Decided::Exists | Decided::Changed if began.elapsed() < PATIENCE => {}
+            Decided::Exists | Decided::Changed => return Err(fault::conflict()),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(spread(wait)) => {}
+            () = evaluator.cancel.wait() => return Err(canceled()),
+        }
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+/// Somewhere between nothing and this, differently for each of those who wait.
+fn spread(wait: Duration) -> Duration {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::hash::RandomState::new().build_hasher().finish();
+    wait.mul_f64((random % 1024) as f64 / 1024.0)
+}
+
+/// What a statement counts, and what the client is told of its rows.
+type AtOnce = Option<(u64, Option<Vec<Told>>)>;
+
+/// An INSERT that needs to know nothing of the rows that are there.
+async fn insert_at_once(
+    evaluator: &Evaluator,
+    insertion: &Insertion,
+    values: &Values,
+) -> Result<AtOnce, Failure> {
+    if matches!(insertion.conflict, Conflict::Update(_)) {
+        return Ok(None);
+    }
+    let table = Table::new(insertion.table.clone());
+    let rows = edits::new_rows(evaluator, insertion, values, &View::default()).await?;
+    if rows.len() > 1 && matches!(insertion.conflict, Conflict::Keep) {
+        return Ok(None);
+    }
+    let (mut batch, mut seen) = (Batch::default(), Vec::with_capacity(rows.len()));
+    let mut keys = std::collections::BTreeSet::new();
+    for (row, key, stored) in rows {
+        let several = !keys.insert(key.clone());
+        batch.add(
+            &table,
+            match insertion.conflict {
+                Conflict::Replace if several => return Ok(None),
+                Conflict::Replace => RowOp::Put { key, row: stored },
+                _ if several => return Err(duplicate(&table)),
+                _ => RowOp::Insert { key, row: stored },
+            },
+        )?;
+        seen.push(row);
+    }
+    let told = edits::told(evaluator, insertion.returning.as_ref(), values, &seen).await?;
+    if seen.is_empty() {
+        return Ok(Some((0, told)));
+    }
+    match batch.send(&evaluator.handle, &table, None).await? {
+        Decided::Done(_) => Ok(Some((seen.len() as u64, told))),
+        _ if matches!(insertion.conflict, Conflict::Keep) => Ok(Some((0, told.map(|_| Vec::new())))),
+        _ => Err(duplicate(&table)),
+    }
+}
+
+/// A DELETE of a row by its key, or an UPDATE of one that does not look at what it was: one message to the row's primary.
+async fn change_at_once(evaluator: &Evaluator, change: &Change, values: &Values) -> Result<AtOnce, Failure> {
+    let Some(point) = &change.point else { return Ok(None) };
+    let table = Table::new(change.table.clone());
+    let schema = table.schema();
+    let key: Vec<Value> = point.iter().map(|slot| values.of(slot)).collect();
+    let (op, told) = if change.removes {
+        if change.returning.is_some() {
+            return Ok(None);
+        }
+        let Some(key) = read::encoded_key(&table, &key) else { return Ok(Some((0, None))) };
+        (RowOp::Delete { key }, None)
+    } else {
+        let blind = |quick: &&Vec<_>| {
+            let all = schema.values().iter().all(|at| change.set.contains(at));
+            all && !schema.is_open() && !quick.iter().any(crate::bind::Quick::reads)
+        };
+        let Some(quick) = change.quick.as_ref().filter(blind) else { return Ok(None) };
+        let Some(encoded_key) = read::encoded_key(&table, &key) else {
+            return Ok(Some((0, change.returning.as_ref().map(|_| Vec::new()))));
+        };
+        let mut row = Row::new(vec![Value::Null; schema.columns().len()]);
+        let pairs = schema.key().iter().copied().zip(key);
+        // What is wrong matters only if there is such a row.
+        let Ok(new) = edits::computed(quick, &[], values) else { return Ok(None) };
+        let set = change.set.iter().copied().zip(new);
+        pairs.chain(set).for_each(|(at, value)| row.values[at] = value);
+        if write::check(&table, &row).is_err() {
+            return Ok(None);
+        }
+        let Ok((_, stored)) = write::encoded(&table, &row) else { return Ok(None) };
+        let returning = change.returning.as_ref();
+        let row = write::as_stored(&table, &encoded_key, &stored, row, returning.is_some())?;
+        let Ok(told) = edits::told(evaluator, returning, values, &[row]).await else { return Ok(None) };
+        (RowOp::Update { key: encoded_key, row: stored }, told)
+    };
+    let mut batch = Batch::default();
+    batch.add(&table, op)?;
+    let count = affected(&batch.send(&evaluator.handle, &table, None).await?)?;
+    Ok(Some((count, told.map(|told| if count > 0 { told } else { Vec::new() }))))
+}
+
+/// The error of a statement that was stopped.
+pub fn canceled() -> Failure {
+    Failure::new(pg::code::CANCELED, "canceling statement due to user request")
+}

@@ -1,0 +1,68 @@
+//! While a transaction is open its states are kept by the primaries, which would forget them seconds after their last use.
+
+use super::view::View;
+use crate::driver::Handle;
+use crate::read::CALL;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use wire::Op;
+use wire::request::Snapshot;
+
+/// Between two renewals. A primary keeps a state for three times as long.
+const EACH: Duration = Duration::from_secs(3);
+
+/// Renews a transaction's states until it is dropped, or until the client has been silent too long.
+pub struct Keeper {
+    state: Arc<State>,
+    task: JoinHandle<()>,
+}
+
+struct State {
+    /// Since when the client has been silent; `None`: a statement runs.
+    silent: Mutex<Option<Instant>>,
+    over: AtomicBool,
+}
+
+impl Keeper {
+    /// Starts. `limit` is how long the client may be silent.
+    pub fn start(handle: Handle, view: View, limit: Duration) -> Keeper {
+        let state = Arc::new(State { silent: Mutex::default(), over: AtomicBool::new(false) });
+        let task = tokio::spawn(keep(handle, view, limit, state.clone()));
+        Keeper { state, task }
+    }
+
+    /// A statement begins. False: the client was silent too long, and what was kept is given up.
+    pub fn busy(&self) -> bool {
+        *self.state.silent.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        !self.state.over.load(Ordering::Acquire)
+    }
+
+    /// A statement has ended.
+    pub fn idle(&self) {
+        *self.state.silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn keep(handle: Handle, view: View, limit: Duration, state: Arc<State>) {
+    loop {
+        tokio::time::sleep(EACH.min(limit)).await;
+        let silent = *state.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        if silent.is_some_and(|since| since.elapsed() >= limit) {
+            return state.over.store(true, Ordering::Release);
+        }
+        for (table, partition, position) in view.all() {
+            let call = table.call(partition, Op::Hold { at: Snapshot::At(position) });
+            // A state that is lost is noticed by whoever reads or commits.
+            handle.submit(call.within(CALL), drop);
+        }
+    }
+}
