@@ -4,11 +4,13 @@
 //! (PR-40) and the sessions among the rows (PR-45). After a restart, versions below that position cannot be read.
 
 mod key;
+mod parts;
 mod rows;
 mod saving;
 mod snapshot;
 mod store;
 
+pub use parts::{Parts, PartsEngine};
 pub use store::{SnapshotStore, SnapshotWriter};
 
 use crate::files::not_written;
@@ -126,6 +128,27 @@ impl<R: Remedy> MemoryEngine<R> {
         self.write_snapshot(header, &mut bytes).expect("writing into memory does not fail");
         self.note_saved(header.position);
         bytes
+    }
+
+    /// Makes the state that `bytes` are a snapshot of this engine's own, in its store too, at once. Tentative entries above it
+    /// stay; nothing above it may be published (asserted).
+    fn take_over(&mut self, mut bytes: &[u8]) -> Result<(), EngineError> {
+        let (whole, mut rows) = (bytes, Rows::default());
+        let header = snapshot::read(&mut bytes, |row| {
+            rows.write(&row.key, row.lsn, Some(&row.value), Lsn::MAX);
+        })?;
+        assert!(header.position.lsn >= self.published().lsn, "R7: what is published is not taken back");
+        if let Some(saving) = self.saving.take() {
+            self.store = saving.cancel();
+        }
+        if let Some(store) = &mut self.store {
+            store.save(&mut |out| out.write_all(whole)).map_err(not_written)?;
+        }
+        self.rows = rows;
+        self.overlay.rise(header.position);
+        self.floor = self.floor.max(header.floor);
+        (self.persisted, self.saved, self.unsaved) = (header.position, header.position, 0);
+        Ok(())
     }
 
     /// Memory held by all rows, tentative ones included.

@@ -121,12 +121,14 @@ impl Overlay {
         self.applied = at;
     }
 
-    /// The engine proper holds everything up to `at` now, from elsewhere: entries up to there go.
+    /// The engine proper holds everything up to `at` now, from elsewhere: entries up to there go. If the entry that was there is
+    /// another one, those above it go too: they follow what is not part of the state (PR-35).
     pub fn rise(&mut self, at: Position) {
-        if self.applied.lsn <= at.lsn {
-            *self = Overlay::new(at);
-        } else {
+        if self.applied.lsn > at.lsn {
             self.drain(at.lsn, |_, _, _| {});
+        }
+        if self.applied.lsn <= at.lsn || self.published != at {
+            *self = Overlay::new(at);
         }
     }
 
@@ -326,6 +328,17 @@ mod tests {
         assert_eq!(seen(&overlay, "c", 9), Some((5, "other".into())));
         overlay.discard_above(Position::ZERO);
         assert_eq!((overlay.bytes(), overlay.applied()), (0, Position::ZERO));
+    }
+
+    #[test]
+    fn pr35_what_follows_another_entry_goes_with_it() {
+        let mut overlay = filled();
+        overlay.rise(at(4));
+        assert_eq!((overlay.published(), overlay.applied()), (at(4), filled().applied()));
+        let mut overlay = filled();
+        let other = Position::new(types::Epoch(9), Lsn(4));
+        overlay.rise(other);
+        assert_eq!((overlay.published(), overlay.applied(), overlay.bytes()), (other, other, 0));
     }
 
     #[test]

@@ -236,6 +236,73 @@ fn spoilt_files_are_wanted_again_and_spoilt_sets_are_refused() {
     pair.check();
 }
 
+/// Flips a byte in the middle of a file that is there already.
+fn rot(path: &Path) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let at = file.metadata().unwrap().len() / 2;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 8], at).unwrap();
+}
+
+#[test]
+fn f11_a_file_that_rotted_here_is_not_taken_for_the_one_of_the_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    pair.flush(40);
+    let (pin, set) = pair.source.pin().unwrap().unwrap();
+    assert!(pair.target.receive(set.clone()).unwrap());
+    pair.ship(pin, &set, |_| {});
+    assert_eq!(pair.install(), Installation::Done);
+    pair.flush(10);
+    let (pin, next) = pair.source.pin().unwrap().unwrap();
+    let both = next.files.iter().position(|file| set.files.contains(file)).expect("a file stays as it is");
+    let trees: Vec<_> = std::fs::read_dir(dir.path().join("target")).unwrap().collect();
+    let tree = trees.iter().map(|entry| entry.as_ref().unwrap().path());
+    let tree = tree.into_iter().find(|path| path.join("tables").is_dir()).expect("the target has a tree");
+    rot(&tree.join("tables").join(next.files[both].number.to_string()));
+    assert!(pair.target.receive(next.clone()).unwrap());
+    let shipped = pair.ship(pin, &next, |_| {});
+    assert!(shipped < next.bytes(), "what is here is not sent");
+    assert_eq!(pair.install(), Installation::Spoilt(vec![both]));
+    assert_eq!(pair.ship(pin, &next, |_| {}), next.files[both].bytes);
+    assert_eq!(pair.install(), Installation::Done);
+    pair.check();
+    pair.target.verify().unwrap();
+}
+
+#[test]
+fn a_replica_with_files_of_its_own_goes_on_with_those_it_was_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    for round in 0..6 {
+        // Both flush and merge for themselves, and number their files alike.
+        for _ in 0..3 {
+            pair.flush(30);
+            let end = pair.target.applied().lsn;
+            pair.target.publish(end).unwrap();
+            pair.target.checkpoint().unwrap();
+        }
+        pair.target.wait_for_merge().unwrap();
+        // The target is away for a while.
+        drop(pair.target);
+        let target = LsmEngine::open(&dir.path().join("away")).unwrap();
+        pair.target = target;
+        pair.target.reset(pair.source.applied()).unwrap();
+        pair.target.finish_install().unwrap();
+        pair.flush(20);
+        pair.target = LsmEngine::open(&dir.path().join("target")).unwrap();
+        let (pin, set) = pair.source.pin().unwrap().unwrap();
+        assert!(pair.target.receive(set.clone()).unwrap());
+        pair.ship(pin, &set, |_| {});
+        assert_eq!(pair.install(), Installation::Done, "round {round}");
+        pair.source.unpin(pin);
+        pair.check();
+        pair.target.verify().unwrap();
+    }
+}
+
 #[test]
 fn a_set_below_what_is_published_is_of_no_use() {
     let dir = tempfile::tempdir().unwrap();

@@ -218,6 +218,14 @@ fn print_status(board: &Board, out: &mut String) {
         let name = format!("understudy_partition_committed_lsn{{partition=\"{}\"}}", replica.partition.0);
         line(out, &name, replica.committed.0);
     }
+    let name = "understudy_replica_ship_missing_bytes";
+    head(out, name, "gauge", "Bytes of files that a member still lacks, as this node, its primary, sees it.");
+    for replica in &status.replicas {
+        for (member, have, all) in &replica.shipping {
+            let labels = format!("{{partition=\"{}\",node=\"{}\"}}", replica.partition.0, member.node.0);
+            line(out, &format!("{name}{labels}"), all.saturating_sub(*have));
+        }
+    }
     for (name, help) in [
         (
             "understudy_replica_lag_bytes",

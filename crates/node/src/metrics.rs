@@ -79,6 +79,10 @@ pub struct Metrics {
     pub sent: AtomicU64,
     /// Bytes received.
     pub received: AtomicU64,
+    /// Bytes of files sent to other nodes.
+    pub ship_sent: AtomicU64,
+    /// Bytes of files received.
+    pub ship_received: AtomicU64,
     /// Requests of clients.
     pub requests: AtomicU64,
     /// Reigns that began here.
@@ -131,6 +135,8 @@ impl Metrics {
             ("log_entries_total", "Entries written to the log.", &self.log_entries),
             ("network_sent_bytes_total", "Bytes sent.", &self.sent),
             ("network_received_bytes_total", "Bytes received.", &self.received),
+            ("ship_sent_bytes_total", "Bytes of engines' files sent to other nodes.", &self.ship_sent),
+            ("ship_received_bytes_total", "Bytes of engines' files received.", &self.ship_received),
             ("requests_total", "Requests of clients.", &self.requests),
             ("primary_changes_total", "Reigns that began on this node.", &self.primary_changes),
             ("connections_refused_total", "Connections closed for what came on them.", &self.bad_connections),

@@ -1,11 +1,13 @@
 //! All replicas of one node, driven together: inputs go to the partition they name, and what coalesces is sent once per
 //! batch of inputs.
 
+use crate::budget::Budget;
 use crate::lease::Leases;
 use crate::output::{ClientRef, Output, ReadFor};
 use crate::replica::{Ctx, Replica};
 use crate::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::engine::Wake;
 use types::{Durable, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy};
 use wire::control::{Advise, Proposed, ReplicaStatus, Suspect};
 use wire::{Body, Entry, PeerMessage, Reply, Request, Status};
@@ -26,6 +28,10 @@ pub struct Host<L: Leases, R: Remedy> {
     touched: BTreeSet<PartitionId>,
     /// Replicas with a count or a digest under way.
     tallying: VecDeque<PartitionId>,
+    /// Replicas of which members want pieces of files.
+    shipping: VecDeque<PartitionId>,
+    /// What may be shipped now.
+    budget: Budget,
 }
 
 impl<L: Leases, R: Remedy> Host<L, R> {
@@ -40,6 +46,8 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             lives: BTreeMap::new(),
             touched: BTreeSet::new(),
             tallying: VecDeque::new(),
+            shipping: VecDeque::new(),
+            budget: Budget::default(),
         }
     }
 
@@ -78,6 +86,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         self.leases.lead(partition, None);
         self.touched.remove(&partition);
         self.tallying.retain(|other| *other != partition);
+        self.shipping.retain(|other| *other != partition);
         self.replicas.remove(&partition)
     }
 
@@ -172,6 +181,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
 
     /// A message from another replica, which the connection's handshake has named.
     pub fn peer(&mut self, now: Now, message: PeerMessage, out: &mut Vec<Output>) {
+        let wanted = matches!(message, PeerMessage::Want(_)).then(|| message.partition());
         self.with(now, message.partition(), out, |replica, ctx| match message {
             PeerMessage::Append(append) => replica.on_append(ctx, append),
             PeerMessage::Ack(ack) => replica.on_ack(ctx, &ack),
@@ -187,7 +197,49 @@ impl<L: Leases, R: Remedy> Host<L, R> {
                     replica.configure(ctx, record);
                 }
             }
+            PeerMessage::Offer(offer) => replica.on_offer(ctx, offer),
+            PeerMessage::Want(want) => replica.on_want(ctx, &want),
+            PeerMessage::Chunk(chunk) => replica.on_chunk(ctx, &chunk),
+            PeerMessage::Taken(taken) => replica.on_taken(ctx, &taken),
+            PeerMessage::Withdrawn(withdrawn) => replica.on_withdrawn(&withdrawn),
         });
+        if let Some(partition) = wanted {
+            self.note_shipping(partition);
+            self.ship_pieces(now, out);
+        }
+    }
+
+    /// Sends pieces of files, one of each partition in turn, as many as may be sent now.
+    fn ship_pieces(&mut self, now: Now, out: &mut Vec<Output>) {
+        self.budget.pass(now.mono, self.settings.ship_bytes_per_second);
+        while self.budget.is_left()
+            && let Some(partition) = self.shipping.pop_front()
+        {
+            let sent = self.with(now, partition, out, |replica, ctx| replica.send_piece(ctx));
+            self.budget.spend(sent.unwrap_or(0));
+            self.note_shipping(partition);
+        }
+    }
+
+    fn note_shipping(&mut self, partition: PartitionId) {
+        let ships = self.replica(partition).is_some_and(Replica::has_pieces_to_send);
+        if ships && !self.shipping.contains(&partition) {
+            self.shipping.push_back(partition);
+        }
+    }
+
+    /// The log is full: what members are being shipped is not to keep more of it than it must.
+    pub fn short_of_room(&mut self, now: Now, out: &mut Vec<Output>) {
+        let partitions: Vec<PartitionId> = self.replicas.keys().copied().collect();
+        for partition in partitions {
+            self.with(now, partition, out, |replica, _| replica.offer_newer());
+        }
+    }
+
+    /// Goes on with the installation of files that [`Output::Install`] told of. True if it is to be called again when `wake`
+    /// was called.
+    pub fn install(&mut self, now: Now, partition: PartitionId, wake: &Wake, out: &mut Vec<Output>) -> bool {
+        self.with(now, partition, out, |replica, ctx| replica.install(ctx, wake)).unwrap_or(false)
     }
 
     /// A connection to this life of a node was made.
@@ -263,6 +315,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             out.push(Output::Suspect(Suspect { by: self.me, primary, silent_us: silent.0, partitions }));
         }
         self.tally(now, out);
+        self.ship_pieces(now, out);
     }
 
     /// Every replica's progress.

@@ -3,6 +3,7 @@
 //! Nothing here does IO, reads a clock, starts a thread or draws a random number. A driver hands in the time and an input
 //! and carries out the [`Output`]s in order. `node` does so on a real machine, `sim` in a simulated world.
 
+mod budget;
 pub mod history;
 pub mod host;
 pub mod lease;

@@ -131,6 +131,19 @@ pub enum Output {
         /// For what.
         purpose: ReadFor,
     },
+    /// The files that were received are whole: call `Host::install` until it says that it is through, first now and then
+    /// whenever the wake it is given was called.
+    Install {
+        /// The partition.
+        partition: PartitionId,
+    },
+    /// Something that an operator should read of. One sentence.
+    Notice {
+        /// The partition.
+        partition: PartitionId,
+        /// What.
+        what: String,
+    },
     /// The replica found damage, and stops until it is given a copy. One sentence.
     Damaged {
         /// The partition.
@@ -162,6 +175,8 @@ impl Output {
             Output::Send { message, .. } => message.partition(),
             Output::Reply { partition, .. }
             | Output::ReadLog { partition, .. }
+            | Output::Install { partition }
+            | Output::Notice { partition, .. }
             | Output::Damaged { partition, .. } => *partition,
             Output::Propose(propose) => propose.record.read::<PartitionRecord>().ok()?.id,
             Output::Served(served) => served.partition,

@@ -47,6 +47,8 @@ pub struct Settings {
     pub tail_bytes: usize,
     /// Bytes of rows in one piece of a copy.
     pub copy_bytes: usize,
+    /// Bytes of files that a node ships in a second to all members of all partitions together; 0: as many as it can.
+    pub ship_bytes_per_second: u64,
     /// Rows and bytes that a count or a digest looks at before others have their turn.
     pub slice_rows: usize,
     /// See `slice_rows`.
@@ -77,6 +79,7 @@ impl Default for Settings {
             waiting_replies: 1 << 16,
             tail_bytes: 4 << 20,
             copy_bytes: 1 << 20,
+            ship_bytes_per_second: 64 << 20,
             slice_rows: 2048,
             slice_bytes: 512 << 10,
         }

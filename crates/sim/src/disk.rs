@@ -176,6 +176,16 @@ impl Disk {
         Ok(())
     }
 
+    /// Makes an empty file. Its name is not synced.
+    pub fn create(&self, name: &str) -> io::Result<()> {
+        let mut state = self.state();
+        if state.trouble.full {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        state.create(name);
+        Ok(())
+    }
+
     /// Adds to the end of a file and syncs it if asked.
     pub fn append(&self, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
         let mut state = self.state();

@@ -205,3 +205,47 @@ impl engine::memory::SnapshotStore for SnapshotFile {
         self.disk.remove(&self.name)
     }
 }
+
+/// Where a simulated engine keeps the files that it ships and receives.
+pub struct PartFiles {
+    disk: Disk,
+    dir: String,
+}
+
+impl PartFiles {
+    /// The place for this partition's.
+    pub fn new(disk: &Disk, partition: PartitionId) -> PartFiles {
+        PartFiles { disk: disk.clone(), dir: format!("parts/{}/", partition.0) }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.dir)
+    }
+}
+
+impl engine::memory::Parts for PartFiles {
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.disk.read(&self.path(name))
+    }
+
+    fn create(&mut self, name: &str) -> io::Result<()> {
+        self.disk.create(&self.path(name))
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.disk.append(&self.path(name), bytes, false)
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.disk.replace(&self.path(name), bytes)
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.disk.remove(&self.path(name))
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = self.disk.names(&self.dir);
+        names.into_iter().filter_map(|name| name.strip_prefix(&self.dir).map(str::to_string)).collect()
+    }
+}

@@ -51,6 +51,10 @@ pub struct Plan {
     pub recoverable: bool,
     /// About how long until the next fault, microseconds.
     pub pace_us: u64,
+    /// Partitions whose number is even, or odd, have engines that ship files.
+    pub ships: BTreeSet<u32>,
+    /// Bytes of them that a node ships in a second; slow enough that faults strike on the way, or without a limit.
+    pub ship_bytes_per_second: u64,
 }
 
 impl Plan {
@@ -73,7 +77,21 @@ impl Plan {
         let clients = 3 + random.below(5) as u32;
         let recoverable = random.chance(800);
         let pace_us = random.between(500_000, 1_500_000);
-        let mut plan = Plan { nodes, controllers, tables, clients, operations, faults, recoverable, pace_us };
+        let mut shipping = Stream::new(seed, Concern::Shape, 2);
+        let ships = (0..2).filter(|_| shipping.chance(600)).collect();
+        let ship_bytes_per_second = *shipping.pick(&[0, 6_000, 30_000]).expect("not empty");
+        let mut plan = Plan {
+            nodes,
+            controllers,
+            tables,
+            clients,
+            operations,
+            faults,
+            recoverable,
+            pace_us,
+            ships,
+            ship_bytes_per_second,
+        };
         if let Some(finding) = profile {
             crate::plants::bias(&mut plan, finding, &mut random);
         }

@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 31] = [
+pub const FOUND: [(Finding, u64); 34] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -20,7 +20,9 @@ pub const FOUND: [(Finding, u64); 31] = [
     (Finding::F08, 6),
     (Finding::F09, 0),
     (Finding::F10, 0),
+    (Finding::F12, 75),
     (Finding::F13, 0),
+    (Finding::F14, 0),
     (Finding::F16, 0),
     (Finding::F17, 0),
     (Finding::F18, 0),
@@ -36,6 +38,7 @@ pub const FOUND: [(Finding, u64); 31] = [
     (Finding::Pr21, 0),
     (Finding::Pr22, 0),
     (Finding::Pr23, 0),
+    (Finding::Pr36, 0),
     (Finding::Pr40, 0),
     (Finding::Pr45, 0),
     (Finding::Pr47, 0),
@@ -68,6 +71,8 @@ pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
     plan.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.operations = plan.operations * profile.work / 100;
     plan.recoverable = random.chance(profile.recoverable);
+    plan.ships = if profile.ships { [0, 1].into() } else { Default::default() };
+    plan.ship_bytes_per_second = plan.ship_bytes_per_second.clamp(6_000, 30_000);
     plan.pace_us = 1_000 * random.between(profile.pace_ms.0, profile.pace_ms.1);
 }
 
@@ -103,6 +108,8 @@ struct Profile {
     /// Of a thousand seeds, how many keep a good copy of everything.
     recoverable: u64,
     pace_ms: (u64, u64),
+    /// Copies go by files.
+    ships: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -126,9 +133,10 @@ const USUAL: Profile = Profile {
     work: 100,
     recoverable: 800,
     pace_ms: (400, 1_000),
+    ships: false,
 };
 
-const PROFILES: [Profile; 31] = [
+const PROFILES: [Profile; 34] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -196,12 +204,34 @@ const PROFILES: [Profile; 31] = [
         ..USUAL
     },
     Profile {
+        finding: Finding::F12,
+        always: &[Fault::ReadFlip, Fault::Pause],
+        perhaps: &[Fault::Power, Fault::SlowDisk],
+        rules: &[DURABLE, SEMI],
+        tables: 1,
+        clients: (8, 12),
+        work: 250,
+        pace_ms: (200, 600),
+        ships: true,
+        ..USUAL
+    },
+    Profile {
         finding: Finding::F13,
         always: &[Fault::SlowDisk, Fault::Pause],
         perhaps: &[Fault::Crash, Fault::Clog],
         tables: 1,
         clients: (8, 12),
         work: 250,
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F14,
+        always: &[Fault::SlowDisk, Fault::Pause],
+        perhaps: &[Fault::Crash, Fault::Clog],
+        tables: 1,
+        clients: (8, 12),
+        work: 250,
+        ships: true,
         ..USUAL
     },
     Profile {
@@ -310,6 +340,16 @@ const PROFILES: [Profile; 31] = [
         finding: Finding::Pr23,
         always: &[Fault::SlowDisk],
         perhaps: &[Fault::Clog, Fault::Crash],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr36,
+        always: &[Fault::SlowDisk, Fault::Pause],
+        perhaps: &[Fault::Crash, Fault::Isolate],
+        tables: 1,
+        clients: (8, 12),
+        work: 250,
+        ships: true,
         ..USUAL
     },
     Profile {

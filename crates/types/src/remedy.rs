@@ -16,7 +16,9 @@ pub enum Finding {
     F08,
     F09,
     F10,
+    F12,
     F13,
+    F14,
     F16,
     F17,
     F18,
@@ -32,6 +34,7 @@ pub enum Finding {
     Pr21,
     Pr22,
     Pr23,
+    Pr36,
     Pr40,
     Pr45,
     Pr47,
@@ -41,7 +44,7 @@ pub enum Finding {
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 31] = [
+    pub const ALL: [Finding; 34] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -52,7 +55,9 @@ impl Finding {
         Finding::F08,
         Finding::F09,
         Finding::F10,
+        Finding::F12,
         Finding::F13,
+        Finding::F14,
         Finding::F16,
         Finding::F17,
         Finding::F18,
@@ -68,6 +73,7 @@ impl Finding {
         Finding::Pr21,
         Finding::Pr22,
         Finding::Pr23,
+        Finding::Pr36,
         Finding::Pr40,
         Finding::Pr45,
         Finding::Pr47,

@@ -156,6 +156,8 @@ pub struct ReplicaStatus {
     pub members: Vec<(Member, Watermarks, u64, u64)>,
     /// One sentence about what it waits for, or empty.
     pub waits: String,
+    /// For the primary: each member that files are shipped to, with how many of their bytes it has, of how many.
+    pub shipping: Vec<(Member, u64, u64)>,
 }
 
 /// A new primary tells how its failover went.

@@ -9,6 +9,7 @@ use crate::peer::{
     Report, ReportRequest,
 };
 use crate::request::{Op, Reply, Request};
+use crate::ship::{Chunk, MAX_PIECES, MAX_REASON_BYTES, Offer, Outcome, Taken, Want, Withdrawn};
 use types::config::TailReport;
 
 const KB: usize = 1024;
@@ -80,6 +81,11 @@ messages! {
     29 Inform(Inform) cap 64 * KB;
     30 Beacon(Beacon) cap 256 * KB;
     31 BeaconAnswer(BeaconAnswer) cap 256 * KB;
+    32 Offer(Offer) cap 64 * KB;
+    33 Want(Want) cap KB;
+    34 Chunk(Chunk) cap 17 * MB;
+    35 Taken(Taken) cap KB;
+    36 Withdrawn(Withdrawn) cap KB;
     40 Register(Register) cap 16 * KB;
     41 Picture(Picture) cap 64 * MB;
     42 Propose(Propose) cap 64 * KB;
@@ -107,6 +113,13 @@ impl Message {
             Message::Report(report) if report.log.end.lsn < report.log.base.lsn => {
                 Err("a log ends before it begins".into())
             }
+            Message::Offer(offer) => offer.fault().map_or(Ok(()), |fault| Err(fault.into())),
+            Message::Want(want) if want.pieces.len() > MAX_PIECES => {
+                Err(format!("{} pieces are wanted at once, the limit is {MAX_PIECES}", want.pieces.len()))
+            }
+            Message::Taken(Taken { outcome: Outcome::Refused(why), .. }) if why.len() > MAX_REASON_BYTES => {
+                Err("a reason is too long".into())
+            }
             _ => Ok(()),
         }
     }
@@ -124,6 +137,11 @@ impl Message {
             Message::Copy(m) => PeerMessage::Copy(m),
             Message::Copied(m) => PeerMessage::Copied(m),
             Message::Inform(m) => PeerMessage::Inform(m),
+            Message::Offer(m) => PeerMessage::Offer(m),
+            Message::Want(m) => PeerMessage::Want(m),
+            Message::Chunk(m) => PeerMessage::Chunk(m),
+            Message::Taken(m) => PeerMessage::Taken(m),
+            Message::Withdrawn(m) => PeerMessage::Withdrawn(m),
             _ => return None,
         })
     }
@@ -142,6 +160,11 @@ impl From<PeerMessage> for Message {
             PeerMessage::Copy(m) => Message::Copy(m),
             PeerMessage::Copied(m) => Message::Copied(m),
             PeerMessage::Inform(m) => Message::Inform(m),
+            PeerMessage::Offer(m) => Message::Offer(m),
+            PeerMessage::Want(m) => Message::Want(m),
+            PeerMessage::Chunk(m) => Message::Chunk(m),
+            PeerMessage::Taken(m) => Message::Taken(m),
+            PeerMessage::Withdrawn(m) => Message::Withdrawn(m),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What nodes tell each other: log shipping, reconciliation, beacons.
 
+use crate::ship::{Chunk, Offer, Taken, Want, Withdrawn};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::{Epoch, Lsn, Member, PartitionId, Position, Watermarks};
@@ -253,6 +254,16 @@ pub enum PeerMessage {
     Copied(Copied),
     /// See [`Inform`].
     Inform(Inform),
+    /// See [`Offer`].
+    Offer(Offer),
+    /// See [`Want`].
+    Want(Want),
+    /// See [`Chunk`].
+    Chunk(Chunk),
+    /// See [`Taken`].
+    Taken(Taken),
+    /// See [`Withdrawn`].
+    Withdrawn(Withdrawn),
 }
 
 impl PeerMessage {
@@ -269,6 +280,11 @@ impl PeerMessage {
             PeerMessage::Copy(m) => m.partition,
             PeerMessage::Copied(m) => m.partition,
             PeerMessage::Inform(m) => m.partition,
+            PeerMessage::Offer(m) => m.partition,
+            PeerMessage::Want(m) => m.partition,
+            PeerMessage::Chunk(m) => m.partition,
+            PeerMessage::Taken(m) => m.partition,
+            PeerMessage::Withdrawn(m) => m.partition,
         }
     }
 }

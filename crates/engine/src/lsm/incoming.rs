@@ -6,16 +6,18 @@
 //! dir/incoming/tree/tables/N  a component; one that the current tree has as well is linked
 //! ```
 //!
-//! Nothing here counts before [`Sealing`] has read every received file back, compared it with its digest and synced it, so a
-//! restart may find any of it torn.
+//! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced it, so a restart may
+//! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
 
-use super::tree::{digest_file, order_files};
+use super::tree::{digest_unless, order_files};
 use crate::files::{not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use types::engine::Wake;
 use types::{Component, ComponentSet, EngineError, Missing};
@@ -28,7 +30,7 @@ pub(super) struct Incoming {
     set: ComponentSet,
     /// How many bytes of each file are here.
     have: Vec<u64>,
-    /// Files that the current tree has: their content was checked when they became part of it.
+    /// Files that the current tree has: they are durable.
     linked: BTreeSet<usize>,
 }
 
@@ -126,23 +128,41 @@ impl Incoming {
         let (to, outcome) = channel();
         let (tree, order, wake) = (self.tree(), self.set.order.clone(), wake.clone());
         let files = self.set.files.iter().enumerate();
-        let received: Vec<(usize, PathBuf, u128)> = files
-            .filter(|(index, _)| !self.linked.contains(index))
-            .map(|(index, file)| (index, self.path(file), file.digest))
+        let files: Vec<Sealed> = files
+            .map(|(index, file)| Sealed {
+                index,
+                path: self.path(file),
+                digest: file.digest,
+                durable: self.linked.contains(&index),
+            })
             .collect();
+        let given_up = Arc::new(AtomicBool::new(false));
+        let ends = given_up.clone();
         std::thread::Builder::new().name("lsm install".into()).spawn(move || {
             // Fails only when the engine is gone.
-            let _ = to.send(make_durable(&tree, &order, &received));
+            let _ = to.send(make_durable(&tree, &order, &files, &ends));
             drop(to);
             wake();
         })?;
-        Ok(Sealing { outcome })
+        Ok(Sealing { outcome, given_up })
     }
+}
+
+/// A file that is being checked and made durable.
+struct Sealed {
+    /// Which of the set's.
+    index: usize,
+    path: PathBuf,
+    digest: u128,
+    /// It is durable already.
+    durable: bool,
 }
 
 /// A set that is being checked and made durable.
 pub(super) struct Sealing {
     outcome: Receiver<Result<Vec<usize>, EngineError>>,
+    /// Nobody waits for it any more.
+    given_up: Arc<AtomicBool>,
 }
 
 impl Sealing {
@@ -161,6 +181,7 @@ impl Sealing {
 impl Drop for Sealing {
     /// Nothing may happen to the directory while the thread works in it.
     fn drop(&mut self) {
+        self.given_up.store(true, Ordering::Relaxed);
         // What came out of it does not matter any more.
         let _ = self.outcome.recv();
     }
@@ -169,15 +190,17 @@ impl Drop for Sealing {
 fn make_durable(
     tree: &Path,
     order: &[u8],
-    received: &[(usize, PathBuf, u128)],
+    files: &[Sealed],
+    given_up: &AtomicBool,
 ) -> Result<Vec<usize>, EngineError> {
     let mut spoilt = Vec::new();
-    for (index, path, digest) in received {
-        if digest_file(path)? != *digest {
-            spoilt.push(*index);
-            continue;
+    for file in files {
+        match digest_unless(&file.path, given_up)? {
+            None => return Err(EngineError::Library("lsm: an installation was given up".into())),
+            Some(digest) if digest != file.digest => spoilt.push(file.index),
+            Some(_) if file.durable => {}
+            Some(_) => File::open(&file.path)?.sync_all()?,
         }
-        File::open(path)?.sync_all()?;
     }
     if !spoilt.is_empty() {
         return Ok(spoilt);

@@ -19,8 +19,15 @@ impl LsmEngine {
             return Ok(false);
         }
         (self.sealing, self.incoming) = (None, None);
-        let Some(here) = self.tree.pin(self.persisted)? else { return Ok(false) };
-        let here = here.set.files.iter().copied().zip(here.paths.iter().cloned()).collect();
+        // What cannot be read is not here.
+        let here = match self.tree.pin(self.persisted) {
+            Ok(here) => here,
+            Err(EngineError::Corrupt(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let here =
+            here.iter().flat_map(|here| here.set.files.iter().copied().zip(here.paths.iter().cloned()));
+        let here = here.collect();
         self.incoming = Some(Incoming::begin(&self.dir, set, &here)?);
         Ok(true)
     }

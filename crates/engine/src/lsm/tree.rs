@@ -19,6 +19,7 @@ use std::io::{ErrorKind, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use types::engine::{MAX_KEY_BYTES, Row, space};
 use types::{Component, ComponentSet, EngineError, Epoch, Lsn, Position};
 use xxhash_rust::xxh3::Xxh3;
@@ -357,15 +358,22 @@ fn read_whole(path: &Path) -> Result<Vec<u8>, EngineError> {
 }
 
 /// The XXH3 of a file, read in pieces.
-pub(super) fn digest_file(path: &Path) -> Result<u128, EngineError> {
+fn digest_file(path: &Path) -> Result<u128, EngineError> {
+    let digest = digest_unless(path, &AtomicBool::new(false))?;
+    Ok(digest.expect("nobody gives it up"))
+}
+
+/// The same, or none if that is given up meanwhile.
+pub(super) fn digest_unless(path: &Path, given_up: &AtomicBool) -> Result<Option<u128>, EngineError> {
     let mut file = File::open(path).map_err(|error| missing_is_damage(error, path))?;
     let (mut hash, mut piece) = (Xxh3::new(), vec![0; 128 * 1024]);
-    loop {
+    while !given_up.load(Ordering::Relaxed) {
         match file.read(&mut piece)? {
-            0 => return Ok(hash.digest128()),
+            0 => return Ok(Some(hash.digest128())),
             bytes => hash.update(&piece[..bytes]),
         }
     }
+    Ok(None)
 }
 
 fn missing_is_damage(error: std::io::Error, path: &Path) -> EngineError {

@@ -97,6 +97,11 @@ pub const SETTINGS: &[Setting] = &[
     number("limits.uncommitted_bytes", "67108864", "uncommitted entries of a partition"),
     number("limits.tail_bytes", "4194304", "entries kept in memory for members a little behind"),
     number("limits.copy_bytes", "1048576", "rows in one piece of a copy"),
+    number(
+        "ship.bytes_per_second",
+        "67108864",
+        "engines' files sent to other nodes, all together; 0: as fast as it goes",
+    ),
     text("sql.listen", "127.0.0.1:7405", "PostgreSQL's protocol; `off`: not at all"),
     text(
         "sql.password_file",

@@ -332,6 +332,7 @@ fn timing(values: &Values) -> Result<Settings, String> {
         uncommitted_bytes: bytes("limits.uncommitted_bytes")?,
         tail_bytes: bytes("limits.tail_bytes")?,
         copy_bytes: bytes("limits.copy_bytes")?,
+        ship_bytes_per_second: values.number("ship.bytes_per_second")?,
         ..Settings::default()
     })
 }

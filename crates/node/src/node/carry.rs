@@ -6,6 +6,7 @@ use crate::clock;
 use crate::failure::Failure;
 use crate::metrics::Outcome;
 use replica::{ClientRef, Leases, Output};
+use std::sync::atomic::Ordering;
 use types::{Member, Micros};
 use wire::control::Propose;
 use wire::{Body, Message, PeerMessage, Reply, Status};
@@ -43,6 +44,13 @@ impl Node {
             Output::ReadLog { partition, from, max_bytes, purpose } => {
                 self.log_reads.push_back(LogRead { partition, from, max_bytes, purpose });
             }
+            Output::Install { partition } => {
+                self.installing.insert(partition);
+                (self.wake)();
+            }
+            Output::Notice { partition, what } => {
+                eprintln!("partition {partition} on node {}: {what}", self.host.me().node.0);
+            }
             Output::Damaged { partition, reason } => {
                 eprintln!("partition {partition} on node {}: {reason}", self.host.me().node.0);
                 self.timer.status_soon();
@@ -54,6 +62,9 @@ impl Node {
     /// To another replica. Lost if that life of that node is not connected.
     pub(super) fn send(&mut self, to: Member, message: PeerMessage) {
         if let Some(key) = self.peers.to(to) {
+            if let PeerMessage::Chunk(chunk) = &message {
+                self.metrics.ship_sent.fetch_add(chunk.bytes.len() as u64, Ordering::Relaxed);
+            }
             self.links.push(key, &Message::from(message));
         }
     }

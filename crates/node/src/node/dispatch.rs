@@ -123,6 +123,9 @@ impl Node {
         if sender(&message).is_some_and(|from| from != member) {
             return self.links.close_bad(key);
         }
+        if let PeerMessage::Chunk(chunk) = &message {
+            self.metrics.ship_received.fetch_add(chunk.bytes.len() as u64, Ordering::Relaxed);
+        }
         let held = self.holds(message.partition());
         if let (true, PeerMessage::Append(append)) = (self.timer.full || held, &message)
             && !append.entries.is_empty()
@@ -156,6 +159,11 @@ fn sender(message: &PeerMessage) -> Option<Member> {
         PeerMessage::Fetched(m) => Some(m.from),
         PeerMessage::Copy(m) => Some(m.from),
         PeerMessage::Copied(m) => Some(m.from),
+        PeerMessage::Offer(m) => Some(m.from),
+        PeerMessage::Want(m) => Some(m.from),
+        PeerMessage::Chunk(m) => Some(m.from),
+        PeerMessage::Taken(m) => Some(m.from),
+        PeerMessage::Withdrawn(m) => Some(m.from),
         PeerMessage::Inform(_) => None,
     }
 }

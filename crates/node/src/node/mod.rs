@@ -46,7 +46,7 @@ use mio::Events;
 use peers::{Controllers, Peers};
 use picture::View;
 use replica::{Host, Output, ReadFor};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -84,6 +84,8 @@ struct Node {
     /// Outputs of the host that are not carried out yet.
     out: Vec<Output>,
     log_reads: VecDeque<LogRead>,
+    /// Partitions whose replica here installs files.
+    installing: BTreeSet<PartitionId>,
     view: View,
     /// Replicas there are, and what they are made of.
     metas: BTreeMap<PartitionId, Meta>,
@@ -153,6 +155,7 @@ impl Node {
         self.serve_log_reads();
         self.host.tally(self.now, &mut self.out);
         self.checkpoint()?;
+        self.install();
         if self.timer.is_due(self.now.mono) {
             self.tick()?;
         }
@@ -197,6 +200,12 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// Goes on with installations; each waits for a thread that wakes this one.
+    fn install(&mut self) {
+        let Node { installing, host, now, wake, out, .. } = self;
+        installing.retain(|id| host.install(*now, *id, wake, out));
     }
 
     /// Reads entries back for members that are behind.

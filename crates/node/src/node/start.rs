@@ -232,6 +232,7 @@ fn recover(
         addresses: Addresses::default(),
         tails,
         held: BTreeMap::new(),
+        installing: Default::default(),
         moved: BTreeMap::new(),
         untold: VecDeque::new(),
         timer,

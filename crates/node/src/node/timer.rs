@@ -155,6 +155,9 @@ impl Node {
         self.timer.low_room = self.timer.free.min(for_log) < self.config.log.reserve_bytes;
         // Where there is no room, every checkpoint may free some of the log.
         let is_full = self.journal.is_full() || self.timer.low_room;
+        if is_full {
+            self.host.short_of_room(self.now, &mut self.out);
+        }
         let budget = if is_full { 0 } else { self.config.log.checkpoint_bytes };
         let long = self.host.replicas().filter(|replica| {
             let persisted = replica.engine().persisted().lsn;
@@ -220,7 +223,9 @@ impl Node {
                 let why = format!("partition {id}: its engine cannot be written to disk, this node stops");
                 return Err(Failure::new(status::IO, format!("{why}: {error}")));
             }
-            Err(error) => self.host.fail(self.now, id, error.to_string(), &mut self.out),
+            Err(error) => {
+                self.host.fail(self.now, id, format!("its checkpoint failed: {error}"), &mut self.out);
+            }
         }
         Ok(())
     }

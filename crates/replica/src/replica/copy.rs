@@ -1,4 +1,4 @@
-//! The state itself, by a scan at one LSN, for a member whose log is too old (until components are shipped).
+//! The state itself, by a scan at one LSN, for a member whose log is too old and that cannot be given files.
 
 use super::lead::Mode;
 use super::{Ctx, Follower, Replica, Role};
@@ -14,7 +14,7 @@ use wire::peer::{Copied, Copy};
 pub(super) struct CopyOut {
     number: u64,
     /// The position at which the state is copied.
-    pub at: Position,
+    at: Position,
     at_crc: u32,
     next_key: Vec<u8>,
     /// The piece on its way.
@@ -42,10 +42,11 @@ pub(super) struct CopyIn {
 }
 
 impl<R: Remedy> Replica<R> {
-    /// Begins to copy the state as published now.
+    /// Begins to send the state itself: by files if both have them, else as published now.
     pub(super) fn start_copy(&mut self, ctx: &mut Ctx, member: Member) {
         let at = self.engine.published();
         let at_crc = self.tail.at(at.lsn).map_or(0, |(_, crc)| crc);
+        let ships = self.engine.capabilities().ships_files && self.engine.persisted() != Position::ZERO;
         let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&member));
         let now = ctx.now.mono;
         let Some(progress) = self.progress(member) else { return };
@@ -56,7 +57,11 @@ impl<R: Remedy> Replica<R> {
         }
         // Its positions go back with the copy, and that is no damage (PR-18).
         progress.begin_anew(now);
+        if ships && !progress.rows_only {
+            return self.start_shipping(ctx, member);
+        }
         progress.rewind(at.lsn.next());
+        progress.needs = at.lsn;
         progress.mode = Mode::Copying(CopyOut {
             number: now.0,
             at,
@@ -208,7 +213,8 @@ impl<R: Remedy> Replica<R> {
         if self.is_damaged() {
             self.role = Role::Follower(Follower::new(ctx.settings));
         }
-        if let Err(error) = self.engine.reset(copy.at) {
+        self.incoming = None;
+        if let Err(error) = self.engine.stop_receiving().and_then(|()| self.engine.reset(copy.at)) {
             self.fail(ctx, error.to_string());
             return false;
         }

@@ -2,6 +2,7 @@
 
 use super::change::Change;
 use super::copy::CopyOut;
+use super::offer::Shipping;
 use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::{Output, ReadFor};
 use bytes::{Bytes, BytesMut};
@@ -9,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use types::policy::{Below, Need};
 use types::{Finding, LogKind, Lsn, Member, Micros, PartitionRecord, Policy, Position, Remedy, Watermarks};
 use wire::control::RecordText;
-use wire::peer::{Ack, Append, AppendRefused, Inform, LogSummary, Refusal, ReportRequest};
+use wire::peer::{Ack, Append, Inform, ReportRequest};
 use wire::{Entry, PeerMessage};
 
 /// How a member is brought level.
@@ -21,8 +22,10 @@ pub(super) enum Mode {
     Stream,
     /// Entries for it are being read back from the log.
     Reading { since: Micros },
-    /// It is sent the state itself.
+    /// It is sent the state itself, by rows.
     Copying(CopyOut),
+    /// It is sent the state itself, by files.
+    Shipping(Box<Shipping>),
 }
 
 /// What a primary knows of one other member.
@@ -54,6 +57,10 @@ pub(super) struct Progress {
     pub level_since: Option<Micros>,
     /// It said that it is damaged, or its `durable` went back (PR-18).
     pub spoilt: bool,
+    /// It cannot be given files.
+    pub rows_only: bool,
+    /// The log from behind here on goes with the copy that it was given, or is given.
+    pub needs: Lsn,
     pub since: Micros,
 }
 
@@ -75,6 +82,8 @@ impl Progress {
             disk: (Lsn::ZERO, now),
             level_since: None,
             spoilt: false,
+            rows_only: false,
+            needs: Lsn::MAX,
             since: now,
         }
     }
@@ -92,7 +101,8 @@ impl Progress {
 
     /// It is not what it was, as it left the set or is given a copy: what it has is found out anew.
     pub fn begin_anew(&mut self, now: Micros) {
-        *self = Progress { number: self.number, fence: self.number, ..Progress::new(now) };
+        let (number, rows_only) = (self.number, self.rows_only);
+        *self = Progress { number, fence: number, rows_only, ..Progress::new(now) };
     }
 
     /// Starts sending again from behind what the member has surely taken.
@@ -119,6 +129,7 @@ impl<R: Remedy> Replica<R> {
                 }
                 Mode::Stream if marked => self.ship_to(ctx, member, &mut cached),
                 Mode::Copying(_) => self.copy_on(ctx, member),
+                Mode::Shipping(_) => self.ship_on(ctx, member),
                 _ => {}
             }
         }
@@ -311,64 +322,6 @@ impl<R: Remedy> Replica<R> {
         };
     }
 
-    /// A member did not take an append.
-    pub(crate) fn on_refused(&mut self, ctx: &mut Ctx, refused: AppendRefused) {
-        match refused.why {
-            Refusal::OldEpoch(text) => {
-                if let Ok(record) = serde_json::from_str::<PartitionRecord>(&text) {
-                    self.configure(ctx, record);
-                }
-            }
-            Refusal::Mismatch(summary) => self.realign(ctx, refused.from, refused.number, &summary),
-            Refusal::NotMine => {
-                let Some(record) = &self.record else { return };
-                let inform = Inform { partition: self.id, record: RecordText::new(record) };
-                ctx.out.push(Output::Send { to: refused.from, message: PeerMessage::Inform(inform) });
-                if let Some(progress) = self.progress(refused.from) {
-                    progress.again();
-                }
-            }
-            Refusal::Busy => {
-                let now = ctx.now.mono;
-                let counts =
-                    self.record.as_ref().is_some_and(|record| record.in_sync.contains(&refused.from));
-                match self.progress(refused.from) {
-                    Some(progress) if counts => progress.spoilt = true,
-                    // It need not leave what it is not in. When it has room it goes on from what it then has.
-                    Some(progress) if matches!(progress.mode, Mode::Stream) => {
-                        progress.mode = Mode::Probe { asked_at: now };
-                        progress.level_since = None;
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    /// Finds where a member's log agrees, and goes on from there.
-    fn realign(&mut self, ctx: &mut Ctx, member: Member, number: u64, theirs: &LogSummary) {
-        let current = self.progress(member).is_some_and(|progress| {
-            matches!(progress.mode, Mode::Stream)
-                && number + 64 > progress.number
-                && number <= progress.number
-        });
-        if current {
-            self.align(ctx, member, theirs);
-        }
-    }
-
-    /// Begins to send to a member whose log is known.
-    pub(super) fn align(&mut self, ctx: &mut Ctx, member: Member, theirs: &LogSummary) {
-        let common = self.history.common(self.tail.end().lsn, theirs);
-        if common.lsn < self.log_base.lsn || common.lsn < theirs.base.lsn {
-            return self.start_copy(ctx, member);
-        }
-        if let Some(progress) = self.progress(member) {
-            progress.mode = Mode::Stream;
-            progress.agree(common.lsn);
-        }
-    }
-
     /// A new connection to a member: what was on its way is lost.
     pub(crate) fn on_connected(&mut self, member: Member) {
         if let Some(leader) = self.leader() {
@@ -378,6 +331,7 @@ impl<R: Remedy> Replica<R> {
             match &mut progress.mode {
                 Mode::Stream if progress.next > Lsn::ZERO => progress.again(),
                 Mode::Copying(copy) => copy.resend(),
+                Mode::Shipping(shipping) => shipping.resend(),
                 _ => {}
             }
         }
@@ -392,7 +346,11 @@ impl<R: Remedy> Replica<R> {
         let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
         for progress in leader.members.values_mut() {
             let done = done(&policy, &progress.marks);
-            let busy = matches!(progress.mode, Mode::Reading { .. } | Mode::Copying(_));
+            let busy = match &progress.mode {
+                Mode::Reading { .. } | Mode::Copying(_) => true,
+                Mode::Shipping(shipping) => shipping.is_alive(now),
+                Mode::Probe { .. } | Mode::Stream => false,
+            };
             if !marked || busy || done >= end || done > progress.still.0 {
                 progress.still = (done, now);
             }
@@ -514,19 +472,24 @@ impl<R: Remedy> Replica<R> {
         self.serve_if_ready(ctx);
     }
 
+    /// How far a member holds the log so that nothing takes it away.
+    pub(super) fn met(&self, leader: &Leader, member: &Member) -> Lsn {
+        let memory = self.log_kind() == LogKind::Memory;
+        let need = Need { received: memory, durable: !memory, applied: false };
+        need.met(&self.marks_of(leader, member))
+    }
+
     /// Recomputes `secured` (R7) and what the log must keep (R8) over every member that is or may become one.
     fn bounds(&mut self) {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
-        let memory = record.policy.log == LogKind::Memory;
-        let need = Need { received: memory, durable: !memory, applied: false };
         let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
         members.extend(
             leader.change.iter().flat_map(Change::possible).flat_map(|record| record.in_sync.iter().copied()),
         );
-        let met = |member: &Member| need.met(&self.marks_of(leader, member));
+        let met = |member: &Member| self.met(leader, member);
         let secured = members.iter().map(met).min().unwrap_or(Lsn::ZERO);
         let behind = |member: &Member| match leader.members.get(member) {
-            Some(Progress { mode: Mode::Copying(copy), .. }) => copy.at.lsn,
+            Some(progress @ Progress { mode: Mode::Copying(_) | Mode::Shipping(_), .. }) => progress.needs,
             _ => met(member),
         };
         let catching_up = record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);

@@ -6,20 +6,25 @@
 //! | `promote` | R6: gather, fetch, mark, wait out, serve |
 //! | `serve` | clients' requests, sessions, replies |
 //! | `tally` | counts and digests, in slices |
-//! | `lead` | shipping, progress of members, `committed` |
+//! | `lead` | log shipping, progress of members, `committed` |
+//! | `align` | where a member's log agrees |
 //! | `follow` | appends taken in, checked, acknowledged |
 //! | `change` | proposals: evictions, joins, hand-overs, policies |
 //! | `depart` | what only a replica has that is about to be removed |
-//! | `copy` | the state itself, for a log that is too old |
+//! | `copy` | the state itself, for a log that is too old, by rows |
+//! | `offer`, `receive` | the same by files: the primary's side, the member's |
 //! | `state` | what all roles share: append, cut, publish, truncate |
 
+mod align;
 mod change;
 mod configure;
 mod copy;
 mod depart;
 mod follow;
 mod lead;
+mod offer;
 mod promote;
+mod receive;
 mod serve;
 mod state;
 mod status;
@@ -33,10 +38,11 @@ use crate::tail::Tail;
 use change::{Change, HandOver};
 use copy::CopyIn;
 use lead::Progress;
-use std::collections::{BTreeMap, VecDeque};
+use receive::Incoming;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tally::Tallies;
 use types::{
-    Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, Policy, Position, Remedy,
+    Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Policy, Position, Remedy,
 };
 use wire::Reply;
 use wire::peer::Report;
@@ -257,6 +263,18 @@ pub struct Replica<R: Remedy> {
     scans: BTreeMap<u64, Micros>,
     /// Counts and digests under way.
     tallies: Tallies,
+    /// The number of the newest offer of files.
+    offers: u64,
+    /// Files kept for members.
+    pins: BTreeSet<PinId>,
+    /// Who was sent the last piece of a file.
+    served_piece: Option<Member>,
+    /// Files that are being received.
+    incoming: Option<Box<Incoming>>,
+    /// The newest offer of this reign that was installed.
+    installed: u64,
+    /// There may be files of a set that was never installed.
+    leftovers: bool,
     configured_at: Micros,
     truncated_at: Micros,
     commits: u64,
@@ -313,6 +331,12 @@ impl<R: Remedy> Replica<R> {
             role: damaged.map_or(Role::Idle, Role::Damaged),
             scans: BTreeMap::new(),
             tallies: Tallies::default(),
+            offers: 0,
+            pins: BTreeSet::new(),
+            served_piece: None,
+            incoming: None,
+            installed: 0,
+            leftovers: engine.capabilities().ships_files,
             configured_at: Micros::ZERO,
             truncated_at: Micros::ZERO,
             commits: 0,
@@ -430,6 +454,7 @@ impl<R: Remedy> Replica<R> {
             Role::Follower(_) => self.acknowledge(ctx, false),
             _ => {}
         }
+        self.sweep_pins();
         self.forget(ctx);
     }
 
@@ -439,6 +464,7 @@ impl<R: Remedy> Replica<R> {
         if let Role::Follower(_) = &self.role {
             self.acknowledge(ctx, true);
         }
+        self.receive_tick(ctx);
         if !matches!(self.role, Role::Leader(_)) {
             return;
         }

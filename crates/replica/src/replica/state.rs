@@ -263,12 +263,18 @@ impl<R: Remedy> Replica<R> {
             let value = Bytes::copy_from_slice(&self.secured.0.to_le_bytes());
             self.note(ctx, Note::Secured, value);
         }
-        let bound =
-            if self.remedy.has(Finding::F13) { self.kept_from.min(self.persisted()) } else { self.committed };
+        let bound = match self.remedy.has(Finding::F13) {
+            true => self.kept_from.min(self.persisted()).min(self.held()),
+            false => self.committed,
+        };
+        // A full log takes a truncation ahead of what waits for room only if it names what the log has. One that catches up may
+        // have more in its files (F20).
+        let written = if self.log_kind() == LogKind::Disk { self.durable } else { Lsn::MAX };
+        let bound = bound.min(written);
         // A partition with little to do must not hold back the log that it shares with others for ever (F20).
         let idle = ctx.now.mono.since(self.truncated_at) >= TRUNCATES && bound > self.log_base.lsn;
         // Each checkpoint makes room at once, which a full log waits for.
-        let checkpointed = bound > self.log_base.lsn && bound == self.engine.persisted().lsn;
+        let checkpointed = bound > self.log_base.lsn && bound == self.engine.persisted().lsn.min(written);
         if bound.0 > self.log_base.lsn.0 + 256 || idle || checkpointed {
             let Some((position, _)) = self.position_at(bound) else { return };
             self.truncated_at = ctx.now.mono;
@@ -350,6 +356,7 @@ impl<R: Remedy> Replica<R> {
             let entries = self.tail.cut(published);
             self.set_aside(ctx, entries);
         }
+        self.incoming = None;
         if let Err(error) = self.engine.reset(Position::ZERO).and_then(|()| self.engine.finish_install()) {
             return self.fail(ctx, error.to_string());
         }
@@ -382,6 +389,7 @@ impl<R: Remedy> Replica<R> {
         }
         self.anew_at = ctx.now.mono + ANEW;
         self.replays_to = Lsn::ZERO;
+        self.incoming = None;
         self.step_down(ctx, "this replica is damaged");
         ctx.leases.lead(self.id, None);
         ctx.out.push(Output::Damaged { partition: self.id, reason: reason.clone() });

@@ -34,6 +34,10 @@ impl<R: Remedy> Replica<R> {
                 let lag = if progress.marks.received >= end { Micros::ZERO } else { now.mono.since(oldest) };
                 let bytes = self.bytes_above(progress.marks.received);
                 status.members.push((*member, progress.marks, bytes, lag.0));
+                if let Mode::Shipping(shipping) = &progress.mode {
+                    let (have, all) = shipping.progress();
+                    status.shipping.push((*member, have, all));
+                }
             }
         }
         status
@@ -52,8 +56,15 @@ impl<R: Remedy> Replica<R> {
             Role::Leader(leader) => leader,
             Role::Damaged(reason) => return format!("damaged: {reason}"),
             Role::Follower(follower) if follower.copy.is_some() => return "taking in a copy".into(),
-            _ => return String::new(),
+            _ => return self.incoming.as_ref().map(|incoming| incoming.words()).unwrap_or_default(),
         };
+        let shipping = leader.members.iter().find_map(|(member, progress)| match &progress.mode {
+            Mode::Shipping(shipping) => {
+                let (have, all) = shipping.progress();
+                Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
+            }
+            _ => None,
+        });
         let copying = leader.members.values().any(|progress| matches!(progress.mode, Mode::Copying(_)));
         match &leader.phase {
             Phase::Gathering { reports, .. } => format!("has {} reports of the others' logs", reports.len()),
@@ -65,6 +76,7 @@ impl<R: Remedy> Replica<R> {
                 _ => "waits for its promise to the old primary to run out".into(),
             },
             Phase::Serving if leader.change.is_some() => "a change of its set is being decided".into(),
+            Phase::Serving if shipping.is_some() => shipping.unwrap_or_default(),
             Phase::Serving if copying => "copies the state to a returning replica".into(),
             Phase::Serving => String::new(),
         }

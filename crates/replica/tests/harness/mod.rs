@@ -1,22 +1,23 @@
 //! Three nodes without a network, disks or clocks: the script moves every message, every fsync and the time itself.
 
+mod forged;
+mod ships;
+
 use bytes::Bytes;
+use ships::Files;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use types::config::{Cause, FORMAT, Reign};
-use types::engine::space;
 use types::{
-    Durable, Epoch, Incarnation, LogKind, Lsn, Member, Micros, Mutation, NodeId, Now, PartitionId,
+    Durable, Engine, Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId,
     PartitionRecord, Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId,
 };
 use understudy_engine::MemoryEngine;
-use understudy_replica::history::History;
 use understudy_replica::{Beat, ClientRef, Host, LogOp, Output, Recovered, Replica, Settings};
 use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
-use wire::entry::Kind;
-use wire::peer::{Append, AppendRefused, Refusal};
+use wire::peer::{AppendRefused, Refusal};
 use wire::request::Snapshot;
-use wire::{Body, Effects, Entry, Header, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
+use wire::{Body, Entry, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
 
 const P: PartitionId = PartitionId(64);
 const T: TableId = TableId(1);
@@ -31,6 +32,10 @@ struct Node {
     tails: usize,
     /// Its log cannot be read back.
     unreadable: bool,
+    /// Its engine's files, where engines have some.
+    files: Files,
+    /// It installs what it has received.
+    installs: bool,
 }
 
 /// The world of one script.
@@ -44,6 +49,8 @@ pub struct World {
     now: Micros,
     requests: u64,
     settings: Settings,
+    /// What is said about files is shown.
+    shows_ships: bool,
     trace: String,
 }
 
@@ -53,18 +60,24 @@ fn member(node: u32) -> Member {
 
 impl World {
     pub fn new() -> World {
-        World::with_settings(Settings::default())
+        World::with_settings(Settings::default(), &[])
     }
 
-    fn with_settings(settings: Settings) -> World {
+    /// The engines of `files` have files.
+    fn with_settings(settings: Settings, files: &[u32]) -> World {
         let now = Micros::from_millis(1000);
         let node = |id: u32| {
             let beat = Beat::new(member(id), &settings, Micros::ZERO, Sound);
             let mut host = Host::new(member(id), settings.clone(), beat, Sound);
-            let engine = Box::new(MemoryEngine::volatile());
+            let parts = Files::default();
+            let engine: Box<dyn Engine> = match files.contains(&id) {
+                true => parts.engine(),
+                false => Box::new(MemoryEngine::volatile()),
+            };
             host.add(Replica::recover(member(id), P, Sound, engine, Recovered::nothing()));
             let base = (Position::ZERO, 0);
-            (id, Node { host, log: Vec::new(), base, unsynced: false, tails: 0, unreadable: false })
+            let (tails, unsynced, unreadable, installs) = (0, false, false, false);
+            (id, Node { host, log: Vec::new(), base, unsynced, tails, unreadable, files: parts, installs })
         };
         World {
             nodes: (1..=3).map(node).collect(),
@@ -75,6 +88,7 @@ impl World {
             now,
             requests: 0,
             settings,
+            shows_ships: !files.is_empty(),
             trace: String::new(),
         }
     }
@@ -83,10 +97,13 @@ impl World {
     ///
     /// `create POLICY N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN seq=N] [since=EPOCH,LSN]` ·
-    /// `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [begin|at=EPOCH,LSN]` · `digest N [any]` · `with SETTING NUMBER`: a new world with this setting · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
+    /// `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [begin|at=EPOCH,LSN]` · `digest N [any]` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
     /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO
     /// · `depart N`: N has no place any more and asks what only it has
+    /// · `checkpoint N` · `install N`: one step · `restart N`: on its log and files · `rot N`: a byte that it has received
+    /// changes · `corrupt A>B`: a byte of the next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends
+    /// · `files`: what there is beside the states
     /// · `damage N [log]`: N starts again, with its log and without its engine's files; the log is damaged too
     /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
     /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
@@ -101,7 +118,10 @@ impl World {
             "put" | "insert" | "update" | "remove" | "keep" | "get" | "hold" | "session" | "count"
             | "digest" => self.request(&words),
             "slice" => self.slice(&words),
-            "with" => self.begin_with(words[1], words[2].parse().expect("a number")),
+            "with" => {
+                let files = words.get(4..).map(numbers).unwrap_or_default();
+                self.begin_with(words[1], words[2].parse().expect("a number"), &files);
+            }
             "unreadable" => self.nodes.get_mut(&numbers(&words[1..])[0]).expect("a node").unreadable = true,
             "depart" => {
                 self.with(numbers(&words[1..])[0], |host, now, out| host.depart(now, P, out));
@@ -127,7 +147,8 @@ impl World {
             "grant" | "refuse" => self.decide(words[0] == "grant"),
             "hand" | "admit" | "allow" | "aim" => self.advise(&words),
             "state" => self.state(),
-            other => panic!("no command {other}"),
+            other if !self.run_ships(&words) => panic!("no command {other}"),
+            _ => {}
         }
         for node in self.nodes.values() {
             node.host.validate().expect("the invariants hold");
@@ -251,29 +272,6 @@ impl World {
         self.with(node, |host, now, out| host.request(now, to, request, out));
     }
 
-    /// A node starts again, finds its log, and nothing that can be used of its engine's files.
-    fn damage(&mut self, id: u32, whole: bool) {
-        let beat = Beat::new(member(id), &self.settings, self.now, Sound);
-        let node = self.nodes.get_mut(&id).expect("a node");
-        let mut history = History::default();
-        for entry in &node.log {
-            history.append(entry.at());
-        }
-        let (base, base_crc) = node.base;
-        let (end, end_crc) = node.log.last().map_or(node.base, |entry| (entry.at(), entry.crc()));
-        let damaged = Some("its files cannot be read".into());
-        let secured = Lsn::ZERO;
-        let found = Recovered { base, base_crc, end, end_crc, history, secured, cut: false, damaged, whole };
-        let engine = Box::new(MemoryEngine::volatile());
-        let mut replica = Replica::recover(member(id), P, Sound, engine, found);
-        while let Some(from) = replica.to_replay() {
-            replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
-        }
-        node.host = Host::new(member(id), self.settings.clone(), beat, Sound);
-        node.host.add(replica);
-        self.wire.retain(|(from, to), _| *from != id && *to != id);
-    }
-
     /// Counts and digests go on by themselves in a node; here a script says when.
     fn slice(&mut self, words: &[&str]) {
         let node = words[1].parse().expect("a node");
@@ -282,48 +280,22 @@ impl World {
         }
     }
 
-    fn begin_with(&mut self, setting: &str, number: usize) {
-        let mut settings = Settings::default();
+    fn begin_with(&mut self, setting: &str, number: usize, files: &[u32]) {
+        // Pieces of files leave whenever they are asked for.
+        let mut settings = Settings { ship_bytes_per_second: 0, ..Settings::default() };
         let field = match setting {
             "slice_rows" => &mut settings.slice_rows,
             "tail_bytes" => &mut settings.tail_bytes,
             "waiting_replies" => &mut settings.waiting_replies,
+            "copy_bytes" => &mut settings.copy_bytes,
             other => panic!("no setting {other}"),
         };
         *field = number;
-        *self = World::with_settings(settings);
+        *self = World::with_settings(settings, files);
     }
 
     fn connect(&mut self, nodes: &[u32]) {
         self.with(nodes[0], |host, now, out| host.connected(now, member(nodes[1]), out));
-    }
-
-    /// An append that no sound primary sends.
-    fn forge(&mut self, words: &[&str]) {
-        let (from, to) = link(words[1]);
-        let tail = self.nodes[&to].host.replica(P).expect("a replica").tail();
-        let at = Position::new(Epoch(words[2].parse().expect("an epoch")), tail.end().lsn.next());
-        let mut header = Header::new(Kind::Rows, P, at, tail.end_crc());
-        header.table = T;
-        let key =
-            Bytes::from_static(if words.contains(&"space") { &[space::POSITION] } else { &[space::ROW, 1] });
-        let mutations = vec![Mutation { key, value: Some(Bytes::new()) }];
-        let effects = Effects { request_hash: 0, confirmed: 0, outcome: 0, affected: 1, mutations };
-        let append = Append {
-            partition: P,
-            epoch: self.record.as_ref().expect("created").epoch,
-            from: member(from),
-            number: 1000,
-            prev: tail.end(),
-            prev_crc: tail.end_crc(),
-            committed: Lsn::ZERO,
-            secured: Lsn::ZERO,
-            kept_from: Lsn::ZERO,
-            sent_us: 0,
-            echo_us: 0,
-            entries: Entry::encode(header, &effects.encode()).bytes().clone(),
-        };
-        self.with(to, |host, now, out| host.peer(now, PeerMessage::Append(append), out));
     }
 
     /// The first says to the second that it can take no appends now.
@@ -337,6 +309,7 @@ impl World {
     fn deliver(&mut self, name: &str, count: usize) {
         for _ in 0..count {
             let Some(message) = self.wire.get_mut(&link(name)).and_then(VecDeque::pop_front) else { return };
+            self.show_ships(link(name).0, link(name).1, &message);
             self.with(link(name).1, |host, now, out| host.peer(now, message, out));
         }
     }
@@ -360,7 +333,10 @@ impl World {
                 self.wire.iter().filter(|(_, queue)| !queue.is_empty()).map(|(link, _)| link).find(ready);
             match (next.copied(), unsynced.is_empty()) {
                 (Some((from, to)), _) => self.deliver(&format!("{from}>{to}"), 1),
-                (None, true) => return,
+                (None, true) => match among.iter().copied().find(|id| self.nodes[id].installs) {
+                    Some(id) => self.install(id),
+                    None => return,
+                },
                 (None, false) => {}
             }
         }
@@ -462,6 +438,14 @@ impl World {
                 (node.log, node.base) = (Vec::new(), (at, crc));
                 let _ = writeln!(self.trace, "n{id} begins its log behind {at}");
             }
+            Output::Log(LogOp::Truncate { below, .. }) if self.shows_ships => {
+                let node = self.nodes.get_mut(&id).expect("a node");
+                if let Some(last) = node.log.iter().rfind(|entry| entry.lsn() < below) {
+                    node.base = (last.at(), last.crc());
+                    let _ = writeln!(self.trace, "n{id} forgets its log up to {}", last.at());
+                }
+                node.log.retain(|entry| entry.lsn() >= below);
+            }
             Output::Log(_) => {}
             Output::Send { to, .. } if self.mute.contains(&(id, to.node.0)) => {}
             Output::Send { to, message } => self.wire.entry((id, to.node.0)).or_default().push_back(message),
@@ -497,6 +481,10 @@ impl World {
                     false => Ok(node.log.iter().filter(|entry| entry.lsn() >= from).cloned().collect()),
                 };
                 self.with(id, |host, now, out| host.log_read(now, partition, purpose, entries, out));
+            }
+            Output::Install { .. } => self.nodes.get_mut(&id).expect("a node").installs = true,
+            Output::Notice { what, .. } => {
+                let _ = writeln!(self.trace, "n{id} notes: {what}");
             }
             Output::Damaged { reason, .. } => {
                 let _ = writeln!(self.trace, "n{id} stops: {reason}");

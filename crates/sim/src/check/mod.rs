@@ -68,6 +68,8 @@ pub struct Checks {
     tips: BTreeMap<PartitionId, Position>,
     /// Tails set aside, with the values in them.
     tails: Vec<(TailReport, usize)>,
+    /// Every entry in them, with the node whose disk has it.
+    aside: BTreeSet<(types::NodeId, PartitionId, Position)>,
     failovers: Vec<FailoverRecord>,
     violations: Vec<Violation>,
 }
@@ -119,7 +121,30 @@ impl Checks {
         if span != (Some(report.from), Some(report.to)) {
             self.fault("I14", now, format!("a tail of {span:?} is reported as {report:?}"));
         }
+        self.aside.extend(entries.iter().map(|entry| (report.node, report.partition, entry.at())));
         self.tails.push((report.clone(), entries.len()));
+    }
+
+    /// R9: a node gives up its log above `above`, which it had up to `proven` on its disk. What nobody of `others` has is in a tail.
+    pub fn given_up(
+        &mut self,
+        now: u64,
+        node: types::NodeId,
+        partition: PartitionId,
+        (above, proven): (types::Lsn, Position),
+        others: &[Position],
+    ) {
+        let tip = self.tips.get(&partition).copied();
+        let others: Vec<Position> = others.iter().copied().chain(tip).collect();
+        let kept = |at: Position| others.iter().any(|other| self.lineage.has(partition, *other, at));
+        let lost = self
+            .lineage
+            .line(partition, proven)
+            .take_while(|known| known.at.lsn > above && !kept(known.at))
+            .find(|known| !known.changes.is_empty() && !self.aside.contains(&(node, partition, known.at)));
+        if let Some(at) = lost.map(|known| known.at) {
+            self.fault("R9", now, format!("{node} {partition}: {at} is given up and not set aside"));
+        }
     }
 
     /// The newest primary holds this to be committed.

@@ -75,6 +75,7 @@ impl World {
                     self.struck("log-refused");
                 }
                 self.make_room(node, latency);
+                self.input(node, |host, now, out| host.short_of_room(now, out));
                 self.after(RETRY, Event::Retry { node, life });
             }
         }

@@ -36,6 +36,8 @@ pub enum Event {
     Checkpoint { node: u32, life: u64 },
     /// Entries are read back.
     Read { node: u32, life: u64, partition: PartitionId, purpose: ReadFor, from: Lsn, max_bytes: usize },
+    /// What was received is being checked and installed.
+    Install { node: u32, life: u64, partition: PartitionId },
     /// An answer's bytes leave.
     Leave { node: u32, life: u64, to: ClientRef, reply: Box<Reply>, valid_until: Option<Micros> },
     /// A controller starts.
@@ -103,9 +105,10 @@ impl World {
                 Some((node, open.lane != Lane::Beacon))
             }
             Event::Dial { from: (Endpoint::Node(node), _), .. } => Some((*node, false)),
-            Event::Flush { node, .. } | Event::Read { node, .. } | Event::Checkpoint { node, .. } => {
-                Some((*node, true))
-            }
+            Event::Flush { node, .. }
+            | Event::Read { node, .. }
+            | Event::Install { node, .. }
+            | Event::Checkpoint { node, .. } => Some((*node, true)),
             Event::Tick { node, .. }
             | Event::Status { node, .. }
             | Event::Retry { node, .. }
@@ -140,6 +143,7 @@ impl World {
             Event::Read { node, life, partition, purpose, from, max_bytes } => {
                 self.read_log(node, life, (partition, from, max_bytes), purpose);
             }
+            Event::Install { node, life, partition } => self.install(node, life, partition),
             Event::Leave { node, life, to, reply, valid_until } => {
                 self.leave(node, life, to, *reply, valid_until)
             }

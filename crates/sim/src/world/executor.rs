@@ -4,7 +4,7 @@ use super::{Event, World};
 use crate::network::{Conn, Endpoint};
 use crate::remedy::Without;
 use replica::{Beat, ClientRef, Host, Output};
-use types::{Micros, Now, PartitionRecord};
+use types::{Micros, Now, PartitionId, PartitionRecord};
 use wire::control::{NodeStatus, Picture, Propose};
 use wire::{Message, Reply, Request, Status};
 
@@ -90,6 +90,13 @@ impl World {
                     let wait = 50 + self.timing.below(400);
                     self.after(wait, Event::Read { node, life, partition, purpose, from, max_bytes });
                 }
+                Output::Install { partition } => {
+                    let wait = 50 + self.timing.below(4_000);
+                    self.after(wait, Event::Install { node, life, partition });
+                }
+                Output::Notice { partition, what } => {
+                    self.trace.note(self.now, format_args!("n{node} p{}: {what}", partition.0));
+                }
                 Output::Damaged { partition, reason } => {
                     self.show_damage(node, partition, &reason);
                     self.struck("damage-found");
@@ -97,6 +104,26 @@ impl World {
             }
         }
         self.start_batch(node);
+    }
+
+    /// The thread that checks what was received gets on.
+    pub(super) fn install(&mut self, node: u32, life: u64, partition: PartitionId) {
+        if self.machine(node).life() != Some(life) {
+            return;
+        }
+        if self.machine(node).stuck_until > self.now {
+            let wait = self.machine(node).stuck_until.saturating_sub(self.now).min(1_000_000);
+            return self.after(wait, Event::Install { node, life, partition });
+        }
+        let wake: types::engine::Wake = std::sync::Arc::new(|| {});
+        let mut again = false;
+        self.input(node, |host, now, out| again = host.install(now, partition, &wake, out));
+        if again {
+            let wait = 100 + self.timing.below(20_000);
+            self.after(wait, Event::Install { node, life, partition });
+        } else {
+            self.struck("installed");
+        }
     }
 
     fn is_dialler(&self, conn: Conn, node: u32) -> bool {

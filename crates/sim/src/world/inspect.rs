@@ -48,14 +48,31 @@ impl World {
             LogOp::Entry(entry) => self.checks.entry(self.now, entry),
             LogOp::Cut { partition, to } => {
                 self.trace.note(self.now, format_args!("n{node} cuts p{} to {to}", partition.0));
+                self.gives_up(node, *partition, to.lsn);
                 self.checks.storage.cut(id, *partition, *to);
             }
             LogOp::Base { partition, at, .. } => {
                 self.trace.note(self.now, format_args!("n{node} p{} begins again at {at}", partition.0));
+                self.gives_up(node, *partition, Lsn::ZERO);
                 self.checks.storage.cut(id, *partition, Position::ZERO);
             }
             _ => {}
         }
+    }
+
+    /// A replica drops its log above an LSN. Of a disk that was harmed nothing can be asked.
+    fn gives_up(&mut self, node: u32, partition: PartitionId, above: Lsn) {
+        let machine = self.machine(node);
+        let harmed = machine.impaired
+            || machine.process.as_ref().is_some_and(|process| process.in_memory.contains(&partition));
+        let Some(proven) = self.checks.storage.holds(NodeId(node), partition).filter(|_| !harmed) else {
+            return;
+        };
+        let others = self.machines.iter().filter(|machine| machine.id != node);
+        let others: Vec<Position> = others
+            .filter_map(|machine| Some(machine.process.as_ref()?.host.replica(partition)?.end()))
+            .collect();
+        self.checks.given_up(self.now, NodeId(node), partition, (above, proven), &others);
     }
 
     /// A node starts on what its disk has.
@@ -326,6 +343,25 @@ impl World {
                 let verdict = self.checks.agreement.state(id, at, digest, member);
                 self.checks.expect("I6", now, verdict);
             }
+        }
+    }
+
+    /// In a world that has converged nothing is kept of what was shipped (I8, F12).
+    pub(super) fn look_at_parts(&mut self) {
+        let mut left = Vec::new();
+        for record in self.checks.epochs.records() {
+            for member in &record.in_sync {
+                let machine = self.machine(member.node.0);
+                let sends = *member == record.primary && !record.catching_up.is_empty();
+                if machine.member() != Some(*member) || sends {
+                    continue;
+                }
+                let names = machine.disk.names(&format!("parts/{}/", record.id.0));
+                left.extend(names.into_iter().map(|name| format!("n{}: {name}", machine.id)));
+            }
+        }
+        if !left.is_empty() {
+            self.checks.fault("I8", self.now, format!("files of no version are left: {}", left.join(", ")));
         }
     }
 

@@ -270,6 +270,7 @@ impl std::fmt::Display for Brief<'_> {
                 m.rows.len(),
                 m.last
             ),
+            Message::Chunk(m) => write!(f, "Chunk {} {:?} with {} bytes", m.number, m.piece, m.bytes.len()),
             other => write!(f, "{other:?}"),
         }
     }

@@ -2,9 +2,10 @@
 
 use super::{Event, World};
 use crate::network::{Endpoint, Lane};
-use crate::node::{Process, SnapshotFile, beat};
+use crate::node::{PartFiles, Process, SnapshotFile, beat};
 use crate::remedy::Without;
 use engine::MemoryEngine;
+use engine::memory::PartsEngine;
 use replica::history::History;
 use replica::{Host, Note, Recovered, Replica};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +95,11 @@ impl World {
         self.started(node, life);
     }
 
+    /// True if this partition's engines ship files.
+    fn ships(&self, id: PartitionId) -> bool {
+        self.plan.ships.contains(&(id.0 % 2))
+    }
+
     fn start_failed(&mut self, node: u32, reason: &str) {
         self.trace.note(self.now, format_args!("n{node} cannot start: {reason}"));
         let (wait, dead) = (200_000 + self.timing.below(200_000), self.phase == super::Phase::Healed);
@@ -120,7 +126,7 @@ impl World {
     ) -> Result<Found, String> {
         let remedy = self.remedy;
         let disk = self.machine(node).disk.clone();
-        let (engine, trouble) = open_engine(&disk, id, remedy)?;
+        let (engine, trouble) = open_engine(&disk, id, (remedy, self.ships(id)))?;
         let persisted = engine.persisted();
         let history = part.custom.get(&(Note::History as u16));
         let mut history = history.map(|bytes| History::decode(bytes)).transpose()?.unwrap_or_default();
@@ -141,7 +147,7 @@ impl World {
             damaged: damaged.clone(),
             whole,
         };
-        let mut replica = Replica::recover(process.member, id, remedy, Box::new(engine), found);
+        let mut replica = Replica::recover(process.member, id, remedy, engine, found);
         while let Some(from) = replica.to_replay() {
             match process.log.read(id, from, 64 << 10) {
                 Ok(entries) => replica.replay(entries),
@@ -171,29 +177,31 @@ impl World {
             if process.host.has(id) {
                 continue;
             }
-            let Ok((engine, damaged)) = open_engine(&disk, id, self.remedy) else { continue };
+            let Ok((engine, damaged)) = open_engine(&disk, id, (self.remedy, self.ships(id))) else {
+                continue;
+            };
             let found = Recovered { cut: true, damaged, ..Recovered::nothing() };
-            process.host.add(Replica::recover(process.member, id, self.remedy, Box::new(engine), found));
+            process.host.add(Replica::recover(process.member, id, self.remedy, engine, found));
         }
     }
 
     /// A replica of a partition that this node has nothing of.
     pub(super) fn new_replica(&mut self, node: u32, id: PartitionId, log: LogKind) {
-        let remedy = self.remedy;
+        let (remedy, ships) = (self.remedy, self.ships(id));
         let machine = self.machine_mut(node);
         let disk = machine.disk.clone();
         let Some(process) = machine.process.as_mut() else { return };
-        let engine = match log {
+        let engine: Box<dyn Engine> = match log {
             LogKind::Memory => {
                 process.in_memory.insert(id);
-                MemoryEngine::volatile_with(remedy)
+                Box::new(MemoryEngine::volatile_with(remedy))
             }
-            LogKind::Disk => match open_engine(&disk, id, remedy) {
+            LogKind::Disk => match open_engine(&disk, id, (remedy, ships)) {
                 Ok((engine, _)) => engine,
                 Err(_) => return self.end(node, End::Crash),
             },
         };
-        let replica = Replica::recover(process.member, id, remedy, Box::new(engine), Recovered::nothing());
+        let replica = Replica::recover(process.member, id, remedy, engine, Recovered::nothing());
         process.host.add(replica);
     }
 
@@ -302,19 +310,25 @@ impl World {
     }
 }
 
-/// The engine on what the disk has; with the reason if that cannot be used, and then empty.
+/// The engine on what the disk has; with the reason if that cannot be used, and then empty. It may ship files.
 fn open_engine(
     disk: &crate::disk::Disk,
     id: PartitionId,
-    remedy: Without,
-) -> Result<(MemoryEngine<Without>, Option<String>), String> {
-    match MemoryEngine::with_store_and(Box::new(SnapshotFile::new(disk, id)), remedy) {
-        Ok(engine) => Ok((engine, None)),
+    (remedy, ships): (Without, bool),
+) -> Result<(Box<dyn Engine>, Option<String>), String> {
+    let text = |error: types::EngineError| error.to_string();
+    let snapshot = || Box::new(SnapshotFile::new(disk, id));
+    let (engine, trouble) = match MemoryEngine::with_store_and(snapshot(), remedy) {
+        Ok(engine) => (engine, None),
         Err(types::EngineError::Corrupt(reason)) => {
             disk.remove(&SnapshotFile::name(id)).map_err(|error| error.to_string())?;
-            let engine = MemoryEngine::with_store_and(Box::new(SnapshotFile::new(disk, id)), remedy);
-            engine.map(|engine| (engine, Some(reason))).map_err(|error| error.to_string())
+            (MemoryEngine::with_store_and(snapshot(), remedy).map_err(text)?, Some(reason))
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => return Err(error.to_string()),
+    };
+    if !ships {
+        return Ok((Box::new(engine), trouble));
     }
+    let parts = Box::new(PartFiles::new(disk, id));
+    Ok((Box::new(PartsEngine::new(engine, snapshot(), parts).map_err(text)?), trouble))
 }

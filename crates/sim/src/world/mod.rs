@@ -113,7 +113,7 @@ impl World {
             struck: BTreeMap::new(),
             operations: 0,
             remedy,
-            settings: settings(),
+            settings: replica::Settings { ship_bytes_per_second: plan.ship_bytes_per_second, ..settings() },
             network: Network::new(Stream::new(seed, Concern::Network, 0)),
             machines,
             brains,

@@ -140,6 +140,7 @@ impl World {
         if missing.is_none() {
             self.phase = Phase::Done;
             self.trace.note(self.now, format_args!("phase: converged"));
+            self.look_at_parts();
             for client in &mut self.clients {
                 client.abandon(self.now);
             }

@@ -1,0 +1,393 @@
+//! A memory engine whose snapshot ships as files: what simulators and tests use in place of [`crate::LsmEngine`]. Its files are
+//! the snapshot's rows, dealt out by their keys, and it keeps the same promises as the LSM engine's directory `incoming/`.
+
+use super::snapshot::{self, Header};
+use super::{MemoryEngine, SnapshotStore};
+use crate::files::not_written;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
+use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
+use types::{
+    Component, ComponentSet, Engine, EngineError, Finding, Installation, Lsn, Missing, Mutation, PinId,
+    Position, Remedy,
+};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+/// Rows are dealt out to so many files.
+const FILES: u64 = 6;
+/// What [`ComponentSet::order`] is.
+const ORDER: &[u8] = b"rows dealt out by their keys";
+/// Names of what is pinned, and of what is received, begin so.
+const PINNED: &str = "pin-";
+const RECEIVED: &str = "in-";
+const SET: &str = "set";
+
+/// A place for small files.
+pub trait Parts: Send {
+    /// The whole of a file.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// Makes an empty file.
+    fn create(&mut self, name: &str) -> io::Result<()>;
+    /// Adds to the end of a file; nothing is synced.
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
+    /// Makes a file of these bytes, durably, or leaves what was there.
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
+    /// Removes a file, if it is there.
+    fn remove(&mut self, name: &str) -> io::Result<()>;
+    /// All names.
+    fn names(&self) -> Vec<String>;
+}
+
+/// A memory engine with files.
+pub struct PartsEngine<R: Remedy> {
+    engine: MemoryEngine<R>,
+    /// The engine's own snapshot.
+    snapshot: Box<dyn SnapshotStore>,
+    parts: Box<dyn Parts>,
+    pins: BTreeMap<PinId, ComponentSet>,
+    last_pin: u64,
+    incoming: Option<Incoming>,
+}
+
+/// A set that is being received.
+struct Incoming {
+    set: ComponentSet,
+    have: Vec<u64>,
+    sealing: bool,
+}
+
+impl Incoming {
+    fn name(&self, file: usize) -> String {
+        format!("{RECEIVED}{}", self.set.files[file].number)
+    }
+}
+
+/// The rows of a file, or none if its bytes are no rows.
+fn rows_of(mut bytes: &[u8]) -> Option<Vec<(Bytes, Lsn, Bytes)>> {
+    let mut rows = Vec::new();
+    while !bytes.is_empty() {
+        let (head, rest) = bytes.split_first_chunk::<16>()?;
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize;
+        let lsn = u64::from(word(8) as u32) | u64::from(word(12) as u32) << 32;
+        let (key, rest) = rest.split_at_checked(word(0))?;
+        let (value, rest) = rest.split_at_checked(word(4))?;
+        rows.push((Bytes::copy_from_slice(key), Lsn(lsn), Bytes::copy_from_slice(value)));
+        bytes = rest;
+    }
+    Some(rows)
+}
+
+fn component(number: u64, content: &[u8]) -> Component {
+    Component { number, bytes: content.len() as u64, digest: xxh3_128(content) }
+}
+
+impl<R: Remedy> PartsEngine<R> {
+    /// Around `engine`, whose snapshot is in `snapshot`. What a process before left in `parts` and nobody reads is removed.
+    pub fn new(
+        engine: MemoryEngine<R>,
+        snapshot: Box<dyn SnapshotStore>,
+        mut parts: Box<dyn Parts>,
+    ) -> Result<PartsEngine<R>, EngineError> {
+        for name in parts.names().into_iter().filter(|name| name.starts_with(PINNED)) {
+            parts.remove(&name)?;
+        }
+        Ok(PartsEngine { engine, snapshot, parts, pins: BTreeMap::new(), last_pin: 0, incoming: None })
+    }
+
+    /// The files of the snapshot, and the state that they are.
+    fn files(&mut self) -> Result<(Position, BTreeMap<u64, Vec<u8>>), EngineError> {
+        let Some(mut input) = self.snapshot.load()? else { return Ok((Position::ZERO, BTreeMap::new())) };
+        let mut files: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        let header = snapshot::read(&mut input, |row| {
+            let file = files.entry(xxh3_64(&row.key) % FILES).or_default();
+            file.extend_from_slice(&(row.key.len() as u32).to_le_bytes());
+            file.extend_from_slice(&(row.value.len() as u32).to_le_bytes());
+            file.extend_from_slice(&row.lsn.0.to_le_bytes());
+            file.extend_from_slice(&row.key);
+            file.extend_from_slice(&row.value);
+        })?;
+        Ok((header.position, files))
+    }
+
+    fn begin_receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+        let useful = set.fault().is_none() && set.order == ORDER;
+        if !useful || self.engine.installing.is_some() || set.at.lsn < self.published().lsn {
+            return Ok(false);
+        }
+        let here = match self.files() {
+            Ok((_, files)) => files,
+            Err(EngineError::Corrupt(_)) => BTreeMap::new(),
+            Err(error) => return Err(error),
+        };
+        let before = self.parts.read(SET).ok();
+        let before = before.and_then(|bytes| postcard::from_bytes::<ComponentSet>(&bytes).ok());
+        let before: BTreeSet<Component> = before.into_iter().flat_map(|set| set.files).collect();
+        // PR-36: a file is known by its content. Without that, by its number.
+        let strict = self.engine.remedy.has(Finding::Pr36);
+        let same =
+            |one: &Component, other: &Component| one.number == other.number && (!strict || one == other);
+        let kept = |file: &&Component| before.iter().any(|other| same(file, other));
+        let kept: BTreeSet<String> =
+            set.files.iter().filter(kept).map(|file| format!("{RECEIVED}{}", file.number)).collect();
+        for name in self.parts.names() {
+            if name.starts_with(RECEIVED) && !kept.contains(&name) {
+                self.parts.remove(&name)?;
+            }
+        }
+        let bytes = postcard::to_stdvec(&set).expect("numbers and bytes can be encoded");
+        self.parts.replace(SET, &bytes).map_err(not_written)?;
+        let mut incoming = Incoming { have: vec![0; set.files.len()], set, sealing: false };
+        for (index, file) in incoming.set.files.iter().enumerate() {
+            let name = incoming.name(index);
+            if let Some(content) = here.get(&file.number)
+                && same(&component(file.number, content), file)
+            {
+                self.parts.remove(&name)?;
+                self.parts.create(&name).map_err(not_written)?;
+                self.parts.append(&name, content).map_err(not_written)?;
+                incoming.have[index] = if strict { content.len() as u64 } else { file.bytes };
+            } else if let Ok(content) = self.parts.read(&name) {
+                incoming.have[index] = content.len() as u64;
+            } else {
+                self.parts.create(&name).map_err(not_written)?;
+            }
+        }
+        self.incoming = Some(incoming);
+        Ok(true)
+    }
+
+    /// Checks every file, and then makes the set the engine's state by one replacement.
+    fn exchange(&mut self) -> Result<Installation, EngineError> {
+        let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.sealing) else {
+            return Ok(Installation::Refused("no installation was begun".into()));
+        };
+        incoming.sealing = false;
+        // F12: what came is looked at before anything names it.
+        let strict = self.engine.remedy.has(Finding::F12) && self.engine.remedy.has(Finding::Pr36);
+        let (mut spoilt, mut rows) = (Vec::new(), Vec::new());
+        for (index, file) in incoming.set.files.iter().enumerate() {
+            let content = match self.parts.read(&incoming.name(index)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+                content => content.unwrap_or_default(),
+            };
+            match rows_of(&content).filter(|_| !strict || component(file.number, &content) == *file) {
+                Some(more) => rows.extend(more),
+                None if strict => spoilt.push(index),
+                None => {}
+            }
+        }
+        if !spoilt.is_empty() {
+            for index in &spoilt {
+                let name = incoming.name(*index);
+                incoming.have[*index] = 0;
+                self.parts.remove(&name)?;
+                self.parts.create(&name).map_err(not_written)?;
+            }
+            return Ok(Installation::Spoilt(spoilt));
+        }
+        let at = incoming.set.at;
+        if at.lsn < self.engine.published().lsn {
+            self.stop_receiving()?;
+            return Ok(Installation::Refused("more than the set holds has been published meanwhile".into()));
+        }
+        rows.sort();
+        rows.dedup_by(|later, earlier| later.0 == earlier.0);
+        let mut bytes = Vec::new();
+        let header = Header { position: at, floor: at.lsn };
+        snapshot::write(&mut bytes, header, rows.into_iter()).expect("writing into memory does not fail");
+        self.engine.take_over(&bytes)?;
+        self.unpin_all();
+        self.stop_receiving()?;
+        Ok(Installation::Done)
+    }
+
+    fn unpin_all(&mut self) {
+        for pin in self.pins.keys().copied().collect::<Vec<_>>() {
+            self.unpin(pin);
+        }
+    }
+}
+
+impl<R: Remedy> Engine for PartsEngine<R> {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { ships_files: true, ..self.engine.capabilities() }
+    }
+
+    fn execute(&mut self, at: Position, mutations: &[Mutation]) {
+        self.engine.execute(at, mutations);
+    }
+
+    fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
+        self.engine.publish(upto)
+    }
+
+    fn discard_above(&mut self, to: Position) {
+        self.engine.discard_above(to);
+    }
+
+    fn applied(&self) -> Position {
+        self.engine.applied()
+    }
+
+    fn published(&self) -> Position {
+        self.engine.published()
+    }
+
+    fn persisted(&self) -> Position {
+        self.engine.persisted()
+    }
+
+    fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError> {
+        self.engine.get(key, at)
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        at: ReadAt,
+        limit: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Row>, EngineError> {
+        self.engine.scan(from, to, at, limit, max_bytes)
+    }
+
+    fn raise_floor(&mut self, floor: Lsn) {
+        self.engine.raise_floor(floor);
+    }
+
+    fn floor(&self) -> Lsn {
+        self.engine.floor()
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.engine.memory_bytes()
+    }
+
+    fn checkpoint(&mut self) -> Result<Position, EngineError> {
+        self.engine.checkpoint()
+    }
+
+    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        self.engine.begin_checkpoint(wake)
+    }
+
+    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
+        self.engine.go_on_checkpoint()
+    }
+
+    fn reset(&mut self, base: Position) -> Result<(), EngineError> {
+        self.unpin_all();
+        self.engine.reset(base)
+    }
+
+    fn install(&mut self, rows: &[Row]) -> Result<(), EngineError> {
+        self.engine.install(rows)
+    }
+
+    fn finish_install(&mut self) -> Result<(), EngineError> {
+        self.engine.finish_install()
+    }
+
+    fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
+        if self.engine.installing.is_some() || self.engine.persisted() == Position::ZERO {
+            return Ok(None);
+        }
+        let (at, files) = self.files()?;
+        self.last_pin += 1;
+        let pin = PinId(self.last_pin);
+        let components = files.iter().map(|(number, content)| component(*number, content)).collect();
+        self.pins.insert(pin, ComponentSet { at, order: ORDER.to_vec(), files: components });
+        for (index, content) in files.values().enumerate() {
+            let name = format!("{PINNED}{}-{index}", pin.0);
+            if self.parts.create(&name).and_then(|()| self.parts.append(&name, content)).is_err() {
+                // There is no room.
+                self.unpin(pin);
+                return Ok(None);
+            }
+        }
+        Ok(Some((pin, self.pins[&pin].clone())))
+    }
+
+    fn read_component(
+        &self,
+        pin: PinId,
+        file: usize,
+        from: u64,
+        max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        let known = self.pins.get(&pin).and_then(|set| set.files.get(file));
+        if known.is_none() {
+            return Ok(None);
+        }
+        let content = self.parts.read(&format!("{PINNED}{}-{file}", pin.0))?;
+        let from = from.min(content.len() as u64) as usize;
+        let to = from.saturating_add(max_bytes).min(content.len());
+        Ok(Some(Bytes::copy_from_slice(&content[from..to])))
+    }
+
+    fn unpin(&mut self, pin: PinId) {
+        let Some(set) = self.pins.remove(&pin) else { return };
+        for file in 0..set.files.len() {
+            // What cannot be removed now is removed at the next start.
+            let _ = self.parts.remove(&format!("{PINNED}{}-{file}", pin.0));
+        }
+    }
+
+    fn receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+        self.begin_receive(set)
+    }
+
+    fn missing(&self) -> Vec<Missing> {
+        let Some(incoming) = &self.incoming else { return Vec::new() };
+        let files = incoming.set.files.iter().zip(&incoming.have).enumerate();
+        let lacking = files.filter(|(_, (file, have))| **have < file.bytes);
+        lacking.map(|(file, (_, have))| Missing { file, from: *have }).collect()
+    }
+
+    fn receive_piece(&mut self, file: usize, from: u64, bytes: &[u8]) -> Result<bool, EngineError> {
+        let Some(incoming) = self.incoming.as_mut().filter(|incoming| !incoming.sealing) else {
+            return Ok(false);
+        };
+        let Some(component) = incoming.set.files.get(file) else { return Ok(false) };
+        let fits = from.checked_add(bytes.len() as u64).is_some_and(|end| end <= component.bytes);
+        if from != incoming.have[file] || !fits || bytes.is_empty() {
+            return Ok(false);
+        }
+        self.parts.append(&incoming.name(file), bytes).map_err(not_written)?;
+        incoming.have[file] = from + bytes.len() as u64;
+        Ok(true)
+    }
+
+    fn begin_installation(&mut self, wake: &Wake) -> Result<Installation, EngineError> {
+        let whole = self.incoming.is_some() && self.missing().is_empty();
+        match self.incoming.as_mut().filter(|_| whole) {
+            Some(incoming) => {
+                incoming.sealing = true;
+                wake();
+                Ok(Installation::Waiting)
+            }
+            None => Ok(Installation::Refused("no whole set has been received".into())),
+        }
+    }
+
+    fn go_on_installation(&mut self) -> Result<Installation, EngineError> {
+        self.exchange()
+    }
+
+    fn stop_receiving(&mut self) -> Result<(), EngineError> {
+        self.incoming = None;
+        for name in self.parts.names() {
+            if name.starts_with(RECEIVED) || name.starts_with(SET) {
+                self.parts.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn digest(&self, at: ReadAt) -> Result<u64, EngineError> {
+        self.engine.digest(at)
+    }
+}

@@ -1,0 +1,69 @@
+//! Where a member's log agrees with the primary's: a refused append, a report, and from where it is sent what it lacks.
+
+use super::lead::Mode;
+use super::{Ctx, Replica};
+use crate::output::Output;
+use types::{Member, PartitionRecord, Remedy};
+use wire::PeerMessage;
+use wire::control::RecordText;
+use wire::peer::{AppendRefused, Inform, LogSummary, Refusal};
+
+impl<R: Remedy> Replica<R> {
+    /// A member did not take an append.
+    pub(crate) fn on_refused(&mut self, ctx: &mut Ctx, refused: AppendRefused) {
+        match refused.why {
+            Refusal::OldEpoch(text) => {
+                if let Ok(record) = serde_json::from_str::<PartitionRecord>(&text) {
+                    self.configure(ctx, record);
+                }
+            }
+            Refusal::Mismatch(summary) => self.realign(ctx, refused.from, refused.number, &summary),
+            Refusal::NotMine => {
+                let Some(record) = &self.record else { return };
+                let inform = Inform { partition: self.id, record: RecordText::new(record) };
+                ctx.out.push(Output::Send { to: refused.from, message: PeerMessage::Inform(inform) });
+                if let Some(progress) = self.progress(refused.from) {
+                    progress.again();
+                }
+            }
+            Refusal::Busy => {
+                let now = ctx.now.mono;
+                let counts =
+                    self.record.as_ref().is_some_and(|record| record.in_sync.contains(&refused.from));
+                match self.progress(refused.from) {
+                    Some(progress) if counts => progress.spoilt = true,
+                    // It need not leave what it is not in. When it has room it goes on from what it then has.
+                    Some(progress) if matches!(progress.mode, Mode::Stream) => {
+                        progress.mode = Mode::Probe { asked_at: now };
+                        progress.level_since = None;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Finds where a member's log agrees, and goes on from there.
+    fn realign(&mut self, ctx: &mut Ctx, member: Member, number: u64, theirs: &LogSummary) {
+        let current = self.progress(member).is_some_and(|progress| {
+            matches!(progress.mode, Mode::Stream)
+                && number + 64 > progress.number
+                && number <= progress.number
+        });
+        if current {
+            self.align(ctx, member, theirs);
+        }
+    }
+
+    /// Begins to send to a member whose log is known.
+    pub(super) fn align(&mut self, ctx: &mut Ctx, member: Member, theirs: &LogSummary) {
+        let common = self.history.common(self.tail.end().lsn, theirs);
+        if common.lsn < self.log_base.lsn || common.lsn < theirs.base.lsn {
+            return self.start_copy(ctx, member);
+        }
+        if let Some(progress) = self.progress(member) {
+            progress.mode = Mode::Stream;
+            progress.agree(common.lsn);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The state itself, by files, to a member whose log is too old: the primary's side. What it has on disk is pinned and offered,
+//! the member asks for what it lacks, and the log goes on from there.
+//!
+//! The log above the files is kept from before they are pinned until the member has it (R8, F14), so what was written meanwhile
+//! needs no second copy.
+
+use super::lead::Mode;
+use super::{Ctx, Replica, Role};
+use crate::output::Output;
+use crate::settings::Settings;
+use bytes::Bytes;
+use std::collections::{BTreeSet, VecDeque};
+use types::{ComponentSet, EngineError, Finding, Lsn, Member, Micros, PinId, Position, Remedy};
+use wire::PeerMessage;
+use wire::ship::{
+    Chunk, DESCRIPTION, MAX_DESCRIPTION_BYTES, MAX_PIECES, Offer, Outcome, Piece, Taken, Want, Withdrawn,
+    encode_set,
+};
+
+/// Files that are being written when they are asked for are waited for so long; then rows are sent.
+const PIN_PATIENCE: Micros = Micros::from_millis(10_000);
+/// A member that asked for nothing for so long is looked at anew.
+pub(super) const SILENT: Micros = Micros::from_millis(5_000);
+/// No piece is longer: entries of the log travel on the same connection.
+const PIECE_BYTES: usize = 256 << 10;
+/// Nor shorter, for a disk's sake.
+const LEAST_PIECE_BYTES: u64 = 512;
+
+/// Files that are being shipped.
+#[derive(Debug)]
+pub(super) struct Shipping {
+    number: u64,
+    since: Micros,
+    tried_at: Micros,
+    pinned: Option<Pinned>,
+    /// Wanted, and not sent yet.
+    wanted: VecDeque<Piece>,
+    offered_at: Micros,
+    /// When the member last asked; it has not answered the newest offer yet if that is later.
+    heard_at: Micros,
+    answered: bool,
+    /// Bytes of the files that the member said it has.
+    have: u64,
+}
+
+#[derive(Debug)]
+struct Pinned {
+    pin: PinId,
+    at: Position,
+    at_crc: u32,
+    description: Bytes,
+    bytes: u64,
+    /// The length of a piece.
+    piece_bytes: u32,
+}
+
+impl Shipping {
+    /// The connection is new: what was on its way is lost.
+    pub fn resend(&mut self) {
+        (self.offered_at, self.answered) = (Micros::ZERO, false);
+        self.wanted.clear();
+    }
+
+    /// Bytes that the member has, and of the whole set.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.have, self.pinned.as_ref().map_or(0, |pinned| pinned.bytes))
+    }
+
+    /// The member takes part.
+    pub fn is_alive(&self, now: Micros) -> bool {
+        now.since(self.heard_at.max(self.since)) < SILENT
+    }
+}
+
+impl<R: Remedy> Replica<R> {
+    /// Begins to ship files to a member that was just made anew.
+    pub(super) fn start_shipping(&mut self, ctx: &mut Ctx, member: Member) {
+        let (now, persisted) = (ctx.now.mono, self.engine.persisted());
+        self.offers = now.0.max(self.offers + 1);
+        let number = self.offers;
+        let Some(progress) = self.progress(member) else { return };
+        progress.rewind(persisted.lsn.next());
+        progress.needs = persisted.lsn;
+        progress.mode = Mode::Shipping(Box::new(Shipping {
+            number,
+            since: now,
+            tried_at: Micros::ZERO,
+            pinned: None,
+            wanted: VecDeque::new(),
+            offered_at: Micros::ZERO,
+            heard_at: now,
+            answered: false,
+            have: 0,
+        }));
+        self.ship_on(ctx, member);
+    }
+
+    /// Offers what is to be shipped, or offers it again.
+    pub(super) fn ship_on(&mut self, ctx: &mut Ctx, member: Member) {
+        let (now, resend) = (ctx.now.mono, ctx.settings.resend);
+        let Some(Mode::Shipping(shipping)) = self.progress(member).map(|progress| &mut progress.mode) else {
+            return;
+        };
+        if shipping.pinned.is_none() {
+            if now.since(shipping.tried_at) >= resend {
+                shipping.tried_at = now;
+                self.pin_for(ctx, member);
+            }
+        } else if !shipping.is_alive(now) {
+            self.look_anew(member);
+        } else if !shipping.answered && now.since(shipping.offered_at) >= Micros(resend.0 * 20) {
+            self.send_offer(ctx, member);
+        }
+    }
+
+    fn pin_for(&mut self, ctx: &mut Ctx, member: Member) {
+        let now = ctx.now.mono;
+        let (pin, set) = match self.engine.pin() {
+            Ok(Some(pinned)) => pinned,
+            Ok(None) => {
+                let Some(Mode::Shipping(shipping)) = self.progress(member).map(|progress| &progress.mode)
+                else {
+                    return;
+                };
+                // It may be writing some just now.
+                if now.since(shipping.since) >= PIN_PATIENCE || self.engine.persisted() == Position::ZERO {
+                    self.send_rows(ctx, member);
+                }
+                return;
+            }
+            Err(error) => return self.fail(ctx, error.to_string()),
+        };
+        self.pins.insert(pin);
+        // The log goes on where the files end.
+        let in_log =
+            set.at.lsn >= self.log_base.lsn && self.history.epoch_at(set.at.lsn) == Some(set.at.epoch);
+        let description = encode_set(&set);
+        if !in_log || set.fault().is_some() || description.len() as u64 > MAX_DESCRIPTION_BYTES {
+            return self.send_rows(ctx, member);
+        }
+        let at = self.offered_position(&set);
+        let at_crc = self.tail.at(at.lsn).map_or(0, |(_, crc)| crc);
+        let (bytes, piece_bytes) = (set.bytes(), piece_bytes(ctx.settings));
+        let Some(progress) = self.progress(member) else { return };
+        progress.rewind(at.lsn.next());
+        progress.needs = at.lsn;
+        let Mode::Shipping(shipping) = &mut progress.mode else { return };
+        shipping.pinned = Some(Pinned { pin, at, at_crc, description, bytes, piece_bytes });
+        shipping.heard_at = now;
+        self.send_offer(ctx, member);
+    }
+
+    /// The position of what was pinned. F14 without its remedy: that of the state as it is meanwhile.
+    fn offered_position(&self, set: &ComponentSet) -> Position {
+        if self.remedy.has(Finding::F14) { set.at } else { self.engine.published() }
+    }
+
+    fn send_offer(&mut self, ctx: &mut Ctx, member: Member) {
+        let now = ctx.now.mono;
+        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let (partition, from, history) = (self.id, self.me, self.history.starts().to_vec());
+        let Some(Mode::Shipping(shipping)) = self.progress(member).map(|progress| &mut progress.mode) else {
+            return;
+        };
+        let Some(pinned) = &shipping.pinned else { return };
+        shipping.offered_at = now;
+        let offer = Offer {
+            partition,
+            epoch,
+            from,
+            number: shipping.number,
+            at: pinned.at,
+            at_crc: pinned.at_crc,
+            history,
+            description_bytes: pinned.description.len() as u64,
+            piece_bytes: pinned.piece_bytes,
+        };
+        ctx.out.push(Output::Send { to: member, message: PeerMessage::Offer(offer) });
+    }
+
+    /// Files are of no use to this member, or there are none.
+    fn send_rows(&mut self, ctx: &mut Ctx, member: Member) {
+        if let Some(progress) = self.progress(member) {
+            progress.rows_only = true;
+        }
+        self.start_copy(ctx, member);
+    }
+
+    fn look_anew(&mut self, member: Member) {
+        if let Some(progress) = self.progress(member) {
+            progress.mode = Mode::Probe { asked_at: Micros::ZERO };
+        }
+    }
+
+    /// The log is short of room: members that are sent files are offered newer ones, which need less of it.
+    pub(crate) fn offer_newer(&mut self) {
+        let persisted = self.engine.persisted().lsn;
+        let Some(leader) = self.leader() else { return };
+        for progress in leader.members.values_mut() {
+            if let Mode::Shipping(shipping) = &progress.mode
+                && shipping.pinned.as_ref().is_some_and(|pinned| pinned.at.lsn < persisted)
+            {
+                progress.mode = Mode::Probe { asked_at: Micros::ZERO };
+                progress.needs = Lsn::MAX;
+            }
+        }
+    }
+
+    /// A member lacks something.
+    pub(crate) fn on_want(&mut self, ctx: &mut Ctx, want: &Want) {
+        let (now, id, me) = (ctx.now.mono, self.id, self.me);
+        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let Some(leader) = self.leader() else { return };
+        if want.epoch < leader.reign || want.epoch > epoch {
+            return;
+        }
+        let Some(progress) = leader.members.get_mut(&want.from) else { return };
+        let shipping = match &mut progress.mode {
+            Mode::Shipping(shipping) if shipping.number == want.number => shipping,
+            _ => {
+                let withdrawn = Withdrawn { partition: id, epoch, from: me, number: want.number };
+                let message = PeerMessage::Withdrawn(withdrawn);
+                return ctx.out.push(Output::Send { to: want.from, message });
+            }
+        };
+        (shipping.heard_at, shipping.answered, shipping.have) = (now, true, want.have);
+        for piece in &want.pieces {
+            if shipping.wanted.len() < 2 * MAX_PIECES && !shipping.wanted.contains(piece) {
+                shipping.wanted.push_back(*piece);
+            }
+        }
+        if want.spoilt > 0 {
+            let what =
+                format!("{} got {} files from here that were spoilt on the way", want.from, want.spoilt);
+            ctx.out.push(Output::Notice { partition: id, what });
+        }
+    }
+
+    /// The member is through with an offer.
+    pub(crate) fn on_taken(&mut self, ctx: &mut Ctx, taken: &Taken) {
+        let id = self.id;
+        let Some(progress) = self.progress(taken.from) else { return };
+        let Mode::Shipping(shipping) = &progress.mode else { return };
+        let Some(pinned) = shipping.pinned.as_ref().filter(|_| shipping.number == taken.number) else {
+            return;
+        };
+        match &taken.outcome {
+            Outcome::Installed => {
+                let at = pinned.at.lsn;
+                progress.mode = Mode::Stream;
+                progress.agree(at);
+                self.ship(ctx);
+            }
+            Outcome::Refused(why) => {
+                progress.rows_only = true;
+                self.look_anew(taken.from);
+                let what = format!("{} takes no files: {why}", taken.from);
+                ctx.out.push(Output::Notice { partition: id, what });
+            }
+        }
+    }
+
+    /// True if a member waits for a piece.
+    pub(crate) fn has_pieces_to_send(&self) -> bool {
+        let Role::Leader(leader) = &self.role else { return false };
+        leader
+            .members
+            .values()
+            .any(|progress| matches!(&progress.mode, Mode::Shipping(shipping) if !shipping.wanted.is_empty()))
+    }
+
+    /// Sends one piece, to one member after the other. Gives its length.
+    pub(crate) fn send_piece(&mut self, ctx: &mut Ctx) -> usize {
+        let Some((member, number, piece)) = self.next_wanted() else { return 0 };
+        self.served_piece = Some(member);
+        let bytes = match self.piece_of(member, piece) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                self.look_anew(member);
+                return 0;
+            }
+            Err(error) => {
+                self.fail(ctx, error.to_string());
+                return 0;
+            }
+        };
+        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return 0 };
+        let crc = Chunk::checksum(&bytes);
+        let length = bytes.len();
+        let chunk = Chunk { partition: self.id, epoch, from: self.me, number, piece, crc, bytes };
+        ctx.out.push(Output::Send { to: member, message: PeerMessage::Chunk(chunk) });
+        length
+    }
+
+    fn next_wanted(&mut self) -> Option<(Member, u64, Piece)> {
+        let last = self.served_piece;
+        let leader = self.leader()?;
+        let wants = |(member, progress): (&Member, &super::lead::Progress)| {
+            matches!(&progress.mode, Mode::Shipping(shipping) if !shipping.wanted.is_empty())
+                .then_some(*member)
+        };
+        let waiting: Vec<Member> = leader.members.iter().filter_map(wants).collect();
+        let next = waiting.iter().find(|member| Some(**member) > last).or(waiting.first()).copied()?;
+        let Mode::Shipping(shipping) = &mut leader.members.get_mut(&next)?.mode else { return None };
+        Some((next, shipping.number, shipping.wanted.pop_front()?))
+    }
+
+    fn piece_of(&mut self, member: Member, piece: Piece) -> Result<Option<Bytes>, EngineError> {
+        let Some(Mode::Shipping(shipping)) = self.progress(member).map(|progress| &progress.mode) else {
+            return Ok(None);
+        };
+        let Some(pinned) = &shipping.pinned else { return Ok(None) };
+        let most = pinned.piece_bytes as usize;
+        if piece.file == DESCRIPTION {
+            let from = piece.from.min(pinned.description.len() as u64) as usize;
+            let to = from.saturating_add(most).min(pinned.description.len());
+            return Ok(Some(pinned.description.slice(from..to)));
+        }
+        let pin = pinned.pin;
+        self.engine.read_component(pin, piece.file as usize, piece.from, most)
+    }
+
+    /// Lets the files go that are not shipped any more, however that ended.
+    pub(super) fn sweep_pins(&mut self) {
+        if self.pins.is_empty() {
+            return;
+        }
+        let modes = match &self.role {
+            Role::Leader(leader) => leader.members.values().map(|progress| &progress.mode).collect(),
+            _ => Vec::new(),
+        };
+        let used: BTreeSet<PinId> = modes
+            .into_iter()
+            .filter_map(|mode| match mode {
+                Mode::Shipping(shipping) => shipping.pinned.as_ref().map(|pinned| pinned.pin),
+                _ => None,
+            })
+            .collect();
+        for pin in self.pins.difference(&used) {
+            self.engine.unpin(*pin);
+        }
+        self.pins = used;
+    }
+
+    /// The lowest LSN from which on a member needs the log because of what it was, or is being, sent (R8, F14).
+    pub(super) fn held(&self) -> Lsn {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return Lsn::MAX };
+        let needs = |member: &Member| {
+            let progress = leader.members.get(member)?;
+            Some(progress.needs.max(self.met(leader, member)))
+        };
+        record.catching_up.iter().filter_map(needs).min().unwrap_or(Lsn::MAX)
+    }
+}
+
+/// How long pieces are: a slow limit is kept in small steps.
+fn piece_bytes(settings: &Settings) -> u32 {
+    let (most, rate) = (settings.copy_bytes.clamp(1, PIECE_BYTES) as u64, settings.ship_bytes_per_second);
+    let piece = if rate == 0 { most } else { most.min((rate / 8).max(LEAST_PIECE_BYTES)) };
+    piece as u32
+}

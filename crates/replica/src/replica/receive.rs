@@ -1,0 +1,460 @@
+//! The state itself, by files: the member's side. It asks for what it lacks of an offer, beside whatever else it does, and then
+//! has its engine make the set its state.
+//!
+//! Nothing is given up before that: whatever ends it leaves the replica as it was, with the files that came so far. The set
+//! never takes a replica back: one that has published more takes none.
+
+use super::{Ctx, Follower, Replica, Role};
+use crate::history::History;
+use crate::output::Output;
+use std::collections::BTreeMap;
+use types::engine::Wake;
+use types::{
+    ComponentSet, EngineError, Finding, Installation, Lsn, Micros, Missing, PartitionRecord, Remedy,
+};
+use wire::PeerMessage;
+use wire::ship::{
+    Chunk, DESCRIPTION, MAX_REASON_BYTES, Offer, Outcome, Piece, Taken, Want, Withdrawn, decode_set,
+};
+
+/// Pieces that are wanted at once.
+const AT_ONCE: usize = 8;
+/// After so many spoilt pieces or files of one offer no more are wanted.
+const SPOILT: u32 = 8;
+
+/// A set that is on its way.
+pub(super) struct Incoming {
+    offer: Offer,
+    history: History,
+    stage: Stage,
+    /// The next piece to ask for, unless it is here already.
+    next: Piece,
+    /// Asked for, and not here yet.
+    asked: Vec<Piece>,
+    /// A piece was lost: what was asked for behind it is of no use.
+    gap: bool,
+    /// When something came, or was asked for again.
+    moved_at: Micros,
+    /// Bytes of the files that are here, and of all of them.
+    have: u64,
+    all: u64,
+    /// The length of each file.
+    lengths: Vec<u64>,
+    spoilt: u32,
+    /// Spoilt files that the primary was not told of yet.
+    untold: u64,
+}
+
+enum Stage {
+    /// The set's description comes in.
+    Description(Vec<u8>),
+    /// What is missing of each file: from where to where.
+    Files(BTreeMap<u32, (u64, u64)>),
+    /// Everything is here, and the engine makes it its state.
+    Installing { begun: bool },
+}
+
+impl Incoming {
+    fn new(offer: Offer, history: History, now: Micros) -> Incoming {
+        Incoming {
+            offer,
+            history,
+            stage: Stage::Description(Vec::new()),
+            next: Piece { file: DESCRIPTION, from: 0 },
+            asked: Vec::new(),
+            gap: false,
+            moved_at: now,
+            have: 0,
+            all: 0,
+            lengths: Vec::new(),
+            spoilt: 0,
+            untold: 0,
+        }
+    }
+
+    /// For people.
+    pub fn words(&self) -> String {
+        match &self.stage {
+            Stage::Installing { .. } => "installs the files that it was sent".into(),
+            _ => format!("receives files: {} of {} bytes are here", self.have, self.all),
+        }
+    }
+
+    /// Begins to ask again, for what is not here.
+    fn rewind(&mut self) {
+        self.asked.clear();
+        self.gap = false;
+        self.next = match &self.stage {
+            Stage::Description(bytes) => Piece { file: DESCRIPTION, from: bytes.len() as u64 },
+            _ => Piece { file: 0, from: 0 },
+        };
+    }
+
+    /// The next piece to ask for.
+    fn take_next(&mut self) -> Option<Piece> {
+        let length = u64::from(self.offer.piece_bytes);
+        match &self.stage {
+            Stage::Description(_) => {
+                let piece = self.next;
+                self.next.from += length;
+                (piece.from < self.offer.description_bytes).then_some(piece)
+            }
+            Stage::Files(missing) => {
+                let next = self.next;
+                let piece = missing.range(next.file..).find_map(|(file, (from, to))| {
+                    let from = if *file == next.file { next.from.max(*from) } else { *from };
+                    (from < *to).then_some(Piece { file: *file, from })
+                })?;
+                self.next = Piece { file: piece.file, from: piece.from.saturating_add(length) };
+                Some(piece)
+            }
+            Stage::Installing { .. } => None,
+        }
+    }
+
+    /// The next pieces to ask for, once enough of the last ones are here.
+    fn take_pieces(&mut self) -> Vec<Piece> {
+        if self.gap && self.asked.is_empty() {
+            self.rewind();
+        }
+        let mut pieces = Vec::new();
+        if !self.gap && self.asked.len() <= AT_ONCE / 2 {
+            while self.asked.len() < AT_ONCE {
+                let Some(piece) = self.take_next() else { break };
+                self.asked.push(piece);
+                pieces.push(piece);
+            }
+        }
+        pieces
+    }
+}
+
+impl<R: Remedy> Replica<R> {
+    /// A primary has files for this replica.
+    pub(crate) fn on_offer(&mut self, ctx: &mut Ctx, offer: Offer) {
+        let Some(record) = &self.record else { return };
+        let ours = offer.epoch == record.epoch && offer.from == record.primary;
+        let able = match &self.role {
+            Role::Follower(_) => true,
+            Role::Damaged(_) => self.awaits_copy(ctx),
+            Role::Idle | Role::Leader(_) => false,
+        };
+        if !ours || !able || !record.catching_up.contains(&self.me) {
+            return;
+        }
+        let known = self.incoming.as_ref().map_or(0, |incoming| incoming.offer.number);
+        if offer.number == known {
+            // What was asked for on an older connection is lost.
+            return self.ask_again(ctx);
+        }
+        if offer.number <= known.max(self.installed) {
+            if offer.number == self.installed {
+                self.send_taken(ctx, &offer, Outcome::Installed);
+            }
+            return;
+        }
+        let history = match History::new(offer.history.clone()) {
+            Ok(history) if offer.fault().is_none() => history,
+            _ => return,
+        };
+        let why = if !self.engine.capabilities().ships_files {
+            Some("its engine has no files")
+        } else if offer.at.lsn < self.engine.published().lsn {
+            Some("it has published more")
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return self.send_taken(ctx, &offer, Outcome::Refused(why.into()));
+        }
+        self.incoming = Some(Box::new(Incoming::new(offer, history, ctx.now.mono)));
+        self.ask(ctx);
+    }
+
+    /// The primary does not offer this any more. What came of it stays for the next offer.
+    pub(crate) fn on_withdrawn(&mut self, withdrawn: &Withdrawn) {
+        let theirs = |incoming: &&mut Box<Incoming>| {
+            incoming.offer.number == withdrawn.number && incoming.offer.from == withdrawn.from
+        };
+        if self.incoming.as_mut().filter(theirs).is_some() {
+            self.incoming = None;
+        }
+    }
+
+    /// A piece arrives.
+    pub(crate) fn on_chunk(&mut self, ctx: &mut Ctx, chunk: &Chunk) {
+        let (now, id) = (ctx.now.mono, self.id);
+        let Some(incoming) = self.incoming.as_mut() else { return };
+        if incoming.offer.number != chunk.number || incoming.offer.from != chunk.from {
+            return;
+        }
+        let Some(place) = incoming.asked.iter().position(|piece| *piece == chunk.piece) else { return };
+        incoming.asked.remove(place);
+        incoming.moved_at = now;
+        if !chunk.is_sound() || chunk.bytes.is_empty() {
+            let what = format!("a piece of a file from {} has a wrong checksum", chunk.from);
+            ctx.out.push(Output::Notice { partition: id, what });
+            (incoming.gap, incoming.spoilt) = (true, incoming.spoilt + 1);
+        } else {
+            let taken = match incoming.stage {
+                Stage::Description(_) => self.take_description(ctx, chunk),
+                Stage::Files(_) => self.take_piece(ctx, chunk),
+                Stage::Installing { .. } => Ok(()),
+            };
+            if let Err(error) = taken {
+                return self.cannot_receive(ctx, error);
+            }
+        }
+        self.ask(ctx);
+    }
+
+    fn take_description(&mut self, ctx: &mut Ctx, chunk: &Chunk) -> Result<(), EngineError> {
+        let Some(incoming) = self.incoming.as_mut() else { return Ok(()) };
+        let all = incoming.offer.description_bytes;
+        let Stage::Description(bytes) = &mut incoming.stage else { return Ok(()) };
+        let fits = bytes.len() as u64 + chunk.bytes.len() as u64 <= all;
+        if chunk.piece.from != bytes.len() as u64 || !fits {
+            incoming.gap = true;
+            return Ok(());
+        }
+        bytes.extend_from_slice(&chunk.bytes);
+        if (bytes.len() as u64) < all {
+            return Ok(());
+        }
+        let why = match decode_set(bytes) {
+            Ok(set) if set.at == incoming.offer.at || !self.remedy.has(Finding::F14) => {
+                return self.receive_set(ctx, set);
+            }
+            Ok(_) => "they are of another position than was said".into(),
+            Err(why) => why,
+        };
+        self.refuse_files(ctx, why);
+        Ok(())
+    }
+
+    /// The set is known: the engine begins to receive it.
+    fn receive_set(&mut self, ctx: &mut Ctx, set: ComponentSet) -> Result<(), EngineError> {
+        let Some(incoming) = self.incoming.as_mut() else { return Ok(()) };
+        incoming.all = set.bytes();
+        incoming.lengths = set.files.iter().map(|file| file.bytes).collect();
+        self.leftovers = true;
+        match self.engine.receive(set)? {
+            true => self.begin_files(ctx),
+            false => self.refuse_files(ctx, "its engine has no use for this set".into()),
+        }
+        Ok(())
+    }
+
+    /// Asks the engine what is missing.
+    fn begin_files(&mut self, ctx: &mut Ctx) {
+        let missing = self.engine.missing();
+        let Some(incoming) = self.incoming.as_mut() else { return };
+        let lengths = &incoming.lengths;
+        let lacks =
+            |missing: Missing| Some((missing.file as u32, (missing.from, *lengths.get(missing.file)?)));
+        let missing: BTreeMap<u32, (u64, u64)> = missing.into_iter().filter_map(lacks).collect();
+        let lacks: u64 = missing.values().map(|(from, to)| to.saturating_sub(*from)).sum();
+        incoming.have = incoming.all.saturating_sub(lacks);
+        incoming.stage = Stage::Files(missing);
+        incoming.rewind();
+        self.install_if_whole(ctx);
+    }
+
+    fn install_if_whole(&mut self, ctx: &mut Ctx) {
+        let partition = self.id;
+        let Some(incoming) = self.incoming.as_mut() else { return };
+        if matches!(&incoming.stage, Stage::Files(missing) if missing.is_empty()) {
+            incoming.stage = Stage::Installing { begun: false };
+            ctx.out.push(Output::Install { partition });
+        }
+    }
+
+    fn take_piece(&mut self, ctx: &mut Ctx, chunk: &Chunk) -> Result<(), EngineError> {
+        let (piece, length) = (chunk.piece, chunk.bytes.len() as u64);
+        let fits = self.engine.receive_piece(piece.file as usize, piece.from, &chunk.bytes)?;
+        let Some(incoming) = self.incoming.as_mut() else { return Ok(()) };
+        let Stage::Files(missing) = &mut incoming.stage else { return Ok(()) };
+        let Some((from, to)) = missing.get_mut(&piece.file).filter(|_| fits) else {
+            incoming.gap = true;
+            return Ok(());
+        };
+        *from = piece.from + length;
+        if *from >= *to {
+            missing.remove(&piece.file);
+        }
+        incoming.have += length;
+        self.install_if_whole(ctx);
+        Ok(())
+    }
+
+    /// Asks for the next pieces.
+    fn ask(&mut self, ctx: &mut Ctx) {
+        let Some(incoming) = self.incoming.as_mut() else { return };
+        if incoming.spoilt > SPOILT {
+            return self.refuse_files(ctx, "its files come spoilt again and again".into());
+        }
+        let pieces = incoming.take_pieces();
+        if !pieces.is_empty() {
+            self.send_want(ctx, pieces);
+        }
+    }
+
+    /// Asks again for all that is not here; says at least that this replica is still at it.
+    fn ask_again(&mut self, ctx: &mut Ctx) {
+        let now = ctx.now.mono;
+        let Some(incoming) = self.incoming.as_mut() else { return };
+        incoming.moved_at = now;
+        incoming.rewind();
+        let pieces = incoming.take_pieces();
+        self.send_want(ctx, pieces);
+    }
+
+    fn send_want(&mut self, ctx: &mut Ctx, pieces: Vec<Piece>) {
+        let (partition, from) = (self.id, self.me);
+        let Some(incoming) = self.incoming.as_mut() else { return };
+        let want = Want {
+            partition,
+            epoch: incoming.offer.epoch,
+            from,
+            number: incoming.offer.number,
+            pieces,
+            have: incoming.have,
+            spoilt: std::mem::take(&mut incoming.untold),
+        };
+        let to = incoming.offer.from;
+        ctx.out.push(Output::Send { to, message: PeerMessage::Want(want) });
+    }
+
+    fn send_taken(&self, ctx: &mut Ctx, offer: &Offer, outcome: Outcome) {
+        let taken =
+            Taken { partition: self.id, epoch: offer.epoch, from: self.me, number: offer.number, outcome };
+        ctx.out.push(Output::Send { to: offer.from, message: PeerMessage::Taken(taken) });
+    }
+
+    /// Time has passed: what was lost is asked for again.
+    pub(super) fn receive_tick(&mut self, ctx: &mut Ctx) {
+        let patience = Micros(ctx.settings.resend.0 * 20);
+        let now = ctx.now.mono;
+        if self.incoming.as_ref().is_some_and(|incoming| now.since(incoming.moved_at) >= patience) {
+            self.ask_again(ctx);
+        }
+    }
+
+    /// Files of this offer are of no use here: rows are.
+    fn refuse_files(&mut self, ctx: &mut Ctx, mut why: String) {
+        let Some(incoming) = self.incoming.take() else { return };
+        while why.len() > MAX_REASON_BYTES {
+            why.pop();
+        }
+        self.send_taken(ctx, &incoming.offer, Outcome::Refused(why));
+        if let Err(error) = self.engine.stop_receiving() {
+            self.fail(ctx, error.to_string());
+        }
+    }
+
+    /// Want of room ends it, for now: what came stays, and the primary offers again after a while.
+    fn cannot_receive(&mut self, ctx: &mut Ctx, error: EngineError) {
+        self.incoming = None;
+        match error {
+            EngineError::Full(_) => {
+                let what = format!("files cannot be received: {error}");
+                ctx.out.push(Output::Notice { partition: self.id, what });
+            }
+            _ => self.fail(ctx, format!("it cannot take in files: {error}")),
+        }
+    }
+
+    /// Goes on with the installation. True if it is to be called again when `wake` was.
+    pub(crate) fn install(&mut self, ctx: &mut Ctx, wake: &Wake) -> bool {
+        let Some(incoming) = self.incoming.as_mut() else { return false };
+        let Stage::Installing { begun } = &mut incoming.stage else { return false };
+        let begins = !std::mem::replace(begun, true);
+        let ours = self.published_in_log();
+        let stands = match begins {
+            true => self.engine.begin_installation(wake),
+            false => self.engine.go_on_installation(),
+        };
+        match stands {
+            Ok(Installation::Waiting) => return true,
+            Ok(Installation::Done) => self.take_over(ctx, ours),
+            Ok(Installation::Spoilt(files)) => self.fetch_again(ctx, &files),
+            Ok(Installation::Refused(why)) => self.refuse_files(ctx, why),
+            Err(error) => self.cannot_receive(ctx, error),
+        }
+        false
+    }
+
+    /// Some files are not what they should be.
+    fn fetch_again(&mut self, ctx: &mut Ctx, files: &[usize]) {
+        let id = self.id;
+        let Some(incoming) = self.incoming.as_mut() else { return };
+        let what = format!(
+            "{} files that {} sent do not match their digests and are fetched again",
+            files.len(),
+            incoming.offer.from
+        );
+        ctx.out.push(Output::Notice { partition: id, what });
+        incoming.untold += files.len() as u64;
+        incoming.spoilt += 1;
+        self.begin_files(ctx);
+        self.ask(ctx);
+    }
+
+    /// The set is the engine's state. Where the log does not hold its position, the log begins there (PR-35).
+    fn take_over(&mut self, ctx: &mut Ctx, published: Lsn) {
+        let Some(incoming) = self.incoming.take() else { return };
+        let Incoming { offer, mut history, .. } = *incoming;
+        let at = offer.at;
+        let ends_behind = self.tail.end().lsn >= at.lsn && !self.is_damaged();
+        let agrees = ends_behind && self.position_at(at.lsn).is_some_and(|(here, _)| here == at);
+        if agrees {
+            self.durable = self.durable.max(at.lsn);
+            self.committed = self.committed.max(at.lsn);
+            self.secured = self.secured.max(at.lsn);
+        } else {
+            // Of its own reign, the newest, the primary has all that there is (R9).
+            let common = history.common(Lsn::MAX, &self.summary()).lsn;
+            let keep = common.max(published).max(self.tail.base().lsn);
+            if keep < self.tail.end().lsn {
+                let entries = self.tail.cut(keep);
+                self.set_aside(ctx, entries);
+            }
+            self.engine.discard_above(at);
+            history.cut(at.lsn);
+            self.rebase(ctx, at, offer.at_crc, history);
+        }
+        if self.is_damaged() {
+            self.role = Role::Follower(Follower::new(ctx.settings));
+        }
+        if let Some(follower) = self.follower() {
+            follower.matched = if agrees { follower.matched.max(at.lsn) } else { at.lsn };
+        }
+        (self.installed, self.leftovers) = (offer.number, false);
+        self.send_taken(ctx, &offer, Outcome::Installed);
+    }
+
+    /// In another configuration: what is received is of its reign, and a replica that counts needs none of it.
+    pub(super) fn reconsider_incoming(
+        &mut self,
+        ctx: &mut Ctx,
+        record: &PartitionRecord,
+        old: Option<&PartitionRecord>,
+    ) {
+        let catching_up = record.catching_up.contains(&self.me);
+        let same_reign = old.is_some_and(|old| old.led_since == record.led_since);
+        if !same_reign {
+            self.installed = 0;
+        }
+        if !same_reign || !catching_up {
+            self.incoming = None;
+        }
+        // One that has no place now may be taken in again, and goes on with what is here.
+        let counts = record.in_sync.contains(&self.me);
+        if counts
+            && std::mem::take(&mut self.leftovers)
+            && let Err(error) = self.engine.stop_receiving()
+        {
+            self.fail(ctx, error.to_string());
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Scripts in which engines have files: what a script does to them, and what it is shown of shipping.
+
+use super::{Node, P, World, member, numbers};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Cursor, Read};
+use std::sync::{Arc, Mutex, MutexGuard};
+use types::engine::Wake;
+use types::{Lsn, Sound};
+use understudy_engine::memory::{MemoryEngine, Parts, PartsEngine, SnapshotStore, SnapshotWriter};
+use understudy_replica::history::History;
+use understudy_replica::{Beat, Host, Recovered, Replica};
+use wire::PeerMessage;
+use wire::ship::{DESCRIPTION, Outcome, Piece};
+
+/// A disk: it outlives the replica that uses it.
+#[derive(Clone, Default)]
+pub struct Files {
+    names: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+}
+
+impl Files {
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.names.lock().expect("nobody panics with it")
+    }
+
+    /// The engine on these files.
+    pub fn engine(&self) -> Box<PartsEngine<Sound>> {
+        let engine = MemoryEngine::with_store(Box::new(self.clone())).expect("opens");
+        let engine = PartsEngine::new(engine, Box::new(self.clone()), Box::new(self.clone()));
+        Box::new(engine.expect("opens"))
+    }
+}
+
+impl SnapshotStore for Files {
+    fn save(&mut self, write: SnapshotWriter<'_>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        write(&mut bytes)?;
+        Parts::replace(self, "snapshot", &bytes)
+    }
+
+    fn load(&mut self) -> io::Result<Option<Box<dyn Read>>> {
+        let bytes = self.names().get("snapshot").cloned();
+        Ok(bytes.map(|bytes| Box::new(Cursor::new(bytes)) as Box<dyn Read>))
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        Parts::remove(self, "snapshot")
+    }
+}
+
+impl Parts for Files {
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.names().get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn create(&mut self, name: &str) -> io::Result<()> {
+        self.replace(name, &[])
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.names().entry(name.into()).or_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn replace(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.names().insert(name.into(), bytes.to_vec());
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.names().remove(name);
+        Ok(())
+    }
+
+    fn names(&self) -> Vec<String> {
+        Files::names(self).keys().filter(|name| *name != "snapshot").cloned().collect()
+    }
+}
+
+impl World {
+    /// Commands about files; false if it is none of them.
+    pub fn run_ships(&mut self, words: &[&str]) -> bool {
+        match words[0] {
+            "checkpoint" => {
+                let node = numbers(&words[1..])[0];
+                self.with(node, |host, _, _| {
+                    host.replica_mut(P).expect("a replica").checkpoint().expect("writes");
+                });
+            }
+            "install" => self.install(numbers(&words[1..])[0]),
+            "restart" => self.restart(numbers(&words[1..])[0]),
+            "rot" => self.rot(numbers(&words[1..])[0]),
+            "corrupt" => self.corrupt(words[1]),
+            "files" => self.files(),
+            "garbage" => self.garbage(words[1], words[2].parse().expect("a count")),
+            _ => return false,
+        }
+        true
+    }
+
+    /// One step of an installation.
+    pub fn install(&mut self, id: u32) {
+        let wake: Wake = Arc::new(|| {});
+        let mut again = false;
+        self.with(id, |host, now, out| again = host.install(now, P, &wake, out));
+        if !again {
+            self.node(id).installs = false;
+        }
+    }
+
+    fn node(&mut self, id: u32) -> &mut Node {
+        self.nodes.get_mut(&id).expect("a node")
+    }
+
+    /// A node's process ends and starts again, on the log and the files that it had.
+    fn restart(&mut self, id: u32) {
+        let beat = Beat::new(member(id), &self.settings, self.now, Sound);
+        let settings = self.settings.clone();
+        let node = self.node(id);
+        let mut history = History::default();
+        for entry in &node.log {
+            history.append(entry.at());
+        }
+        let (base, base_crc) = node.base;
+        let (end, end_crc) = node.log.last().map_or(node.base, |entry| (entry.at(), entry.crc()));
+        let found =
+            Recovered { base, base_crc, end, end_crc, history, secured: Lsn::ZERO, ..Recovered::nothing() };
+        let mut replica = Replica::recover(member(id), P, Sound, node.files.engine(), found);
+        while let Some(from) = replica.to_replay() {
+            replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
+        }
+        node.host = Host::new(member(id), settings, beat, Sound);
+        node.host.add(replica);
+        node.installs = false;
+        self.wire.retain(|(from, to), _| *from != id && *to != id);
+    }
+
+    /// A node starts again, finds its log, and nothing that can be used of its engine's files.
+    pub fn damage(&mut self, id: u32, whole: bool) {
+        let beat = Beat::new(member(id), &self.settings, self.now, Sound);
+        let node = self.nodes.get_mut(&id).expect("a node");
+        let mut history = History::default();
+        for entry in &node.log {
+            history.append(entry.at());
+        }
+        let (base, base_crc) = node.base;
+        let (end, end_crc) = node.log.last().map_or(node.base, |entry| (entry.at(), entry.crc()));
+        let damaged = Some("its files cannot be read".into());
+        let secured = Lsn::ZERO;
+        let found = Recovered { base, base_crc, end, end_crc, history, secured, cut: false, damaged, whole };
+        let engine = Box::new(MemoryEngine::volatile());
+        let mut replica = Replica::recover(member(id), P, Sound, engine, found);
+        while let Some(from) = replica.to_replay() {
+            replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
+        }
+        node.host = Host::new(member(id), self.settings.clone(), beat, Sound);
+        node.host.add(replica);
+        self.wire.retain(|(from, to), _| *from != id && *to != id);
+    }
+
+    /// A byte of what a node has received changes on its disk.
+    fn rot(&mut self, id: u32) {
+        let files = self.node(id).files.clone();
+        let mut names = files.names();
+        let rotten = names.iter_mut().find(|(name, bytes)| name.starts_with("in-") && !bytes.is_empty());
+        let (name, bytes) = rotten.expect("something was received");
+        bytes[0] ^= 1;
+        let _ = writeln!(self.trace, "n{id}: a byte of {name} changes");
+    }
+
+    /// The next piece on a link comes with another byte.
+    fn corrupt(&mut self, link: &str) {
+        let queue = self.wire.get_mut(&super::link(link)).into_iter().flatten();
+        let chunk = queue.filter_map(|message| match message {
+            PeerMessage::Chunk(chunk) => Some(chunk),
+            _ => None,
+        });
+        let chunk = chunk.into_iter().next().expect("a piece is on its way");
+        let mut bytes = chunk.bytes.to_vec();
+        bytes[0] ^= 1;
+        chunk.bytes = bytes.into();
+    }
+
+    /// What lies in the directories of all nodes.
+    fn files(&mut self) {
+        for (id, node) in &self.nodes {
+            let names = Parts::names(&node.files);
+            let _ = writeln!(
+                self.trace,
+                "n{id}: {}",
+                if names.is_empty() { "nothing".into() } else { names.join(" ") }
+            );
+        }
+    }
+
+    /// A message about files is shown where it is delivered.
+    pub fn show_ships(&mut self, from: u32, to: u32, message: &PeerMessage) {
+        let name = |piece: &Piece| match piece.file {
+            DESCRIPTION => format!("the description from {}", piece.from),
+            file => format!("file {file} from {}", piece.from),
+        };
+        let what = match message {
+            PeerMessage::Offer(offer) => {
+                format!("offers files at {}, in pieces of {}", offer.at, offer.piece_bytes)
+            }
+            PeerMessage::Want(want) if want.pieces.is_empty() => "is still at it".into(),
+            PeerMessage::Want(want) => {
+                let pieces: Vec<String> = want.pieces.iter().map(name).collect();
+                format!("has {} bytes, wants {}", want.have, pieces.join(", "))
+            }
+            PeerMessage::Chunk(chunk) => format!("{}: {} bytes", name(&chunk.piece), chunk.bytes.len()),
+            PeerMessage::Taken(taken) => match &taken.outcome {
+                Outcome::Installed => "has installed them".into(),
+                Outcome::Refused(why) => format!("refuses: {why}"),
+            },
+            PeerMessage::Withdrawn(_) => "withdraws the offer".into(),
+            PeerMessage::Copy(copy) => format!("copies {} rows at {}", copy.rows.len(), copy.at),
+            _ => return,
+        };
+        if self.shows_ships {
+            let _ = writeln!(self.trace, "n{from}>n{to} {what}");
+        }
+    }
+}
