@@ -1,5 +1,6 @@
 //! Values as bytes, the way PostgreSQL's binary format has them: big-endian, days and microseconds since 2000.
 
+use crate::arrays;
 use crate::failure::{Failure, code};
 use crate::kind::Kind;
 use crate::text;
@@ -16,11 +17,28 @@ pub fn write(out: &mut Vec<u8>, kind: Kind, value: &Value) -> Result<(), Failure
         (_, Value::Null) => {}
         (Kind::Int2, Value::Int(number)) => out.extend((*number as i16).to_be_bytes()),
         (Kind::Int4, Value::Int(number)) => out.extend((*number as i32).to_be_bytes()),
+        (Kind::Oid | Kind::Xid, Value::Int(number)) => out.extend((*number as u32).to_be_bytes()),
         (_, Value::Int(number)) => out.extend(number.to_be_bytes()),
         (Kind::Float4, Value::Float(number)) => out.extend((*number as f32).to_be_bytes()),
         (_, Value::Float(number)) => out.extend(number.to_be_bytes()),
         (_, Value::Bool(truth)) => out.push(u8::from(*truth)),
         (_, Value::Bytes(bytes)) => out.extend_from_slice(bytes),
+        (Kind::Char, Value::Text(text)) => out.push(text.bytes().next().unwrap_or(0)),
+        (Kind::PgLsn, Value::Text(text)) => out.extend(lsn(text).ok_or_else(far)?.to_be_bytes()),
+        (kind, Value::Text(text)) if kind.element().is_some() => arrays::write_binary(out, kind, text)?,
+        (
+            Kind::Regproc
+            | Kind::Regclass
+            | Kind::Regtype
+            | Kind::Regnamespace
+            | Kind::Inet
+            | Kind::Interval
+            | Kind::Record,
+            Value::Text(_),
+        ) => {
+            let what = format!("{} in binary format", kind.name());
+            return Err(Failure::unsupported(what, "ask for text format, or cast it to text"));
+        }
         (_, Value::Text(text)) => out.extend_from_slice(text.as_bytes()),
         (_, Value::Date(days)) => {
             out.extend(days.checked_sub(EPOCH_DAYS).ok_or_else(far)?.to_be_bytes());
@@ -71,11 +89,31 @@ pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Value, Failure> {
             Some((1, rest)) => text::parse(kind, utf8(rest)?)?,
             _ => return Err(wrong()),
         },
+        Kind::Oid | Kind::Xid => {
+            Value::Int(u32::from_be_bytes(bytes.try_into().map_err(|_| wrong())?).into())
+        }
+        Kind::Char => match bytes {
+            [0] => Value::Text(String::new()),
+            [byte] if byte.is_ascii() => Value::Text(char::from(*byte).to_string()),
+            _ => return Err(wrong()),
+        },
+        kind if kind.element().is_some() => Value::Text(arrays::read_binary(kind, bytes)?),
         Kind::Json | Kind::Text | Kind::Varchar | Kind::Name | Kind::Unknown => {
             text::parse(kind, utf8(bytes)?)?
         }
+        _ => {
+            let what = format!("{} in binary format", kind.name());
+            return Err(Failure::unsupported(what, "send it as text"));
+        }
     };
     Ok(value)
+}
+
+/// Two halves in hexadecimal: `16/B374D848`.
+fn lsn(text: &str) -> Option<u64> {
+    let (high, low) = text.split_once('/')?;
+    let half = |digits| u32::from_str_radix(digits, 16).ok().map(u64::from);
+    Some((half(high)? << 32) + half(low)?)
 }
 
 /// Text from a client: UTF-8, and without the zero byte, which PostgreSQL does not keep either.

@@ -35,13 +35,75 @@ pub enum Kind {
     Json,
     /// `jsonb`.
     Jsonb,
+    /// `"char"`: one byte.
+    Char,
+    /// `oid`: the number of an object.
+    Oid,
+    /// A function by its number, shown by its name.
+    Regproc,
+    /// A relation by its number, shown by its name.
+    Regclass,
+    /// A type by its number, shown by its name.
+    Regtype,
+    /// A schema by its number, shown by its name.
+    Regnamespace,
+    /// `xid`.
+    Xid,
+    /// `pg_lsn`, as text.
+    PgLsn,
+    /// `inet`, as text.
+    Inet,
+    /// `interval`, as text.
+    Interval,
+    /// `pg_node_tree`: an expression, as text.
+    NodeTree,
+    /// A row of several values, as text.
+    Record,
+    /// `int2vector`.
+    Int2Vector,
+    /// `oidvector`.
+    OidVector,
+    /// `boolean[]`.
+    BoolArray,
+    /// `bytea[]`.
+    ByteaArray,
+    /// `"char"[]`.
+    CharArray,
+    /// `name[]`.
+    NameArray,
+    /// `smallint[]`.
+    Int2Array,
+    /// `integer[]`.
+    Int4Array,
+    /// `bigint[]`.
+    Int8Array,
+    /// `text[]`.
+    TextArray,
+    /// `character varying[]`.
+    VarcharArray,
+    /// `oid[]`.
+    OidArray,
+    /// `real[]`.
+    Float4Array,
+    /// `double precision[]`.
+    Float8Array,
+    /// `numeric[]`.
+    NumericArray,
+    /// `date[]`.
+    DateArray,
+    /// `timestamp with time zone[]`.
+    TimestamptzArray,
+    /// `json[]`.
+    JsonArray,
+    /// `aclitem[]`.
+    AclArray,
     /// A literal or parameter whose type nothing has decided.
     Unknown,
 }
 
 use Kind::*;
 
-const ALL: [(Kind, u32, i16, &str); 17] = [
+const ALL: [(Kind, u32, i16, &str); 48] = [
     (Bool, 16, 1, "boolean"),
     (Bytea, 17, -1, "bytea"),
     (Int2, 21, 2, "smallint"),
@@ -58,6 +120,37 @@ const ALL: [(Kind, u32, i16, &str); 17] = [
     (Timestamptz, 1184, 8, "timestamp with time zone"),
     (Json, 114, -1, "json"),
     (Jsonb, 3802, -1, "jsonb"),
+    (Char, 18, 1, "\"char\""),
+    (Oid, 26, 4, "oid"),
+    (Regproc, 24, 4, "regproc"),
+    (Regclass, 2205, 4, "regclass"),
+    (Regtype, 2206, 4, "regtype"),
+    (Regnamespace, 4089, 4, "regnamespace"),
+    (Xid, 28, 4, "xid"),
+    (PgLsn, 3220, 8, "pg_lsn"),
+    (Inet, 869, -1, "inet"),
+    (Interval, 1186, 16, "interval"),
+    (NodeTree, 194, -1, "pg_node_tree"),
+    (Record, 2249, -1, "record"),
+    (Int2Vector, 22, -1, "int2vector"),
+    (OidVector, 30, -1, "oidvector"),
+    (BoolArray, 1000, -1, "boolean[]"),
+    (ByteaArray, 1001, -1, "bytea[]"),
+    (CharArray, 1002, -1, "\"char\"[]"),
+    (NameArray, 1003, -1, "name[]"),
+    (Int2Array, 1005, -1, "smallint[]"),
+    (Int4Array, 1007, -1, "integer[]"),
+    (Int8Array, 1016, -1, "bigint[]"),
+    (TextArray, 1009, -1, "text[]"),
+    (VarcharArray, 1015, -1, "character varying[]"),
+    (OidArray, 1028, -1, "oid[]"),
+    (Float4Array, 1021, -1, "real[]"),
+    (Float8Array, 1022, -1, "double precision[]"),
+    (NumericArray, 1231, -1, "numeric[]"),
+    (DateArray, 1182, -1, "date[]"),
+    (TimestamptzArray, 1185, -1, "timestamp with time zone[]"),
+    (JsonArray, 199, -1, "json[]"),
+    (AclArray, 1034, -1, "aclitem[]"),
     (Unknown, 705, -2, "unknown"),
 ];
 
@@ -79,6 +172,31 @@ impl Kind {
     /// PostgreSQL's name of the type.
     pub fn name(self) -> &'static str {
         self.row().3
+    }
+
+    /// What an array's elements are; `None`: it is no array.
+    pub fn element(self) -> Option<Kind> {
+        Some(match self {
+            BoolArray => Bool,
+            ByteaArray => Bytea,
+            CharArray => Char,
+            NameArray => Name,
+            Int2Array | Int2Vector => Int2,
+            Int4Array => Int4,
+            Int8Array => Int8,
+            TextArray => Text,
+            VarcharArray => Varchar,
+            OidArray | OidVector => Oid,
+            Float4Array => Float4,
+            Float8Array => Float8,
+            NumericArray => Numeric,
+            DateArray => Date,
+            TimestamptzArray => Timestamptz,
+            JsonArray => Json,
+            // Access rights are never given here, so no array of them has an element.
+            AclArray => Text,
+            _ => return None,
+        })
     }
 
     /// The type with this number; `None`: it is not known here.

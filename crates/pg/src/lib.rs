@@ -5,13 +5,14 @@
 //! | connections, logins, cancel requests | [`server`] |
 //! | one conversation: simple and extended protocol, portals, error until Sync | `session` |
 //! | messages; the only module that knows the crate `pgwire` | `wire` |
-//! | values as text and in binary | [`text`], [`binary`] |
 //! | the data of COPY | [`copy`] |
+//! | values as text and in binary; arrays | [`text`], [`binary`], [`arrays`] |
 //! | what stands behind the door | [`service`] |
 //! | encryption | [`tls`] |
 //!
 //! What a client may send is bounded before it is kept: 10,000 bytes before its login, 64 MiB in one message afterwards.
 
+pub mod arrays;
 pub mod binary;
 pub mod copy;
 mod copying;

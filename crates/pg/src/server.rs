@@ -112,24 +112,26 @@ impl<S: Service> Shared<S> {
     async fn connection(self: Arc<Self>, stream: TcpStream, stopping: watch::Receiver<bool>) {
         // A delayed answer is worse than a small packet; a socket that refuses is about to fail anyhow.
         let _ = stream.set_nodelay(true);
+        let address = stream.peer_addr().ok();
         let before = self.open.fetch_add(1, Ordering::AcqRel);
         let _place = Place(self.clone());
-        let is_local = stream.peer_addr().is_ok_and(|address| address.ip().is_loopback());
+        let is_local = address.is_some_and(|address| address.ip().is_loopback());
         let must_encrypt = self.must_encrypt && !is_local;
         let mut link = Link::new(stream, stopping);
         let login = self.login(&mut link, before >= self.max, must_encrypt);
         let login = tokio::time::timeout(LOGIN, login).await;
-        let login = match login {
+        let mut login = match login {
             Ok(Ok(Some(login))) => login,
             Ok(Ok(None)) | Ok(Err(End::Gone)) | Err(_) => return,
             Ok(Err(End::Failed(failure))) => return link.goodbye(&failure).await,
         };
         let cancel = Cancel::default();
+        let listed = self.list(&cancel);
+        (login.pid, login.address) = (listed.pid, address);
         let session = match self.service.open(&login, cancel.clone()) {
             Ok(session) => session,
             Err(failure) => return link.goodbye(&failure).await,
         };
-        let listed = self.list(&cancel);
         self.greet(&mut link, &login, listed.pid);
         let mut talk = Conversation::<S>::new(link, session, cancel);
         if let Err(End::Failed(failure)) = talk.run().await {
@@ -233,5 +235,5 @@ fn read_login(parameters: Vec<(String, String)>) -> Result<(Login, Vec<String>),
         .fatal());
     }
     let unknown = options.into_iter().map(|(name, _)| name).collect();
-    Ok((Login { user, database, parameters }, unknown))
+    Ok((Login { user, database, parameters, pid: 0, address: None }, unknown))
 }

@@ -23,6 +23,10 @@ pub struct Login {
     pub database: String,
     /// Other parameters of the connection, as `application_name`.
     pub parameters: BTreeMap<String, String>,
+    /// The number by which clients know the connection, as they know a process of PostgreSQL.
+    pub pid: i32,
+    /// Where the client is; `None`: the operating system does not say.
+    pub address: Option<std::net::SocketAddr>,
 }
 
 /// A column of a result.

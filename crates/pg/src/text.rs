@@ -1,5 +1,6 @@
 //! Values as text, the way PostgreSQL writes and reads them with its default settings (ISO dates, UTC, hex bytea).
 
+use crate::arrays;
 use crate::failure::{Failure, code};
 use crate::kind::Kind;
 use std::fmt::Write;
@@ -56,8 +57,30 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, Failure> {
         Kind::Timestamptz => typed(ColumnType::Timestamp, trimmed),
         Kind::Timestamp => Err(no_timestamp()),
         Kind::Json | Kind::Jsonb => typed(ColumnType::Json, text),
-        Kind::Text | Kind::Varchar | Kind::Name | Kind::Unknown => Ok(Value::Text(text.to_string())),
+        Kind::Text | Kind::Varchar | Kind::Unknown => Ok(Value::Text(text.to_string())),
+        Kind::Name => Ok(Value::Text(shortened(text, 63).to_string())),
+        Kind::Char => Ok(Value::Text(text.chars().take(1).collect())),
+        Kind::Oid | Kind::Xid => parse_oid(trimmed).map(Value::Int).ok_or_else(wrong),
+        kind if kind.element().is_some() => arrays::canonical(kind, text).map(Value::Text),
+        Kind::NodeTree | Kind::Inet | Kind::PgLsn => Ok(Value::Text(trimmed.to_string())),
+        kind => Err(Failure::unsupported(
+            format!("reading a value of type {}", kind.name()),
+            "its values are shown, not taken",
+        )),
     }
+}
+
+/// The beginning of a text, at most so many bytes of whole characters.
+fn shortened(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn parse_oid(text: &str) -> Option<i64> {
+    text.parse::<u32>().ok().map(i64::from)
 }
 
 /// Why the type without a time zone is refused.
@@ -73,6 +96,9 @@ pub fn fits(kind: Kind, number: i64) -> bool {
     match kind {
         Kind::Int2 => i16::try_from(number).is_ok(),
         Kind::Int4 => i32::try_from(number).is_ok(),
+        Kind::Oid | Kind::Xid | Kind::Regproc | Kind::Regclass | Kind::Regtype | Kind::Regnamespace => {
+            u32::try_from(number).is_ok()
+        }
         _ => true,
     }
 }

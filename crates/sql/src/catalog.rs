@@ -18,6 +18,11 @@ impl Catalog {
         self.tables.get(name)
     }
 
+    /// All tables, by their names.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
+        self.tables.values()
+    }
+
     /// True if both have the same tables with the same columns.
     pub fn is_like(&self, tables: &BTreeMap<String, Arc<TableRecord>>) -> bool {
         self.tables.len() == tables.len()

@@ -1,7 +1,7 @@
 //! The thread that drives the native client for all sessions of a node. Sessions hand it calls; it answers when they end.
 
 use crate::catalog::Catalog;
-use client::{Call, Client, FailKind, LaneId, Options, Outcome, Ticket};
+use client::{Call, Client, FailKind, LaneId, Map, Options, Outcome, Ticket};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::{BTreeMap, HashMap};
@@ -33,6 +33,7 @@ struct Ask {
 #[derive(Default)]
 struct Shared {
     catalog: RwLock<Arc<Catalog>>,
+    map: RwLock<Arc<Map>>,
     changed: Notify,
     /// A picture of the cluster has come.
     ready: AtomicBool,
@@ -91,6 +92,11 @@ impl Handle {
     pub fn catalog(&self) -> Option<Arc<Catalog>> {
         let ready = self.shared.ready.load(Ordering::Acquire);
         ready.then(|| self.shared.catalog.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The cluster's records, as new as the last picture.
+    pub fn map(&self) -> Arc<Map> {
+        self.shared.map.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Hands a call over. `answer` is called on the driver's thread and must not block it.
@@ -239,6 +245,7 @@ impl Thread {
             let next = Arc::new(Catalog::from_map(known.revision + 1, tables));
             *self.shared.catalog.write().unwrap_or_else(PoisonError::into_inner) = next;
         }
+        *self.shared.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(client.picture().clone());
         self.shared.ready.store(true, Ordering::Release);
         self.shared.changed.notify_waiters();
     }

@@ -4,7 +4,10 @@ use crate::bind::{Bound, KEY, NUMBER, STORED, Slot, Source};
 use crate::driver::Handle;
 use crate::engine::encode::encode;
 use crate::engine::{Engine, Pages, Reader};
+use crate::fault;
 use crate::read::{Tables, Values};
+use crate::system;
+use crate::system::facts::{Asker, Facts};
 use crate::txn::View;
 use bytes::Bytes;
 use pg::{Cancel, Failure, Row, Rows, code};
@@ -60,6 +63,8 @@ pub struct Evaluator {
     pub engines: Arc<Engines>,
     /// Stops them.
     pub cancel: Cancel,
+    /// Whose statements they are, as of now.
+    pub asker: Asker,
 }
 
 impl Evaluator {
@@ -68,7 +73,10 @@ impl Evaluator {
         let (handle, cancel) = (self.handle.clone(), self.cancel.clone());
         let sources = bound.sources.clone();
         let slots = slots(&bound, &values);
-        self.run(bound, slots, move || Box::new(Tables::new(handle, sources, values, view, cancel)))
+        let facts = self.facts(values.now)?;
+        self.run(bound, slots, move || {
+            Box::new(Tables::new(handle, sources, values, view, cancel).knowing(facts))
+        })
     }
 
     /// All rows of a query over the cluster's tables, at most as many as a statement may write.
@@ -98,12 +106,19 @@ impl Evaluator {
     ) -> Result<Vec<Row>, Failure> {
         let source = bound.sources.first().cloned();
         let slots = slots(&bound, values);
-        let mut computed = self.run(bound, slots, move || Box::new(Memory { source, rows }))?;
+        let facts = self.facts(values.now)?;
+        let mut computed = self.run(bound, slots, move || Box::new(Memory { source, rows, facts }))?;
         let mut rows = Vec::new();
         while let Some(row) = computed.next().await {
             rows.push(row?);
         }
         Ok(rows)
+    }
+
+    /// What functions and system tables ask for.
+    fn facts(&self, now: i64) -> Result<Facts, Failure> {
+        let catalog = self.handle.catalog().ok_or_else(fault::not_ready)?;
+        Ok(Facts::new(catalog, self.asker.clone(), self.handle.clone(), self.cancel.clone(), now))
     }
 
     fn run(
@@ -155,10 +170,18 @@ fn size(value: &Value) -> usize {
 struct Memory {
     source: Option<Source>,
     rows: Vec<Given>,
+    facts: Facts,
 }
 
 impl Reader for Memory {
-    fn open(&self, _: usize) -> Result<Box<dyn Pages>, Failure> {
+    fn facts(&self) -> Option<&Facts> {
+        Some(&self.facts)
+    }
+
+    fn open(&self, source: usize) -> Result<Box<dyn Pages>, Failure> {
+        if let Some(system) = source.checked_sub(system::FIRST) {
+            return Ok(Box::new(Once(Some(system::rows(system, &self.facts)?))));
+        }
         let columns = self.source.as_ref().map_or(&[][..], |source| &source.columns);
         let row = |(number, row): (usize, &Given)| {
             let one = |at: &usize| match *at {

@@ -11,6 +11,8 @@
 //! | reads of one row, counts, scans; tables | [`read`], [`ddl`] |
 //! | transactions | [`txn`] |
 //! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
+//! | where each part of a query runs | [`explain`] |
+//! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
 //! | the thread that drives the native client | [`driver`] |
 //!
 //! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently from
@@ -25,6 +27,7 @@ pub mod edits;
 pub mod engine;
 pub mod eval;
 pub mod evaluate;
+pub mod explain;
 pub mod fault;
 pub mod plan;
 pub mod range;
@@ -32,6 +35,7 @@ pub mod read;
 pub mod session;
 pub mod settings;
 pub mod statements;
+pub mod system;
 pub mod txn;
 pub mod ty;
 pub mod write;

@@ -4,6 +4,7 @@ use crate::bind::{Binder, Bound, Change, Insertion, Output, folded, table_name};
 use crate::catalog::Catalog;
 use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
 use crate::ddl;
+use crate::explain::{self, Explained};
 use crate::settings::{self, variable_name};
 use crate::txn::Modes;
 use crate::ty::Ty;
@@ -74,6 +75,8 @@ pub enum Work {
     Reset(Option<String>, &'static str),
     /// Show a parameter.
     Show(String),
+    /// Say where each part of a query runs.
+    Explain(Explained),
 }
 
 impl Work {
@@ -263,6 +266,7 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
             returning.as_ref().map(|returning| told_columns(&returning.bound.columns))
         }
         Work::Show(name) => Some(vec![Column { name: name.clone(), kind: Kind::Text }]),
+        Work::Explain(_) => Some(vec![Column { name: "QUERY PLAN".into(), kind: Kind::Text }]),
         _ => None,
     };
     // A client that has said `smallint` sends it so.
@@ -318,7 +322,16 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             let (change, params) = binder().update(update)?;
             (Work::Change(change), params)
         }
-        other => (utility(other)?, Vec::new()),
+        other => match explain::asked(other)? {
+            None => (utility(other)?, Vec::new()),
+            Some((Statement::Query(query), json)) => {
+                let (bound, params) = binder().whole(query)?;
+                (Work::Explain(Explained { bound: Arc::new(bound), json }), params)
+            }
+            Some(_) => {
+                return Err(Failure::unsupported("EXPLAIN of a statement that writes", "explain a SELECT"));
+            }
+        },
     })
 }
 
@@ -389,9 +402,6 @@ fn refused(statement: &Statement) -> Failure {
     let text = statement.to_string();
     let words: Vec<&str> = text.split_whitespace().take(2).collect();
     let (what, hint) = match statement {
-        Statement::Explain { .. } => {
-            ("EXPLAIN".to_string(), "conditions on the first columns of the key narrow what is read")
-        }
         Statement::CreateIndex(_) => {
             ("CREATE INDEX".to_string(), "rows are found by their key; put what is searched for in it")
         }

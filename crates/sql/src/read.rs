@@ -6,6 +6,7 @@ use crate::engine::encode::encode;
 use crate::engine::{Pages, Reader};
 use crate::fault;
 use crate::range::{Range, range};
+use crate::system::{self, facts::Facts};
 use crate::txn::View;
 use bytes::Bytes;
 use client::{Call, Outcome, Table};
@@ -198,6 +199,20 @@ pub async fn count(handle: &Handle, table: &Table, range: &Range, view: &View) -
     Ok(sum)
 }
 
+/// The statement was started without what system tables are made from.
+pub fn no_facts() -> Failure {
+    Failure::new(code::INTERNAL, "nothing is known of the cluster here")
+}
+
+/// Rows that are there.
+pub struct Ready(pub Option<Vec<Vec<Kept>>>);
+
+impl Pages for Ready {
+    fn next(&mut self) -> Result<Option<Vec<Vec<Kept>>>, Failure> {
+        Ok(self.0.take())
+    }
+}
+
 /// The sources of one execution of a statement.
 pub struct Tables {
     handle: Handle,
@@ -205,17 +220,31 @@ pub struct Tables {
     values: Values,
     view: View,
     cancel: Cancel,
+    facts: Option<Facts>,
 }
 
 impl Tables {
     /// For these sources, as the view has them.
     pub fn new(handle: Handle, sources: Vec<Source>, values: Values, view: View, cancel: Cancel) -> Tables {
-        Tables { handle, sources, values, view, cancel }
+        Tables { handle, sources, values, view, cancel, facts: None }
+    }
+
+    /// With what functions and system tables ask for.
+    pub fn knowing(self, facts: Facts) -> Tables {
+        Tables { facts: Some(facts), ..self }
     }
 }
 
 impl Reader for Tables {
+    fn facts(&self) -> Option<&Facts> {
+        self.facts.as_ref()
+    }
+
     fn open(&self, source: usize) -> Result<Box<dyn Pages>, Failure> {
+        if let Some(system) = source.checked_sub(system::FIRST) {
+            let facts = self.facts.as_ref().ok_or_else(no_facts)?;
+            return Ok(Box::new(Ready(Some(system::rows(system, facts)?))));
+        }
         let source = &self.sources[source];
         let table = Table::new(source.table.clone());
         let (done, ended) = mpsc::channel();

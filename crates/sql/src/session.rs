@@ -5,13 +5,17 @@ use crate::copy::{self, Intake};
 use crate::ddl;
 use crate::driver::{Driver, Handle};
 use crate::edits;
+use crate::engine::Engine;
 use crate::evaluate::{Engines, Evaluator};
+use crate::explain;
 use crate::fault;
 use crate::plan::{Cache, Parsed, Plan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Values};
 use crate::settings::Settings;
 use crate::statements::{self, Statement, canceled};
+use crate::system::facts::Asker;
+use crate::system::sessions::{self, Listed, Sessions};
 use crate::txn::{Modes, Open, View};
 use bytes::Bytes;
 use client::{Options, Table};
@@ -32,6 +36,7 @@ pub struct Sql {
     handle: Handle,
     cache: Arc<Cache>,
     engines: Arc<Engines>,
+    sessions: Arc<Sessions>,
     /// Ends with the service.
     _driver: Driver,
 }
@@ -41,7 +46,8 @@ impl Sql {
     pub fn start(options: Options) -> io::Result<Sql> {
         let driver = Driver::start(options)?;
         let (cache, engines) = (Arc::default(), Arc::default());
-        Ok(Sql { handle: driver.handle().clone(), cache, engines, _driver: driver })
+        let sessions = Arc::default();
+        Ok(Sql { handle: driver.handle().clone(), cache, engines, sessions, _driver: driver })
     }
 }
 
@@ -61,12 +67,18 @@ impl pg::Service for Sql {
         }
         let (handle, engines) = (self.handle.clone(), self.engines.clone());
         Ok(SqlSession {
-            evaluator: Evaluator { handle, engines, cancel },
+            evaluator: Evaluator { handle, engines, cancel, asker: Asker::default() },
             cache: self.cache.clone(),
             settings,
             open: None,
             grouped: false,
             notices: Vec::new(),
+            listed: self.sessions.list(sessions::Session {
+                pid: login.pid,
+                application: login.parameters.get("application_name").cloned().unwrap_or_default(),
+                address: login.address,
+                since: now(),
+            }),
             copying: None,
         })
     }
@@ -81,6 +93,7 @@ pub struct SqlSession {
     evaluator: Evaluator,
     cache: Arc<Cache>,
     settings: Settings,
+    listed: Listed,
     open: Option<Open>,
     /// Statements up to the end of the message, or to the next Sync, are one transaction, once one of them writes.
     grouped: bool,
@@ -135,6 +148,7 @@ impl pg::Session for SqlSession {
             self.open = Some(Open::begin(now(), true, Modes::default(), &self.settings));
         }
         let now = self.open.as_ref().map_or_else(now, |open| open.now);
+        self.evaluator.asker = self.asker();
         let done = self.carry_out(&plan.work, Values { parameters, now }).await;
         if let Some(open) = &self.open {
             open.idle();
@@ -417,6 +431,7 @@ impl SqlSession {
                         None => self.settings.reset(name)?,
                     });
                 }
+                self.listed.rename(&self.settings.get("application_name")?);
                 Ok(Outcome::Set("SET".into(), told))
             }
             Work::SetSession(modes) => {
@@ -435,6 +450,10 @@ impl SqlSession {
                 done(tag)
             }
             Work::Reset(Some(name), tag) => Ok(Outcome::Set((*tag).into(), self.settings.reset(name)?)),
+            Work::Explain(explained) => {
+                let rows = explain::explain(&self.evaluator.handle, explained, &Engine::open()?)?;
+                Ok(Outcome::Rows("EXPLAIN", Rows::of(rows)))
+            }
             Work::Show(name) => {
                 let value = match (name.as_str(), &self.open) {
                     ("transaction_isolation", Some(open)) => open.isolation.name().to_string(),
@@ -495,6 +514,12 @@ impl SqlSession {
         }
         let rows = evaluator.start(bound.clone(), values, view)?;
         Ok(Outcome::Rows("SELECT", rows))
+    }
+
+    /// Who asks, for what is to be known of it.
+    fn asker(&self) -> Asker {
+        let sessions = self.listed.all().clone();
+        Asker { pid: self.listed.pid(), settings: self.settings.clone(), sessions }
     }
 
     /// A count of a range of keys, which the partitions know themselves.

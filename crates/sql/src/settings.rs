@@ -18,6 +18,7 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("client_encoding", "UTF8", true),
     ("client_min_messages", "notice", false),
     ("datestyle", "ISO, MDY", true),
+    ("default_table_access_method", "lsm", false),
     ("default_transaction_isolation", "read committed", false),
     ("default_transaction_read_only", "off", true),
     ("extra_float_digits", "1", false),
@@ -28,6 +29,7 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("lc_collate", "C", false),
     ("lock_timeout", "0", false),
     ("max_identifier_length", "63", false),
+    ("max_index_keys", "32", false),
     ("search_path", "public", false),
     ("server_encoding", "UTF8", true),
     ("server_version", SERVER_VERSION, true),
@@ -50,6 +52,11 @@ pub struct Settings {
     set: BTreeMap<&'static str, String>,
     /// Until the end of the transaction, in front of the others.
     local: BTreeMap<&'static str, String>,
+}
+
+/// All parameters, with their values at the start.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    KNOWN.iter().map(|(name, default, _)| (shown(name), *default))
 }
 
 /// The name as clients are told it.

@@ -1,9 +1,9 @@
-//! The types of expressions: those that columns have, and PostgreSQL's `integer`, which literals have.
+//! The types of expressions: those that columns have, PostgreSQL's `integer`, which literals have, and those that its catalogs have.
 
 use pg::Kind;
 use types::data::{ColumnType, Value};
 
-/// A type.
+/// A type. Columns of the cluster's tables have the first ones; the others come from system tables, casts and literals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ty {
     /// `boolean`.
@@ -26,70 +26,221 @@ pub enum Ty {
     Timestamptz,
     /// `json`.
     Json,
+    /// `smallint`.
+    Int2,
+    /// `real`.
+    Float4,
+    /// `name`: a text of at most 63 bytes.
+    Name,
+    /// `"char"`: a text of at most one byte.
+    Char,
+    /// `oid`.
+    Oid,
+    /// `xid`.
+    Xid,
+    /// `regproc`: an oid that is shown as a function's name.
+    Regproc,
+    /// `regclass`: an oid that is shown as a relation's name.
+    Regclass,
+    /// `regtype`: an oid that is shown as a type's name.
+    Regtype,
+    /// `regnamespace`: an oid that is shown as a schema's name.
+    Regnamespace,
+    /// `pg_lsn`, kept as text.
+    PgLsn,
+    /// `inet`, kept as text.
+    Inet,
+    /// `interval`, kept as text.
+    Interval,
+    /// `pg_node_tree`, kept as text.
+    NodeTree,
+    /// A member of an array with its position, as `_pg_expandarray` gives it.
+    Member,
+    /// `int2vector`.
+    Int2Vector,
+    /// `oidvector`.
+    OidVector,
+    /// `boolean[]`.
+    BoolArray,
+    /// `bytea[]`.
+    ByteaArray,
+    /// `"char"[]`.
+    CharArray,
+    /// `name[]`.
+    NameArray,
+    /// `smallint[]`.
+    Int2Array,
+    /// `integer[]`.
+    Int4Array,
+    /// `bigint[]`.
+    Int8Array,
+    /// `text[]`.
+    TextArray,
+    /// `oid[]`.
+    OidArray,
+    /// `real[]`.
+    Float4Array,
+    /// `double precision[]`.
+    Float8Array,
+    /// `numeric[]`.
+    NumericArray,
+    /// `date[]`.
+    DateArray,
+    /// `timestamptz[]`.
+    TimestamptzArray,
+    /// `json[]`.
+    JsonArray,
+    /// `aclitem[]`.
+    AclArray,
 }
 
+use Ty::*;
+
 impl Ty {
+    /// All types, by the number that they have in the engine's statements.
+    pub const ALL: [Ty; 43] = [
+        Bool,
+        Int4,
+        Int8,
+        Numeric,
+        Float8,
+        Text,
+        Bytea,
+        Date,
+        Timestamptz,
+        Json,
+        Int2,
+        Float4,
+        Name,
+        Char,
+        Oid,
+        Xid,
+        Regproc,
+        Regclass,
+        Regtype,
+        Regnamespace,
+        PgLsn,
+        Inet,
+        Interval,
+        NodeTree,
+        Member,
+        Int2Vector,
+        OidVector,
+        BoolArray,
+        ByteaArray,
+        CharArray,
+        NameArray,
+        Int2Array,
+        Int4Array,
+        Int8Array,
+        TextArray,
+        OidArray,
+        Float4Array,
+        Float8Array,
+        NumericArray,
+        DateArray,
+        TimestamptzArray,
+        JsonArray,
+        AclArray,
+    ];
+
     /// Of a column.
     pub fn of(column: ColumnType) -> Ty {
         match column {
-            ColumnType::Int => Ty::Int8,
-            ColumnType::Float => Ty::Float8,
-            ColumnType::Decimal => Ty::Numeric,
-            ColumnType::Text => Ty::Text,
-            ColumnType::Bytes => Ty::Bytea,
-            ColumnType::Bool => Ty::Bool,
-            ColumnType::Date => Ty::Date,
-            ColumnType::Timestamp => Ty::Timestamptz,
-            ColumnType::Json => Ty::Json,
+            ColumnType::Int => Int8,
+            ColumnType::Float => Float8,
+            ColumnType::Decimal => Numeric,
+            ColumnType::Text => Text,
+            ColumnType::Bytes => Bytea,
+            ColumnType::Bool => Bool,
+            ColumnType::Date => Date,
+            ColumnType::Timestamp => Timestamptz,
+            ColumnType::Json => Json,
         }
     }
 
     /// What its values are kept as.
     pub fn column(self) -> ColumnType {
         match self {
-            Ty::Bool => ColumnType::Bool,
-            Ty::Int4 | Ty::Int8 => ColumnType::Int,
-            Ty::Numeric => ColumnType::Decimal,
-            Ty::Float8 => ColumnType::Float,
-            Ty::Text => ColumnType::Text,
-            Ty::Bytea => ColumnType::Bytes,
-            Ty::Date => ColumnType::Date,
-            Ty::Timestamptz => ColumnType::Timestamp,
-            Ty::Json => ColumnType::Json,
+            Bool => ColumnType::Bool,
+            Int2 | Int4 | Int8 | Oid | Xid | Regproc | Regclass | Regtype | Regnamespace => ColumnType::Int,
+            Numeric => ColumnType::Decimal,
+            Float4 | Float8 => ColumnType::Float,
+            Bytea => ColumnType::Bytes,
+            Date => ColumnType::Date,
+            Timestamptz => ColumnType::Timestamp,
+            Json => ColumnType::Json,
+            _ => ColumnType::Text,
         }
     }
 
     /// What clients know it as.
     pub fn kind(self) -> Kind {
         match self {
-            Ty::Bool => Kind::Bool,
-            Ty::Int4 => Kind::Int4,
-            Ty::Int8 => Kind::Int8,
-            Ty::Numeric => Kind::Numeric,
-            Ty::Float8 => Kind::Float8,
-            Ty::Text => Kind::Text,
-            Ty::Bytea => Kind::Bytea,
-            Ty::Date => Kind::Date,
-            Ty::Timestamptz => Kind::Timestamptz,
-            Ty::Json => Kind::Json,
+            Bool => Kind::Bool,
+            Int2 => Kind::Int2,
+            Int4 => Kind::Int4,
+            Int8 => Kind::Int8,
+            Numeric => Kind::Numeric,
+            Float4 => Kind::Float4,
+            Float8 => Kind::Float8,
+            Text => Kind::Text,
+            Bytea => Kind::Bytea,
+            Date => Kind::Date,
+            Timestamptz => Kind::Timestamptz,
+            Json => Kind::Json,
+            Name => Kind::Name,
+            Char => Kind::Char,
+            Oid => Kind::Oid,
+            Xid => Kind::Xid,
+            Regproc => Kind::Regproc,
+            Regclass => Kind::Regclass,
+            Regtype => Kind::Regtype,
+            Regnamespace => Kind::Regnamespace,
+            PgLsn => Kind::PgLsn,
+            Inet => Kind::Inet,
+            Interval => Kind::Interval,
+            NodeTree => Kind::NodeTree,
+            Member => Kind::Record,
+            Int2Vector => Kind::Int2Vector,
+            OidVector => Kind::OidVector,
+            BoolArray => Kind::BoolArray,
+            ByteaArray => Kind::ByteaArray,
+            CharArray => Kind::CharArray,
+            NameArray => Kind::NameArray,
+            Int2Array => Kind::Int2Array,
+            Int4Array => Kind::Int4Array,
+            Int8Array => Kind::Int8Array,
+            TextArray => Kind::TextArray,
+            OidArray => Kind::OidArray,
+            Float4Array => Kind::Float4Array,
+            Float8Array => Kind::Float8Array,
+            NumericArray => Kind::NumericArray,
+            DateArray => Kind::DateArray,
+            TimestamptzArray => Kind::TimestamptzArray,
+            JsonArray => Kind::JsonArray,
+            AclArray => Kind::AclArray,
         }
     }
 
     /// What a parameter of this kind is here; `None`: undecided. The error: there is no such type here.
     pub fn of_kind(kind: Kind) -> Result<Option<Ty>, pg::Failure> {
         Ok(Some(match kind {
-            Kind::Bool => Ty::Bool,
-            Kind::Int2 | Kind::Int4 => Ty::Int4,
-            Kind::Int8 => Ty::Int8,
-            Kind::Numeric => Ty::Numeric,
-            Kind::Float4 | Kind::Float8 => Ty::Float8,
-            Kind::Text | Kind::Varchar | Kind::Name => Ty::Text,
-            Kind::Bytea => Ty::Bytea,
-            Kind::Date => Ty::Date,
-            Kind::Timestamptz => Ty::Timestamptz,
+            // A parameter's type does not limit what is computed with it.
+            Kind::Int2 | Kind::Int4 => Int4,
+            Kind::Float4 | Kind::Float8 => Float8,
+            Kind::Text | Kind::Varchar | Kind::Name => Text,
+            Kind::VarcharArray => TextArray,
             Kind::Timestamp => return Err(pg::text::no_timestamp()),
-            Kind::Json | Kind::Jsonb => Ty::Json,
+            Kind::Json | Kind::Jsonb => Json,
             Kind::Unknown => return Ok(None),
+            // They are looked up by name when the statement is executed.
+            Kind::Regproc | Kind::Regclass | Kind::Regtype | Kind::Regnamespace => return Ok(None),
+            Kind::Interval | Kind::Record => {
+                let what = format!("a parameter of type {}", kind.name());
+                return Err(pg::Failure::unsupported(what, "docs/sql.md lists the types"));
+            }
+            kind => return Ok(Ty::ALL.into_iter().find(|ty| ty.kind() == kind)),
         }))
     }
 
@@ -98,13 +249,42 @@ impl Ty {
         self.kind().name()
     }
 
+    /// The type of an array's elements; `None`: it is no array.
+    pub fn element(self) -> Option<Ty> {
+        let of = self.kind().element()?;
+        Ty::ALL.into_iter().find(|ty| ty.kind() == of)
+    }
+
+    /// The type of an array of such elements; `None`: there is none here.
+    pub fn array(self) -> Option<Ty> {
+        let mut arrays = Ty::ALL.into_iter().filter(|ty| !matches!(ty, Int2Vector | OidVector | AclArray));
+        arrays.find(|ty| ty.element() == Some(self))
+    }
+
+    /// Where arrays of this type begin to count.
+    pub fn first_index(self) -> i64 {
+        i64::from(!matches!(self, Int2Vector | OidVector))
+    }
+
+    /// True for an oid that is shown as a name.
+    pub fn is_reg(self) -> bool {
+        matches!(self, Regproc | Regclass | Regtype | Regnamespace)
+    }
+
+    /// True if its values are texts for the engine, none of them an array.
+    pub fn is_textual(self) -> bool {
+        matches!(self, Text | Name | Char | NodeTree | PgLsn | Inet | Interval | Member)
+    }
+
     /// A rank among numbers; `None`: it is none.
     fn rank(self) -> Option<u8> {
         Some(match self {
-            Ty::Int4 => 0,
-            Ty::Int8 => 1,
-            Ty::Numeric => 2,
-            Ty::Float8 => 3,
+            Int2 => 0,
+            Int4 => 1,
+            Int8 => 2,
+            Numeric => 3,
+            Float4 => 4,
+            Float8 => 5,
             _ => return None,
         })
     }
@@ -114,23 +294,52 @@ impl Ty {
         self.rank().is_some()
     }
 
+    /// True if the engine keeps both alike, so that a conversion to the other changes nothing.
+    pub fn is_kept_as(self, other: Ty) -> bool {
+        matches!(
+            (self, other),
+            (Int2, Int4 | Int8)
+                | (Int4, Int8)
+                | (Oid | Regproc | Regclass | Regtype | Regnamespace, Oid)
+                | (Oid, Int8 | Regproc | Regclass | Regtype | Regnamespace)
+                | (Name | Char | NodeTree | PgLsn | Inet | Interval | Member, Text)
+                | (Text, NodeTree)
+        )
+    }
+
     /// True if its values become the other type's wherever those are expected.
     pub fn becomes(self, other: Ty) -> bool {
         match (self.rank(), other.rank()) {
             (Some(one), Some(two)) => one <= two,
-            _ => self == other || (self, other) == (Ty::Date, Ty::Timestamptz),
+            _ => {
+                self == other
+                    || matches!(
+                        (self, other),
+                        (Date, Timestamptz)
+                            | (Name | Char | NodeTree, Text)
+                            | (Int2 | Int4 | Int8 | Regproc | Regclass | Regtype | Regnamespace, Oid)
+                            | (Int2Vector, Int2Array)
+                            | (OidVector, OidArray)
+                    )
+            }
         }
     }
 
     /// True if its values become the other type's when they are stored in a column.
     pub fn assigns(self, other: Ty) -> bool {
         let numbers = self.is_number() && other.is_number();
-        numbers || self.becomes(other) || other == Ty::Text || (self, other) == (Ty::Timestamptz, Ty::Date)
+        let text = other == Text && self != Member;
+        numbers || self.becomes(other) || text || matches!((self, other), (Timestamptz, Date) | (Oid, Int8))
     }
 
-    /// True if its values can be compared with each other.
+    /// True if its values can be compared with each other for equality.
+    pub fn equates(self) -> bool {
+        !matches!(self, Json | Interval | Inet | NodeTree | Float4Array | Float8Array | JsonArray | AclArray)
+    }
+
+    /// True if its values have an order, which is the engine's.
     pub fn compares(self) -> bool {
-        self != Ty::Json
+        self.equates() && self.element().is_none() && !matches!(self, PgLsn | Member | Xid)
     }
 
     /// True if the value is of this type, or none.
@@ -147,5 +356,26 @@ pub fn common(one: Ty, two: Ty) -> Option<Ty> {
         Some(one)
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_their_numbers_and_one_kind_each() {
+        for (number, ty) in Ty::ALL.into_iter().enumerate() {
+            assert_eq!(ty as usize, number);
+            assert_eq!(Ty::ALL.into_iter().filter(|other| other.kind() == ty.kind()).count(), 1, "{ty:?}");
+        }
+        assert_eq!(
+            (Text.array(), Int2.array(), TextArray.element()),
+            (Some(TextArray), Some(Int2Array), Some(Text))
+        );
+        assert_eq!(
+            (common(Char, Text), common(Oid, Int4), common(Regclass, Oid)),
+            (Some(Text), Some(Oid), Some(Oid))
+        );
     }
 }

@@ -3,6 +3,7 @@
 //! It has its own `main` for that reason. Arguments that are no flags choose tests by a part of their names.
 
 mod browser;
+mod catalogs;
 mod commits;
 mod copy;
 mod demos;
@@ -33,6 +34,7 @@ const TESTS: &[Test] = &[
     ("psql_encrypts", sql::encryption),
     ("a_browser_sees_a_failover_on_the_page", web::failover),
     ("what_psql_was_told_is_committed_is_counted_once", commits::client),
+    ("psql_describes_tables_and_the_cluster", catalogs::client),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),
     ("demo_cut", demos::cut),

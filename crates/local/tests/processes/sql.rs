@@ -42,7 +42,7 @@ fn refused(url: &str, statement: &str) -> String {
 }
 
 /// The URL with the address of one node.
-fn of_node(url: &str, node: usize) -> String {
+pub fn of_node(url: &str, node: usize) -> String {
     let (before, rest) = url.split_once('@').expect("a user");
     let (addresses, database) = rest.split_once('/').expect("a database");
     format!("{before}@{}/{database}", addresses.split(',').nth(node).expect("a node"))

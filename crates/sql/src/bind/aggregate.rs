@@ -6,10 +6,12 @@ use super::{Binder, Typed};
 use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{
-    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, SelectItem,
+    DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, SelectItem,
 };
 
-const NAMES: [&str; 9] = ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg"];
+const NAMES: [&str; 10] =
+    ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "array_agg"];
 
 /// True for the names of aggregates.
 pub(super) fn is_aggregate(name: &str) -> bool {
@@ -39,7 +41,7 @@ impl Binder<'_> {
         typed
     }
 
-    fn aggregated(&mut self, name: &str, function: &Function) -> Result<Typed, Failure> {
+    pub(super) fn aggregated(&mut self, name: &str, function: &Function) -> Result<Typed, Failure> {
         let filter = match &function.filter {
             None => String::new(),
             Some(filter) => {
@@ -60,18 +62,54 @@ impl Binder<'_> {
         let mut typed = Vec::new();
         for argument in arguments(function)? {
             let one = self.expr(argument)?;
-            typed.push(self.decided(one)?);
+            let one = self.decided(one)?;
+            let textual = name == "string_agg" && one.ty.is_some_and(|ty| ty.becomes(Ty::Text));
+            typed.push(if textual { self.becoming(one, Ty::Text)? } else { one });
         }
+        let order = self.inner_order(function)?;
         let types: Vec<Ty> = typed.iter().filter_map(|typed| typed.ty).collect();
         let (engine, result) = chosen(name, &types)?;
-        if !distinct.is_empty() && (types.len() > 1 || !types[0].compares()) {
+        if !distinct.is_empty() && (types.len() > 1 || !types[0].equates()) {
             return Err(Failure::unsupported(
                 format!("{name} with DISTINCT here"),
                 "use a subquery with DISTINCT",
             ));
         }
         let texts: Vec<String> = typed.iter().map(|typed| self.text(typed)).collect();
-        Ok(Typed::engine(format!("{engine}({distinct}{}){filter}", texts.join(", ")), result))
+        if name == "array_agg" {
+            let text = format!("gather_({distinct}{}, {}{order}){filter}", texts[0], result as u8);
+            return match distinct.is_empty() {
+                true => Ok(Typed::engine(text, result)),
+                false => {
+                    Err(Failure::unsupported("array_agg with DISTINCT", "use ARRAY(SELECT DISTINCT ...)"))
+                }
+            };
+        }
+        Ok(Typed::engine(format!("{engine}({distinct}{}{order}){filter}", texts.join(", ")), result))
+    }
+
+    /// The order in which an aggregate takes its arguments.
+    fn inner_order(&mut self, function: &Function) -> Result<String, Failure> {
+        let FunctionArguments::List(list) = &function.args else { return Ok(String::new()) };
+        let mut keys = Vec::new();
+        for clause in &list.clauses {
+            let FunctionArgumentClause::OrderBy(order) = clause else {
+                return Err(Failure::unsupported(
+                    format!("{clause} in an aggregate"),
+                    "give plain arguments",
+                ));
+            };
+            for key in order {
+                keys.push(self.aggregate_key(key)?);
+            }
+        }
+        match (keys.is_empty(), &list.duplicate_treatment) {
+            (true, _) => Ok(String::new()),
+            (false, None) => Ok(format!(" ORDER BY {}", keys.join(", "))),
+            (false, Some(_)) => {
+                Err(Failure::unsupported("an aggregate with DISTINCT and ORDER BY", "use a subquery"))
+            }
+        }
     }
 }
 
@@ -91,6 +129,9 @@ fn chosen(name: &str, types: &[Ty]) -> Result<(&'static str, Ty), Failure> {
         ("bool_and" | "every", [Ty::Bool]) => ("min", Ty::Bool),
         ("bool_or", [Ty::Bool]) => ("max", Ty::Bool),
         ("string_agg", [Ty::Text, Ty::Text]) => ("string_agg_", Ty::Text),
+        ("sum", [Ty::Int2]) => ("sum_int4_", Ty::Int8),
+        ("avg", [Ty::Int2]) => ("avg_int_", Ty::Numeric),
+        ("array_agg", [ty]) => ("gather_", super::arrays::array_type(*ty)?),
         (name, types) => {
             let shown: Vec<&str> = types.iter().map(|ty| ty.name()).collect();
             let message = format!("function {name}({}) does not exist", shown.join(", "));

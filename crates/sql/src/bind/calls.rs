@@ -71,6 +71,10 @@ impl Binder<'_> {
                 self.function(name, arguments)
             }
             Expr::Function(function) => self.call(function),
+            Expr::Array(array) if array.named => self.array_of(&array.elem),
+            Expr::AnyOp { left, compare_op, right, .. } => self.any(left, compare_op, right, false),
+            Expr::AllOp { left, compare_op, right } => self.any(left, compare_op, right, true),
+            Expr::CompoundFieldAccess { root, access_chain } => self.access(root, access_chain),
             other => Err(unknown(other)),
         }
     }
@@ -91,12 +95,7 @@ impl Binder<'_> {
             "current_database" | "current_catalog" => text("understudy"),
             "current_schema" => text("public"),
             "version" => text(VERSION),
-            other => {
-                return Err(Failure::unsupported(
-                    format!("function {other}"),
-                    "docs/sql.md lists those that are",
-                ));
-            }
+            other => return self.function(other, Vec::new()),
         })
     }
 
@@ -104,10 +103,17 @@ impl Binder<'_> {
         let name = match parts(&function.name)?.as_slice() {
             [name] => name.clone(),
             [schema, name] if schema == "pg_catalog" => name.clone(),
+            [schema, name] if schema == "information_schema" && name == "_pg_expandarray" => name.clone(),
             _ => return Err(Failure::new("42883", format!("function {} does not exist", function.name))),
         };
-        if function.over.is_some() || !function.within_group.is_empty() || function.null_treatment.is_some() {
-            return Err(Failure::unsupported("a window function", "aggregate with GROUP BY"));
+        if let Some(over) = &function.over {
+            return self.window(&name, function, over);
+        }
+        if !function.within_group.is_empty() || function.null_treatment.is_some() {
+            return Err(Failure::unsupported(format!("this call of {name}"), "give plain arguments"));
+        }
+        if let ("array", FunctionArguments::Subquery(query)) = (name.as_str(), &function.args) {
+            return self.array_query(query);
         }
         if !matches!(function.parameters, FunctionArguments::None) || function.uses_odbc_syntax {
             return Err(Failure::unsupported(
@@ -134,6 +140,9 @@ impl Binder<'_> {
             ("nullif", 2) => self.null_if(typed),
             ("concat", 1..) => self.concat(typed),
             (_, 0) => self.keyword(&name),
+            ("json_build_object", _) => self.json_object(typed),
+            (name, _) if super::arrays::takes_arrays(name) => self.array_function(name, typed),
+            (name, _) if super::sets::gives_rows(name) => self.set_in_list(name, typed),
             _ => self.function(&name, typed),
         }
     }
@@ -234,7 +243,7 @@ pub(super) fn arguments(function: &Function) -> Result<Vec<&Expr>, Failure> {
             format!("DISTINCT specified, but {} is not an aggregate function", function.name),
         ));
     }
-    if !list.clauses.is_empty() {
+    if !list.clauses.is_empty() && !super::aggregate::is_aggregate(&function.name.to_string()) {
         return Err(refuse());
     }
     let plain = |argument| match argument {

@@ -30,7 +30,16 @@ impl Binder<'_> {
             Expr::Identifier(name) => self.column(None, name),
             Expr::CompoundIdentifier(names) => match names.as_slice() {
                 [table, name] => self.column(Some(table), name),
-                [schema, table, name] if folded(schema) == "public" => self.column(Some(table), name),
+                [schema, table, name] => {
+                    let (schema, table_name) = (folded(schema), folded(table));
+                    let named =
+                        |relation: &Relation| relation.schema == schema && relation.name == table_name;
+                    if !self.scopes.iter().any(|scope| scope.relations.iter().any(named)) {
+                        let message = format!("missing FROM-clause entry for table \"{table_name}\"");
+                        return Err(Failure::new("42P01", message));
+                    }
+                    self.column(Some(table), name)
+                }
                 _ => Err(unknown(expr)),
             },
             Expr::Value(value) => self.literal(&value.value),
@@ -93,7 +102,17 @@ impl Binder<'_> {
             }
         }
         if table.is_none()
-            && ["current_date", "current_timestamp", "current_user", "session_user"].contains(&&*name)
+            && [
+                "current_date",
+                "current_timestamp",
+                "current_user",
+                "session_user",
+                "user",
+                "current_role",
+                "current_catalog",
+                "current_schema",
+            ]
+            .contains(&&*name)
         {
             return self.keyword(&name);
         }
@@ -247,7 +266,23 @@ impl Binder<'_> {
             Op::PGNotLikeMatch => self.like("like", left, right, None, true),
             Op::PGILikeMatch => self.like("ilike", left, right, None, false),
             Op::PGNotILikeMatch => self.like("ilike", left, right, None, true),
-            Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo | Op::StringConcat | Op::PGExp => {
+            Op::PGCustomBinaryOperator(path) => match custom(path) {
+                Some(operator) => self.binary(left, &operator, right),
+                None => Err(Failure::unsupported(format!("the operator {op}"), "see docs/sql.md")),
+            },
+            Op::Plus
+            | Op::Minus
+            | Op::Multiply
+            | Op::Divide
+            | Op::Modulo
+            | Op::StringConcat
+            | Op::PGExp
+            | Op::BitwiseAnd
+            | Op::BitwiseOr
+            | Op::PGRegexMatch
+            | Op::PGRegexIMatch
+            | Op::PGRegexNotMatch
+            | Op::PGRegexNotIMatch => {
                 let arguments = vec![self.expr(left)?, self.expr(right)?];
                 self.operator(&op.to_string(), arguments)
             }
@@ -415,6 +450,36 @@ fn number(digits: &str) -> Result<Typed, Failure> {
             .hint("numbers have at most 38 digits; as double precision write it in quotes: '1e300'::float8")
     })?;
     Ok(Typed::constant(Value::Decimal(decimal), Ty::Numeric))
+}
+
+/// An operator that is written with its schema: `OPERATOR(pg_catalog.=)`.
+fn custom(path: &[String]) -> Option<BinaryOperator> {
+    use BinaryOperator as Op;
+    let name = match path {
+        [name] => name,
+        [schema, name] if schema == "pg_catalog" => name,
+        _ => return None,
+    };
+    Some(match name.as_str() {
+        "=" => Op::Eq,
+        "<>" => Op::NotEq,
+        "<" => Op::Lt,
+        "<=" => Op::LtEq,
+        ">" => Op::Gt,
+        ">=" => Op::GtEq,
+        "+" => Op::Plus,
+        "-" => Op::Minus,
+        "*" => Op::Multiply,
+        "/" => Op::Divide,
+        "||" => Op::StringConcat,
+        "~" => Op::PGRegexMatch,
+        "~*" => Op::PGRegexIMatch,
+        "!~" => Op::PGRegexNotMatch,
+        "!~*" => Op::PGRegexNotIMatch,
+        "~~" => Op::PGLikeMatch,
+        "!~~" => Op::PGNotLikeMatch,
+        _ => return None,
+    })
 }
 
 pub(super) fn unknown(expr: &Expr) -> Failure {

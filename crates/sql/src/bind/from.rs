@@ -3,9 +3,13 @@
 use super::{
     Binder, Comparison, Relation, Source, Typed, Use, Visible, What, folded, no_table, parts, table_name,
 };
+use crate::system;
 use crate::ty::Ty;
 use pg::{Failure, code};
-use sqlparser::ast::{Join, JoinConstraint, JoinOperator, TableAlias, TableFactor, TableWithJoins};
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, TableAlias, TableFactor,
+    TableFunctionArgs, TableWithJoins,
+};
 use std::sync::Arc;
 use types::TableRecord;
 
@@ -183,9 +187,36 @@ impl Binder<'_> {
                     let text = self.derived(name, alias.as_ref(), &common.columns)?;
                     return Ok(format!("{} AS {text}", common.alias));
                 }
+                if let Some(system) = system::find(&plain) {
+                    return self.system_table(system, alias.as_ref());
+                }
                 let name = table_name(name)?;
                 let table = self.catalog.table(&name).cloned().ok_or_else(|| no_table(&name))?;
                 self.table(&table, alias.as_ref())
+            }
+            TableFactor::Table { name, alias, args: Some(arguments), with_ordinality, .. } => {
+                let parts = parts(name)?;
+                match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+                    [name] | ["pg_catalog" | "information_schema", name] if super::sets::gives_rows(name) => {
+                        self.set_in_from(name, arguments, alias.as_ref(), *with_ordinality)
+                    }
+                    _ => Err(Failure::unsupported(
+                        format!("function {name} in FROM"),
+                        "docs/sql.md lists those that give rows",
+                    )),
+                }
+            }
+            TableFactor::UNNEST {
+                alias,
+                array_exprs,
+                with_offset: false,
+                with_offset_alias: None,
+                with_ordinality,
+            } => {
+                let plain = |expr: &Expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr.clone()));
+                let args = array_exprs.iter().map(plain).collect();
+                let arguments = TableFunctionArgs { args, settings: None };
+                self.set_in_from("unnest", &arguments, alias.as_ref(), *with_ordinality)
             }
             TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
                 let (text, columns) = self.isolated(|binder| binder.subquery(subquery))?;
@@ -236,6 +267,7 @@ impl Binder<'_> {
             what: What::Column(at),
         });
         let relation = Relation {
+            schema: if alias.is_none() { "public" } else { "" },
             name: alias.map_or_else(|| table.name.clone(), |alias| folded(&alias.name)),
             alias: engine.clone(),
             columns: columns.collect(),
@@ -243,6 +275,25 @@ impl Binder<'_> {
         };
         self.add(relation, alias)?;
         Ok(format!("{} AS {engine}", mark(source)))
+    }
+
+    /// A system table is read once, with all its columns, however often the statement names it.
+    fn system_table(&mut self, system: usize, alias: Option<&TableAlias>) -> Result<String, Failure> {
+        if !self.systems.contains(&system) {
+            self.systems.push(system);
+        }
+        let table = &system::all()[system];
+        let engine = self.alias();
+        let columns = table.columns.iter().enumerate().map(|(at, (name, ty))| Visible {
+            name: (*name).into(),
+            ty: *ty,
+            what: What::Text(format!("{engine}.c{at}")),
+        });
+        let columns = columns.collect();
+        let schema = if alias.is_none() { table.schema } else { "" };
+        let name = alias.map_or_else(|| table.name.into(), |alias| folded(&alias.name));
+        self.add(Relation { schema, name, alias: engine.clone(), columns, of: None }, alias)?;
+        Ok(format!("{} AS {engine}", mark(system::FIRST + system)))
     }
 
     /// A subquery's columns become visible; the engine's name of it.
@@ -259,12 +310,13 @@ impl Binder<'_> {
             what: What::Text(format!("{engine}.o{at}")),
         });
         let name = alias.map_or_else(|| name.to_string(), |alias| folded(&alias.name));
-        let relation = Relation { name, alias: engine.clone(), columns: columns.collect(), of: None };
+        let columns = columns.collect();
+        let relation = Relation { schema: "", name, alias: engine.clone(), columns, of: None };
         self.add(relation, alias)?;
         Ok(engine)
     }
 
-    fn add(&mut self, mut relation: Relation, alias: Option<&TableAlias>) -> Result<(), Failure> {
+    pub(super) fn add(&mut self, mut relation: Relation, alias: Option<&TableAlias>) -> Result<(), Failure> {
         if let Some(alias) = alias {
             if alias.columns.len() > relation.columns.len() {
                 let message = format!(
@@ -284,6 +336,7 @@ impl Binder<'_> {
             let message = format!("table name \"{}\" specified more than once", relation.name);
             return Err(Failure::new("42712", message));
         }
+        self.names.push((relation.alias.clone(), relation.name.clone()));
         self.scope().relations.push(relation);
         self.relations += 1;
         Ok(())

@@ -5,15 +5,19 @@
 //! own. Conditions on columns of a table that compare them with a slot are noted, so that a scan reads only their range.
 
 mod aggregate;
+mod arrays;
 mod calls;
 mod expr;
 mod from;
 mod modify;
+mod objects;
 mod operators;
 mod order;
 mod query;
 mod quick;
 mod select;
+mod sets;
+mod window;
 mod write;
 
 use crate::catalog::Catalog;
@@ -89,6 +93,14 @@ pub struct Source {
     pub conditions: Vec<Condition>,
     /// How often the statement names it.
     uses: usize,
+}
+
+impl Source {
+    /// All of a table.
+    pub fn whole(table: Arc<TableRecord>) -> Source {
+        let columns = (0..table.schema.columns().len()).collect();
+        Source { table, columns, conditions: Vec::new(), uses: 1 }
+    }
 }
 
 /// Which of a statement's uses of a table.
@@ -176,6 +188,8 @@ enum What {
 /// A table, subquery or common table expression in FROM.
 #[derive(Clone, Debug)]
 struct Relation {
+    /// The schema that may stand before its name; none if it has an alias.
+    schema: &'static str,
     /// The name by which its columns can be qualified.
     name: String,
     /// The engine's name.
@@ -196,6 +210,14 @@ struct Scope {
     in_aggregate: bool,
     /// Aggregates may not stand here, and where "here" is.
     no_aggregates: Option<&'static str>,
+    /// Functions that give several rows may stand here.
+    sets_allowed: bool,
+    /// Those that do.
+    sets: Option<sets::Sets>,
+    /// Window functions may stand here.
+    windows_allowed: bool,
+    /// One does.
+    windows_used: bool,
 }
 
 /// A common table expression.
@@ -214,6 +236,10 @@ pub struct Binder<'a> {
     pub slots: Vec<(Slot, Ty)>,
     /// The tables that are read.
     pub sources: Vec<Source>,
+    /// The system tables that are read, by their number among all of them.
+    systems: Vec<usize>,
+    /// The engine's names of relations, with the statement's.
+    names: Vec<(String, String)>,
     scopes: Vec<Scope>,
     commons: Vec<BTreeMap<String, Common>>,
     aliases: usize,
@@ -237,6 +263,8 @@ impl<'a> Binder<'a> {
             params: given.to_vec(),
             slots: Vec::new(),
             sources: Vec::new(),
+            systems: Vec::new(),
+            names: Vec::new(),
             scopes: Vec::new(),
             commons: Vec::new(),
             aliases: 0,

@@ -4,7 +4,7 @@ use super::{Binder, Comparison, Condition, Form, Quick, Slot, Typed};
 use crate::eval::{self, Found, cast};
 use crate::ty::{Ty, common};
 use pg::Failure;
-use sqlparser::ast::{DataType, ExactNumberInfo, TimezoneInfo};
+use sqlparser::ast::{ArrayElemTypeDef, DataType, ExactNumberInfo, TimezoneInfo};
 use types::data::Value;
 
 impl Binder<'_> {
@@ -42,6 +42,9 @@ impl Binder<'_> {
     /// A literal or parameter without a type gets one.
     fn decide(&mut self, typed: Typed, ty: Ty) -> Result<Typed, Failure> {
         match typed.form {
+            form @ Form::Slot(Slot::Const(Value::Text(_)) | Slot::Param(_)) if ty.is_reg() => {
+                self.looked_up(Typed { form, ..typed }, ty)
+            }
             Form::Slot(Slot::Const(Value::Text(text))) => {
                 Ok(Typed::constant(pg::text::parse(ty.kind(), &text)?, ty))
             }
@@ -61,12 +64,19 @@ impl Binder<'_> {
 
     /// A conversion that is known to exist.
     fn converted(&mut self, typed: Typed, from: Ty, to: Ty) -> Result<Typed, Failure> {
+        if from.is_reg() && to.is_textual() {
+            let named = self.named(typed, from)?;
+            return self.becoming(named, Ty::Text).map(|named| Typed { ty: Some(to), ..named });
+        }
+        if from.is_textual() && to.is_reg() {
+            return self.looked_up(typed, to);
+        }
         if let Some(value) = typed.known() {
             return Ok(Typed::constant(cast::cast(value.clone(), from, to)?, to));
         }
         let (text, quick) = (self.text(&typed), typed.quick());
         // Both are the same to the engine.
-        if (from, to) == (Ty::Int4, Ty::Int8) {
+        if from.is_kept_as(to) {
             return Ok(Typed::engine(text, to).with(quick));
         }
         let quick = quick.map(|quick| Quick::Cast(Box::new(quick), from, to));
@@ -101,7 +111,7 @@ impl Binder<'_> {
     }
 
     pub(super) fn comparable(&self, ty: Ty, sign: &str) -> Result<(), Failure> {
-        if ty.compares() {
+        if ty.compares() || (ty.equates() && sign == "=") {
             return Ok(());
         }
         let name = ty.name();
@@ -116,7 +126,8 @@ impl Binder<'_> {
         comparison: Option<Comparison>,
         two: Typed,
     ) -> Result<Typed, Failure> {
-        let (one, two, _) = self.alike(one, two)?;
+        let (one, two, ty) = self.alike(one, two)?;
+        self.comparable(ty, if ["=", "<>"].contains(&sign) { "=" } else { sign })?;
         let text = format!("({} {sign} {})", self.text(&one), self.text(&two));
         let mut typed = Typed::engine(text, Ty::Bool);
         let condition = match (&one, &two) {
@@ -138,6 +149,10 @@ impl Binder<'_> {
     /// An operator. `||` makes text of the other side.
     pub(super) fn operator(&mut self, name: &str, mut arguments: Vec<Typed>) -> Result<Typed, Failure> {
         let text = |typed: &Typed| typed.ty.is_none_or(|ty| ty == Ty::Text);
+        if name == "||" && arguments.iter().any(|typed| typed.ty.is_some_and(|ty| ty.element().is_some())) {
+            let two = arguments.pop().expect("two sides");
+            return self.concatenated(arguments.remove(0), two);
+        }
         if name == "||" && arguments.iter().any(text) {
             let cast = |typed| self.cast_to(typed, Ty::Text);
             arguments = arguments.into_iter().map(cast).collect::<Result<_, _>>()?;
@@ -161,19 +176,22 @@ impl Binder<'_> {
     pub(super) fn function(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed, Failure> {
         let types: Vec<Option<Ty>> = arguments.iter().map(|typed| typed.ty).collect();
         refuse_other_types(name, &types)?;
-        match eval::find(name, &types) {
-            Found::One(id) => self.called(id, arguments),
-            found => {
-                let shown: Vec<&str> = types.iter().map(|ty| ty.map_or("unknown", Ty::name)).collect();
-                let message = format!("function {name}({}) does not exist", shown.join(", "));
-                Err(match found {
-                    Found::Nothing => Failure::unsupported(format!("function {name}"), "docs/sql.md lists those that are"),
-                    _ => Failure::new("42883", message).hint(
-                        "No function matches the given name and argument types. You might need to add explicit type casts.",
-                    ),
-                })
-            }
-        }
+        let found = match eval::find(name, &types) {
+            Found::One(id) => return self.called(id, arguments),
+            found => match self.asking(name, arguments) {
+                Ok(asked) => return asked,
+                Err(true) => Found::OtherArguments,
+                Err(false) => found,
+            },
+        };
+        let shown: Vec<&str> = types.iter().map(|ty| ty.map_or("unknown", Ty::name)).collect();
+        let message = format!("function {name}({}) does not exist", shown.join(", "));
+        Err(match found {
+            Found::Nothing => Failure::unsupported(format!("function {name}"), "docs/sql.md lists those that are"),
+            _ => Failure::new("42883", message).hint(
+                "No function matches the given name and argument types. You might need to add explicit type casts.",
+            ),
+        })
     }
 
     fn called(&mut self, id: eval::FunctionId, arguments: Vec<Typed>) -> Result<Typed, Failure> {
@@ -230,15 +248,8 @@ pub fn data_type(written: &DataType, column: bool) -> Result<Ty, Failure> {
     let bounded = |hint: &str| Err(Failure::unsupported(format!("type {written}"), hint));
     Ok(match written {
         DataType::Boolean | DataType::Bool => Ty::Bool,
-        DataType::SmallInt(None)
-        | DataType::Int2(None)
-        | DataType::Int(None)
-        | DataType::Integer(None)
-        | DataType::Int4(None)
-            if !column =>
-        {
-            Ty::Int4
-        }
+        DataType::SmallInt(None) | DataType::Int2(None) if !column => Ty::Int2,
+        DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) if !column => Ty::Int4,
         DataType::SmallInt(None)
         | DataType::Int2(None)
         | DataType::Int(None)
@@ -265,6 +276,25 @@ pub fn data_type(written: &DataType, column: bool) -> Result<Ty, Failure> {
             return bounded("use timestamptz: times are moments, kept in UTC to the microsecond");
         }
         DataType::JSON | DataType::JSONB => Ty::Json,
+        DataType::Regclass if !column => Ty::Regclass,
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, None)) if !column => {
+            super::arrays::array_type(data_type(element, false)?)?
+        }
+        DataType::Custom(name, modifiers) if !column && modifiers.is_empty() => {
+            let parts = super::parts(name)?;
+            let plain = match parts.as_slice() {
+                [name] => Some(name),
+                [schema, name] if schema == "pg_catalog" => Some(name),
+                _ => None,
+            };
+            match plain.and_then(|name| crate::system::named_type(name)) {
+                Some(ty) => ty,
+                None => {
+                    return Err(Failure::new("42704", format!("type \"{name}\" does not exist"))
+                        .hint("docs/sql.md lists the types that are understood"));
+                }
+            }
+        }
         _ => {
             return bounded(
                 "the types are bigint, double precision, numeric, text, bytea, boolean, date, timestamptz and json",

@@ -50,6 +50,18 @@ impl Binder<'_> {
         Ok(format!("{text} {direction} NULLS {nulls}"))
     }
 
+    /// A key of an order within an aggregate or a window: an expression, never a number of a column.
+    pub(super) fn aggregate_key(&mut self, key: &OrderByExpr) -> Result<String, Failure> {
+        let typed = self.expr(&key.expr)?;
+        let typed = self.decided(typed)?;
+        self.comparable(typed.ty.expect("decided"), "<")?;
+        let ascending = key.options.asc.unwrap_or(true);
+        let first = key.options.nulls_first.unwrap_or(!ascending);
+        let (direction, nulls) =
+            (if ascending { "ASC" } else { "DESC" }, if first { "FIRST" } else { "LAST" });
+        Ok(format!("{} {direction} NULLS {nulls}", self.text(&typed)))
+    }
+
     /// An order by something that is computed from the rows, not one of the columns.
     fn input_key(&mut self, expr: &Expr, selected: Option<&Selected>) -> Result<(String, Ty), Failure> {
         let Some(selected) = selected else {

@@ -25,6 +25,10 @@ pub struct Bound {
     pub columns: Output,
     /// The tables it reads.
     pub sources: Vec<Source>,
+    /// The system tables it reads, by their number among all of them.
+    pub systems: Vec<usize>,
+    /// The engine's names of relations, with the statement's.
+    pub names: Vec<(String, String)>,
     /// The values of the text's slots.
     pub slots: Vec<(Slot, Ty)>,
     /// It is a read of one row by its key, if it is.
@@ -118,11 +122,20 @@ impl<'a> Binder<'a> {
                 all.push(format!("m{at} AS MATERIALIZED (SELECT {} FROM {scan})", columns.join(", ")));
             }
         }
+        for at in self.systems.iter().map(|system| crate::system::FIRST + system) {
+            let name = format!("m{at}");
+            body = body.replace(&mark(at), &name);
+            with = with.replace(&mark(at), &name);
+            let width = crate::system::all()[at - crate::system::FIRST].columns.len();
+            let columns: Vec<String> = (0..width).map(|column| format!("c{column}")).collect();
+            let scan = format!("scan{}_({at})", crate::engine::scan_width(width));
+            all.push(format!("{name} AS MATERIALIZED (SELECT {} FROM {scan})", columns.join(", ")));
+        }
         all.extend(Some(with).filter(|with| !with.is_empty()));
         let text = if all.is_empty() { body } else { format!("WITH {} {body}", all.join(", ")) };
-        let Binder { sources, slots, .. } = self;
+        let Binder { sources, systems, names, slots, .. } = self;
         let Special { point, counts, locks } = special;
-        Bound { text, columns, sources, slots, point, counts, locks }
+        Bound { text, columns, sources, systems, names, slots, point, counts, locks }
     }
 
     /// A query in an expression or in FROM.

@@ -4,8 +4,8 @@ use super::aggregate::item_aggregates;
 use super::{Binder, Scope, Typed, folded, parts};
 use pg::{Failure, code};
 use sqlparser::ast::{
-    Distinct, Expr, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind, Value as Literal,
-    WildcardAdditionalOptions,
+    AccessExpr, Distinct, Expr, GroupByExpr, Select, SelectItem, SelectItemQualifiedWildcardKind,
+    Value as Literal, WildcardAdditionalOptions,
 };
 
 /// What a SELECT gives, before it is written.
@@ -29,7 +29,7 @@ impl Binder<'_> {
         refuse_rest(select)?;
         self.scopes.push(Scope::default());
         let from = self.from(&select.from)?;
-        let mut tail = if from.is_empty() { String::new() } else { format!(" FROM {from}") };
+        let mut tail = String::new();
         let mut filter = None;
         if let Some(selection) = &select.selection {
             self.scope().no_aggregates = Some("WHERE");
@@ -50,12 +50,29 @@ impl Binder<'_> {
             }
             self.scope().groups = Some(groups);
         }
-        let items = self.items(&select.projection)?;
+        (self.scope().sets_allowed, self.scope().windows_allowed) = (true, true);
+        let items = self.items(&select.projection);
+        (self.scope().sets_allowed, self.scope().windows_allowed) = (false, false);
+        let items = items?;
+        let sets = self.scope().sets.as_ref().map(super::sets::Sets::text);
+        let from = match (from.is_empty(), sets) {
+            (true, None) => String::new(),
+            (true, Some(sets)) => format!(" FROM {sets}"),
+            (false, None) => format!(" FROM {from}"),
+            (false, Some(sets)) => format!(" FROM ({from}) JOIN {sets}"),
+        };
+        tail.insert_str(0, &from);
         if let Some(having) = &select.having {
             let condition = self.condition(having, "HAVING")?;
             let text = self.text(&condition);
             // Without GROUP BY there is one group: the engine knows HAVING only if it sees an aggregate.
             tail.push_str(&format!(" HAVING {text} AND count(*) IS NOT NULL"));
+        }
+        // ORDER BY comes.
+        self.scope().windows_allowed = true;
+        if self.scope().windows_used && self.scope().sets.is_some() {
+            let what = "window functions beside functions that give several rows";
+            return Err(Failure::unsupported(what, "use a subquery"));
         }
         let distinct = match &select.distinct {
             None | Some(Distinct::All) => false,
@@ -252,6 +269,8 @@ fn name_of(expr: &Expr) -> String {
             _ => "case".into(),
         },
         Expr::Exists { negated: false, .. } => "exists".into(),
+        Expr::Array(_) => "array".into(),
+        Expr::CompoundFieldAccess { root, access_chain } => accessed(root, access_chain),
         Expr::Extract { .. } => "extract".into(),
         Expr::Ceil { .. } => "ceil".into(),
         Expr::Floor { .. } => "floor".into(),
@@ -275,6 +294,14 @@ fn name_of(expr: &Expr) -> String {
     }
 }
 
+fn accessed(root: &Expr, chain: &[AccessExpr]) -> String {
+    let field = chain.iter().rev().find_map(|step| match step {
+        AccessExpr::Dot(Expr::Identifier(name)) => Some(folded(name)),
+        _ => None,
+    });
+    field.unwrap_or_else(|| name_of(root))
+}
+
 /// True if the name of what is cast comes from a column or a function, not from a type.
 fn named_below(expr: &Expr) -> bool {
     match expr {
@@ -296,6 +323,9 @@ fn short(ty: crate::ty::Ty) -> &'static str {
         Ty::Int8 => "int8",
         Ty::Float8 => "float8",
         Ty::Timestamptz => "timestamptz",
+        Ty::Int2 => "int2",
+        Ty::Float4 => "float4",
+        Ty::Char => "char",
         other => other.name(),
     }
 }

@@ -126,6 +126,7 @@ impl Binder<'_> {
                 what: What::Column(number * width + at),
             });
             scope.relations.push(Relation {
+                schema: "",
                 name: (*name).to_string(),
                 alias: alias.clone(),
                 columns: columns.collect(),

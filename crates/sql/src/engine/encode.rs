@@ -49,13 +49,15 @@ pub fn decode(kept: ValueRef<'_>, ty: Ty) -> Result<Value, Failure> {
     Ok(match (kept, ty) {
         (ValueRef::Null, _) => Value::Null,
         (ValueRef::Integer(number), Ty::Bool) => Value::Bool(number != 0),
-        (ValueRef::Integer(number), Ty::Int4 | Ty::Int8) => Value::Int(number),
+        (ValueRef::Integer(number), ty) if ty.column() == ColumnType::Int => Value::Int(number),
         (ValueRef::Integer(number), Ty::Date) => Value::Date(i32::try_from(number).map_err(|_| wrong())?),
         (ValueRef::Integer(number), Ty::Timestamptz) => Value::Timestamp(number),
-        (ValueRef::Text(bytes), Ty::Text) => Value::Text(text(bytes)?.to_string()),
+        (ValueRef::Text(bytes), ty) if ty.column() == ColumnType::Text => {
+            Value::Text(text(bytes)?.to_string())
+        }
         (ValueRef::Text(bytes), Ty::Json) => Value::Json(Json::parse(text(bytes)?).map_err(|_| wrong())?),
         (ValueRef::Blob(bytes), Ty::Bytea) => Value::Bytes(bytes.to_vec()),
-        (ValueRef::Blob(bytes), Ty::Float8 | Ty::Numeric) => {
+        (ValueRef::Blob(bytes), Ty::Float4 | Ty::Float8 | Ty::Numeric) => {
             let mut values = decode_key(schema(ty.column()), bytes).map_err(|_| wrong())?;
             values.pop().ok_or_else(wrong)?
         }

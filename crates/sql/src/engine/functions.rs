@@ -3,6 +3,7 @@
 use super::encode::{decode, encode};
 use super::fail;
 use crate::eval::{self, cast, numeric};
+use crate::system;
 use crate::ty::Ty;
 use pg::{Failure, code};
 use rusqlite::functions::{Aggregate, Context, FunctionFlags};
@@ -10,23 +11,9 @@ use rusqlite::types::{Value as Kept, ValueRef};
 use rusqlite::{Connection, Error, Result};
 use types::data::{Decimal, Value};
 
-const FLAGS: FunctionFlags = FunctionFlags::SQLITE_UTF8
+pub(super) const FLAGS: FunctionFlags = FunctionFlags::SQLITE_UTF8
     .union(FunctionFlags::SQLITE_DETERMINISTIC)
     .union(FunctionFlags::SQLITE_INNOCUOUS);
-
-/// All types, by their number in the engine's statements.
-const TYPES: [Ty; 10] = [
-    Ty::Bool,
-    Ty::Int4,
-    Ty::Int8,
-    Ty::Numeric,
-    Ty::Float8,
-    Ty::Text,
-    Ty::Bytea,
-    Ty::Date,
-    Ty::Timestamptz,
-    Ty::Json,
-];
 
 /// Makes every function known to a connection.
 pub fn register(connection: &Connection) -> Result<()> {
@@ -34,6 +21,13 @@ pub fn register(connection: &Connection) -> Result<()> {
         let name = format!("f{id}_");
         let call = move |context: &Context<'_>| scalar(context, id, function);
         connection.create_scalar_function(&*name, function.arguments.len() as i32, FLAGS, call)?;
+    }
+    // They look at more than their arguments.
+    let flags = FLAGS.difference(FunctionFlags::SQLITE_DETERMINISTIC);
+    for (id, function) in system::functions::all().iter().enumerate() {
+        let name = format!("s{id}_");
+        let call = move |context: &Context<'_>| asking(context, function);
+        connection.create_scalar_function(&*name, function.arguments.len() as i32, flags, call)?;
     }
     connection.create_scalar_function("convert_", 3, FLAGS, convert)?;
     connection
@@ -68,7 +62,7 @@ pub fn register(connection: &Connection) -> Result<()> {
 }
 
 /// The engine is told that it failed; the reason waits where the statement's runner finds it.
-fn failed(failure: Failure) -> Error {
+pub(super) fn failed(failure: Failure) -> Error {
     fail(failure.clone());
     Error::UserFunctionError(Box::new(failure))
 }
@@ -84,12 +78,20 @@ fn scalar(context: &Context<'_>, id: usize, function: &eval::Function) -> Result
     eval::call(id, &arguments).map(|value| encode(&value)).map_err(failed)
 }
 
+fn asking(context: &Context<'_>, function: &system::functions::Asking) -> Result<Kept> {
+    let mut arguments = Vec::with_capacity(function.arguments.len());
+    for (at, ty) in function.arguments.iter().enumerate() {
+        let value = decode(context.get_raw(at), *ty).map_err(failed)?;
+        if value.is_null() && function.strict {
+            return Ok(Kept::Null);
+        }
+        arguments.push(value);
+    }
+    super::with_facts(|facts| (function.eval)(facts, &arguments)).map(|value| encode(&value)).map_err(failed)
+}
+
 fn convert(context: &Context<'_>) -> Result<Kept> {
-    let ty = |at| {
-        let number = context.get::<u8>(at)?;
-        TYPES.iter().find(|ty| **ty as u8 == number).copied().ok_or(Error::InvalidQuery)
-    };
-    let (from, to) = (ty(1)?, ty(2)?);
+    let (from, to) = (super::arrays::ty(context, 1)?, super::arrays::ty(context, 2)?);
     let value = decode(context.get_raw(0), from).map_err(failed)?;
     cast::cast(value, from, to).map(|value| encode(&value)).map_err(failed)
 }

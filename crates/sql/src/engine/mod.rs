@@ -1,5 +1,7 @@
 //! The evaluating engine: SQLite, without a table or a file of its own. Statements come from the binder, rows from the cluster.
 
+mod arrays;
+mod counted;
 pub mod encode;
 mod functions;
 mod scan;
@@ -7,6 +9,7 @@ mod scan;
 pub use scan::{Pages, scan_width};
 
 use crate::bind::Bound;
+use crate::system::{facts::Facts, names};
 use crate::ty::Ty;
 use pg::{Failure, Row, code};
 use rusqlite::{Connection, InterruptHandle};
@@ -22,6 +25,11 @@ const CACHE_KIB: i64 = 16 * 1024;
 pub trait Reader {
     /// The rows of a source, from its beginning.
     fn open(&self, source: usize) -> Result<Box<dyn Pages>, Failure>;
+
+    /// What functions ask for that look at more than their arguments.
+    fn facts(&self) -> Option<&Facts> {
+        None
+    }
 }
 
 struct Running {
@@ -57,6 +65,8 @@ impl Engine {
         // The schema never changes, and no statement of ours may change it.
         connection.pragma_update(None, "trusted_schema", false).map_err(broken)?;
         functions::register(&connection).map_err(broken)?;
+        arrays::register(&connection).map_err(broken)?;
+        counted::register(&connection).map_err(broken)?;
         scan::register(&connection).map_err(broken)?;
         connection.pragma_update(None, "query_only", true).map_err(broken)?;
         Ok(Engine { connection })
@@ -84,6 +94,18 @@ impl Engine {
         }
     }
 
+    /// What the engine would do for a statement, step by step.
+    pub fn describe(&self, text: &str) -> Result<Vec<String>, Failure> {
+        let mut statement = self.connection.prepare(&format!("EXPLAIN QUERY PLAN {text}")).map_err(broken)?;
+        // Nothing is evaluated, so slots need no values.
+        let mut rows = statement.raw_query();
+        let mut steps = Vec::new();
+        while let Some(row) = rows.next().map_err(broken)? {
+            steps.push(row.get(3).map_err(broken)?);
+        }
+        Ok(steps)
+    }
+
     fn step(
         &self,
         bound: &Bound,
@@ -101,7 +123,8 @@ impl Engine {
         while let Some(row) = rows.next().map_err(broken)? {
             let mut decoded = Vec::with_capacity(types.len());
             for (at, ty) in types.iter().enumerate() {
-                decoded.push(encode::decode(row.get_ref(at).map_err(broken)?, *ty)?);
+                let value = encode::decode(row.get_ref(at).map_err(broken)?, *ty)?;
+                decoded.push(if ty.is_reg() { named(value, *ty)? } else { value });
             }
             batch.push(decoded);
             if batch.len() == BATCH && !emit(std::mem::take(&mut batch)) {
@@ -113,6 +136,24 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// An oid as the name that clients are shown for it.
+fn named(value: Value, ty: Ty) -> Result<Value, Failure> {
+    with_facts(|facts| {
+        Ok(match value {
+            Value::Int(oid) => Value::Text(names::shown(facts, ty, oid)),
+            other => other,
+        })
+    })
+}
+
+/// Does something with what the running statement knows.
+fn with_facts<T>(work: impl FnOnce(&Facts) -> Result<T, Failure>) -> Result<T, Failure> {
+    RUNNING.with_borrow(|running| {
+        let facts = running.as_ref().and_then(|running| running.reader.facts());
+        work(facts.ok_or_else(crate::read::no_facts)?)
+    })
 }
 
 /// An error of the engine that is none of ours.

@@ -5,14 +5,22 @@ use super::encode::encode;
 use super::*;
 use crate::bind::{Binder, Slot};
 use crate::catalog::Catalog;
+use crate::system;
+use crate::system::facts::{Asker, Seen};
 use rusqlite::types::Value as Kept;
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use types::config::{Addresses, Cause};
 use types::data::{Column, ColumnType, Schema};
-use types::{EngineKind, LogKind, PartitionId, Policy, TableId, TableRecord};
+use types::{
+    EngineKind, Epoch, FailoverRecord, LogKind, Lsn, Member, NodeId, NodeRecord, PartitionId,
+    PartitionRecord, Policy, Position, ProposalId, TableId, TableRecord, Watermarks,
+};
+use wire::RecordText;
+use wire::control::{ClusterStatus, NodeStatus, Picture, ReplicaStatus, Role};
 
 fn table(id: u32, name: &str, columns: &[(&str, ColumnType)], key: &[&str]) -> Arc<TableRecord> {
     let columns = columns.iter().map(|(name, of)| Column::new(*name, *of)).collect();
@@ -23,8 +31,8 @@ fn table(id: u32, name: &str, columns: &[(&str, ColumnType)], key: &[&str]) -> A
         schema: Schema::new(columns, key, 1, false).expect("valid"),
         engine: EngineKind::Memory,
         log: LogKind::Disk,
-        policy: Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
-        first_partition: PartitionId(100),
+        policy: Policy::preset("durable", 3, LogKind::Disk).expect("valid"),
+        first_partition: PartitionId(100 + id),
         partitions: 1,
         hash: String::new(),
         seed: 0,
@@ -92,12 +100,118 @@ fn memory() -> Memory {
     Memory { catalog: Catalog::from_map(1, tables), rows }
 }
 
-struct Rows(Vec<Vec<Vec<Kept>>>);
+struct Rows(Vec<Vec<Vec<Kept>>>, Facts);
 
 impl Reader for Rows {
+    fn facts(&self) -> Option<&Facts> {
+        Some(&self.1)
+    }
+
     fn open(&self, source: usize) -> Result<Box<dyn Pages>, Failure> {
+        if let Some(system) = source.checked_sub(system::FIRST) {
+            return Ok(Box::new(Once(Some(system::rows(system, &self.1)?))));
+        }
         Ok(Box::new(Once(Some(self.0[source].clone()))))
     }
+}
+
+fn member(node: u32) -> Member {
+    Member { node: NodeId(node), ..Member::default() }
+}
+
+fn node(id: u32) -> NodeRecord {
+    NodeRecord {
+        format: 1,
+        id: NodeId(id),
+        store: Default::default(),
+        incarnation: Default::default(),
+        clean_start: false,
+        addresses: Addresses {
+            client: format!("127.0.0.1:{id}"),
+            peer: format!("127.0.0.1:1{id}"),
+            ..Addresses::default()
+        },
+        zone: String::new(),
+        damaged: Vec::new(),
+        unknown: BTreeMap::new(),
+    }
+}
+
+fn failover() -> FailoverRecord {
+    FailoverRecord {
+        format: 1,
+        id: 1,
+        partition: PartitionId(101),
+        cause: Cause::Suspected,
+        old_epoch: Epoch(3),
+        old_primary: member(3),
+        new_epoch: Epoch(4),
+        new_primary: member(1),
+        last_heard_ms: 1_000,
+        suspected_ms: 1_120,
+        sealed_ms: 1_125,
+        reconciled_ms: Some(1_130),
+        serving_ms: None,
+        loss: Default::default(),
+        unknown: Default::default(),
+    }
+}
+
+/// A cluster of three nodes, of which the third is not heard and catches up.
+fn seen(catalog: &Catalog) -> Seen {
+    let record = |table: &Arc<TableRecord>| PartitionRecord {
+        format: 1,
+        id: table.first_partition,
+        table: table.id,
+        epoch: Epoch(4),
+        primary: member(1),
+        led_since: Epoch(1),
+        in_sync: vec![member(1), member(2)],
+        catching_up: vec![member(3)],
+        policy: Policy::preset("durable", 3, LogKind::Disk).expect("valid"),
+        next_policy: None,
+        proposal: ProposalId(1),
+        cause: Cause::Created,
+        before: None,
+        failover: None,
+        lossy: false,
+        unknown: Default::default(),
+    };
+    let picture = Picture {
+        whole: true,
+        revision: 1,
+        cluster: None,
+        nodes: [1, 2, 3].map(|id| RecordText::new(&node(id))).to_vec(),
+        tables: catalog.all().map(|table| RecordText::new(table.as_ref())).collect(),
+        partitions: catalog.all().map(|table| RecordText::new(&record(table))).collect(),
+        dropped: Vec::new(),
+    };
+    let mut map = client::Map::default();
+    map.apply(&picture).expect("records read back");
+    let marks = |lsn| Watermarks {
+        received: Lsn(lsn),
+        durable: Lsn(lsn),
+        applied: Lsn(lsn),
+        persisted: Lsn(lsn / 2),
+    };
+    let replica = |table: &Arc<TableRecord>, id: u32| ReplicaStatus {
+        partition: table.first_partition,
+        role: if id == 1 { Role::Primary } else { Role::Backup },
+        end: Position { epoch: Epoch(4), lsn: Lsn(300) },
+        marks: marks(if id == 1 { 300 } else { 290 }),
+        committed: Lsn(290),
+        members: vec![(member(2), marks(290), 1_000, 1_500_000)],
+        ..ReplicaStatus::default()
+    };
+    let status = |id: u32| NodeStatus {
+        member: member(id),
+        replicas: catalog.all().map(|table| replica(table, id)).collect(),
+        log_bytes: 4_096,
+        cpu_us: 2_500_000,
+        ..NodeStatus::default()
+    };
+    let nodes = vec![(status(1), 10), (status(2), 20), (status(3), 60_000)];
+    Seen { map, status: ClusterStatus { nodes, partitions: Vec::new() }, failovers: vec![failover()] }
 }
 
 struct Once(Option<Vec<Vec<Kept>>>);
@@ -109,8 +223,8 @@ impl Pages for Once {
 }
 
 fn run(memory: &Memory, text: &str, params: &[&str]) -> Result<Vec<String>, Failure> {
-    let parsed =
-        Parser::parse_sql(&PostgreSqlDialect {}, text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, text);
+    let parsed = parsed.map_err(|error| Failure::new(code::SYNTAX, error.to_string()))?;
     let [Statement::Query(query)] = parsed.as_slice() else { panic!("{text} is no query") };
     let (bound, types) = Binder::new(&memory.catalog, &[]).whole(query)?;
     let params: Vec<Value> = types
@@ -129,13 +243,18 @@ fn run(memory: &Memory, text: &str, params: &[&str]) -> Result<Vec<String>, Fail
         let project = |row: &Vec<Value>| source.columns.iter().map(|at| encode(&row[*at])).collect();
         memory.rows[&source.table.name].iter().map(project).collect()
     });
-    let reader = Box::new(Rows(rows.collect()));
+    let asker = Asker { pid: 7, ..Asker::default() };
+    let facts = Facts::fixed(Arc::new(memory.catalog.clone()), asker, seen(&memory.catalog));
+    let reader = Box::new(Rows(rows.collect(), facts));
     let mut out = Vec::new();
     let shown = |value: &Value| if value.is_null() { "-".to_string() } else { pg::text::to_text(value) };
     let engine = Engine::open()?;
     engine.run(&bound, &values, reader, &mut |rows| {
         for row in rows {
-            assert!(row.iter().zip(&bound.columns).all(|(value, (_, ty))| ty.has(value)), "{text}: {row:?}");
+            assert!(
+                row.iter().zip(&bound.columns).all(|(value, (_, ty))| ty.is_reg() || ty.has(value)),
+                "{text}: {row:?}"
+            );
             out.push(row.iter().map(shown).collect::<Vec<_>>().join("|"));
         }
         true
@@ -146,9 +265,12 @@ fn run(memory: &Memory, text: &str, params: &[&str]) -> Result<Vec<String>, Fail
 /// Runs a script of statements and what comes of them; see `scripts/*.txt`.
 fn script(name: &str, script: &str) {
     let memory = memory();
-    let mut wrong = Vec::new();
-    for case in script.split("\n\n").map(str::trim).filter(|case| !case.is_empty() && !case.starts_with('#'))
-    {
+    let (mut wrong, mut written) = (Vec::new(), String::new());
+    for case in script.split("\n\n").map(str::trim).filter(|case| !case.is_empty()) {
+        if case.starts_with('#') {
+            written.push_str(&format!("{case}\n\n"));
+            continue;
+        }
         let (question, expected) =
             case.split_once("\n=>").unwrap_or_else(|| panic!("{name}: {case} has no =>"));
         let (text, params) = question.split_once("\nwith ").unwrap_or((question, ""));
@@ -157,9 +279,16 @@ fn script(name: &str, script: &str) {
             Ok(rows) => rows.join("\n"),
             Err(failure) => format!("{} {}", failure.code, failure.message),
         };
+        written.push_str(format!("{question}\n=>\n{found}").trim_end());
+        written.push_str("\n\n");
         if found != expected.trim() {
             wrong.push(format!("{text}\n=>\n{found}\n-- expected\n{}", expected.trim()));
         }
+    }
+    // Look at every line of the difference: what is written must be what PostgreSQL says.
+    if std::env::var_os("UPDATE").is_some() {
+        let file = format!("{}/tests/scripts/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+        return std::fs::write(file, format!("{}\n", written.trim_end())).expect("writes");
     }
     assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n\n"));
 }
@@ -167,6 +296,21 @@ fn script(name: &str, script: &str) {
 #[test]
 fn queries_give_what_postgresql_gives() {
     script("queries", include_str!("../../tests/scripts/queries.txt"));
+}
+
+#[test]
+fn catalogs_give_what_postgresql_gives() {
+    script("catalogs", include_str!("../../tests/scripts/catalogs.txt"));
+}
+
+#[test]
+fn what_drivers_ask_is_answered() {
+    script("drivers", include_str!("../../tests/scripts/drivers.txt"));
+}
+
+#[test]
+fn the_clusters_own_views_show_it() {
+    script("cluster", include_str!("../../tests/scripts/cluster.txt"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::numeric;
 use crate::ty::Ty;
 use pg::{Failure, code};
-use types::data::{Decimal, Value};
+use types::data::{ColumnType, Decimal, Value};
 
 const MICROS_PER_DAY: i64 = 86_400_000_000;
 
@@ -14,6 +14,14 @@ pub fn exists(from: Ty, to: Ty) -> bool {
         || from == Text
         || to == Text
         || (from.is_number() && to.is_number())
+        || from.becomes(to)
+        || (from.is_textual() && to.is_textual() && from != Member && to != Member)
+        || matches!(
+            (from, to),
+            (Oid, Int4 | Int8 | Xid) | (Regproc | Regclass | Regtype | Regnamespace, Int4 | Int8)
+        )
+        || (matches!(from, Oid | Int4 | Int8) && to.is_reg())
+        || matches!((from.element(), to.element()), (Some(from), Some(to)) if exists(from, to))
         || matches!((from, to), (Bool, Int4) | (Int4, Bool) | (Date, Timestamptz) | (Timestamptz, Date))
 }
 
@@ -24,22 +32,26 @@ pub fn cast(value: Value, from: Ty, to: Ty) -> Result<Value, Failure> {
         (value, to) if from == to => return check(value, to),
         (Value::Bool(truth), Ty::Text) => Value::Text(truth.to_string()),
         (value, Ty::Text) => Value::Text(pg::text::to_text(&value)),
+        (Value::Text(text), to) if from.element().is_some() && to.element().is_some() => {
+            elements(&text, from, to)?
+        }
         (Value::Text(text), to) => pg::text::parse(to.kind(), &text)?,
         (Value::Bool(truth), Ty::Int4) => Value::Int(truth.into()),
         (Value::Int(number), Ty::Bool) => Value::Bool(number != 0),
-        (Value::Int(number), Ty::Int4 | Ty::Int8) => Value::Int(number),
+        (Value::Int(number), to) if to.column() == ColumnType::Int => Value::Int(number),
         (Value::Int(number), Ty::Numeric) => Value::Decimal(Decimal::from(number)),
-        (Value::Int(number), Ty::Float8) => Value::Float(number as f64),
-        (Value::Decimal(number), Ty::Int4 | Ty::Int8) => {
+        (Value::Int(number), Ty::Float4 | Ty::Float8) => Value::Float(number as f64),
+        (Value::Decimal(number), Ty::Int2 | Ty::Int4 | Ty::Int8) => {
             Value::Int(numeric::to_int(number).ok_or_else(|| out_of_range(to))?)
         }
-        (Value::Decimal(number), Ty::Float8) => Value::Float(number.to_f64()),
-        (Value::Float(number), Ty::Int4 | Ty::Int8) => {
+        (Value::Decimal(number), Ty::Float4 | Ty::Float8) => Value::Float(number.to_f64()),
+        (Value::Float(number), Ty::Int2 | Ty::Int4 | Ty::Int8) => {
             // Halves go to the even neighbour; 2^63 itself is one too many.
             let whole = number.round_ties_even();
             let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&whole);
             Value::Int(if fits { whole as i64 } else { return Err(out_of_range(to)) })
         }
+        (Value::Float(number), Ty::Float4 | Ty::Float8) => Value::Float(number),
         (Value::Float(number), Ty::Numeric) => Value::Decimal(numeric::from_float(number)?),
         (Value::Date(days), Ty::Timestamptz) => {
             Value::Timestamp(i64::from(days).checked_mul(MICROS_PER_DAY).ok_or_else(|| out_of_range(to))?)
@@ -51,6 +63,19 @@ pub fn cast(value: Value, from: Ty, to: Ty) -> Result<Value, Failure> {
         }
     };
     check(value, to)
+}
+
+/// An array's elements, each cast.
+fn elements(text: &str, from: Ty, to: Ty) -> Result<Value, Failure> {
+    let (Some(one), Some(two)) = (from.element(), to.element()) else {
+        return Err(super::mistyped(&[Value::Text(text.into())]));
+    };
+    let mut elements = pg::arrays::elements(from.kind(), text)?;
+    for element in elements.iter_mut().flatten() {
+        let value = cast(pg::text::parse(one.kind(), element)?, one, two)?;
+        *element = pg::text::to_text(&value);
+    }
+    Ok(Value::Text(pg::arrays::render(to.kind(), &elements)))
 }
 
 fn check(value: Value, to: Ty) -> Result<Value, Failure> {

@@ -6,6 +6,7 @@ mod dates;
 pub mod like;
 mod maths;
 pub mod numeric;
+mod regex;
 mod strings;
 
 use crate::ty::{Ty, common};
@@ -35,7 +36,10 @@ pub type FunctionId = usize;
 pub fn all() -> &'static [Function] {
     static ALL: OnceLock<Vec<Function>> = OnceLock::new();
     ALL.get_or_init(|| {
-        [maths::functions(), strings::functions(), dates::functions()].into_iter().flatten().collect()
+        [maths::functions(), strings::functions(), dates::functions(), regex::functions()]
+            .into_iter()
+            .flatten()
+            .collect()
     })
 }
 
@@ -58,17 +62,19 @@ pub fn find(name: &str, given: &[Option<Ty>]) -> Found {
     if named().next().is_none() {
         return Found::Nothing;
     }
-    let fits = |function: &Function| {
-        function.arguments.len() == given.len()
-            && function
-                .arguments
-                .iter()
-                .zip(given)
-                .all(|(to, from)| from.is_none_or(|from| from.becomes(*to)))
+    best(named().map(|(id, function)| (id, function.arguments)), given)
+        .map_or(Found::OtherArguments, Found::One)
+}
+
+/// The best of several lists of arguments for those that are given, by its number.
+pub fn best(candidates: impl Iterator<Item = (usize, &'static [Ty])>, given: &[Option<Ty>]) -> Option<usize> {
+    let fits = |arguments: &[Ty]| {
+        arguments.len() == given.len()
+            && arguments.iter().zip(given).all(|(to, from)| from.is_none_or(|from| from.becomes(*to)))
     };
     // An operator with one untyped side takes it to be like the other side.
     let other = given.iter().flatten().copied().reduce(|one, two| common(one, two).unwrap_or(one));
-    let score = |function: &Function| {
+    let score = |arguments: &[Ty]| {
         let of = |(to, from): (&Ty, &Option<Ty>)| match from {
             Some(from) if from == to => 4,
             // Where no number is of the very type, PostgreSQL prefers double precision.
@@ -78,16 +84,16 @@ pub fn find(name: &str, given: &[Option<Ty>]) -> Found {
             None if other.is_none() && *to == Ty::Text => 2,
             None => 0,
         };
-        function.arguments.iter().zip(given).map(of).sum::<i32>()
+        arguments.iter().zip(given).map(of).sum::<i32>()
     };
     let mut best: Option<(FunctionId, i32)> = None;
-    for (id, function) in named().filter(|(_, function)| fits(function)) {
-        let score = score(function);
+    for (id, arguments) in candidates.filter(|(_, arguments)| fits(arguments)) {
+        let score = score(arguments);
         if best.is_none_or(|(_, known)| score > known) {
             best = Some((id, score));
         }
     }
-    best.map_or(Found::OtherArguments, |(id, _)| Found::One(id))
+    best.map(|(id, _)| id)
 }
 
 /// Calls a function; null if an argument is.

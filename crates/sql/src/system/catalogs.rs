@@ -1,0 +1,326 @@
+//! `pg_catalog`: what PostgreSQL's catalogs say of the cluster's tables.
+
+use super::facts::Facts;
+use super::relations::{
+    BTREE, DATABASE, LSM, MEMORY, OWNER, Of, PG_CATALOG, Relation, constraint_oid, key_oid, schema_name,
+    schema_oid, table_oid,
+};
+use super::{Filling, array, int, text, truth, types};
+use crate::settings;
+use crate::ty::Ty;
+use ::types::data::Value;
+
+/// Fills one of them. What there are no objects of has no rows.
+pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
+    match name {
+        "pg_namespace" => namespaces(filling),
+        "pg_class" => classes(facts, filling),
+        "pg_attribute" => attributes(facts, filling),
+        "pg_type" => types::fill_types(filling),
+        "pg_proc" => types::fill_functions(filling),
+        "pg_index" => indexes(facts, filling),
+        "pg_constraint" => constraints(facts, filling),
+        "pg_database" => database(filling),
+        "pg_roles" | "pg_user" => role(name, filling),
+        "pg_am" => access_methods(filling),
+        "pg_opclass" => operator_classes(filling),
+        "pg_collation" => collations(filling),
+        "pg_tablespace" => {
+            filling.row(&[("oid", int(1663)), ("spcname", text("pg_default")), ("spcowner", int(OWNER))])
+        }
+        "pg_settings" => parameters(facts, filling),
+        "pg_tables" => tables(facts, filling),
+        "pg_indexes" => index_lines(facts, filling),
+        "pg_views" => views(filling),
+        "pg_stat_activity" => sessions(facts, filling),
+        _ => {}
+    }
+}
+
+fn namespaces(filling: &mut Filling) {
+    for name in ["pg_catalog", "public", "information_schema", "understudy"] {
+        let oid = schema_oid(name).unwrap_or_default();
+        filling.row(&[("oid", int(oid)), ("nspname", text(name)), ("nspowner", int(OWNER))]);
+    }
+}
+
+fn classes(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        let keyed = matches!(relation.of, Of::Table(_));
+        let storage = if relation.kind() == "v" { 0 } else { relation.oid };
+        filling.row(&[
+            ("oid", int(relation.oid)),
+            ("relname", text(&*relation.name)),
+            ("relnamespace", int(relation.schema)),
+            ("relowner", int(OWNER)),
+            ("relam", int(relation.access())),
+            ("relfilenode", int(storage)),
+            // Nobody counts rows for this; PostgreSQL says so in the same way.
+            ("reltuples", Value::Float(-1.0)),
+            ("relhasindex", truth(keyed)),
+            ("relpersistence", text("p")),
+            ("relkind", text(relation.kind())),
+            ("relnatts", int(relation.attributes().len())),
+            ("relispopulated", truth(true)),
+            ("relreplident", text(if relation.kind() == "r" { "d" } else { "n" })),
+            ("reloptions", options(relation)),
+        ]);
+    }
+}
+
+/// What WITH said when the table was created.
+fn options(relation: &Relation) -> Value {
+    let Of::Table(table) = &relation.of else { return Value::Null };
+    let engine = format!("{:?}", table.engine).to_lowercase();
+    let log = format!("{:?}", table.log).to_lowercase();
+    let options = [
+        format!("engine={engine}"),
+        format!("log={log}"),
+        format!("policy={}", table.policy.name),
+        format!("partitions={}", table.partitions),
+        format!("partition_by={}", table.schema.partition_by()),
+        format!("factor={}", table.policy.factor),
+        format!("min_in_sync={}", table.policy.min_in_sync),
+    ];
+    array(Ty::TextArray, options)
+}
+
+fn attributes(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        for (at, attribute) in relation.attributes().into_iter().enumerate() {
+            let oid = attribute.ty.kind().oid();
+            let Some(of) = types::by_oid(oid) else { continue };
+            filling.row(&[
+                ("attrelid", int(relation.oid)),
+                ("attname", text(attribute.name)),
+                ("atttypid", int(oid)),
+                ("attstattarget", int(-1)),
+                ("attlen", int(of.length())),
+                ("attnum", int(at + 1)),
+                ("attcacheoff", int(-1)),
+                ("atttypmod", int(-1)),
+                ("attbyval", truth(of.by_value())),
+                ("attalign", text(of.alignment())),
+                ("attstorage", text(of.storage())),
+                ("attnotnull", truth(attribute.not_null && relation.kind() == "r")),
+                ("attislocal", truth(true)),
+                ("attcollation", int(of.collation())),
+            ]);
+        }
+    }
+}
+
+fn indexes(facts: &Facts, filling: &mut Filling) {
+    for table in facts.catalog.all() {
+        let key = table.schema.key();
+        let each = |of: &dyn Fn(usize) -> i64| {
+            let numbers: Vec<String> = key.iter().map(|at| of(*at).to_string()).collect();
+            text(numbers.join(" "))
+        };
+        let ty = |at: usize| Ty::of(table.schema.columns()[at].column_type);
+        filling.row(&[
+            ("indexrelid", int(key_oid(table))),
+            ("indrelid", int(table_oid(table))),
+            ("indnatts", int(key.len())),
+            ("indnkeyatts", int(key.len())),
+            ("indisunique", truth(true)),
+            ("indisprimary", truth(true)),
+            ("indimmediate", truth(true)),
+            ("indisvalid", truth(true)),
+            ("indisready", truth(true)),
+            ("indislive", truth(true)),
+            ("indkey", each(&|at| at as i64 + 1)),
+            ("indcollation", each(&|at| types::by_oid(ty(at).kind().oid()).map_or(0, |of| of.collation()))),
+            ("indclass", each(&|at| operator_class(ty(at)))),
+            ("indoption", each(&|_| 0)),
+        ]);
+    }
+}
+
+fn constraints(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        let Of::Table(table) = &relation.of else { continue };
+        filling.row(&[
+            ("oid", int(constraint_oid(table))),
+            ("conname", text(format!("{}_pkey", table.name))),
+            ("connamespace", int(relation.schema)),
+            ("contype", text("p")),
+            ("convalidated", truth(true)),
+            ("conrelid", int(relation.oid)),
+            ("conindid", int(key_oid(table))),
+            ("confupdtype", text(" ")),
+            ("confdeltype", text(" ")),
+            ("confmatchtype", text(" ")),
+            ("conislocal", truth(true)),
+            ("connoinherit", truth(true)),
+            ("conkey", array(Ty::Int2Array, table.schema.key().iter().map(|at| at + 1))),
+        ]);
+    }
+}
+
+fn database(filling: &mut Filling) {
+    filling.row(&[
+        ("oid", int(DATABASE)),
+        ("datname", text(crate::DATABASE)),
+        ("datdba", int(OWNER)),
+        ("encoding", int(6)),
+        ("datlocprovider", text("c")),
+        ("datallowconn", truth(true)),
+        ("datconnlimit", int(-1)),
+        ("dattablespace", int(1663)),
+        ("datcollate", text("C")),
+        ("datctype", text("C")),
+    ]);
+}
+
+fn role(name: &str, filling: &mut Filling) {
+    match name {
+        "pg_user" => filling.row(&[
+            ("usename", text(crate::USER)),
+            ("usesysid", int(OWNER)),
+            ("usecreatedb", truth(false)),
+            ("usesuper", truth(false)),
+            ("userepl", truth(false)),
+            ("usebypassrls", truth(false)),
+            ("passwd", text("********")),
+        ]),
+        _ => filling.row(&[
+            ("rolname", text(crate::USER)),
+            ("rolsuper", truth(false)),
+            ("rolinherit", truth(true)),
+            ("rolcreaterole", truth(false)),
+            ("rolcreatedb", truth(false)),
+            ("rolcanlogin", truth(true)),
+            ("rolreplication", truth(false)),
+            ("rolconnlimit", int(-1)),
+            ("rolpassword", text("********")),
+            ("rolbypassrls", truth(false)),
+            ("oid", int(OWNER)),
+        ]),
+    }
+}
+
+fn access_methods(filling: &mut Filling) {
+    for (oid, name, kind) in [(LSM, "lsm", "t"), (MEMORY, "memory", "t"), (BTREE, "btree", "i")] {
+        filling.row(&[("oid", int(oid)), ("amname", text(name)), ("amtype", text(kind))]);
+    }
+}
+
+/// PostgreSQL's classes of operators for `btree`, by the type that they are for.
+const OPERATOR_CLASSES: [(Ty, i64, &str); 8] = [
+    (Ty::Bool, 10_003, "bool_ops"),
+    (Ty::Bytea, 10_006, "bytea_ops"),
+    (Ty::Date, 3122, "date_ops"),
+    (Ty::Float8, 3123, "float8_ops"),
+    (Ty::Int8, 3124, "int8_ops"),
+    (Ty::Numeric, 3125, "numeric_ops"),
+    (Ty::Text, 3126, "text_ops"),
+    (Ty::Timestamptz, 3127, "timestamptz_ops"),
+];
+
+fn operator_class(ty: Ty) -> i64 {
+    OPERATOR_CLASSES.iter().find(|(of, ..)| *of == ty).map_or(0, |(_, oid, _)| *oid)
+}
+
+fn operator_classes(filling: &mut Filling) {
+    for (ty, oid, name) in OPERATOR_CLASSES {
+        filling.row(&[
+            ("oid", int(oid)),
+            ("opcmethod", int(BTREE)),
+            ("opcname", text(name)),
+            ("opcnamespace", int(PG_CATALOG)),
+            ("opcowner", int(OWNER)),
+            ("opcintype", int(ty.kind().oid())),
+            ("opcdefault", truth(true)),
+        ]);
+    }
+}
+
+fn collations(filling: &mut Filling) {
+    for (oid, name, provider) in [(100, "default", "d"), (950, "C", "c"), (951, "POSIX", "c")] {
+        let locale = if provider == "d" { Value::Null } else { text(name) };
+        filling.row(&[
+            ("oid", int(oid)),
+            ("collname", text(name)),
+            ("collnamespace", int(PG_CATALOG)),
+            ("collowner", int(OWNER)),
+            ("collprovider", text(provider)),
+            ("collisdeterministic", truth(true)),
+            ("collencoding", int(-1)),
+            ("collcollate", locale.clone()),
+            ("collctype", locale),
+        ]);
+    }
+}
+
+fn parameters(facts: &Facts, filling: &mut Filling) {
+    for (name, default) in settings::all() {
+        let now = facts.asker.settings.get(name).unwrap_or_default();
+        let source = if now == default { "default" } else { "session" };
+        filling.row(&[
+            ("name", text(name)),
+            ("setting", text(now)),
+            ("category", text("Understudy")),
+            ("context", text("user")),
+            ("vartype", text("string")),
+            ("source", text(source)),
+            ("boot_val", text(default)),
+            ("reset_val", text(default)),
+            ("pending_restart", truth(false)),
+        ]);
+    }
+}
+
+fn tables(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values().filter(|relation| relation.kind() == "r") {
+        filling.row(&[
+            ("schemaname", text(schema_name(relation.schema).unwrap_or_default())),
+            ("tablename", text(&*relation.name)),
+            ("tableowner", text(crate::USER)),
+            ("hasindexes", truth(matches!(relation.of, Of::Table(_)))),
+            ("hasrules", truth(false)),
+            ("hastriggers", truth(false)),
+            ("rowsecurity", truth(false)),
+        ]);
+    }
+}
+
+fn index_lines(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        let Of::Key(table) = &relation.of else { continue };
+        filling.row(&[
+            ("schemaname", text(schema_name(relation.schema).unwrap_or_default())),
+            ("tablename", text(&*table.name)),
+            ("indexname", text(&*relation.name)),
+            ("indexdef", text(super::functions::index_definition(relation, table))),
+        ]);
+    }
+}
+
+fn views(filling: &mut Filling) {
+    for table in super::all().iter().filter(|table| table.kind == "v") {
+        filling.row(&[
+            ("schemaname", text(table.schema)),
+            ("viewname", text(table.name)),
+            ("viewowner", text(crate::USER)),
+        ]);
+    }
+}
+
+fn sessions(facts: &Facts, filling: &mut Filling) {
+    for session in facts.asker.sessions.all() {
+        let time = |micros: i64| Value::Timestamp(micros);
+        filling.row(&[
+            ("datid", int(DATABASE)),
+            ("datname", text(crate::DATABASE)),
+            ("pid", int(session.pid)),
+            ("usesysid", int(OWNER)),
+            ("usename", text(crate::USER)),
+            ("application_name", text(session.application)),
+            ("client_addr", session.address.map_or(Value::Null, |address| text(address.ip().to_string()))),
+            ("client_port", session.address.map_or(Value::Null, |address| int(address.port()))),
+            ("backend_start", time(session.since)),
+            ("backend_type", text("client backend")),
+        ]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Objects by their names and names by their numbers: what `regclass` and its like show and read.
+
+use super::facts::Facts;
+use super::relations::{Relation, schema_name, schema_oid};
+use super::types;
+use crate::ty::Ty;
+use pg::{Failure, code};
+
+/// The name that is shown for a number; without one it is the number itself, and `-` for 0.
+pub fn shown(facts: &Facts, ty: Ty, oid: i64) -> String {
+    if oid == 0 {
+        return "-".into();
+    }
+    let known = u32::try_from(oid).ok().and_then(|oid| match ty {
+        Ty::Regclass => relation(facts, oid).map(|relation| match relation.is_visible() {
+            true => quoted(&relation.name),
+            false => {
+                format!("{}.{}", schema_name(relation.schema).unwrap_or_default(), quoted(&relation.name))
+            }
+        }),
+        Ty::Regtype => types::format(oid),
+        Ty::Regnamespace => schema_name(oid).map(Into::into),
+        Ty::Regproc => types::function_name(oid).map(Into::into),
+        _ => None,
+    });
+    known.unwrap_or_else(|| oid.to_string())
+}
+
+/// A relation by its number.
+pub fn relation(facts: &Facts, oid: u32) -> Option<Relation> {
+    facts.relations().get(&oid).cloned()
+}
+
+/// A name in quotes if it needs them.
+pub fn quoted(name: &str) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let reserved = include_str!("data/keywords.txt").split_ascii_whitespace().any(|word| word == name);
+    match plain && !reserved {
+        true => name.into(),
+        false => format!("\"{}\"", name.replace('"', "\"\"")),
+    }
+}
+
+/// The parts of a name as it is written: folded, unless they are quoted.
+fn parts(text: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut chars = text.trim().chars().peekable();
+    loop {
+        let mut part = String::new();
+        if chars.next_if_eq(&'"').is_some() {
+            loop {
+                match chars.next()? {
+                    '"' if chars.next_if_eq(&'"').is_some() => part.push('"'),
+                    '"' => break,
+                    c => part.push(c),
+                }
+            }
+        } else {
+            while let Some(c) = chars.next_if(|c| *c != '.') {
+                part.extend(c.to_lowercase());
+            }
+        }
+        if part.is_empty() {
+            return None;
+        }
+        parts.push(part);
+        match chars.next() {
+            None => return Some(parts),
+            Some('.') => {}
+            Some(_) => return None,
+        }
+    }
+}
+
+/// The number that a text names; `None`: there is no such object.
+pub fn find(facts: &Facts, ty: Ty, text: &str) -> Result<Option<i64>, Failure> {
+    let text = text.trim();
+    if text == "-" {
+        return Ok(Some(0));
+    }
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(text.parse::<u32>().ok().map(i64::from));
+    }
+    let parts = parts(text).ok_or_else(|| Failure::new("42602", "invalid name syntax"))?;
+    let (schema, name) = match parts.as_slice() {
+        [name] => (None, name),
+        [schema, name] => (Some(schema.as_str()), name),
+        _ => return Err(Failure::new("42601", format!("improper relation name: {text}"))),
+    };
+    Ok(match ty {
+        Ty::Regclass => {
+            let named = facts.relations().values().filter(|relation| relation.name == *name);
+            let mut found = named.filter(|relation| match schema {
+                None => relation.is_visible(),
+                Some(schema) => schema_name(relation.schema) == Some(schema),
+            });
+            // Of two with this name PostgreSQL's own is found first.
+            found.by_ref().min_by_key(|relation| relation.oid >= 16_384).map(|relation| relation.oid.into())
+        }
+        Ty::Regtype => types::find(text).map(i64::from),
+        Ty::Regnamespace => schema_oid(name).map(i64::from),
+        Ty::Regproc => types::function(name).map(i64::from),
+        _ => None,
+    })
+}
+
+/// The number that a text names, or the error that there is none.
+pub fn must_find(facts: &Facts, ty: Ty, text: &str) -> Result<i64, Failure> {
+    find(facts, ty, text)?.ok_or_else(|| match ty {
+        Ty::Regclass => Failure::new("42P01", format!("relation \"{text}\" does not exist")),
+        Ty::Regtype => Failure::new("42704", format!("type \"{text}\" does not exist")),
+        Ty::Regnamespace => Failure::new("3F000", format!("schema \"{text}\" does not exist")),
+        Ty::Regproc => Failure::new("42883", format!("function \"{text}\" does not exist")),
+        _ => Failure::new(code::INTERNAL, format!("{} has no names", ty.name())),
+    })
+}

@@ -1,0 +1,170 @@
+//! The relations that there are: the cluster's tables, the indexes of their keys, and system tables; with numbers that stay.
+//!
+//! A table's number is made from its id in the cluster, so all nodes give the same one, and it never changes: 16384 and four
+//! times the id. The index of its key is the next number, the constraint the one after that.
+
+use super::{SystemTable, all};
+use crate::catalog::Catalog;
+use crate::ty::Ty;
+use ::types::{EngineKind, TableRecord, system};
+use std::sync::Arc;
+
+/// The schema `pg_catalog`.
+pub const PG_CATALOG: u32 = 11;
+/// The schema `public`.
+pub const PUBLIC: u32 = 2200;
+/// The schema `information_schema`.
+pub const INFORMATION_SCHEMA: u32 = 13_000;
+/// The schema `understudy`.
+pub const UNDERSTUDY: u32 = 12_999;
+/// The one role.
+pub const OWNER: u32 = 10;
+/// The one database.
+pub const DATABASE: u32 = 5;
+/// Indexes are called so: keys are in order.
+pub const BTREE: u32 = 403;
+/// The access method of `lsm` tables.
+pub const LSM: u32 = 12_900;
+/// The access method of `memory` tables.
+pub const MEMORY: u32 = 12_901;
+
+/// What a relation is.
+#[derive(Clone, Debug)]
+pub enum Of {
+    /// A table of the cluster.
+    Table(Arc<TableRecord>),
+    /// The index of its key.
+    Key(Arc<TableRecord>),
+    /// A system table.
+    System(&'static SystemTable),
+}
+
+/// A column of a relation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Attribute {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Ty,
+    /// It is never null.
+    pub not_null: bool,
+}
+
+/// A relation.
+#[derive(Clone, Debug)]
+pub struct Relation {
+    /// Its number.
+    pub oid: u32,
+    /// Its name.
+    pub name: String,
+    /// Its schema.
+    pub schema: u32,
+    /// What it is.
+    pub of: Of,
+}
+
+/// A table's number.
+pub fn table_oid(table: &TableRecord) -> u32 {
+    table.id.0.saturating_mul(4).saturating_add(16_384)
+}
+
+/// The number of the index of a table's key.
+pub fn key_oid(table: &TableRecord) -> u32 {
+    table_oid(table).saturating_add(1)
+}
+
+/// The number of the constraint of a table's key.
+pub fn constraint_oid(table: &TableRecord) -> u32 {
+    table_oid(table).saturating_add(2)
+}
+
+/// All relations.
+pub fn relations(catalog: &Catalog) -> Vec<Relation> {
+    let mut found = Vec::new();
+    for table in catalog.all() {
+        let schema = if system::is_reserved(&table.name) { UNDERSTUDY } else { PUBLIC };
+        let (name, of) = (table.name.clone(), Of::Table(table.clone()));
+        found.push(Relation { oid: table_oid(table), name, schema, of });
+        let (name, of) = (format!("{}_pkey", table.name), Of::Key(table.clone()));
+        found.push(Relation { oid: key_oid(table), name, schema, of });
+    }
+    for table in all() {
+        let schema = match table.schema {
+            "pg_catalog" => PG_CATALOG,
+            "information_schema" => INFORMATION_SCHEMA,
+            _ => UNDERSTUDY,
+        };
+        found.push(Relation { oid: table.oid, name: table.name.into(), schema, of: Of::System(table) });
+    }
+    found
+}
+
+/// A schema's name.
+pub fn schema_name(oid: u32) -> Option<&'static str> {
+    Some(match oid {
+        PG_CATALOG => "pg_catalog",
+        PUBLIC => "public",
+        INFORMATION_SCHEMA => "information_schema",
+        UNDERSTUDY => "understudy",
+        _ => return None,
+    })
+}
+
+/// A schema's number.
+pub fn schema_oid(name: &str) -> Option<u32> {
+    [PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, UNDERSTUDY]
+        .into_iter()
+        .find(|oid| schema_name(*oid) == Some(name))
+}
+
+impl Relation {
+    /// `r`, `v` or `i`, as `pg_class` has it.
+    pub fn kind(&self) -> &'static str {
+        match &self.of {
+            Of::Table(_) => "r",
+            Of::Key(_) => "i",
+            Of::System(table) => table.kind,
+        }
+    }
+
+    /// True if its name finds it without its schema.
+    pub fn is_visible(&self) -> bool {
+        [PG_CATALOG, PUBLIC].contains(&self.schema)
+    }
+
+    /// The table that it is, or whose key's index it is.
+    pub fn table(&self) -> Option<&Arc<TableRecord>> {
+        match &self.of {
+            Of::Table(table) | Of::Key(table) => Some(table),
+            Of::System(_) => None,
+        }
+    }
+
+    /// Its access method; 0: none.
+    pub fn access(&self) -> u32 {
+        match &self.of {
+            Of::Table(table) if table.engine == EngineKind::Memory => MEMORY,
+            Of::Table(_) => LSM,
+            Of::Key(_) => BTREE,
+            Of::System(_) => 0,
+        }
+    }
+
+    /// Its columns.
+    pub fn attributes(&self) -> Vec<Attribute> {
+        let of = |table: &TableRecord, at: usize| {
+            let column = &table.schema.columns()[at];
+            let not_null = !column.nullable || table.schema.key().contains(&at);
+            Attribute { name: column.name.clone(), ty: Ty::of(column.column_type), not_null }
+        };
+        match &self.of {
+            Of::Table(table) => (0..table.schema.columns().len()).map(|at| of(table, at)).collect(),
+            Of::Key(table) => table.schema.key().iter().map(|at| of(table, *at)).collect(),
+            Of::System(table) => {
+                let column =
+                    |(name, ty): &(&str, Ty)| Attribute { name: (*name).into(), ty: *ty, not_null: false };
+                table.columns.iter().map(column).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `information_schema`: the same as the standard words it.
+
+use super::facts::Facts;
+use super::relations::{Of, Relation, schema_name};
+use super::{Filling, all, int, text};
+use crate::ty::Ty;
+use ::types::data::Value;
+
+/// Fills one of its tables. What there are no objects of has no rows.
+pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
+    match name {
+        "schemata" => schemata(filling),
+        "tables" => tables(facts, filling),
+        "columns" => columns(facts, filling),
+        "table_constraints" => constraints(facts, filling),
+        "key_column_usage" => key_columns(facts, filling, true),
+        "constraint_column_usage" => key_columns(facts, filling, false),
+        "views" => views(filling),
+        _ => {}
+    }
+}
+
+fn database() -> Value {
+    text(crate::DATABASE)
+}
+
+fn schema(relation: &Relation) -> Value {
+    text(schema_name(relation.schema).unwrap_or_default())
+}
+
+fn yes(truth: bool) -> Value {
+    text(if truth { "YES" } else { "NO" })
+}
+
+fn schemata(filling: &mut Filling) {
+    for name in ["pg_catalog", "public", "information_schema", "understudy"] {
+        filling.row(&[
+            ("catalog_name", database()),
+            ("schema_name", text(name)),
+            ("schema_owner", text(crate::USER)),
+        ]);
+    }
+}
+
+fn tables(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values().filter(|relation| relation.kind() != "i") {
+        let insertable = relation.table().is_some_and(|table| !::types::system::is_reserved(&table.name));
+        filling.row(&[
+            ("table_catalog", database()),
+            ("table_schema", schema(relation)),
+            ("table_name", text(&*relation.name)),
+            ("table_type", text(if relation.kind() == "v" { "VIEW" } else { "BASE TABLE" })),
+            ("is_insertable_into", yes(insertable)),
+            ("is_typed", yes(false)),
+        ]);
+    }
+}
+
+fn columns(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values().filter(|relation| relation.kind() != "i") {
+        let updatable = relation.table().is_some_and(|table| !::types::system::is_reserved(&table.name));
+        for (at, attribute) in relation.attributes().into_iter().enumerate() {
+            let row = super::types::by_oid(attribute.ty.kind().oid());
+            let shown = match attribute.ty.element() {
+                Some(_) if !matches!(attribute.ty, Ty::Int2Vector | Ty::OidVector) => "ARRAY",
+                _ => attribute.ty.name(),
+            };
+            let octets = if attribute.ty == Ty::Text { int(1_073_741_824) } else { Value::Null };
+            let (precision, radix, scale) = match attribute.ty {
+                Ty::Int2 => (int(16), int(2), int(0)),
+                Ty::Int4 => (int(32), int(2), int(0)),
+                Ty::Int8 => (int(64), int(2), int(0)),
+                Ty::Float4 => (int(24), int(2), Value::Null),
+                Ty::Float8 => (int(53), int(2), Value::Null),
+                Ty::Numeric => (Value::Null, int(10), Value::Null),
+                _ => (Value::Null, Value::Null, Value::Null),
+            };
+            let of_time = match attribute.ty {
+                Ty::Timestamptz => int(6),
+                Ty::Date => int(0),
+                _ => Value::Null,
+            };
+            filling.row(&[
+                ("table_catalog", database()),
+                ("table_schema", schema(relation)),
+                ("table_name", text(&*relation.name)),
+                ("column_name", text(attribute.name)),
+                ("ordinal_position", int(at + 1)),
+                ("is_nullable", yes(!attribute.not_null)),
+                ("data_type", text(shown)),
+                ("character_octet_length", octets),
+                ("numeric_precision", precision),
+                ("numeric_precision_radix", radix),
+                ("numeric_scale", scale),
+                ("datetime_precision", of_time),
+                ("udt_catalog", database()),
+                ("udt_schema", text("pg_catalog")),
+                ("udt_name", row.map_or(Value::Null, |row| text(row.name))),
+                ("dtd_identifier", text((at + 1).to_string())),
+                ("is_self_referencing", yes(false)),
+                ("is_identity", yes(false)),
+                ("identity_cycle", yes(false)),
+                ("is_generated", text("NEVER")),
+                ("is_updatable", yes(updatable)),
+            ]);
+        }
+    }
+}
+
+/// Keys, and the columns that are never null, which the standard takes for checks.
+fn constraints(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        let Of::Table(table) = &relation.of else { continue };
+        let mut add = |name: String, kind: &str| {
+            filling.row(&[
+                ("constraint_catalog", database()),
+                ("constraint_schema", schema(relation)),
+                ("constraint_name", text(name)),
+                ("table_catalog", database()),
+                ("table_schema", schema(relation)),
+                ("table_name", text(&*table.name)),
+                ("constraint_type", text(kind)),
+                ("is_deferrable", yes(false)),
+                ("initially_deferred", yes(false)),
+                ("enforced", yes(true)),
+            ]);
+        };
+        add(format!("{}_pkey", table.name), "PRIMARY KEY");
+        for (at, attribute) in relation.attributes().into_iter().enumerate() {
+            if attribute.not_null {
+                add(format!("{}_{}_{}_not_null", relation.schema, relation.oid, at + 1), "CHECK");
+            }
+        }
+    }
+}
+
+fn key_columns(facts: &Facts, filling: &mut Filling, ordered: bool) {
+    for relation in facts.relations().values() {
+        let Of::Table(table) = &relation.of else { continue };
+        for (at, column) in table.schema.key_columns().enumerate() {
+            let mut cells = vec![
+                ("constraint_catalog", database()),
+                ("constraint_schema", schema(relation)),
+                ("constraint_name", text(format!("{}_pkey", table.name))),
+                ("table_catalog", database()),
+                ("table_schema", schema(relation)),
+                ("table_name", text(&*table.name)),
+                ("column_name", text(&*column.name)),
+            ];
+            if ordered {
+                cells.push(("ordinal_position", int(at + 1)));
+            }
+            filling.row(&cells);
+        }
+    }
+}
+
+fn views(filling: &mut Filling) {
+    for table in all().iter().filter(|table| table.kind == "v") {
+        filling.row(&[
+            ("table_catalog", database()),
+            ("table_schema", text(table.schema)),
+            ("table_name", text(table.name)),
+            ("check_option", text("NONE")),
+            ("is_updatable", yes(false)),
+            ("is_insertable_into", yes(false)),
+            ("is_trigger_updatable", yes(false)),
+            ("is_trigger_deletable", yes(false)),
+            ("is_trigger_insertable_into", yes(false)),
+        ]);
+    }
+}
