@@ -5,6 +5,7 @@ use crate::driver::Handle;
 use crate::engine::encode::encode;
 use crate::engine::{Engine, Pages, Reader};
 use crate::read::{Tables, Values};
+use crate::sequences::Sequences;
 use crate::txn::View;
 use bytes::Bytes;
 use pg::{Cancel, Failure, Row, Rows, code};
@@ -58,6 +59,8 @@ pub struct Evaluator {
     pub handle: Handle,
     /// Engines, of all sessions.
     pub engines: Arc<Engines>,
+    /// Numbers for rows, of all sessions.
+    pub sequences: Arc<Sequences>,
     /// Stops them.
     pub cancel: Cancel,
 }

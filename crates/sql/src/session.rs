@@ -1,5 +1,6 @@
 //! A client's session: its transaction, its parameters, and the carrying out of plans.
 
+use crate::alter;
 use crate::bind::Bound;
 use crate::copy::{self, Intake};
 use crate::ddl;
@@ -10,6 +11,7 @@ use crate::fault;
 use crate::plan::{Cache, Parsed, Plan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Values};
+use crate::sequences::Sequences;
 use crate::settings::Settings;
 use crate::statements::{self, Statement, canceled};
 use crate::txn::{Modes, Open, View};
@@ -32,6 +34,7 @@ pub struct Sql {
     handle: Handle,
     cache: Arc<Cache>,
     engines: Arc<Engines>,
+    sequences: Arc<Sequences>,
     /// Ends with the service.
     _driver: Driver,
 }
@@ -40,8 +43,8 @@ impl Sql {
     /// Starts to look for the cluster.
     pub fn start(options: Options) -> io::Result<Sql> {
         let driver = Driver::start(options)?;
-        let (cache, engines) = (Arc::default(), Arc::default());
-        Ok(Sql { handle: driver.handle().clone(), cache, engines, _driver: driver })
+        let (cache, engines, sequences) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Sql { handle: driver.handle().clone(), cache, engines, sequences, _driver: driver })
     }
 }
 
@@ -60,8 +63,9 @@ impl pg::Service for Sql {
             settings.change(name, value).map_err(Failure::fatal)?;
         }
         let (handle, engines) = (self.handle.clone(), self.engines.clone());
+        let sequences = self.sequences.clone();
         Ok(SqlSession {
-            evaluator: Evaluator { handle, engines, cancel },
+            evaluator: Evaluator { handle, engines, sequences, cancel },
             cache: self.cache.clone(),
             settings,
             open: None,
@@ -206,7 +210,8 @@ impl SqlSession {
             }
             Work::CopyIn(copy) => {
                 self.settings.check_secured(&copy.table)?;
-                self.copying = Some(Intake::new(self.evaluator.handle.clone(), copy));
+                let Evaluator { handle, sequences, .. } = self.evaluator.clone();
+                self.copying = Some(Intake::new(handle, sequences, copy, &values)?);
                 Ok(Outcome::CopyIn(copy.columns.len()))
             }
             Work::CopyOut(copy) => {
@@ -221,6 +226,13 @@ impl SqlSession {
                 let request = ddl::request(create)?;
                 ddl::create(&self.evaluator.handle, request, create.if_not_exists).await?;
                 Ok(Outcome::Done("CREATE TABLE".into()))
+            }
+            Work::AlterTable(request) => {
+                self.defining(work)?;
+                if let Some(request) = request {
+                    alter::alter(&self.evaluator.handle, request.clone()).await?;
+                }
+                Ok(Outcome::Done("ALTER TABLE".into()))
             }
             Work::DropTables { names, if_exists } => {
                 self.defining(work)?;

@@ -6,7 +6,9 @@ mod browser;
 mod commits;
 mod copy;
 mod demos;
+mod drivers;
 mod harm;
+mod logic;
 mod role;
 mod sql;
 mod web;
@@ -33,6 +35,12 @@ const TESTS: &[Test] = &[
     ("psql_encrypts", sql::encryption),
     ("a_browser_sees_a_failover_on_the_page", web::failover),
     ("what_psql_was_told_is_committed_is_counted_once", commits::client),
+    ("psycopg_works", drivers::psycopg),
+    ("sqlalchemys_tutorial_works", drivers::sqlalchemy),
+    ("pgjdbc_works", drivers::jdbc),
+    ("node_postgres_works", drivers::node),
+    ("pgbench_works_with_scripts_of_its_own", drivers::pgbench),
+    ("sqllogictest_scripts_outlive_a_node", logic::scripts_outlive_a_node),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),
     ("demo_cut", demos::cut),

@@ -64,11 +64,11 @@ impl Binder<'_> {
         if let Some(value) = typed.known() {
             return Ok(Typed::constant(cast::cast(value.clone(), from, to)?, to));
         }
-        let (text, quick) = (self.text(&typed), typed.quick());
-        // Both are the same to the engine.
+        // Both are the same to the engine, and to a scan.
         if (from, to) == (Ty::Int4, Ty::Int8) {
-            return Ok(Typed::engine(text, to).with(quick));
+            return Ok(Typed { ty: Some(to), ..typed });
         }
+        let (text, quick) = (self.text(&typed), typed.quick());
         let quick = quick.map(|quick| Quick::Cast(Box::new(quick), from, to));
         Ok(Typed::engine(format!("convert_({text}, {}, {})", from as u8, to as u8), to).with(quick))
     }
