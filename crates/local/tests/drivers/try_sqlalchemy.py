@@ -54,8 +54,10 @@ class Address(Base):
         return f"Address(id={self.id!r}, email_address={self.email_address!r})"
 
 
-url = "postgresql+psycopg" + sys.argv[1][sys.argv[1].index("://") :]
-engine = create_engine(url)
+user, rest = sys.argv[1].removeprefix("postgres://").split("@")
+hosts, database = rest.split("/")
+hosts = "&".join(f"host={host}" for host in hosts.split(","))  # several, as SQLAlchemy writes them
+engine = create_engine(f"postgresql+psycopg://{user}@/{database}?{hosts}")
 Base.metadata.create_all(engine)
 
 with Session(engine) as session:
