@@ -117,6 +117,17 @@ impl Ours {
         self.folder.as_ref().map(TempDir::path)
     }
 
+    /// Where the nodes of a started cluster take SQL.
+    pub(crate) fn sql_addresses(&self) -> Result<Vec<String>, BenchError> {
+        let cluster = self.cluster.as_ref();
+        let cluster =
+            cluster.ok_or_else(|| BenchError::Usage("SQL is measured on a cluster of its own".into()))?;
+        let url = cluster.sql_url()?;
+        let (_, rest) = url.split_once('@').unwrap_or(("", &url));
+        let (addresses, _) = rest.split_once('/').unwrap_or((rest, ""));
+        Ok(addresses.split(',').map(str::to_string).collect())
+    }
+
     fn processes(&self) -> Vec<u32> {
         let file = self.cluster.as_ref().map(Cluster::file);
         file.iter().flat_map(|file| file.processes()).map(|process| process.pid.unsigned_abs()).collect()
@@ -222,6 +233,16 @@ impl TableUnderLoad {
             value_bytes: workload.value_bytes,
             clients,
         })
+    }
+
+    /// The table's name.
+    pub(crate) fn name(&self) -> &str {
+        self.table.name()
+    }
+
+    /// What the table is, in a few words.
+    pub(crate) fn kind(&self) -> String {
+        self.kind.in_words()
     }
 
     /// Goes on with another mix over the same records.

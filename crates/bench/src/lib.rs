@@ -1,8 +1,8 @@
 //! Floor 6: workloads, comparisons, figures.
 //!
-//! Three benches, each a function that takes its options, a writer for progress and a receiver for lines: [`log()`] (the
-//! write-ahead log against a bare thread), [`ycsb()`] (policies against each other) and [`compare()`] (against Redis and
-//! PostgreSQL). A [`Line`] is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who
+//! Four benches, each a function that takes its options, a writer for progress and a receiver for lines: [`log()`] (the
+//! write-ahead log against a bare thread), [`ycsb()`] (policies against each other), [`compare()`] (against Redis and
+//! PostgreSQL) and [`sql()`] (the SQL door beside PostgreSQL). A [`Line`] is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who
 //! decides why a goal was missed in `explain.rs`.
 
 pub mod appends;
@@ -18,6 +18,7 @@ pub mod peers;
 pub mod plot;
 pub mod procfs;
 pub mod report;
+mod sql;
 pub mod stats;
 pub mod subject;
 mod ycsb;
@@ -29,4 +30,5 @@ pub use error::BenchError;
 pub use generate::{Distribution, Workload};
 pub use options::Common;
 pub use report::Line;
+pub use sql::{SqlOptions, sql};
 pub use ycsb::{YCSB_LINES, YcsbOptions, ycsb};

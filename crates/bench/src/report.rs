@@ -207,6 +207,23 @@ impl Line {
         self
     }
 
+    /// With a figure that is to be reached.
+    pub fn at_least(self, ours: &Series, label: &str, ops_s: f64) -> Line {
+        let mut line = self.against_document(ours, label, ops_s);
+        line.judge(Some(1.0));
+        if line.met == Some(false) {
+            let (half, share) = (
+                ours.latencies.value_at_quantile(0.5) as f64 / 1e6,
+                line.ours.as_ref().and_then(|side| side.cpu_share),
+            );
+            let share = share.map_or(String::new(), |share| {
+                format!(", {:.0} % of all processors were in use by it", share * 100.0)
+            });
+            line.reason = Some(format!("half of the statements took {half:.1} ms or more{share}"));
+        }
+        line
+    }
+
     /// Skipped, with the reason.
     pub fn skipped(mut self, reason: impl Into<String>) -> Line {
         self.skipped = Some(reason.into());

@@ -25,6 +25,7 @@ const COMMANDS: &[&str] = &[
     "bench log",
     "bench ycsb",
     "bench compare",
+    "bench sql",
     "shell",
     "sql",
     "table create",

@@ -44,6 +44,12 @@ pub enum ClientError {
         /// What does not fit.
         why: String,
     },
+    /// A row was written under a later version of the table's columns than the caller knows.
+    #[error("table `{table}` has got columns meanwhile: try again")]
+    NewerSchema {
+        /// The table.
+        table: String,
+    },
     /// An insert found a row with its key; nothing was changed.
     #[error("a row with this key exists already; nothing was changed")]
     Exists,
@@ -100,6 +106,7 @@ impl ClientError {
             ClientError::System(_) => 7,
             ClientError::Data { .. } | ClientError::Exists | ClientError::Changed => 1,
             ClientError::Protocol(_) => 1,
+            ClientError::NewerSchema { .. } => 4,
         }
     }
 }

@@ -69,7 +69,10 @@ impl Table {
 
     /// A stored row.
     pub fn decode(&self, key: &[u8], stored: &[u8]) -> Result<Row, ClientError> {
-        data::decode_row(self.schema(), key, stored).map_err(|error| self.data(error))
+        data::decode_row(self.schema(), key, stored).map_err(|error| match error {
+            data::RowError::NewerSchema { .. } => ClientError::NewerSchema { table: self.name().to_string() },
+            error => self.data(error),
+        })
     }
 
     /// A call to one partition of this table.

@@ -236,6 +236,7 @@ fn operator(world: &mut World, words: &Words) {
             policy: words.named.get("policy").map(|text| text.to_string()),
             min_in_sync: words.named.get("min").map(|text| text.parse().unwrap()),
             available: None,
+            add_columns: Vec::new(),
         })),
         "switchover" => AdminCommand::Switchover {
             partition: words.named.get("partition").map(|text| PartitionId(number(text))),

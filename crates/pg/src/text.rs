@@ -53,7 +53,7 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, Failure> {
         Kind::Numeric => typed(ColumnType::Decimal, trimmed),
         Kind::Bytea if text.starts_with(r"\x") => typed(ColumnType::Bytes, text),
         Kind::Bytea => unescape(text).map(Value::Bytes).ok_or_else(wrong),
-        Kind::Date => typed(ColumnType::Date, trimmed),
+        Kind::Date => typed(ColumnType::Date, day_of(trimmed)),
         Kind::Timestamptz => typed(ColumnType::Timestamp, trimmed),
         Kind::Timestamp => Err(no_timestamp()),
         Kind::Json | Kind::Jsonb => typed(ColumnType::Json, text),
@@ -81,6 +81,16 @@ fn shortened(text: &str, most: usize) -> &str {
 
 fn parse_oid(text: &str) -> Option<i64> {
     text.parse::<u32>().ok().map(i64::from)
+}
+
+/// The day of a text that goes on with a time, or with the offset of one, as pgjdbc sends days: PostgreSQL passes over it.
+fn day_of(text: &str) -> &str {
+    let Some((day, rest)) = text.split_once([' ', 'T']) else { return text };
+    let offset = rest.strip_prefix(['+', '-']).is_some_and(|offset| {
+        let digits = offset.bytes().filter(u8::is_ascii_digit).count();
+        (digits == 2 || digits == 4) && offset.bytes().all(|byte| byte.is_ascii_digit() || byte == b':')
+    });
+    if offset || ColumnType::Timestamp.parse(text).is_ok() { day } else { text }
 }
 
 /// Why the type without a time zone is refused.

@@ -201,6 +201,10 @@ mod tests {
             assert_eq!(refused.code, *code, "{kind:?}: {refused}");
         }
         assert_eq!(text::parse(Kind::Bool, " YE "), Ok(Value::Bool(true)));
+        for day in ["2001-02-03 +00", "2001-02-03 -05:30", "2001-02-03 23:59:59+00"] {
+            assert_eq!(text::parse(Kind::Date, day), text::parse(Kind::Date, "2001-02-03"), "{day}");
+        }
+        assert_eq!(text::parse(Kind::Date, "2001-02-03 noon").expect_err("no day").code, "22007");
         assert_eq!(text::parse(Kind::Bytea, r"a\\\101"), Ok(Value::Bytes(b"a\\A".to_vec())));
     }
 

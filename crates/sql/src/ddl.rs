@@ -1,16 +1,15 @@
 //! CREATE TABLE and DROP TABLE, with the cluster's options.
 
-use crate::bind::{data_type, folded, table_name};
+use crate::bind::{folded, table_name};
+use crate::columns;
 use crate::driver::Handle;
 use crate::fault;
 use client::{Client, ClientError};
 use pg::{Failure, code};
-use sqlparser::ast::{
-    ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, SqlOption, TableConstraint,
-    Value as Literal,
-};
+use sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, TableConstraint, Value as Literal};
 use std::time::Duration;
-use types::data::{Column, Schema};
+use types::data::Schema;
+use types::system::{self, SEQUENCES};
 use types::{EngineKind, LogKind};
 use wire::control::{AdminCommand, CreateTable as Request};
 
@@ -24,17 +23,15 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
     refuse_rest(create)?;
     let name = table_name(&create.name)?;
     let mut key = Vec::new();
-    let mut columns = Vec::new();
+    let mut made = Vec::new();
     for column in &create.columns {
-        columns.push(read_column(column, &mut key)?);
+        made.push(columns::read(column, &mut key)?);
     }
     for constraint in &create.constraints {
-        let TableConstraint::PrimaryKey(primary) = constraint else {
-            return Err(Failure::unsupported(
-                format!("{constraint}"),
-                "a table has a primary key and NOT NULL columns",
-            ));
-        };
+        if columns::passed_over(constraint)? {
+            continue;
+        }
+        let TableConstraint::PrimaryKey(primary) = constraint else { continue };
         if !key.is_empty() {
             return Err(Failure::new(
                 "42P16",
@@ -56,12 +53,12 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
             "rows are found by their key: add PRIMARY KEY",
         ));
     }
-    for column in &mut columns {
+    for column in &mut made {
         column.nullable &= !key.contains(&column.name);
     }
     let mut request = Request {
         name,
-        schema: Schema::new(columns, &key, key.len(), false).map_err(invalid)?,
+        schema: Schema::new(made, &key, key.len(), false).map_err(invalid)?,
         engine: EngineKind::Lsm,
         log: LogKind::Disk,
         policy: "durable".into(),
@@ -87,27 +84,6 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
 
 fn invalid(error: types::data::SchemaError) -> Failure {
     Failure::new("42P16", error.to_string())
-}
-
-fn read_column(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure> {
-    let name = folded(&column.name);
-    let mut made = Column::new(name.clone(), data_type(&column.data_type, true)?.column());
-    for option in &column.options {
-        match &option.option {
-            ColumnOption::Null => {}
-            ColumnOption::NotNull => made.nullable = false,
-            ColumnOption::PrimaryKey(_) if key.is_empty() => key.push(name.clone()),
-            ColumnOption::PrimaryKey(_) => {
-                return Err(Failure::new("42P16", "multiple primary keys are not allowed")
-                    .hint("several columns: PRIMARY KEY (one, two) after the columns"));
-            }
-            other => {
-                let hint = "columns have a type, NOT NULL and PRIMARY KEY; there are no defaults and no other constraints";
-                return Err(Failure::unsupported(format!("{other} of column \"{name}\""), hint));
-            }
-        }
-    }
-    Ok(made)
 }
 
 /// One option of WITH.
@@ -155,7 +131,7 @@ fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
     Ok(())
 }
 
-fn option_text(value: &Expr) -> Result<String, Failure> {
+pub(crate) fn option_text(value: &Expr) -> Result<String, Failure> {
     Ok(match value {
         Expr::Identifier(word) => folded(word),
         Expr::Value(value) => match &value.value {
@@ -201,9 +177,46 @@ pub async fn create(handle: &Handle, request: Request, if_not_exists: bool) -> R
         return Err(Failure::new("42939", format!("the name \"{name}\" is reserved"))
             .hint(format!("names that begin with {} are the cluster's own", types::system::PREFIX)));
     }
-    on_a_client(handle, move |client| client.create_table(&request).map(drop)).await?;
+    let numbered = request.schema.columns().iter().any(|column| column.rules.identity.is_some());
+    on_a_client(handle, move |client| {
+        if numbered {
+            counters(client)?;
+        }
+        client.create_table(&request).map(drop)
+    })
+    .await?;
     handle.wait_catalog(|catalog| catalog.table(&name).is_some()).await;
     Ok(())
+}
+
+/// Copies of the table that counts, where there are as many nodes.
+const COPIES: usize = 3;
+
+/// Makes the table that numbers rows, unless it is there.
+fn counters(client: &mut Client) -> Result<(), ClientError> {
+    match client.wait_table(SEQUENCES) {
+        Err(ClientError::NoTable(_)) => {}
+        other => return other.map(drop),
+    }
+    let copies = client.picture().nodes().count().min(COPIES);
+    let made = client.create_table(&Request {
+        name: SEQUENCES.into(),
+        schema: system::schema(SEQUENCES).expect("a table of this version"),
+        engine: EngineKind::Lsm,
+        log: LogKind::Disk,
+        policy: if copies > 1 { "durable" } else { "local" }.into(),
+        factor: Some(copies as u8),
+        min_in_sync: None,
+        available: false,
+        partitions: 1,
+        placement: Vec::new(),
+        scheme: Default::default(),
+    });
+    match made {
+        Ok(_) => Ok(()),
+        // Somebody else may have been faster.
+        Err(error) => client.wait_table(SEQUENCES).map(drop).map_err(|_| error),
+    }
 }
 
 /// Drops tables, one after the other.
@@ -222,10 +235,10 @@ pub async fn drop_tables(handle: &Handle, names: Vec<String>, if_exists: bool) -
 }
 
 /// Does something with a client of its own: what takes long must not keep others waiting.
-async fn on_a_client(
+pub(crate) async fn on_a_client<T: Send + 'static>(
     handle: &Handle,
-    work: impl FnOnce(&mut Client) -> Result<(), ClientError> + Send + 'static,
-) -> Result<(), Failure> {
+    work: impl FnOnce(&mut Client) -> Result<T, ClientError> + Send + 'static,
+) -> Result<T, Failure> {
     let options = client::Options { timeout: WITHIN, ..handle.options().clone() };
     let done = tokio::task::spawn_blocking(move || {
         Client::connect(options).and_then(|mut client| work(&mut client))

@@ -4,6 +4,7 @@ use crate::bind::{Bound, Change, Conflict, Insertion, Quick, Returning, Rows as 
 use crate::evaluate::{Evaluator, Given};
 use crate::fault;
 use crate::read::{self, Values};
+use crate::rows::{Filler, fitted};
 use crate::txn::{After, Edit, View};
 use crate::write::{self, as_stored, check, duplicate, encoded};
 use bytes::Bytes;
@@ -60,7 +61,7 @@ pub async fn of_change(
         let after = match change.removes {
             true => After::Gone,
             false => {
-                set(&mut row, &change.set, new);
+                set(&table, &mut row, &change.set, new)?;
                 check(&table, &row)?;
                 let stored = encoded(&table, &row)?.1;
                 row = as_stored(&table, &key, &stored, row, change.returning.is_some())?;
@@ -120,10 +121,11 @@ pub fn computed(quick: &[Quick], row: &[Value], values: &Values) -> Result<Vec<V
     quick.iter().map(|one| one.value(row, &|slot| values.of(slot))).collect()
 }
 
-fn set(row: &mut Row, columns: &[usize], values: Vec<Value>) {
+fn set(table: &Table, row: &mut Row, columns: &[usize], values: Vec<Value>) -> Result<(), Failure> {
     for (at, value) in columns.iter().zip(values) {
-        row.values[*at] = value;
+        row.values[*at] = fitted(&table.schema().columns()[*at], value)?;
     }
+    Ok(())
 }
 
 /// What RETURNING gives of these rows.
@@ -150,7 +152,7 @@ pub async fn new_rows(
     view: &View,
 ) -> Result<Vec<(Row, Bytes, Bytes)>, Failure> {
     let table = Table::new(insertion.table.clone());
-    let rows: Vec<Told> = match &insertion.rows {
+    let mut rows: Vec<Told> = match &insertion.rows {
         Source::Slots(rows) => {
             rows.iter().map(|row| row.iter().map(|slot| values.of(slot)).collect()).collect()
         }
@@ -159,9 +161,11 @@ pub async fn new_rows(
             evaluator.all(bound.clone(), values.clone(), view.clone()).await?
         }
     };
+    let filler = Filler::new(&table, &insertion.columns, values)?;
+    filler.fill(&evaluator.handle, &evaluator.sequences, &table, &mut rows).await?;
     let mut whole = Vec::with_capacity(rows.len());
     for row in rows {
-        let row = write::whole(&table, &insertion.columns, row)?;
+        let row = write::whole(&table, &filler.columns, row)?;
         let (key, stored) = encoded(&table, &row)?;
         let row = as_stored(&table, &key, &stored, row, insertion.returning.is_some())?;
         whole.push((row, key, stored));
@@ -259,7 +263,7 @@ async fn updated(
     for (at, new) in set_to {
         let (number, old, _) = &known[at];
         let mut row = old.clone();
-        set(&mut row, &upsert.set, new);
+        set(table, &mut row, &upsert.set, new)?;
         check(table, &row)?;
         let (key, stored) = encoded(table, &row)?;
         let row = as_stored(table, &key, &stored, row, true)?;

@@ -6,6 +6,7 @@ use crate::engine::encode::encode;
 use crate::engine::{Engine, Pages, Reader};
 use crate::fault;
 use crate::read::{Tables, Values};
+use crate::sequences::Sequences;
 use crate::system;
 use crate::system::facts::{Asker, Facts};
 use crate::txn::View;
@@ -61,6 +62,8 @@ pub struct Evaluator {
     pub handle: Handle,
     /// Engines, of all sessions.
     pub engines: Arc<Engines>,
+    /// Numbers for rows, of all sessions.
+    pub sequences: Arc<Sequences>,
     /// Stops them.
     pub cancel: Cancel,
     /// Whose statements they are, as of now.

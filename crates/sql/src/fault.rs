@@ -76,6 +76,7 @@ pub fn of_client(error: ClientError) -> Failure {
         ClientError::Admin { status: 2, .. } => Failure::new("22023", sentence),
         ClientError::Admin { status: 4, .. } => Failure::new("57P03", sentence),
         ClientError::Admin { status: 5, .. } => Failure::new("42501", sentence),
+        ClientError::NewerSchema { .. } => Failure::new("40001", sentence),
         ClientError::Failed { kind, .. } => failed(kind, &sentence),
         _ => Failure::new(code::INTERNAL, sentence),
     }

@@ -8,6 +8,8 @@
 //! | functions and operators on values | [`eval`] |
 //! | the evaluating engine: SQLite over the cluster's tables | [`engine`], [`evaluate`] |
 //! | COPY | [`copy`] |
+//! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
+//! | ALTER TABLE | [`alter`] |
 //! | reads of one row, counts, scans; tables | [`read`], [`ddl`] |
 //! | transactions | [`txn`] |
 //! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
@@ -18,8 +20,10 @@
 //! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently from
 //! PostgreSQL without `docs/sql.md` saying so.
 
+pub mod alter;
 pub mod bind;
 pub mod catalog;
+pub mod columns;
 pub mod copy;
 pub mod ddl;
 pub mod driver;
@@ -32,6 +36,8 @@ pub mod fault;
 pub mod plan;
 pub mod range;
 pub mod read;
+pub mod rows;
+pub mod sequences;
 pub mod session;
 pub mod settings;
 pub mod statements;

@@ -1,5 +1,6 @@
 //! From a statement's text to what is to be done. Plans are kept by the text, for all sessions of a node.
 
+use crate::alter;
 use crate::bind::{Binder, Bound, Change, Insertion, Output, folded, table_name};
 use crate::catalog::Catalog;
 use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
@@ -16,6 +17,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, Tokenizer};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use wire::control::AlterTable as Request;
 
 /// Texts whose plans are kept.
 const KEPT: usize = 2_000;
@@ -42,6 +44,8 @@ pub enum Work {
     CopyIn(CopyIn),
     /// Send the client rows.
     CopyOut(CopyOut),
+    /// Change a table, if there is something to change.
+    AlterTable(Option<Request>),
     /// Make a table.
     CreateTable(Box<CreateTable>),
     /// Drop tables.
@@ -90,9 +94,9 @@ impl Work {
         matches!(self, Work::Query(bound) if bound.locks.is_some())
     }
 
-    /// True if it makes or drops a table.
+    /// True if it makes, alters or drops a table.
     pub fn defines(&self) -> bool {
-        matches!(self, Work::CreateTable(_) | Work::DropTables { .. })
+        matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. })
     }
 
     /// What it is called where it is not allowed.
@@ -105,6 +109,7 @@ impl Work {
             Work::Change(_) => "UPDATE",
             Work::CopyIn(_) => "COPY FROM",
             Work::CreateTable(_) => "CREATE TABLE",
+            Work::AlterTable(_) => "ALTER TABLE",
             Work::DropTables { .. } => "DROP TABLE",
             _ => "this statement",
         }
@@ -322,6 +327,7 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             let (change, params) = binder().update(update)?;
             (Work::Change(change), params)
         }
+        Statement::AlterTable(change) => (Work::AlterTable(alter::plan(catalog, change)?), Vec::new()),
         other => match explain::asked(other)? {
             None => (utility(other)?, Vec::new()),
             Some((Statement::Query(query), json)) => {
@@ -405,10 +411,9 @@ fn refused(statement: &Statement) -> Failure {
         Statement::CreateIndex(_) => {
             ("CREATE INDEX".to_string(), "rows are found by their key; put what is searched for in it")
         }
-        Statement::AlterTable(_) => {
-            ("ALTER TABLE".to_string(), "`understudy table alter` changes a table's policy")
+        Statement::Truncate(_) => {
+            ("TRUNCATE".to_string(), "DELETE rows, or drop the table and create it again")
         }
-        Statement::Truncate(_) => ("TRUNCATE".to_string(), "drop the table and create it again"),
         _ => (words.join(" ").to_uppercase(), "docs/sql.md lists what is understood"),
     };
     Failure::unsupported(what, hint)

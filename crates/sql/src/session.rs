@@ -1,5 +1,6 @@
 //! A client's session: its transaction, its parameters, and the carrying out of plans.
 
+use crate::alter;
 use crate::bind::Bound;
 use crate::copy::{self, Intake};
 use crate::ddl;
@@ -12,6 +13,7 @@ use crate::fault;
 use crate::plan::{Cache, Parsed, Plan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Values};
+use crate::sequences::Sequences;
 use crate::settings::Settings;
 use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
@@ -37,6 +39,7 @@ pub struct Sql {
     cache: Arc<Cache>,
     engines: Arc<Engines>,
     sessions: Arc<Sessions>,
+    sequences: Arc<Sequences>,
     /// Ends with the service.
     _driver: Driver,
 }
@@ -45,9 +48,10 @@ impl Sql {
     /// Starts to look for the cluster.
     pub fn start(options: Options) -> io::Result<Sql> {
         let driver = Driver::start(options)?;
-        let (cache, engines) = (Arc::default(), Arc::default());
+        let (cache, engines, sequences) = (Arc::default(), Arc::default(), Arc::default());
         let sessions = Arc::default();
-        Ok(Sql { handle: driver.handle().clone(), cache, engines, sessions, _driver: driver })
+        let handle = driver.handle().clone();
+        Ok(Sql { handle, cache, engines, sequences, sessions, _driver: driver })
     }
 }
 
@@ -66,8 +70,9 @@ impl pg::Service for Sql {
             settings.change(name, value).map_err(Failure::fatal)?;
         }
         let (handle, engines) = (self.handle.clone(), self.engines.clone());
+        let sequences = self.sequences.clone();
         Ok(SqlSession {
-            evaluator: Evaluator { handle, engines, cancel, asker: Asker::default() },
+            evaluator: Evaluator { handle, engines, sequences, cancel, asker: Asker::default() },
             cache: self.cache.clone(),
             settings,
             open: None,
@@ -220,7 +225,8 @@ impl SqlSession {
             }
             Work::CopyIn(copy) => {
                 self.settings.check_secured(&copy.table)?;
-                self.copying = Some(Intake::new(self.evaluator.handle.clone(), copy));
+                let Evaluator { handle, sequences, .. } = self.evaluator.clone();
+                self.copying = Some(Intake::new(handle, sequences, copy, &values)?);
                 Ok(Outcome::CopyIn(copy.columns.len()))
             }
             Work::CopyOut(copy) => {
@@ -235,6 +241,13 @@ impl SqlSession {
                 let request = ddl::request(create)?;
                 ddl::create(&self.evaluator.handle, request, create.if_not_exists).await?;
                 Ok(Outcome::Done("CREATE TABLE".into()))
+            }
+            Work::AlterTable(request) => {
+                self.defining(work)?;
+                if let Some(request) = request {
+                    alter::alter(&self.evaluator.handle, request.clone()).await?;
+                }
+                Ok(Outcome::Done("ALTER TABLE".into()))
             }
             Work::DropTables { names, if_exists } => {
                 self.defining(work)?;

@@ -1,14 +1,14 @@
 //! The types of expressions: those that columns have, PostgreSQL's `integer`, which literals have, and those that its catalogs have.
 
 use pg::Kind;
-use types::data::{ColumnType, Value};
+use types::data::{Column, ColumnType, Value};
 
 /// A type. Columns of the cluster's tables have the first ones; the others come from system tables, casts and literals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ty {
     /// `boolean`.
     Bool,
-    /// `integer`. No column has it: tables keep `bigint`.
+    /// `integer`, and `smallint`, which is an integer that stays small.
     Int4,
     /// `bigint`.
     Int8,
@@ -145,6 +145,14 @@ impl Ty {
     ];
 
     /// Of a column.
+    pub fn of_column(column: &Column) -> Ty {
+        match column.rules.bits {
+            Some(_) => Ty::Int4,
+            None => Ty::of(column.column_type),
+        }
+    }
+
+    /// Of values of this type, without bounds.
     pub fn of(column: ColumnType) -> Ty {
         match column {
             ColumnType::Int => Int8,
@@ -345,6 +353,17 @@ impl Ty {
     /// True if the value is of this type, or none.
     pub fn has(self, value: &Value) -> bool {
         value.column_type().is_none_or(|of| of == self.column())
+    }
+}
+
+/// A column's type as PostgreSQL writes it.
+pub fn written(column: &Column) -> String {
+    let rules = &column.rules;
+    match (column.column_type, rules.bits, rules.max_chars, rules.digits) {
+        (ColumnType::Int, Some(16), ..) => "smallint".into(),
+        (ColumnType::Text, _, Some(most), _) => format!("character varying({most})"),
+        (ColumnType::Decimal, .., Some((precision, scale))) => format!("numeric({precision},{scale})"),
+        _ => Ty::of_column(column).name().into(),
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::driver::Handle;
 use crate::fault::{self, Decided};
 use crate::read::CALL;
+use crate::rows::fitted;
 use crate::txn::Edit;
 use bytes::Bytes;
 use client::Table;
@@ -106,7 +107,7 @@ pub fn duplicate(table: &Table) -> Failure {
 pub fn whole(table: &Table, columns: &[usize], values: Vec<Value>) -> Result<Row, Failure> {
     let mut row = Row::new(vec![Value::Null; table.schema().columns().len()]);
     for (at, value) in columns.iter().zip(values) {
-        row.values[*at] = value;
+        row.values[*at] = fitted(&table.schema().columns()[*at], value)?;
     }
     check(table, &row)?;
     Ok(row)

@@ -13,6 +13,9 @@ pub const PREFIX: &str = "sys_";
 /// Every failover that there was: cause, times, loss.
 pub const FAILOVERS: &str = "sys_failovers";
 
+/// The next number of every column whose rows are numbered, by the table's id and the column's index.
+pub const SEQUENCES: &str = "sys_sequences";
+
 /// True if this is the name of a system table, or could be one of a later version.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(PREFIX)
@@ -22,7 +25,7 @@ pub fn is_reserved(name: &str) -> bool {
 pub fn schema(name: &str) -> Option<Schema> {
     use ColumnType::{Bool, Int, Json, Text, Timestamp};
     let columns = match name {
-        FAILOVERS => [
+        FAILOVERS => &[
             ("id", Int),
             ("partition", Int),
             ("table", Text),
@@ -37,11 +40,13 @@ pub fn schema(name: &str) -> Option<Schema> {
             ("loss_possible", Bool),
             ("lost_commits", Int),
             ("record", Json),
-        ],
+        ][..],
+        SEQUENCES => &[("table", Int), ("column", Int), ("next", Int)],
         _ => return None,
     };
-    let columns = columns.into_iter().map(|(name, of)| Column::new(name, of)).collect();
-    Some(Schema::new(columns, &["id"], 1, false).expect("a system table's schema is valid"))
+    let key = if name == SEQUENCES { &["table", "column"][..] } else { &["id"] };
+    let columns = columns.iter().map(|(name, of)| Column::new(*name, *of)).collect();
+    Some(Schema::new(columns, key, 1, false).expect("a system table's schema is valid"))
 }
 
 /// A failover as a row of [`FAILOVERS`]. `table` is the name that the partition's table had. Commits that were set aside are

@@ -221,7 +221,7 @@ pub enum AdminCommand {
     CreateTable(RecordText),
     /// Drops a table with all its data.
     DropTable(String),
-    /// Changes a table's policy or `min_in_sync`. JSON of [`AlterTable`].
+    /// Changes a table's policy or `min_in_sync`, or adds columns. JSON of [`AlterTable`].
     AlterTable(RecordText),
     /// Hands a partition's lead to a node; an id of `None` balances all.
     Switchover {
@@ -285,7 +285,7 @@ pub struct CreateTable {
 }
 
 /// A change of a table.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct AlterTable {
     /// Its name.
     pub name: String,
@@ -295,6 +295,10 @@ pub struct AlterTable {
     pub min_in_sync: Option<u8>,
     /// `available` or `strict`.
     pub available: Option<bool>,
+    /// Columns that are added, nullable ones; those that are there just so already are passed over, so that the request can
+    /// be repeated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add_columns: Vec<types::data::Column>,
 }
 
 /// What became of an [`Admin`] request.

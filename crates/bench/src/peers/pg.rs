@@ -91,15 +91,15 @@ fn first_column(body: &[u8]) -> Option<String> {
 const UPDATE: &str = "update";
 const READ: &str = "read";
 
-/// Prepares both statements of a load.
-pub fn prepare(stream: &mut TcpStream) -> Result<(), String> {
+/// Prepares both statements of a load on this table.
+pub fn prepare(stream: &mut TcpStream, table: &str) -> Result<(), String> {
     let mut out = Vec::new();
-    for (name, sql) in
-        [(UPDATE, "UPDATE bench SET v = $2 WHERE k = $1"), (READ, "SELECT v FROM bench WHERE k = $1")]
-    {
+    let update = format!("UPDATE {table} SET v = $2 WHERE k = $1");
+    let read = format!("SELECT v FROM {table} WHERE k = $1");
+    for (name, sql) in [(UPDATE, update), (READ, read)] {
         message(b'P', &mut out, |out| {
             text(out, name);
-            text(out, sql);
+            text(out, &sql);
             out.extend_from_slice(&[0; 2]);
         });
     }

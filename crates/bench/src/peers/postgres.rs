@@ -78,7 +78,7 @@ impl Postgres {
         for _ in 0..clients {
             let mut stream = connect(&mut servers[0])?;
             pg::query(&mut stream, &format!("SET synchronous_commit = {commit}")).map_err(peer)?;
-            pg::prepare(&mut stream).map_err(peer)?;
+            pg::prepare(&mut stream, "bench").map_err(peer)?;
             connections.push((stream, PgClient::new(workload.value_bytes)));
         }
         let version = pg::query(&mut control, "SHOW server_version").map_err(peer)?.concat();

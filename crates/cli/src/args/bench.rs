@@ -21,6 +21,8 @@ pub enum BenchCommand {
     Ycsb(YcsbArgs),
     /// The same load on us and on Redis or PostgreSQL, with two backups each.
     Compare(CompareArgs),
+    /// The SQL door beside PostgreSQL: SELECT and UPDATE by key, counts, psql.
+    Sql(SqlArgs),
 }
 
 /// What every bench takes.
@@ -115,6 +117,20 @@ pub struct CompareArgs {
     /// What benches of a cluster take.
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+/// `understudy bench sql`.
+#[derive(Args, Debug)]
+pub struct SqlArgs {
+    /// What every bench takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// What benches of a cluster take.
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// Rows of the table that is counted.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub rows: u64,
 }
 
 /// How keys are drawn.

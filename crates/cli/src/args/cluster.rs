@@ -32,10 +32,11 @@ Policies: none, async, semi, local, durable, sync.")]
     #[command(after_help = "Example:
   understudy table list --json")]
     List,
-    /// Change what a table's commits promise, while it serves.
+    /// Change what a table's commits promise, or add columns, while it serves.
     #[command(after_help = "Examples:
   understudy table alter users --policy sync
-  understudy table alter users --available      go on with fewer copies than min_in_sync")]
+  understudy table alter users --available      go on with fewer copies than min_in_sync
+  understudy table alter users --add-column note:text,seen:timestamp")]
     Alter {
         /// Its name.
         name: String,
@@ -51,6 +52,9 @@ Policies: none, async, semi, local, durable, sync.")]
         /// Stop below that.
         #[arg(long)]
         strict: bool,
+        /// Columns that the table gets; rows that are there have null in them.
+        #[arg(long, value_name = "NAME:TYPE,..")]
+        add_column: Option<String>,
     },
     /// Drop a table with all its rows.
     #[command(after_help = "Example:

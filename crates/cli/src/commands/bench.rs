@@ -1,9 +1,9 @@
 //! `bench`.
 
-use crate::args::bench::{BenchCommand, CommonArgs, CompareArgs, LogArgs, YcsbArgs};
+use crate::args::bench::{BenchCommand, CommonArgs, CompareArgs, LogArgs, SqlArgs, YcsbArgs};
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
-use bench::{BenchError, Common, CompareOptions, Line, LogOptions, YcsbOptions};
+use bench::{BenchError, Common, CompareOptions, Line, LogOptions, SqlOptions, YcsbOptions};
 use ops::Failure;
 use std::io::stderr;
 use types::{EngineKind, LogKind};
@@ -18,6 +18,7 @@ pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> 
     let ended = match command {
         BenchCommand::Log(args) => bench::log(&log(args), &mut stderr(), &mut emit),
         BenchCommand::Ycsb(args) => bench::ycsb(&ycsb(args), &mut stderr(), &mut emit),
+        BenchCommand::Sql(args) => bench::sql(&sql(args), &mut stderr(), &mut emit),
         BenchCommand::Compare(args) => bench::compare(&compare(args), &mut stderr(), &mut emit),
     };
     ended.map(drop).map_err(|error| failure(&error))
@@ -63,6 +64,18 @@ fn ycsb(args: YcsbArgs) -> YcsbOptions {
             LogArg::Memory => LogKind::Memory,
         }),
         ..YcsbOptions::default()
+    }
+}
+
+fn sql(args: SqlArgs) -> SqlOptions {
+    SqlOptions {
+        common: common(args.common),
+        records: args.load.records,
+        value_bytes: args.load.value_bytes,
+        clients: args.load.clients,
+        partitions: args.load.partitions,
+        rows: args.rows,
+        ..SqlOptions::default()
     }
 }
 

@@ -6,6 +6,7 @@ use crate::out::counted;
 use ops::design::{Choices, parse_placement};
 use ops::{Failure, survive};
 use serde::Serialize;
+use types::data::{Column, parse_columns};
 use types::policy::Below;
 use types::{EngineKind, LogKind, Policy, Scheme, TableRecord};
 use wire::RecordText;
@@ -77,9 +78,10 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
             Ok(())
         }
         TableCommand::List => list(context),
-        TableCommand::Alter { name, policy, min_in_sync, available, strict } => {
+        TableCommand::Alter { name, policy, min_in_sync, available, strict, add_column } => {
             let available = (available || strict).then_some(available);
-            alter(AlterTable { name, policy, min_in_sync, available }, context)
+            let add_columns = new_columns(add_column.as_deref())?;
+            alter(AlterTable { name, policy, min_in_sync, available, add_columns }, context)
         }
         TableCommand::Drop { name, yes } => drop(name, yes, context),
     }
@@ -115,14 +117,27 @@ fn list(context: &mut Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Changes the policy, and waits until every partition has it: before that the old promise may still be the weaker one.
+/// Columns to be added.
+fn new_columns(text: Option<&str>) -> Result<Vec<Column>, Failure> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    let columns = parse_columns(text).map_err(|error| Failure::usage(error.to_string()))?;
+    Ok(columns.into_iter().map(|(name, of)| Column::new(name, of)).collect())
+}
+
+/// Changes the policy or the columns, and waits until every partition has it: before that the old promise may still be the weaker one.
 fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
-    if request.policy.is_none() && request.min_in_sync.is_none() && request.available.is_none() {
+    let nothing = AlterTable { name: request.name.clone(), ..AlterTable::default() };
+    if request == nothing {
         return Err(Failure::usage(
-            "nothing is to be changed: give --policy, --min-in-sync, --available or --strict",
+            "nothing is to be changed: give --policy, --min-in-sync, --available, --strict or --add-column",
         ));
     }
     let name = request.name.clone();
+    let table = context.client()?.table(&name)?;
+    let known = request.add_columns.iter().find(|column| table.schema().column_index(&column.name).is_some());
+    if let Some(column) = known {
+        return Err(Failure::usage(format!("table `{name}` has a column `{}` already", column.name)));
+    }
     let answer = context.admin(AdminCommand::AlterTable(RecordText::new(&request)))?;
     let policy: Policy = ops::secured::read(&answer)?;
     let (wanted, table) = (policy.version, name.clone());

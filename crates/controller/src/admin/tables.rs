@@ -13,6 +13,7 @@ use crate::placement::{self, Site};
 use crate::txn::Txn;
 use std::collections::BTreeSet;
 use types::config::{Cause, FORMAT, PartitionRecord, TableRecord, Unknown};
+use types::data::Schema;
 use types::policy::Below;
 use types::{Epoch, LogKind, Member, NodeId, Now, PartitionId, Policy, Remedy, TableId};
 use wire::RecordText;
@@ -260,29 +261,21 @@ impl<R: Remedy> Controller<R> {
         None
     }
 
-    /// Writes the new policy into the table's record; the partitions follow, advised by the planner (PR-24).
+    /// Writes the new policy and columns into the table's record; the partitions follow with the policy, advised by the planner
+    /// (PR-24). Columns concern only those who read and write rows: a row says under which version it was written.
     pub(super) fn alter_table(&mut self, conn: ConnId, id: u64, request: AlterTable) -> Option<Answer> {
         let Some(table) = self.records.table_named(&request.name) else {
             return Some(Err(no_table(&request.name)));
         };
-        if request.policy.is_none() && request.min_in_sync.is_none() && request.available.is_none() {
-            return Some(Err((USAGE, format!("nothing is to be changed in table '{}'", request.name))));
-        }
-        let old = &table.policy;
-        let name = request.policy.as_ref().unwrap_or(&old.name);
-        let min = request.min_in_sync.or(Some(old.min_in_sync));
-        let available = request.available.or(Some(old.below == Below::Available));
-        let changed = policy(name, old.factor, table.log, old.version + 1, min, available);
-        let checked = changed.and_then(|policy| match policy.check(table.engine) {
-            Ok(()) => Ok(policy),
-            Err(error) => Err((USAGE, error.to_string())),
+        let altered = new_policy(table, &request).and_then(|policy| {
+            Ok(TableRecord { policy, schema: new_schema(table, &request)?, ..table.clone() })
         });
-        let policy = match checked {
-            Ok(policy) => policy,
+        let record = match altered {
+            Ok(record) if record == *table => return Some(self.altered(&request)),
+            Ok(record) => record,
             Err(refusal) => return Some(Err(refusal)),
         };
         let key = Key::Table(table.id);
-        let record = TableRecord { policy, ..table.clone() };
         let txn = Txn::default().compare(&key, self.records.compare_with(&key)).put(&key, &record);
         self.submit(Purpose::Admin(conn, id, Job::Alter(request)), txn);
         None
@@ -293,6 +286,41 @@ impl<R: Remedy> Controller<R> {
         let table = self.records.table_named(&request.name).ok_or_else(|| no_table(&request.name))?;
         Ok(RecordText::new(&table.policy).0)
     }
+}
+
+/// The table's policy as it is to be.
+fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, String)> {
+    let AlterTable { policy: name, min_in_sync, available, add_columns, .. } = request;
+    let old = &table.policy;
+    match (name, min_in_sync, available) {
+        (None, None, None) if add_columns.is_empty() => {
+            return Err((USAGE, format!("nothing is to be changed in table '{}'", request.name)));
+        }
+        (None, None, None) => return Ok(old.clone()),
+        _ => {}
+    }
+    let name = name.as_ref().unwrap_or(&old.name);
+    let min = min_in_sync.or(Some(old.min_in_sync));
+    let available = available.or(Some(old.below == Below::Available));
+    let changed = policy(name, old.factor, table.log, old.version + 1, min, available)?;
+    changed.check(table.engine).map_err(|error| (USAGE, error.to_string()))?;
+    Ok(changed)
+}
+
+/// The table's columns as they are to be.
+fn new_schema(table: &TableRecord, request: &AlterTable) -> Result<Schema, (u8, String)> {
+    let mut schema = table.schema.clone();
+    for column in &request.add_columns {
+        let known = schema.column_index(&column.name).map(|at| &schema.columns()[at]);
+        if known == Some(column) {
+            continue;
+        }
+        if types::system::is_reserved(&table.name) {
+            return Err((REFUSED, format!("table '{}' is the cluster's own", table.name)));
+        }
+        schema = schema.with_column(column.clone()).map_err(|error| (USAGE, error.to_string()))?;
+    }
+    Ok(schema)
 }
 
 /// A placement that somebody wrote down is not changed to make nodes even.

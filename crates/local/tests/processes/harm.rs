@@ -28,7 +28,7 @@ pub fn wait(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-fn connect(controllers: Vec<String>) -> Client {
+pub fn connect(controllers: Vec<String>) -> Client {
     let options = Options { controllers, timeout: WITHIN, wait: true, ..Options::default() };
     Client::connect(options).expect("a controller answers")
 }
@@ -67,7 +67,7 @@ fn check(client: &mut Client, table: &Table, count: i64) {
 }
 
 /// Every partition has all three copies in sync, in their present lives.
-fn in_sync(client: &mut Client) -> bool {
+pub fn in_sync(client: &mut Client) -> bool {
     client.poll(Duration::from_millis(10)).expect("polls");
     let map = client.picture();
     map.partitions().all(|record| {
@@ -78,7 +78,7 @@ fn in_sync(client: &mut Client) -> bool {
 }
 
 /// The replicas of every partition hold the same.
-fn alike(client: &mut Client, table: &Table) {
+pub fn alike(client: &mut Client, table: &Table) {
     let partitions: Vec<PartitionId> = table.partitions().collect();
     for partition in partitions {
         let nothing = Op::Count {

@@ -7,7 +7,9 @@ mod catalogs;
 mod commits;
 mod copy;
 mod demos;
+mod drivers;
 mod harm;
+mod logic;
 mod role;
 mod sql;
 mod web;
@@ -35,6 +37,12 @@ const TESTS: &[Test] = &[
     ("a_browser_sees_a_failover_on_the_page", web::failover),
     ("what_psql_was_told_is_committed_is_counted_once", commits::client),
     ("psql_describes_tables_and_the_cluster", catalogs::client),
+    ("psycopg_works", drivers::psycopg),
+    ("sqlalchemys_tutorial_works", drivers::sqlalchemy),
+    ("pgjdbc_works", drivers::jdbc),
+    ("node_postgres_works", drivers::node),
+    ("pgbench_works_with_scripts_of_its_own", drivers::pgbench),
+    ("sqllogictest_scripts_outlive_a_node", logic::scripts_outlive_a_node),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),
     ("demo_cut", demos::cut),

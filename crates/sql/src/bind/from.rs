@@ -263,7 +263,7 @@ impl Binder<'_> {
         let engine = self.alias();
         let columns = table.schema.columns().iter().enumerate().map(|(at, column)| Visible {
             name: column.name.clone(),
-            ty: Ty::of(column.column_type),
+            ty: Ty::of_column(column),
             what: What::Column(at),
         });
         let relation = Relation {

@@ -3,6 +3,7 @@
 use super::write::{is_default, target_column, writable};
 use super::{Binder, Bound, Condition, KEY, Output, Quick, STORED, Scope, Slot, Typed, Visible, What};
 use super::{parts, table_name, whole_key};
+use crate::columns::default_slot;
 use crate::ty::Ty;
 use pg::{Failure, code};
 use sqlparser::ast::{
@@ -128,9 +129,17 @@ impl Binder<'_> {
                         "delete the row and insert it under its new key",
                     ));
                 }
-                let ty = Ty::of(table.schema.columns()[at].column_type);
+                let column = &table.schema.columns()[at];
+                let ty = Ty::of_column(column);
                 let typed = match is_default(expr) {
-                    true => Typed::slot(Slot::Const(Value::Null), None),
+                    true => match default_slot(column)? {
+                        Some(Slot::Const(Value::Null)) => Typed::slot(Slot::Const(Value::Null), None),
+                        Some(slot) => Typed::slot(slot, Some(ty)),
+                        None => {
+                            let what = format!("DEFAULT of column \"{name}\" in {place}");
+                            return Err(Failure::unsupported(what, "new rows alone are numbered"));
+                        }
+                    },
                     false => self.expr(expr)?,
                 };
                 values.push(self.assigned(typed, ty, &name)?);

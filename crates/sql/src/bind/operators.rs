@@ -74,11 +74,16 @@ impl Binder<'_> {
         if let Some(value) = typed.known() {
             return Ok(Typed::constant(cast::cast(value.clone(), from, to)?, to));
         }
-        let (text, quick) = (self.text(&typed), typed.quick());
+        // Both are the same to the engine, and to a scan.
+        if matches!((from, to), (Ty::Int2, Ty::Int4 | Ty::Int8) | (Ty::Int4, Ty::Int8)) {
+            return Ok(Typed { ty: Some(to), ..typed });
+        }
         // Both are the same to the engine.
         if from.is_kept_as(to) {
+            let (text, quick) = (self.text(&typed), typed.quick());
             return Ok(Typed::engine(text, to).with(quick));
         }
+        let (text, quick) = (self.text(&typed), typed.quick());
         let quick = quick.map(|quick| Quick::Cast(Box::new(quick), from, to));
         Ok(Typed::engine(format!("convert_({text}, {}, {})", from as u8, to as u8), to).with(quick))
     }

@@ -5,15 +5,18 @@ use super::{
     folded, no_table, parts, table_name,
 };
 use crate::catalog::Catalog;
+use crate::columns::default_slot;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
     Assignment, AssignmentTarget, ConflictTarget, DoUpdate, Expr, Ident, Insert, OnConflictAction, OnInsert,
-    Query, SetExpr, TableObject,
+    Parens, Query, SetExpr, TableObject,
 };
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
 use std::sync::Arc;
 use types::TableRecord;
-use types::data::Value;
+use types::data::{Identity, Value};
 
 /// What becomes of a row whose key is there already.
 pub enum Conflict {
@@ -72,31 +75,27 @@ pub fn writable(catalog: &Catalog, name: &str) -> Result<Arc<TableRecord>, Failu
 
 impl Binder<'_> {
     /// An INSERT, and the types of its parameters.
-    pub fn insert(mut self, insert: &Insert) -> Result<(Insertion, Vec<Ty>), Failure> {
+    pub fn insert(self, insert: &Insert) -> Result<(Insertion, Vec<Ty>), Failure> {
         refuse_rest(insert)?;
         let TableObject::TableName(name) = &insert.table else {
             return Err(Failure::unsupported("INSERT into something else than a table", "name a table"));
         };
         let table = writable(self.catalog, &table_name(name)?)?;
-        let columns = target_columns(&table, insert)?;
+        let given = match insert.source {
+            Some(_) => target_columns(&table, insert)?,
+            // DEFAULT VALUES
+            None => Vec::new(),
+        };
+        let (columns, defaults) = numbered(&table, given, insert.source.as_deref())?;
         let wanted: Vec<(String, Ty)> = columns
             .iter()
             .map(|at| &table.schema.columns()[*at])
-            .map(|column| (column.name.clone(), Ty::of(column.column_type)))
+            .map(|column| (column.name.clone(), Ty::of_column(column)))
             .collect();
-        let Some(query) = &insert.source else {
-            return Err(Failure::unsupported(
-                "INSERT ... DEFAULT VALUES",
-                "columns have no defaults but null",
-            ));
-        };
         let catalog = self.catalog;
-        let (rows, params) = match self.plain_rows(query, &wanted)? {
-            Some(slots) => (Rows::Slots(slots), self.params),
-            None => {
-                let (bound, params) = Binder::new(catalog, &self.params).whole_as(query, &wanted)?;
-                (Rows::Query(Arc::new(bound)), params)
-            }
+        let (columns, (rows, params)) = match &insert.source {
+            None => (Vec::new(), (Rows::Slots(vec![Vec::new()]), self.params)),
+            Some(query) => (columns, self.new_rows(query, &wanted, &defaults)?),
         };
         let name = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |name| folded(&name.alias));
         let (conflict, params) = conflict(catalog, &table, &name, &columns, insert.on.as_ref(), params)?;
@@ -106,6 +105,21 @@ impl Binder<'_> {
             Ok(())
         })?;
         Ok((Insertion { table, columns, rows, conflict, returning }, params))
+    }
+
+    /// The rows of an INSERT, and the types of parameters as far as they are decided.
+    fn new_rows(
+        mut self,
+        query: &Query,
+        wanted: &[(String, Ty)],
+        defaults: &[Meaning],
+    ) -> Result<(Rows, Vec<Option<Ty>>), Failure> {
+        if let Some(slots) = self.plain_rows(query, wanted, defaults)? {
+            return Ok((Rows::Slots(slots), self.params));
+        }
+        let query = without_defaults(query, defaults)?;
+        let (bound, params) = Binder::new(self.catalog, &self.params).whole_as(&query, wanted)?;
+        Ok((Rows::Query(Arc::new(bound)), params))
     }
 
     /// Makes a table visible whose rows are given, and rows beside it whose columns follow the table's.
@@ -122,7 +136,7 @@ impl Binder<'_> {
         for (number, name) in [name].iter().chain(beside).enumerate() {
             let columns = table.schema.columns().iter().enumerate().map(|(at, column)| Visible {
                 name: column.name.clone(),
-                ty: Ty::of(column.column_type),
+                ty: Ty::of_column(column),
                 what: What::Column(number * width + at),
             });
             scope.relations.push(Relation {
@@ -174,6 +188,7 @@ impl Binder<'_> {
         &mut self,
         query: &Query,
         wanted: &[(String, Ty)],
+        defaults: &[Meaning],
     ) -> Result<Option<Vec<Vec<Slot>>>, Failure> {
         let plain = query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none();
         let SetExpr::Values(values) = query.body.as_ref() else { return Ok(None) };
@@ -184,19 +199,21 @@ impl Binder<'_> {
         let mut rows = Vec::new();
         for row in &values.rows {
             let row: &Vec<Expr> = row;
-            if row.len() != wanted.len() {
-                let (more, less) = match row.len() > wanted.len() {
+            if row.len() != defaults.len() {
+                let (more, less) = match row.len() > defaults.len() {
                     true => ("expressions", "target columns"),
                     false => ("target columns", "expressions"),
                 };
                 return Err(Failure::new(pg::code::SYNTAX, format!("INSERT has more {more} than {less}")));
             }
             let mut slots = Vec::new();
-            for (expr, (name, ty)) in row.iter().zip(wanted) {
-                let typed = match is_default(expr) {
-                    true => Typed::slot(Slot::Const(Value::Null), None),
-                    false => self.expr(expr)?,
-                };
+            let said = row.iter().zip(defaults).filter(|(_, default)| !matches!(default, Meaning::Number));
+            for ((expr, default), (name, ty)) in said.zip(wanted) {
+                if let (true, Meaning::Slot(slot)) = (is_default(expr), default) {
+                    slots.push(slot.clone());
+                    continue;
+                }
+                let typed = self.expr(expr)?;
                 match self.assigned(typed, *ty, name)?.form {
                     Form::Slot(slot) => slots.push(slot),
                     Form::Engine(_) => return Ok(None),
@@ -206,6 +223,101 @@ impl Binder<'_> {
         }
         self.scopes.pop();
         Ok(Some(rows))
+    }
+}
+
+/// What DEFAULT means in a column.
+enum Meaning {
+    /// Its default, or null.
+    Slot(Slot),
+    /// A number from the cluster: every row has DEFAULT here, and the column is left out.
+    Number,
+}
+
+/// The columns that an INSERT gives without those that it leaves to the cluster to number, and what DEFAULT means in each that
+/// it names.
+fn numbered(
+    table: &TableRecord,
+    given: Vec<usize>,
+    query: Option<&Query>,
+) -> Result<(Vec<usize>, Vec<Meaning>), Failure> {
+    let rows = match query.map(|query| query.body.as_ref()) {
+        Some(SetExpr::Values(values)) => &values.rows[..],
+        _ => &[],
+    };
+    let (mut columns, mut defaults) = (Vec::new(), Vec::new());
+    for (place, at) in given.into_iter().enumerate() {
+        let column = &table.schema.columns()[at];
+        let says_default = |row: &&Parens<Vec<Expr>>| row.get(place).is_some_and(is_default);
+        let count = rows.iter().filter(says_default).count();
+        let Some(identity) = column.rules.identity else {
+            let slot = default_slot(column)?.unwrap_or(Slot::Const(Value::Null));
+            columns.push(at);
+            defaults.push(Meaning::Slot(slot));
+            continue;
+        };
+        let name = &column.name;
+        if count > 0 && count == rows.len() {
+            defaults.push(Meaning::Number);
+            continue;
+        }
+        if identity == Identity::Always {
+            let message = format!("cannot insert a non-DEFAULT value into column \"{name}\"");
+            return Err(Failure::new("428C9", message).hint("leave the column out"));
+        }
+        if count > 0 {
+            let hint = "give a number in every row, or in none";
+            return Err(Failure::unsupported(format!("DEFAULT in some rows of column \"{name}\""), hint));
+        }
+        columns.push(at);
+        defaults.push(Meaning::Slot(Slot::Const(Value::Null)));
+    }
+    Ok((columns, defaults))
+}
+
+/// The query of an INSERT with a value wherever it says DEFAULT, and without the columns that are numbered.
+fn without_defaults(query: &Query, defaults: &[Meaning]) -> Result<Query, Failure> {
+    let mut query = query.clone();
+    let SetExpr::Values(values) = query.body.as_mut() else { return Ok(query) };
+    for row in &mut values.rows {
+        let exprs = std::mem::take(&mut **row);
+        for (place, expr) in exprs.into_iter().enumerate() {
+            let expr = match defaults.get(place) {
+                Some(Meaning::Number) => continue,
+                Some(Meaning::Slot(slot)) if is_default(&expr) => written(slot)?,
+                _ => expr,
+            };
+            row.push(expr);
+        }
+    }
+    Ok(query)
+}
+
+/// A default as it could have been written.
+fn written(slot: &Slot) -> Result<Expr, Failure> {
+    let text = match slot {
+        Slot::Const(Value::Null) => "NULL".to_string(),
+        Slot::Const(value) => format!("'{}'", pg::text::to_text(value).replace('\'', "''")),
+        Slot::Now => "now()".to_string(),
+        Slot::Today => "current_date".to_string(),
+        Slot::Param(_) => return Err(Failure::new(pg::code::INTERNAL, "a default with a parameter")),
+    };
+    let dialect = PostgreSqlDialect {};
+    let parsed = Parser::new(&dialect).try_with_sql(&text).and_then(|mut parser| parser.parse_expr());
+    parsed.map_err(|error| Failure::new(pg::code::INTERNAL, error.to_string()))
+}
+
+/// The value of an expression without columns that is a constant or the moment of the statement; `None`: something else.
+pub fn constant(catalog: &Catalog, expr: &Expr, name: &str, ty: Ty) -> Result<Option<Slot>, Failure> {
+    let mut binder = Binder::new(catalog, &[]);
+    binder.scopes.push(Scope::default());
+    let typed = binder.expr(expr)?;
+    if let (Form::Slot(slot @ (Slot::Now | Slot::Today)), Ty::Date) = (&typed.form, ty) {
+        return Ok(Some(slot.clone()));
+    }
+    match binder.assigned(typed, ty, name)?.form {
+        Form::Slot(slot) => Ok(Some(slot)),
+        Form::Engine(_) => Ok(None),
     }
 }
 

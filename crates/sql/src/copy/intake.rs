@@ -7,6 +7,9 @@
 use super::CopyIn;
 use crate::driver::Handle;
 use crate::fault::{self, Decided};
+use crate::read::Values;
+use crate::rows::Filler;
+use crate::sequences::Sequences;
 use crate::ty::Ty;
 use crate::write::{encoded, whole};
 use bytes::Bytes;
@@ -14,6 +17,7 @@ use client::{Outcome, Table};
 use pg::copy::{Reader, Record};
 use pg::{Failure, Kind, code};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use types::data::Value;
 use types::{Micros, PartitionId};
@@ -56,8 +60,11 @@ struct Flying {
 pub struct Intake {
     handle: Handle,
     table: Table,
+    sequences: Arc<Sequences>,
+    /// Those that the client gives.
     columns: Vec<usize>,
     kinds: Vec<Kind>,
+    filler: Filler,
     reader: Reader,
     forming: BTreeMap<PartitionId, Batch>,
     forming_bytes: usize,
@@ -78,14 +85,21 @@ pub struct Intake {
 
 impl Intake {
     /// Begins.
-    pub fn new(handle: Handle, copy: &CopyIn) -> Intake {
+    pub fn new(
+        handle: Handle,
+        sequences: Arc<Sequences>,
+        copy: &CopyIn,
+        values: &Values,
+    ) -> Result<Intake, Failure> {
         let table = Table::new(copy.table.clone());
         let column = |at: &usize| &table.schema().columns()[*at];
         let names = copy.columns.iter().map(|at| column(at).name.clone()).collect();
-        let kinds = copy.columns.iter().map(|at| Ty::of(column(at).column_type).kind()).collect();
+        let kinds = copy.columns.iter().map(|at| Ty::of_column(column(at)).kind()).collect();
         let (done, ended) = unbounded_channel();
-        Intake {
+        Ok(Intake {
             handle,
+            sequences,
+            filler: Filler::new(&table, &copy.columns, values)?,
             columns: copy.columns.clone(),
             kinds,
             reader: Reader::new(copy.format.clone(), names),
@@ -101,7 +115,7 @@ impl Intake {
             stored: 0,
             unknown: 0,
             trouble: None,
-        }
+        })
     }
 
     /// Takes a piece in, and waits while too much is on its way.
@@ -175,7 +189,11 @@ impl Intake {
                 failure.context(format!("COPY {name}, line {line}, column {column}: \"{shown}\""))
             })?);
         }
-        let row = whole(&self.table, &self.columns, values).map_err(|failure| self.at_line(failure))?;
+        let mut rows = [values];
+        self.filler.fill(&self.handle, &self.sequences, &self.table, &mut rows).await?;
+        let [values] = rows;
+        let row = whole(&self.table, &self.filler.columns, values);
+        let row = row.map_err(|failure| self.at_line(failure))?;
         let (key, row) = encoded(&self.table, &row).map_err(|failure| self.at_line(failure))?;
         let partition = self.table.partition_of(&key).map_err(fault::of_client)?;
         let batch = self.forming.entry(partition).or_default();

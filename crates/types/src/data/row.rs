@@ -18,6 +18,7 @@ use super::codec::{Input, put_bytes, put_signed, put_varint};
 use super::decimal::Decimal;
 use super::json::{self, Json};
 use super::key::{KeyError, decode_key};
+use super::rules::Breach;
 use super::schema::Schema;
 use super::value::{ColumnType, Value};
 use crate::engine::MAX_VALUE_BYTES;
@@ -59,6 +60,14 @@ pub enum RowError {
         expected: ColumnType,
         /// The value's type.
         found: ColumnType,
+    },
+    /// A value beyond the column's bounds.
+    #[error("a value of the column `{column}` is out of its bounds: {breach}")]
+    Beyond {
+        /// The column.
+        column: String,
+        /// Which.
+        breach: Breach,
     },
     /// No value where one must be.
     #[error("the column `{column}` must have a value")]
@@ -152,6 +161,9 @@ fn check(schema: &Schema, row: &Row) -> Result<(), RowError> {
                 None => RowError::Null { column: name() },
                 Some(found) => RowError::WrongType { column: name(), expected: column.column_type, found },
             });
+        }
+        if let Err(breach) = column.rules.check(value) {
+            return Err(RowError::Beyond { column: name(), breach });
         }
         if matches!(value, Value::Json(tree) if tree.depth() > json::MAX_DEPTH) {
             return Err(RowError::TooDeep(name()));

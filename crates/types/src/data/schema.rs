@@ -1,5 +1,6 @@
 //! Schemas: which columns a table has, which are its key, and which of those decide the partition.
 
+use super::rules::Rules;
 use super::value::{ColumnType, UnknownType, Value};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -20,12 +21,20 @@ pub struct Column {
     pub column_type: ColumnType,
     /// Whether a row may have no value here.
     pub nullable: bool,
+    /// What else it demands.
+    #[serde(flatten)]
+    pub rules: Rules,
 }
 
 impl Column {
     /// A column that may be null.
     pub fn new(name: impl Into<String>, column_type: ColumnType) -> Column {
-        Column { name: name.into(), column_type, nullable: true }
+        Column { name: name.into(), column_type, nullable: true, rules: Rules::default() }
+    }
+
+    /// The same column, with rules.
+    pub fn with(self, rules: Rules) -> Column {
+        Column { rules, ..self }
     }
 
     /// The same column, never null.
@@ -74,6 +83,14 @@ pub enum SchemaError {
     /// Two columns of one name.
     #[error("there is more than one column `{0}`")]
     DuplicateColumn(String),
+    /// Rules that do not fit a column's type.
+    #[error("the column `{column}` cannot have this rule: {why}")]
+    BadRule {
+        /// The column.
+        column: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A key without columns.
     #[error("the key needs at least one column")]
     NoKey,
@@ -231,6 +248,9 @@ impl fmt::Display for Schema {
                 line.push_str(&format!("  key {}", place + 1));
                 line.push_str(if place < self.partition_by() { ", partition" } else { "" });
             }
+            if !column.rules.is_empty() {
+                line.push_str(&format!("  {}", column.rules));
+            }
             writeln!(f, "{}", line.trim_end())?;
         }
         if self.is_open() { writeln!(f, "and other fields, as JSON") } else { Ok(()) }
@@ -273,6 +293,9 @@ fn check_columns(columns: &[Column]) -> Result<(), SchemaError> {
         check_name(&column.name)?;
         if !names.insert(&column.name) {
             return Err(SchemaError::DuplicateColumn(column.name.clone()));
+        }
+        if let Some(why) = column.rules.fault(column.column_type) {
+            return Err(SchemaError::BadRule { column: column.name.clone(), why });
         }
     }
     Ok(())
@@ -350,6 +373,24 @@ mod tests {
             assert_ne!(damaged, text);
             assert!(serde_json::from_str::<Schema>(&damaged).is_err(), "{damaged}");
         }
+    }
+
+    #[test]
+    fn rules_are_kept_and_records_without_them_are_read() {
+        let old = r#"{"name":"n","type":"text","nullable":true}"#;
+        let column: Column = serde_json::from_str(old).expect("reads");
+        assert_eq!(
+            (column.rules.is_empty(), serde_json::to_string(&column).expect("serialises").as_str()),
+            (true, old)
+        );
+        let new =
+            r#"{"name":"n","type":"text","nullable":true,"max_chars":5,"default":{"value":"x"},"later":[1]}"#;
+        let column: Column = serde_json::from_str(new).expect("reads");
+        assert_eq!(column.rules.max_chars, Some(5));
+        assert_eq!(serde_json::to_string(&column).expect("serialises"), new);
+        let wrong = Column::new("n", ColumnType::Int).with(Rules { max_chars: Some(5), ..Rules::default() });
+        let error = Schema::new(vec![wrong], &["n"], 1, false).expect_err("invalid");
+        assert_eq!(error.to_string(), "the column `n` cannot have this rule: int of at most 5 characters");
     }
 
     #[test]

@@ -1,0 +1,365 @@
+//! `bench sql`: the SQL door under load, beside PostgreSQL on the same machine, in interleaved rounds.
+//!
+//! Both sides speak the same protocol with the same load generator: prepared statements by key, each with a Sync, one connection
+//! for each client. Our clients are spread over the nodes.
+
+use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
+use crate::error::BenchError;
+use crate::generate::{Steps, Workload, key};
+use crate::load::Generator;
+use crate::options::Common;
+use crate::peers::pg::{self, PgClient};
+use crate::peers::{Postgres, postgres};
+use crate::plot;
+use crate::report::{Line, Machine};
+use crate::subject::{Counters, Load, Sources, Subject, Way, interleave, note};
+use serde_json::json;
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use types::EngineKind;
+
+/// The user and the database of our door.
+const US: &str = "understudy";
+/// Rows a second that a count is to reach.
+const ROWS_PER_SECOND: f64 = 1_000_000.0;
+/// First results a second that psql is to reach, one after the other: 20 ms each.
+const FIRST_RESULTS: f64 = 50.0;
+
+const SELECT: &str = "select-vs-postgres";
+const DURABLE: &str = "update-durable-vs-postgres-on";
+const SEMI: &str = "update-semi-vs-postgres-remote_write";
+const COUNT: &str = "count-a-range";
+const PSQL: &str = "psql-first-result";
+/// Names of the lines, in their order.
+const LINES: [&str; 5] = [SELECT, DURABLE, SEMI, COUNT, PSQL];
+
+/// Options of `bench sql`.
+#[derive(Clone, Debug)]
+pub struct SqlOptions {
+    /// Options of every bench.
+    pub common: Common,
+    /// Which cluster of ours: one that is started.
+    pub target: Target,
+    /// `--records N`.
+    pub records: u64,
+    /// `--value-bytes N`.
+    pub value_bytes: usize,
+    /// `--clients N`: closed-loop clients on either side.
+    pub clients: u32,
+    /// `--partitions N` of our tables.
+    pub partitions: u32,
+    /// `--rows N`: rows of the table that is counted.
+    pub rows: u64,
+}
+
+impl Default for SqlOptions {
+    fn default() -> SqlOptions {
+        SqlOptions {
+            common: Common::default(),
+            target: Target::default(),
+            records: 10_000,
+            value_bytes: 1_024,
+            clients: 10,
+            partitions: 6,
+            rows: 1_000_000,
+        }
+    }
+}
+
+impl SqlOptions {
+    fn workload(&self, update_percent: u8) -> Workload {
+        let (records, value_bytes, seed) = (self.records, self.value_bytes, self.common.seed);
+        Workload { records, value_bytes, update_percent, seed, ..Workload::default() }
+    }
+
+    fn line(&self, name: &str, update_percent: u8, machine: &Machine) -> Line {
+        let workload = json!({
+            "records": if name == COUNT { self.rows } else { self.records }, "value_bytes": self.value_bytes,
+            "update_percent": update_percent, "distribution": "uniform", "clients": self.clients,
+            "partitions": self.partitions, "protocol": "postgresql, prepared",
+        });
+        Line::new("sql", name, workload, machine.clone())
+    }
+}
+
+/// Runs `bench sql`. Each line goes to `emit` as soon as it is there. Without PostgreSQL those that need it say so.
+pub fn sql(
+    options: &SqlOptions,
+    progress: &mut dyn Write,
+    emit: &mut dyn FnMut(&Line),
+) -> Result<Vec<Line>, BenchError> {
+    options.common.check(&LINES)?;
+    if options.records == 0 || options.clients == 0 || options.partitions == 0 || options.rows == 0 {
+        return Err(BenchError::Usage("records, rows, clients and partitions are at least 1".into()));
+    }
+    let _ = writeln!(progress, "sql: starting");
+    let mut target = options.target.clone();
+    // The load generator says no password, to us as to PostgreSQL.
+    target.settings.push(("sql.password_file".into(), String::new()));
+    let shared = Ours::start(&options.common, &target)?;
+    let machine = Machine::here(shared.borrow().folder().unwrap_or(&options.common.base_dir()));
+    let mut lines = Vec::new();
+    for name in LINES.into_iter().filter(|name| options.common.wants(name)) {
+        let _ = writeln!(progress, "sql {name}");
+        let line = match name {
+            COUNT => count(options, &shared, &machine, progress)?,
+            PSQL => first_result(options, &shared, &machine, progress)?,
+            name => duel(options, &shared, name, &machine, progress)?,
+        };
+        let _ = writeln!(progress, "{}", line.in_words());
+        emit(&line);
+        lines.push(line);
+    }
+    plot::write(&options.common, "sql", &lines)?;
+    Ok(lines)
+}
+
+/// Statements by key on both sides.
+fn duel(
+    options: &SqlOptions,
+    shared: &Shared,
+    name: &'static str,
+    machine: &Machine,
+    progress: &mut dyn Write,
+) -> Result<Line, BenchError> {
+    let (kind, commit, updates, goal) = match name {
+        SEMI => (TableKind::main_memory("semi", 3, options.partitions), "remote_write", 100, 1.5),
+        DURABLE => (TableKind::durable(EngineKind::Lsm, options.partitions), "on", 100, 1.5),
+        _ => (TableKind::durable(EngineKind::Lsm, options.partitions), "on", 0, 0.7),
+    };
+    let line = options.line(name, updates, machine);
+    if postgres::installed().is_none() {
+        return Ok(line.skipped("PostgreSQL's initdb, postgres and pg_basebackup are not installed"));
+    }
+    let workload = options.workload(updates);
+    let mut ours = Door::start(shared, &kind, &workload, options.clients)?;
+    let mut theirs = Postgres::start(&options.common, &workload, options.clients, commit)?;
+    let series = interleave(&mut [&mut ours, &mut theirs], options.common.plan(), progress)?;
+    Ok(line.compared(&series[0], &series[1], Some(goal)))
+}
+
+/// A table of ours under load through the SQL door.
+struct Door {
+    table: TableUnderLoad,
+    generator: Generator<PgClient>,
+    steps: Steps,
+    updates: u8,
+    clients: u32,
+}
+
+impl Door {
+    fn start(
+        shared: &Shared,
+        kind: &TableKind,
+        workload: &Workload,
+        clients: u32,
+    ) -> Result<Door, BenchError> {
+        let table = TableUnderLoad::new(shared, kind, workload, clients)?;
+        let doors = shared.borrow().sql_addresses()?;
+        let mut connections = Vec::new();
+        for at in 0..clients as usize {
+            let mut stream = connect(&doors[at % doors.len()])?;
+            pg::prepare(&mut stream, table.name()).map_err(BenchError::Wrong)?;
+            connections.push((stream, PgClient::new(workload.value_bytes)));
+        }
+        let generator = Generator::new(connections)?;
+        let (steps, updates) = (Steps::new(workload), workload.update_percent);
+        Ok(Door { table, generator, steps, updates, clients })
+    }
+}
+
+fn connect(address: &str) -> Result<TcpStream, BenchError> {
+    let mut stream = TcpStream::connect(address)
+        .map_err(|error| BenchError::io(format!("{address} cannot be connected to"), error))?;
+    pg::start(&mut stream, US, US).map_err(BenchError::Wrong)?;
+    Ok(stream)
+}
+
+impl Subject for Door {
+    fn label(&self) -> String {
+        let what = if self.updates > 0 { "UPDATE by key" } else { "SELECT by key" };
+        format!("understudy SQL, {}, {what}", self.table.kind())
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "{}; prepared statements, one transaction per statement; each of {} clients has one connection, spread over the \
+             nodes, all are on one thread",
+            self.table.about(),
+            self.clients
+        )
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.table.processes()
+    }
+
+    fn sources(&self) -> Sources {
+        Sources { wire: "", ..self.table.sources() }
+    }
+
+    fn way(&self) -> Way {
+        // The node that is asked asks the primary, which mostly is another one.
+        let way = self.table.way();
+        Way { messages: way.messages + 2.0, ..way }
+    }
+
+    fn counters(&mut self) -> Result<Counters, BenchError> {
+        Ok(Counters { wire_bytes: None, ..self.table.counters()? })
+    }
+
+    fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
+        self.generator.run(&mut self.steps, time)
+    }
+}
+
+/// A range of a large table is counted again and again by one client; an operation is a row.
+fn count(
+    options: &SqlOptions,
+    shared: &Shared,
+    machine: &Machine,
+    progress: &mut dyn Write,
+) -> Result<Line, BenchError> {
+    let kind = TableKind::durable(EngineKind::Lsm, options.partitions);
+    let workload = Workload { records: options.rows, value_bytes: 16, ..options.workload(0) };
+    let table = TableUnderLoad::new(shared, &kind, &workload, 1)?;
+    let doors = shared.borrow().sql_addresses()?;
+    let sql = format!("SELECT count(*) FROM {} WHERE k >= '{}' AND k < 'v'", table.name(), key(0));
+    let stream = connect(&doors[0])?;
+    let mut counted = Counted { table, stream, sql, rows: options.rows };
+    let series = interleave(&mut [&mut counted], options.common.plan(), progress)?;
+    let label = "the goal: rows a second";
+    Ok(options.line(COUNT, 0, machine).at_least(&series[0], label, ROWS_PER_SECOND))
+}
+
+struct Counted {
+    table: TableUnderLoad,
+    stream: TcpStream,
+    sql: String,
+    rows: u64,
+}
+
+impl Subject for Counted {
+    fn label(&self) -> String {
+        format!("understudy SQL, {}, rows of SELECT count(*) over a range", self.table.kind())
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.table.processes()
+    }
+
+    fn sources(&self) -> Sources {
+        Sources { wire: "", ..self.table.sources() }
+    }
+
+    fn way(&self) -> Way {
+        self.table.way()
+    }
+
+    fn counters(&mut self) -> Result<Counters, BenchError> {
+        Ok(Counters { wire_bytes: None, ..self.table.counters()? })
+    }
+
+    fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
+        let mut load = Load::empty();
+        let begun = Instant::now();
+        while load.ops == 0 || begun.elapsed() < time {
+            let asked = Instant::now();
+            let answer = pg::query(&mut self.stream, &self.sql).map_err(BenchError::Wrong)?;
+            if answer != [self.rows.to_string()] {
+                return Err(BenchError::Wrong(format!("{} rows were counted as {answer:?}", self.rows)));
+            }
+            note(&mut load.latencies, asked.elapsed());
+            load.ops += self.rows;
+        }
+        load.elapsed = begun.elapsed();
+        Ok(load)
+    }
+}
+
+/// psql is started, connects, asks and ends, again and again.
+fn first_result(
+    options: &SqlOptions,
+    shared: &Shared,
+    machine: &Machine,
+    progress: &mut dyn Write,
+) -> Result<Line, BenchError> {
+    let line = options.line(PSQL, 0, machine);
+    let version = Command::new("psql").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        return Ok(line.skipped("psql is not installed"));
+    }
+    let kind = TableKind::durable(EngineKind::Lsm, 1);
+    let workload = Workload { records: 1, ..options.workload(0) };
+    let table = TableUnderLoad::new(shared, &kind, &workload, 1)?;
+    let address = shared.borrow().sql_addresses()?.swap_remove(0);
+    let url = format!("postgres://{US}@{address}/{US}");
+    let sql = format!("SELECT k FROM {} WHERE k = '{}'", table.name(), key(0));
+    let mut psql = Psql { table, url, sql };
+    let series = interleave(&mut [&mut psql], options.common.plan(), progress)?;
+    Ok(line.at_least(&series[0], "the goal: one in 20 ms", FIRST_RESULTS))
+}
+
+struct Psql {
+    table: TableUnderLoad,
+    url: String,
+    sql: String,
+}
+
+impl Subject for Psql {
+    fn label(&self) -> String {
+        "psql, from its start to its end with one row in between".into()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.table.processes()
+    }
+
+    fn sources(&self) -> Sources {
+        Sources { wire: "", ..self.table.sources() }
+    }
+
+    fn way(&self) -> Way {
+        self.table.way()
+    }
+
+    fn counters(&mut self) -> Result<Counters, BenchError> {
+        Ok(Counters { wire_bytes: None, ..self.table.counters()? })
+    }
+
+    fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
+        let mut load = Load::empty();
+        let begun = Instant::now();
+        while load.ops == 0 || begun.elapsed() < time {
+            let asked = Instant::now();
+            let mut command = Command::new("psql");
+            command.args([&self.url, "-X", "-A", "-t", "-c", &self.sql]).stdin(Stdio::null());
+            let output = command.output().map_err(|error| BenchError::io("psql cannot be run", error))?;
+            if output.stdout.trim_ascii() != key(0).as_bytes() {
+                let why = String::from_utf8_lossy(&output.stderr).into_owned();
+                return Err(BenchError::Wrong(format!("psql: {why}")));
+            }
+            note(&mut load.latencies, asked.elapsed());
+            load.ops += 1;
+        }
+        load.elapsed = begun.elapsed();
+        Ok(load)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_there_is_not_is_refused() {
+        let mut options = SqlOptions::default();
+        options.common.only = vec!["inserts".into()];
+        let refused = sql(&options, &mut std::io::sink(), &mut |_| ()).expect_err("refused");
+        assert!(refused.to_string().contains(COUNT), "{refused}");
+        let options = SqlOptions { rows: 0, ..SqlOptions::default() };
+        assert!(sql(&options, &mut std::io::sink(), &mut |_| ()).is_err());
+    }
+}

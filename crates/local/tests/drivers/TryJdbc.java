@@ -1,0 +1,197 @@
+// pgjdbc against a cluster: java -cp postgresql.jar TryJdbc.java HOSTS PASSWORD
+
+import java.io.ByteArrayOutputStream;
+import java.io.StringReader;
+import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
+import java.sql.Connection;
+import java.sql.Date;
+import java.sql.DriverManager;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.time.OffsetDateTime;
+import java.util.Properties;
+import org.postgresql.PGConnection;
+import org.postgresql.copy.CopyManager;
+
+public class TryJdbc {
+    interface Work {
+        void run() throws Exception;
+    }
+
+    static void check(boolean holds, Object what) {
+        if (!holds) {
+            throw new AssertionError(what);
+        }
+    }
+
+    static void refused(String state, Work work) throws Exception {
+        try {
+            work.run();
+        } catch (SQLException error) {
+            check(state.equals(error.getSQLState()), error.getSQLState() + " " + error.getMessage());
+            return;
+        }
+        throw new AssertionError("nothing was refused with " + state);
+    }
+
+    public static void main(String[] args) throws Exception {
+        Properties properties = new Properties();
+        properties.setProperty("user", "understudy");
+        properties.setProperty("password", args[1]);
+        String url = "jdbc:postgresql://" + args[0] + "/understudy";
+        try (Connection connection = DriverManager.getConnection(url, properties)) {
+            statements(connection);
+            types(connection);
+            generated(connection);
+            copies(connection);
+            metadata(connection);
+            transactions(connection);
+        }
+        System.out.println("pgjdbc ok");
+    }
+
+    /** Often enough that the driver prepares on the server and goes over to binary. */
+    static void statements(Connection connection) throws Exception {
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("CREATE TABLE jdbc (id int PRIMARY KEY, name varchar(40), n bigint) WITH (partitions = 1)");
+            check(statement.executeUpdate("INSERT INTO jdbc VALUES (0, 'zero', 0)") == 1, "one row");
+        }
+        try (PreparedStatement insert = connection.prepareStatement("INSERT INTO jdbc VALUES (?, ?, ?)")) {
+            for (int id = 1; id < 20; id++) {
+                insert.setInt(1, id);
+                insert.setString(2, "name " + id);
+                insert.setLong(3, id * 10L);
+                check(insert.executeUpdate() == 1, id);
+            }
+            insert.setInt(1, 5);
+            refused("23505", insert::executeUpdate);
+        }
+        try (PreparedStatement select = connection.prepareStatement("SELECT name, n FROM jdbc WHERE id = ?")) {
+            for (int id = 1; id < 20; id++) {
+                select.setInt(1, id);
+                ResultSet row = select.executeQuery();
+                check(row.next() && row.getString(1).equals("name " + id) && row.getLong("n") == id * 10L, id);
+                check(!row.next(), "one row");
+            }
+            // Of another type than the column.
+            select.setLong(1, 7);
+            ResultSet row = select.executeQuery();
+            check(row.next() && row.getString(1).equals("name 7"), "bigint for int");
+        }
+        try (PreparedStatement update = connection.prepareStatement("UPDATE jdbc SET n = n + ? WHERE id = ?")) {
+            update.setLong(1, 5);
+            update.setInt(2, 7);
+            check(update.executeUpdate() == 1, "one row");
+        }
+        try (Statement statement = connection.createStatement()) {
+            ResultSet sum = statement.executeQuery("SELECT sum(n), count(*) FROM jdbc");
+            check(sum.next() && sum.getLong(1) == 1905 && sum.getInt(2) == 20, "the sum");
+            refused("42P01", () -> statement.executeQuery("SELECT * FROM nothing"));
+            refused("42601", () -> statement.executeQuery("SELEC 1"));
+        }
+    }
+
+    static void types(Connection connection) throws Exception {
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("CREATE TABLE kinds_j (id int PRIMARY KEY, num numeric(12, 3), real float8, truth boolean, day date, "
+                + "at timestamptz, raw bytea)");
+        }
+        OffsetDateTime moment = OffsetDateTime.parse("2024-02-29T12:30:15.250Z");
+        try (PreparedStatement insert = connection.prepareStatement("INSERT INTO kinds_j VALUES (?, ?, ?, ?, ?, ?, ?)")) {
+            insert.setInt(1, 1);
+            insert.setBigDecimal(2, new BigDecimal("123.456"));
+            insert.setDouble(3, 0.25);
+            insert.setBoolean(4, true);
+            insert.setDate(5, Date.valueOf("1815-12-10"));
+            insert.setObject(6, moment);
+            insert.setBytes(7, new byte[] {0, -1});
+            insert.executeUpdate();
+        }
+        try (PreparedStatement select = connection.prepareStatement("SELECT * FROM kinds_j WHERE id = ?")) {
+            for (int round = 0; round < 10; round++) {
+                select.setInt(1, 1);
+                ResultSet row = select.executeQuery();
+                check(row.next(), "a row");
+                check(row.getBigDecimal("num").compareTo(new BigDecimal("123.456")) == 0, row.getBigDecimal("num"));
+                check(row.getDouble("real") == 0.25 && row.getBoolean("truth"), "float and boolean");
+                check(row.getDate("day").toString().equals("1815-12-10"), row.getDate("day"));
+                check(row.getObject("at", OffsetDateTime.class).isEqual(moment), row.getString("at"));
+                check(row.getBytes("raw")[1] == -1, "bytes");
+            }
+        }
+    }
+
+    static void generated(Connection connection) throws Exception {
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("CREATE TABLE made (id bigserial PRIMARY KEY, name text) WITH (partitions = 1)");
+        }
+        String insert = "INSERT INTO made (name) VALUES (?)";
+        try (PreparedStatement statement = connection.prepareStatement(insert, Statement.RETURN_GENERATED_KEYS)) {
+            statement.setString(1, "x");
+            statement.executeUpdate();
+            ResultSet keys = statement.getGeneratedKeys();
+            check(keys.next() && keys.getLong("id") > 0, "a key");
+        }
+    }
+
+    static void copies(Connection connection) throws Exception {
+        CopyManager copies = connection.unwrap(PGConnection.class).getCopyAPI();
+        try (Statement statement = connection.createStatement()) {
+            statement.execute("CREATE TABLE copied_j (id bigint PRIMARY KEY, name text)");
+        }
+        StringBuilder rows = new StringBuilder();
+        for (int id = 0; id < 3000; id++) {
+            rows.append(id).append(",\"name, ").append(id).append("\"\n");
+        }
+        check(copies.copyIn("COPY copied_j FROM STDIN WITH (FORMAT csv)", new StringReader(rows.toString())) == 3000, "rows");
+        ByteArrayOutputStream out = new ByteArrayOutputStream();
+        check(copies.copyOut("COPY (SELECT * FROM copied_j WHERE id < 2 ORDER BY id) TO STDOUT CSV", out) == 2, "rows");
+        String text = out.toString(StandardCharsets.UTF_8);
+        check(text.equals("0,\"name, 0\"\n1,\"name, 1\"\n"), text);
+        refused("22P02", () -> copies.copyIn("COPY copied_j FROM STDIN", new StringReader("x\ty\n")));
+        try (Statement statement = connection.createStatement()) {
+            ResultSet count = statement.executeQuery("SELECT count(*) FROM copied_j");
+            check(count.next() && count.getLong(1) == 3000, "the connection is in step");
+        }
+    }
+
+    static void metadata(Connection connection) throws Exception {
+        check(connection.getMetaData().getDatabaseMajorVersion() == 15, "the version");
+        ResultSet tables = connection.getMetaData().getTables(null, "public", "jdbc", new String[] {"TABLE"});
+        check(tables.next() && tables.getString("TABLE_NAME").equals("jdbc") && !tables.next(), "one table");
+        ResultSet columns = connection.getMetaData().getColumns(null, "public", "jdbc", "%");
+        StringBuilder names = new StringBuilder();
+        while (columns.next()) {
+            names.append(columns.getString("COLUMN_NAME")).append(' ').append(columns.getString("TYPE_NAME")).append(';');
+        }
+        check(names.toString().equals("id int4;name varchar;n int8;"), names);
+        ResultSet keys = connection.getMetaData().getPrimaryKeys(null, "public", "jdbc");
+        check(keys.next() && keys.getString("COLUMN_NAME").equals("id"), "the key");
+    }
+
+    static void transactions(Connection connection) throws Exception {
+        connection.setAutoCommit(false);
+        try (Statement statement = connection.createStatement()) {
+            statement.executeUpdate("INSERT INTO jdbc VALUES (100, 'kept', 0)");
+            statement.executeUpdate("UPDATE jdbc SET n = 1 WHERE id = 100");
+            connection.commit();
+            statement.executeUpdate("INSERT INTO jdbc VALUES (101, 'lost', 0)");
+            connection.rollback();
+            // A cursor: rows in pieces.
+            statement.setFetchSize(5);
+            ResultSet rows = statement.executeQuery("SELECT id, n FROM jdbc WHERE id < 200 ORDER BY id");
+            int count = 0;
+            long last = -1;
+            while (rows.next()) {
+                count += 1;
+                last = rows.getLong("id");
+            }
+            check(count == 21 && last == 100, count + " " + last);
+            connection.commit();
+        }
+        connection.setAutoCommit(true);
+    }
+}

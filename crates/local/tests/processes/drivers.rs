@@ -1,0 +1,130 @@
+//! Drivers that people use, each with a program of its own against a cluster of three nodes. What is not installed by
+//! `tests/drivers/install` is skipped, and that is said.
+
+use super::sql::rows;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use understudy_local::{Cluster, ClusterOptions};
+
+fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drivers")
+}
+
+/// Where the drivers are.
+fn installed() -> PathBuf {
+    match std::env::var_os("UNDERSTUDY_DRIVERS") {
+        Some(dir) => dir.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/drivers"),
+    }
+}
+
+/// True if a program can be run.
+fn runs(program: &str, argument: &str) -> bool {
+    let status = Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn with_cluster(test: impl FnOnce(&str)) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");
+    test(&cluster.sql_url().expect("a password"));
+    cluster.shutdown();
+}
+
+/// Runs a program to its end; what it printed.
+fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).env_remove("PGPASSWORD").output().expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, complaint) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{command:?}\n{out}\n{complaint}");
+    out
+}
+
+fn python(program: &str, module: &str) {
+    let packages = installed().join("python");
+    if !packages.join(module).is_dir() {
+        return println!("skipped: {module} is not in {}", packages.display());
+    }
+    let path = std::env::var_os("PYTHONPATH").unwrap_or_default();
+    let paths = std::iter::once(packages).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(paths).expect("paths");
+    with_cluster(|url| {
+        let mut command = Command::new("python3");
+        let said = run(command.arg("-B").arg(here().join(program)).arg(url).env("PYTHONPATH", path));
+        print!("{said}");
+    });
+}
+
+/// psycopg 3: types, prepared statements, transactions, COPY.
+pub fn psycopg() {
+    python("try_psycopg.py", "psycopg");
+}
+
+/// SQLAlchemy's "ORM Quick Start".
+pub fn sqlalchemy() {
+    python("try_sqlalchemy.py", "sqlalchemy");
+}
+
+/// pgjdbc: server-prepared statements in binary, generated keys, CopyManager, metadata, cursors.
+pub fn jdbc() {
+    let jars = installed().join("java");
+    let jar = std::fs::read_dir(&jars).ok().and_then(|entries| {
+        let mut paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+        paths.find(|path| path.extension().is_some_and(|extension| extension == "jar"))
+    });
+    let Some(jar) = jar.filter(|_| runs("java", "-version")) else {
+        return println!("skipped: no java, or no pgjdbc in {}", jars.display());
+    };
+    with_cluster(|url| {
+        let (user, rest) = url.split_once('@').expect("a user");
+        let (hosts, _) = rest.split_once('/').expect("a database");
+        let password = user.rsplit_once(':').expect("a password").1;
+        let mut command = Command::new("java");
+        command.arg("-cp").arg(&jar).arg(here().join("TryJdbc.java")).args([hosts, password]);
+        print!("{}", run(&mut command));
+    });
+}
+
+/// node-postgres: parameters, named statements, a pool. It knows one address only.
+pub fn node() {
+    let modules = installed().join("node/node_modules");
+    if !modules.join("pg").is_dir() || !runs("node", "--version") {
+        return println!("skipped: no node, or no pg in {}", modules.display());
+    }
+    with_cluster(|url| {
+        let (before, rest) = url.split_once('@').expect("a user");
+        let (hosts, database) = rest.split_once('/').expect("a database");
+        let first = hosts.split(',').next().expect("a node");
+        let mut command = Command::new("node");
+        command.arg(here().join("try_node.js")).arg(format!("{before}@{first}/{database}"));
+        print!("{}", run(command.env("NODE_PATH", &modules)));
+    });
+}
+
+/// pgbench with scripts of its own, in all three ways to send statements.
+pub fn pgbench() {
+    if !runs("pgbench", "--version") {
+        return println!("skipped: pgbench is not installed");
+    }
+    with_cluster(|url| {
+        rows(
+            url,
+            "CREATE TABLE bench (id bigint PRIMARY KEY, n bigint, filler varchar(20)) WITH (partitions = 2)",
+        );
+        for id in 1..=100 {
+            rows(url, &format!("INSERT INTO bench VALUES ({id}, 0, 'new')"));
+        }
+        for mode in ["simple", "extended", "prepared"] {
+            for script in ["pgbench_fill.sql", "pgbench_mix.sql", "pgbench_transaction.sql"] {
+                let mut command = Command::new("pgbench");
+                command.args(["-n", "-M", mode, "-c", "4", "-j", "2", "-t", "25", "--max-tries=100", "-f"]);
+                let said = run(command.arg(here().join(script)).arg(url));
+                assert!(said.contains("number of transactions actually processed: 100/100"), "{said}");
+                assert!(said.contains("number of failed transactions: 0"), "{said}");
+            }
+        }
+        // What was added is there once: 100 transactions of one in each mode, and what the mixed ones added.
+        let changed = rows(url, "SELECT count(*) FROM bench WHERE filler = 'changed'");
+        assert_ne!(changed, "0");
+    });
+}

@@ -1,0 +1,218 @@
+//! ALTER TABLE: a table's policy, and columns that are added to it.
+
+use crate::bind::{folded, table_name};
+use crate::catalog::Catalog;
+use crate::columns;
+use crate::ddl::{on_a_client, option_text};
+use crate::driver::Handle;
+use client::{Client, ClientError};
+use pg::Failure;
+use sqlparser::ast::{AlterTable, AlterTableOperation, ColumnDef, SqlOption};
+use std::time::{Duration, Instant};
+use types::PartitionRecord;
+use types::data::Column;
+use wire::RecordText;
+use wire::control::{AdminCommand, AlterTable as Request};
+
+/// How long partitions may take to take a policy over.
+const EVERYWHERE: Duration = Duration::from_secs(15);
+
+/// A change of a table; `None`: there is nothing to change.
+pub fn plan(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Request>, Failure> {
+    let name = table_name(&alter.name)?;
+    let Some(table) = catalog.table(&name) else {
+        return match alter.if_exists {
+            true => Ok(None),
+            false => Err(Failure::new("42P01", format!("relation \"{name}\" does not exist"))),
+        };
+    };
+    if types::system::is_reserved(&name) {
+        return Err(Failure::new("42501", format!("permission denied for table {name}"))
+            .hint("it is the cluster's own"));
+    }
+    let mut request = Request { name, ..Request::default() };
+    for operation in &alter.operations {
+        match operation {
+            AlterTableOperation::SetOptionsParens { options } => {
+                options.iter().try_for_each(|option| set(option, &mut request))?;
+            }
+            AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
+                let column = new_column(column_def)?;
+                let known = |column: &Column| table.schema.column_index(&column.name).is_some();
+                match (known(&column), if_not_exists) {
+                    (true, true) => {}
+                    (true, false) => {
+                        let message = format!(
+                            "column \"{}\" of relation \"{}\" already exists",
+                            column.name, table.name
+                        );
+                        return Err(Failure::new("42701", message));
+                    }
+                    (false, _) => request.add_columns.push(column),
+                }
+            }
+            other => {
+                let hint = "what can be changed: SET (policy = ..., min_in_sync = ..., available = ...), and ADD COLUMN of a \
+                            nullable column";
+                return Err(Failure::unsupported(format!("ALTER TABLE ... {other}"), hint));
+            }
+        }
+    }
+    let nothing = Request { name: request.name.clone(), ..Request::default() };
+    Ok((request != nothing).then_some(request))
+}
+
+/// A column whose rows are there already: they have null in it.
+fn new_column(definition: &ColumnDef) -> Result<Column, Failure> {
+    let mut key = Vec::new();
+    let column = columns::read(definition, &mut key)?;
+    let hint = "rows that are there have null in it: add it without, and write them";
+    let refuse =
+        |what: &str| Err(Failure::unsupported(format!("{what} of the new column \"{}\"", column.name), hint));
+    if !key.is_empty() {
+        return refuse("a primary key");
+    }
+    if column.rules.identity.is_some() {
+        return refuse("numbering");
+    }
+    if !column.nullable {
+        return refuse("NOT NULL");
+    }
+    if column.rules.default.is_some() {
+        return refuse("a default");
+    }
+    Ok(column)
+}
+
+fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
+    let SqlOption::KeyValue { key, value } = option else {
+        return Err(Failure::unsupported(format!("the option {option}"), "write name = value"));
+    };
+    let (name, text) = (folded(key), option_text(value)?);
+    let wrong = |expected: &str| {
+        let message = format!("invalid value for parameter \"{name}\": \"{text}\"");
+        Failure::new("22023", message).hint(format!("it is {expected}"))
+    };
+    match name.as_str() {
+        "policy" => request.policy = Some(text),
+        "min_in_sync" => request.min_in_sync = Some(text.parse().map_err(|_| wrong("1 to 7"))?),
+        "available" => request.available = Some(text.parse().map_err(|_| wrong("true or false"))?),
+        "factor" | "partitions" | "partition_by" | "engine" | "log" | "placement" => {
+            let hint = "it is chosen when the table is created; copies are moved by `understudy node add` and `remove`";
+            return Err(Failure::unsupported(format!("changing {name}"), hint));
+        }
+        _ => {
+            let hint = "the options that can be changed are policy, min_in_sync and available";
+            return Err(Failure::new("22023", format!("unrecognized parameter \"{name}\"")).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// Changes a table, and waits until every partition keeps the new policy and this node knows the new columns.
+pub async fn alter(handle: &Handle, request: Request) -> Result<(), Failure> {
+    let (name, columns) = (request.name.clone(), request.add_columns.clone());
+    let everywhere = on_a_client(handle, move |client| everywhere(client, &request)).await?;
+    handle
+        .wait_catalog(|catalog| match catalog.table(&name) {
+            None => true,
+            Some(table) => columns.iter().all(|column| table.schema.column_index(&column.name).is_some()),
+        })
+        .await;
+    match everywhere {
+        true => Ok(()),
+        false => Err(Failure::new(
+            "57P03",
+            format!("table \"{name}\" is changed, but some partitions do not keep the new policy yet"),
+        )
+        .hint("`understudy status` shows which; nothing has to be repeated")),
+    }
+}
+
+/// Sends the request. True once every partition has taken it over: before that the old promise may still be the weaker one.
+fn everywhere(client: &mut Client, request: &Request) -> Result<bool, ClientError> {
+    let answer = client.admin(AdminCommand::AlterTable(RecordText::new(request)))?;
+    let policy = RecordText(answer).read::<types::Policy>();
+    let policy = policy.map_err(|error| ClientError::Protocol(format!("the new policy: {error}")))?;
+    let deadline = Instant::now() + EVERYWHERE;
+    loop {
+        let map = client.picture();
+        let Some(table) = map.table(&request.name).map(|table| table.id) else { return Ok(true) };
+        let keeps = |partition: &PartitionRecord| {
+            partition.policy.version >= policy.version && partition.next_policy.is_none()
+        };
+        if map.partitions().filter(|partition| partition.table == table).all(keeps) {
+            return Ok(true);
+        }
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        client.poll(Duration::from_millis(20))?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlparser::ast::Statement;
+    use sqlparser::dialect::PostgreSqlDialect;
+    use sqlparser::parser::Parser;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use types::data::{ColumnType, Schema};
+    use types::{EngineKind, LogKind, PartitionId, Policy, TableId, TableRecord};
+
+    fn planned(text: &str) -> Result<Option<Request>, String> {
+        let columns = vec![Column::new("id", ColumnType::Int), Column::new("name", ColumnType::Text)];
+        let table = TableRecord {
+            format: 1,
+            id: TableId(1),
+            name: "t".into(),
+            schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
+            engine: EngineKind::Memory,
+            log: LogKind::Disk,
+            policy: Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
+            first_partition: PartitionId(64),
+            partitions: 1,
+            hash: String::new(),
+            seed: 0,
+            placement: Vec::new(),
+            created_ms: 0,
+            unknown: BTreeMap::new(),
+        };
+        let catalog = Catalog::from_map(1, BTreeMap::from([("t".to_string(), Arc::new(table))]));
+        let text = format!("ALTER TABLE {text}");
+        let parsed = Parser::parse_sql(&PostgreSqlDialect {}, &text).map_err(|error| error.to_string())?;
+        let [Statement::AlterTable(alter)] = parsed.as_slice() else { panic!("{text}") };
+        plan(&catalog, alter).map_err(|failure| failure.code.to_string())
+    }
+
+    #[test]
+    fn policies_and_nullable_columns_are_changed_and_nothing_else() {
+        let request = Request { name: "t".into(), ..Request::default() };
+        let policy = Request { policy: Some("semi".into()), min_in_sync: Some(2), ..request.clone() };
+        assert_eq!(planned("t SET (policy = semi, min_in_sync = 2)"), Ok(Some(policy)));
+        let column = Column::new("note", ColumnType::Text);
+        let added = Request { add_columns: vec![column], ..request };
+        assert_eq!(planned("t ADD COLUMN note text"), Ok(Some(added.clone())));
+        assert_eq!(planned("IF EXISTS t ADD note text NULL"), Ok(Some(added)));
+        assert_eq!(planned("t ADD COLUMN IF NOT EXISTS name text"), Ok(None));
+        assert_eq!(planned("IF EXISTS u ADD COLUMN name text"), Ok(None));
+        for (text, code) in [
+            ("u ADD COLUMN x text", "42P01"),
+            ("t ADD COLUMN name text", "42701"),
+            ("t ADD COLUMN x text NOT NULL", "0A000"),
+            ("t ADD COLUMN x int DEFAULT 1", "0A000"),
+            ("t ADD COLUMN x serial", "0A000"),
+            ("t ADD COLUMN x int PRIMARY KEY", "0A000"),
+            ("t SET (factor = 2)", "0A000"),
+            ("t SET (speed = 2)", "22023"),
+            ("t SET (available = maybe)", "22023"),
+            ("t DROP COLUMN name", "0A000"),
+            ("t RENAME TO u", "0A000"),
+            ("t ALTER COLUMN name SET NOT NULL", "0A000"),
+        ] {
+            assert_eq!(planned(text), Err(code.into()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! From the definition of a column to a column: its type with bounds, its default, who numbers it.
+
+use crate::bind::{self, Slot, data_type, folded};
+use crate::catalog::Catalog;
+use crate::ty::Ty;
+use pg::Failure;
+use sqlparser::ast::{
+    CharacterLength, ColumnDef, ColumnOption, ConstraintCharacteristics, DataType, ExactNumberInfo, Expr,
+    GeneratedAs, TableConstraint,
+};
+use types::data::rules::{MAX_CHARS, MAX_PRECISION};
+use types::data::{Column, Fallback, Identity, Rules, Value};
+
+/// Reads a column. A primary key that it is told to be is added to `key`.
+pub fn read(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure> {
+    let name = folded(&column.name);
+    let (ty, rules) = bounded(&column.data_type)?;
+    let mut made = Column::new(name.clone(), ty.column()).with(rules);
+    made.nullable = made.rules.identity.is_none();
+    for option in &column.options {
+        match &option.option {
+            ColumnOption::Null if made.rules.identity.is_none() => made.nullable = true,
+            ColumnOption::NotNull => made.nullable = false,
+            ColumnOption::PrimaryKey(_) if key.is_empty() => key.push(name.clone()),
+            ColumnOption::PrimaryKey(_) => {
+                return Err(Failure::new("42P16", "multiple primary keys are not allowed")
+                    .hint("several columns: PRIMARY KEY (one, two) after the columns"));
+            }
+            ColumnOption::Default(_) if made.rules.identity.is_some() => {
+                return Err(Failure::new(
+                    "42601",
+                    format!("both default and identity specified for column \"{name}\""),
+                ));
+            }
+            ColumnOption::Default(expr) => made.rules.default = fallback(expr, &made, ty)?,
+            ColumnOption::Generated { generated_as, sequence_options, generation_expr: None, .. }
+                if sequence_options.as_ref().is_none_or(Vec::is_empty) =>
+            {
+                made.rules.identity = Some(match generated_as {
+                    GeneratedAs::Always => Identity::Always,
+                    _ => Identity::ByDefault,
+                });
+                made.nullable = false;
+            }
+            ColumnOption::ForeignKey(foreign) => check_foreign(foreign.characteristics.as_ref(), &name)?,
+            ColumnOption::Unique(_) => return Err(refuse_unique(&format!("column \"{name}\""))),
+            ColumnOption::Check(_) => return Err(refuse_check(&format!("column \"{name}\""))),
+            other => {
+                let hint = "columns have a type, NOT NULL, PRIMARY KEY, DEFAULT a constant or now(), and GENERATED ... AS IDENTITY";
+                return Err(Failure::unsupported(format!("{other} of column \"{name}\""), hint));
+            }
+        }
+    }
+    if let Some(why) = made.rules.fault(made.column_type) {
+        return Err(Failure::new("42P16", format!("column \"{name}\": {why}")));
+    }
+    Ok(made)
+}
+
+/// Refuses constraints of a table that are not kept. True if there is nothing to do for it.
+pub fn passed_over(constraint: &TableConstraint) -> Result<bool, Failure> {
+    match constraint {
+        TableConstraint::PrimaryKey(_) => Ok(false),
+        TableConstraint::ForeignKey(foreign) => {
+            check_foreign(foreign.characteristics.as_ref(), &format!("{foreign}")).map(|()| true)
+        }
+        TableConstraint::Unique(_) => Err(refuse_unique(&format!("{constraint}"))),
+        TableConstraint::Check(_) => Err(refuse_check(&format!("{constraint}"))),
+        other => {
+            Err(Failure::unsupported(format!("{other}"), "a table has a primary key and NOT NULL columns"))
+        }
+    }
+}
+
+fn refuse_unique(what: &str) -> Failure {
+    let hint = "only the primary key is unique: put what must be unique into it, or into a table of its own";
+    Failure::unsupported(format!("UNIQUE of {what}"), hint)
+}
+
+fn refuse_check(what: &str) -> Failure {
+    Failure::unsupported(
+        format!("CHECK of {what}"),
+        "values are checked against their type and its bounds alone",
+    )
+}
+
+/// A foreign key that nobody enforces is a note for people.
+fn check_foreign(characteristics: Option<&ConstraintCharacteristics>, what: &str) -> Result<(), Failure> {
+    if characteristics.is_some_and(|characteristics| characteristics.enforced == Some(false)) {
+        return Ok(());
+    }
+    let hint = "rows of other tables are not looked at: write REFERENCES ... NOT ENFORCED if that is meant";
+    Err(Failure::unsupported(format!("a foreign key of {what}"), hint))
+}
+
+/// A column's type and its bounds.
+fn bounded(written: &DataType) -> Result<(Ty, Rules), Failure> {
+    let none = Rules::default();
+    let integer = |bits: u8| (Ty::Int4, Rules { bits: Some(bits), ..Rules::default() });
+    let serial = |bits: Option<u8>| {
+        let ty = if bits.is_some() { Ty::Int4 } else { Ty::Int8 };
+        (ty, Rules { bits, identity: Some(Identity::ByDefault), ..Rules::default() })
+    };
+    Ok(match written {
+        DataType::SmallInt(None) | DataType::Int2(None) => integer(16),
+        DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => integer(32),
+        DataType::Varchar(Some(length)) | DataType::CharacterVarying(Some(length)) => {
+            let CharacterLength::IntegerLength { length, unit: None } = length else {
+                return Err(Failure::unsupported(format!("type {written}"), "write varchar(20)"));
+            };
+            let most = u32::try_from(*length).ok().filter(|length| (1..=MAX_CHARS).contains(length));
+            let most = most.ok_or_else(|| {
+                let message = format!("length for type varchar must be 1 to {MAX_CHARS}");
+                Failure::new("22023", message)
+            })?;
+            (Ty::Text, Rules { max_chars: Some(most), ..none })
+        }
+        DataType::Char(_) | DataType::Character(_) => {
+            return Err(Failure::unsupported(
+                format!("type {written}"),
+                "use varchar(n): values are kept without the blanks that char(n) fills up with",
+            ));
+        }
+        DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => {
+            let digits = match info {
+                ExactNumberInfo::None => return Ok((Ty::Numeric, none)),
+                ExactNumberInfo::Precision(precision) => (*precision, 0),
+                ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
+            };
+            (Ty::Numeric, Rules { digits: Some(precision(digits.0, digits.1)?), ..none })
+        }
+        DataType::Custom(name, parameters) if parameters.is_empty() => {
+            match bind::parts(name)?.concat().as_str() {
+                "serial" | "serial4" => serial(Some(32)),
+                "smallserial" | "serial2" => serial(Some(16)),
+                "bigserial" | "serial8" => serial(None),
+                _ => (data_type(written, true)?, none),
+            }
+        }
+        other => (data_type(other, true)?, none),
+    })
+}
+
+fn precision(precision: u64, scale: i64) -> Result<(u8, u8), Failure> {
+    let digits = u8::try_from(precision).ok().filter(|digits| (1..=MAX_PRECISION).contains(digits));
+    let Some(digits) = digits else {
+        let message = format!("NUMERIC precision {precision} must be between 1 and {MAX_PRECISION}");
+        return Err(Failure::new("22023", message));
+    };
+    match u8::try_from(scale).ok().filter(|scale| *scale <= digits) {
+        Some(scale) => Ok((digits, scale)),
+        None => Err(Failure::unsupported(
+            format!("numeric({precision},{scale})"),
+            "the scale is 0 up to the precision",
+        )),
+    }
+}
+
+/// A default that is written: a constant, or the moment of the statement.
+fn fallback(expr: &Expr, column: &Column, ty: Ty) -> Result<Option<Fallback>, Failure> {
+    let name = &column.name;
+    let hint = "a default is a constant, now(), current_timestamp or current_date";
+    match bind::constant(&Catalog::default(), expr, name, ty)? {
+        Some(Slot::Const(Value::Null)) => Ok(None),
+        Some(Slot::Const(value)) => {
+            let value = column.rules.fit(value).map_err(|breach| crate::rows::breach(column, breach))?;
+            Ok(Some(Fallback::Value(value.to_string())))
+        }
+        Some(Slot::Now | Slot::Today) => Ok(Some(Fallback::Now)),
+        Some(Slot::Param(_)) | None => {
+            Err(Failure::unsupported(format!("DEFAULT {expr} of column \"{name}\""), hint))
+        }
+    }
+}
+
+/// The slot of a column's default; `None`: the cluster numbers it.
+pub fn default_slot(column: &Column) -> Result<Option<Slot>, Failure> {
+    if column.rules.identity.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(match &column.rules.default {
+        None => Slot::Const(Value::Null),
+        Some(Fallback::Now) if Ty::of_column(column) == Ty::Date => Slot::Today,
+        Some(Fallback::Now) => Slot::Now,
+        Some(Fallback::Value(text)) => {
+            let value = column.column_type.parse(text);
+            Slot::Const(value.map_err(|error| Failure::new(pg::code::INTERNAL, error.to_string()))?)
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlparser::ast::Statement;
+    use sqlparser::dialect::PostgreSqlDialect;
+    use sqlparser::parser::Parser;
+
+    fn columns(text: &str) -> Result<Vec<String>, String> {
+        let text = format!("CREATE TABLE t ({text})");
+        let parsed = Parser::parse_sql(&PostgreSqlDialect {}, &text).map_err(|error| error.to_string())?;
+        let [Statement::CreateTable(create)] = parsed.as_slice() else { panic!("{text}") };
+        let mut key = Vec::new();
+        let shown = |column: &ColumnDef| {
+            let column = read(column, &mut key).map_err(|failure| format!("{} {failure}", failure.code))?;
+            let null = if column.nullable { "" } else { " not null" };
+            Ok(format!("{}{null} [{}]", crate::ty::written(&column), column.rules))
+        };
+        let columns = create.columns.iter().map(shown).collect::<Result<_, String>>()?;
+        for constraint in &create.constraints {
+            passed_over(constraint).map_err(|failure| format!("{} {failure}", failure.code))?;
+        }
+        Ok(columns)
+    }
+
+    #[test]
+    fn columns_have_bounds_defaults_and_numbers() {
+        for (text, column) in [
+            ("a int", "integer [32 bits]"),
+            ("a smallint NOT NULL DEFAULT -1", "smallint not null [16 bits, default \"-1\"]"),
+            ("a bigint DEFAULT '7'", "bigint [default \"7\"]"),
+            (
+                "a varchar(20) DEFAULT 'it''s'",
+                "character varying(20) [at most 20 characters, default \"it's\"]",
+            ),
+            ("a varchar(3) DEFAULT 'abc  '", "character varying(3) [at most 3 characters, default \"abc\"]"),
+            ("a character varying(2)", "character varying(2) [at most 2 characters]"),
+            ("a text DEFAULT NULL", "text []"),
+            ("a numeric(5,2) DEFAULT 1.005", "numeric(5,2) [5 digits, 2 after the point, default \"1.01\"]"),
+            ("a numeric(5)", "numeric(5,0) [5 digits, 0 after the point]"),
+            ("a timestamptz DEFAULT now()", "timestamp with time zone [default now]"),
+            ("a timestamptz DEFAULT CURRENT_TIMESTAMP", "timestamp with time zone [default now]"),
+            ("a date DEFAULT current_date", "date [default now]"),
+            ("a boolean DEFAULT true", "boolean [default \"true\"]"),
+            ("a float8 DEFAULT 1", "double precision [default \"1.0\"]"),
+            ("a serial PRIMARY KEY", "integer not null [32 bits, numbered by default]"),
+            ("a BIGSERIAL", "bigint not null [numbered by default]"),
+            ("a int GENERATED ALWAYS AS IDENTITY", "integer not null [32 bits, always numbered]"),
+            ("a bigint GENERATED BY DEFAULT AS IDENTITY", "bigint not null [numbered by default]"),
+            ("a int REFERENCES b (c) NOT ENFORCED", "integer [32 bits]"),
+        ] {
+            assert_eq!(columns(text).as_deref(), Ok(&[column.to_string()][..]), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_kept_is_refused() {
+        for (text, code) in [
+            ("a char(3)", "0A000"),
+            ("a varchar(0)", "22023"),
+            ("a varchar(3) DEFAULT 'abcd'", "22001"),
+            ("a smallint DEFAULT 40000", "22003"),
+            ("a int DEFAULT 'x'", "22P02"),
+            ("a int DEFAULT random()", "0A000"),
+            ("a int DEFAULT now()", "42804"),
+            ("a numeric(39,2)", "22023"),
+            ("a numeric(3,-2)", "0A000"),
+            ("a numeric(2,1) DEFAULT 10", "22003"),
+            ("a int UNIQUE", "0A000"),
+            ("a int CHECK (a > 0)", "0A000"),
+            ("a int REFERENCES b (c)", "0A000"),
+            ("a int, UNIQUE (a)", "0A000"),
+            ("a int, CHECK (a > 0)", "0A000"),
+            ("a int, FOREIGN KEY (a) REFERENCES b (c)", "0A000"),
+            ("a text GENERATED ALWAYS AS IDENTITY", "42P16"),
+            ("a serial DEFAULT 1", "42601"),
+            ("a int GENERATED ALWAYS AS (1 + 1) STORED", "0A000"),
+        ] {
+            assert_eq!(columns(text).expect_err(text).get(..5), Some(code), "{text}: {:?}", columns(text));
+        }
+    }
+}
