@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 34] = [
+pub const FOUND: [(Finding, u64); 35] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -38,6 +38,7 @@ pub const FOUND: [(Finding, u64); 34] = [
     (Finding::Pr21, 0),
     (Finding::Pr22, 0),
     (Finding::Pr23, 0),
+    (Finding::Pr31, 5),
     (Finding::Pr36, 0),
     (Finding::Pr40, 0),
     (Finding::Pr45, 0),
@@ -136,7 +137,7 @@ const USUAL: Profile = Profile {
     ships: false,
 };
 
-const PROFILES: [Profile; 34] = [
+const PROFILES: [Profile; 35] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -340,6 +341,14 @@ const PROFILES: [Profile; 34] = [
         finding: Finding::Pr23,
         always: &[Fault::SlowDisk],
         perhaps: &[Fault::Clog, Fault::Crash],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr31,
+        always: &[Fault::Isolate, Fault::Crash],
+        perhaps: &[Fault::Cut, Fault::Pause, Fault::Clog],
+        rules: &[ASYNC, LOCAL],
+        ships: true,
         ..USUAL
     },
     Profile {

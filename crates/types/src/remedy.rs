@@ -34,6 +34,7 @@ pub enum Finding {
     Pr21,
     Pr22,
     Pr23,
+    Pr31,
     Pr36,
     Pr40,
     Pr45,
@@ -44,7 +45,7 @@ pub enum Finding {
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 34] = [
+    pub const ALL: [Finding; 35] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -73,6 +74,7 @@ impl Finding {
         Finding::Pr21,
         Finding::Pr22,
         Finding::Pr23,
+        Finding::Pr31,
         Finding::Pr36,
         Finding::Pr40,
         Finding::Pr45,

@@ -237,7 +237,8 @@ impl<R: Remedy> Replica<R> {
 
     /// Moves what is committed and secured from the overlay into the engine (R7, PR-41).
     pub(super) fn publish(&mut self, ctx: &mut Ctx) {
-        let upto = self.committed.min(self.secured).min(self.tail.end().lsn);
+        let secured = if self.remedy.has(Finding::Pr31) { self.secured } else { self.committed };
+        let upto = self.committed.min(secured).min(self.tail.end().lsn);
         if upto <= self.engine.published().lsn || self.copying() {
             return;
         }
