@@ -105,6 +105,12 @@ pub fn own_cpu_us() -> CpuTime {
     stat.and_then(|text| ProcessStat::parse(&text)).map_or_else(CpuTime::default, |stat| stat.own.in_us())
 }
 
+/// Processor time in microseconds of children of this process that have ended and were waited for.
+pub fn reaped_cpu_us() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").ok();
+    stat.and_then(|text| ProcessStat::parse(&text)).map_or(0, |stat| stat.reaped.in_us().all)
+}
+
 /// Processor time in microseconds of these processes and all that they started, the ended ones included.
 pub fn trees_cpu_us(roots: &[u32]) -> CpuTime {
     if roots.is_empty() { CpuTime::default() } else { trees_ticks(roots, &every_process()).in_us() }

@@ -27,7 +27,7 @@ struct Talk {
 impl Talk {
     fn new(service: &Sql) -> Talk {
         let (user, database) = (sql::USER.to_string(), sql::DATABASE.to_string());
-        let login = Login { user, database, parameters: BTreeMap::new() };
+        let login = Login { user, database, parameters: BTreeMap::new(), address: None, pid: 1 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let mut talk = Talk { session: service.open(&login, Cancel::default()).expect("welcome"), runtime };
         let began = Instant::now();

@@ -21,6 +21,10 @@ pub(super) fn postgres(root: &Path) -> Result<Measured, String> {
     measure(root, &["bench", "compare", "--peer", "postgres", "--json"])
 }
 
+pub(super) fn sql(root: &Path) -> Result<Measured, String> {
+    measure(root, &["bench", "sql", "--json"])
+}
+
 fn measure(root: &Path, arguments: &[&str]) -> Result<Measured, String> {
     let (lines, good) = understudy(root, arguments)?;
     let rounds = lines.iter().filter_map(|line| line["rounds"].as_u64()).max().unwrap_or(0);

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 /// A part: its name, its heading, and what measures it. What it measured is text even where a goal was missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("demo", "Failover of the demo", demo::failovers),
@@ -22,6 +22,7 @@ const PARTS: [Part; 8] = [
     ("ycsb", "Policies", bench::ycsb),
     ("redis", "Beside Redis", bench::redis),
     ("postgres", "Beside PostgreSQL", bench::postgres),
+    ("sql", "SQL beside PostgreSQL", bench::sql),
 ];
 
 /// What a part found out.
