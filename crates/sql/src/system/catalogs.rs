@@ -117,7 +117,7 @@ fn indexes(facts: &Facts, filling: &mut Filling) {
             let numbers: Vec<String> = key.iter().map(|at| of(*at).to_string()).collect();
             text(numbers.join(" "))
         };
-        let ty = |at: usize| Ty::of(table.schema.columns()[at].column_type);
+        let ty = |at: usize| Ty::of_column(&table.schema.columns()[at]);
         filling.row(&[
             ("indexrelid", int(key_oid(table))),
             ("indrelid", int(table_oid(table))),

@@ -155,7 +155,7 @@ impl Relation {
         let of = |table: &TableRecord, at: usize| {
             let column = &table.schema.columns()[at];
             let not_null = !column.nullable || table.schema.key().contains(&at);
-            Attribute { name: column.name.clone(), ty: Ty::of(column.column_type), not_null }
+            Attribute { name: column.name.clone(), ty: Ty::of_column(column), not_null }
         };
         match &self.of {
             Of::Table(table) => (0..table.schema.columns().len()).map(|at| of(table, at)).collect(),
