@@ -73,6 +73,7 @@ with Session(engine) as session:
         Address(email_address="sandy@squirrelpower.org"),
     ]
     session.commit()
+    sandy_id = sandy.id  # adapted: numbers are handed out in blocks, so it need not be 2
 
 session = Session(engine)
 stmt = select(User).where(User.name.in_(["spongebob", "sandy"]))
@@ -93,7 +94,7 @@ patrick.addresses.append(Address(email_address="patrickstar@sqlalchemy.org"))
 sandy_address.email_address = "sandy_cheeks@sqlalchemy.org"
 session.commit()
 
-sandy = session.get(User, sandy.id)
+sandy = session.get(User, sandy_id)
 assert sandy.fullname == "Sandy Cheeks"
 sandy.addresses.remove(sandy_address)
 session.flush()
