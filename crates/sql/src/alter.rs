@@ -159,27 +159,11 @@ mod tests {
     use sqlparser::parser::Parser;
     use std::collections::BTreeMap;
     use std::sync::Arc;
-    use types::data::{ColumnType, Schema};
-    use types::{EngineKind, LogKind, PartitionId, Policy, TableId, TableRecord};
+    use types::data::ColumnType;
 
     fn planned(text: &str) -> Result<Option<Request>, String> {
         let columns = vec![Column::new("id", ColumnType::Int), Column::new("name", ColumnType::Text)];
-        let table = TableRecord {
-            format: 1,
-            id: TableId(1),
-            name: "t".into(),
-            schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
-            engine: EngineKind::Memory,
-            log: LogKind::Disk,
-            policy: Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
-            first_partition: PartitionId(64),
-            partitions: 1,
-            hash: String::new(),
-            seed: 0,
-            placement: Vec::new(),
-            created_ms: 0,
-            unknown: BTreeMap::new(),
-        };
+        let table = crate::catalog::example(columns);
         let catalog = Catalog::from_map(1, BTreeMap::from([("t".to_string(), Arc::new(table))]));
         let text = format!("ALTER TABLE {text}");
         let parsed = Parser::parse_sql(&PostgreSqlDialect {}, &text).map_err(|error| error.to_string())?;

@@ -138,8 +138,7 @@ mod tests {
     use pg::copy::{Columns, Header};
     use sqlparser::tokenizer::{Token, Tokenizer};
     use std::collections::BTreeMap;
-    use types::data::{Column, ColumnType, Schema};
-    use types::{EngineKind, LogKind, PartitionId, Policy, TableId};
+    use types::data::{Column, ColumnType};
 
     fn catalog() -> Catalog {
         let columns = vec![
@@ -147,22 +146,7 @@ mod tests {
             Column::new("Na\"me", ColumnType::Text),
             Column::new("pay", ColumnType::Decimal),
         ];
-        let table = TableRecord {
-            format: 1,
-            id: TableId(1),
-            name: "t".into(),
-            schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
-            engine: EngineKind::Memory,
-            log: LogKind::Disk,
-            policy: Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
-            first_partition: PartitionId(64),
-            partitions: 1,
-            hash: String::new(),
-            seed: 0,
-            placement: Vec::new(),
-            created_ms: 0,
-            unknown: BTreeMap::new(),
-        };
+        let table = crate::catalog::example(columns);
         Catalog::from_map(1, BTreeMap::from([("t".to_string(), Arc::new(table))]))
     }
 
