@@ -142,6 +142,8 @@ pub enum FailKind {
     Corrupt,
     /// The snapshot that was to be read is not kept any more, or a failover has lost it.
     TooOld,
+    /// There is no such index, or it is not ready.
+    NoIndex,
 }
 
 impl FailKind {
@@ -150,7 +152,7 @@ impl FailKind {
         match self {
             FailKind::Bad => 1,
             FailKind::NotFound => 3,
-            FailKind::TimedOut | FailKind::TooOld => 4,
+            FailKind::TimedOut | FailKind::TooOld | FailKind::NoIndex => 4,
             FailKind::TooFewCopies => 5,
             FailKind::Corrupt => 6,
             FailKind::Full => 7,

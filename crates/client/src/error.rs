@@ -56,6 +56,17 @@ pub enum ClientError {
     /// A row had changed since the snapshot that a write rests on; nothing was changed.
     #[error("a row has changed since it was read; nothing was changed; read again and try again")]
     Changed,
+    /// A row has no place in one of the table's indexes.
+    #[error(
+        "a row cannot be indexed: a value in an indexed column is too long, or the row is none of this table; nothing was \
+         changed"
+    )]
+    Unindexable,
+    /// A write with all that it changes in indexes is too large for one entry of the log.
+    #[error(
+        "the write is too large with what it changes in the table's indexes; nothing was changed; write fewer rows at a time"
+    )]
+    TooMuch,
     /// A write may have been done or not.
     #[error("it is not known whether the write was done: {0}")]
     OutcomeUnknown(String),
@@ -105,6 +116,7 @@ impl ClientError {
             ClientError::Admin { status, .. } => *status,
             ClientError::System(_) => 7,
             ClientError::Data { .. } | ClientError::Exists | ClientError::Changed => 1,
+            ClientError::Unindexable | ClientError::TooMuch => 1,
             ClientError::Protocol(_) => 1,
             ClientError::NewerSchema { .. } => 4,
         }
@@ -118,6 +130,8 @@ impl Outcome {
             Outcome::Ok(answer) => Ok(answer),
             Outcome::Refused(Refusal::Exists, _) => Err(ClientError::Exists),
             Outcome::Refused(Refusal::Changed, _) => Err(ClientError::Changed),
+            Outcome::Refused(Refusal::Unindexable, _) => Err(ClientError::Unindexable),
+            Outcome::Refused(Refusal::TooMuch, _) => Err(ClientError::TooMuch),
             Outcome::Refused(Refusal::Done, _) => {
                 Err(ClientError::Protocol("a refusal that says `done`".into()))
             }

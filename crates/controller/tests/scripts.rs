@@ -12,7 +12,7 @@ use std::fs;
 use types::config::{Cause, Reign, TailReport};
 use types::{Epoch, LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
 use wire::RecordText;
-use wire::control::{AdminCommand, AlterTable, Served};
+use wire::control::{AddIndex, AdminCommand, AlterTable, Served};
 
 #[test]
 fn scripts() {
@@ -236,7 +236,12 @@ fn operator(world: &mut World, words: &Words) {
             policy: words.named.get("policy").map(|text| text.to_string()),
             min_in_sync: words.named.get("min").map(|text| text.parse().unwrap()),
             available: None,
-            add_columns: Vec::new(),
+            add_index: words.named.get("index").map(|columns| AddIndex {
+                name: words.named.get("name").unwrap_or(&"one").to_string(),
+                columns: columns.split(',').map(str::to_string).collect(),
+            }),
+            drop_index: words.named.get("unindex").map(|text| text.to_string()),
+            ..AlterTable::default()
         })),
         "switchover" => AdminCommand::Switchover {
             partition: words.named.get("partition").map(|text| PartitionId(number(text))),

@@ -30,6 +30,7 @@ pub fn table(partitions: u32) -> Table {
         seed: 1,
         placement: vec![vec![NodeId(1)]; partitions as usize],
         created_ms: 0,
+        indexes: Default::default(),
         unknown: BTreeMap::new(),
     }))
 }

@@ -8,7 +8,10 @@ use crate::replica::{Ctx, Replica};
 use crate::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::engine::Wake;
-use types::{Durable, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy};
+use types::index::Wanted;
+use types::{
+    Durable, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy, TableId,
+};
 use wire::control::{Advise, Proposed, ReplicaStatus, Suspect};
 use wire::{Body, Entry, PeerMessage, Reply, Request, Status};
 
@@ -32,6 +35,10 @@ pub struct Host<L: Leases, R: Remedy> {
     shipping: VecDeque<PartitionId>,
     /// What may be shipped now.
     budget: Budget,
+    /// The indexes that tables are to have.
+    wanted: BTreeMap<TableId, Wanted>,
+    /// There is no room for what would be built.
+    rests: bool,
 }
 
 impl<L: Leases, R: Remedy> Host<L, R> {
@@ -48,6 +55,8 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             tallying: VecDeque::new(),
             shipping: VecDeque::new(),
             budget: Budget::default(),
+            wanted: BTreeMap::new(),
+            rests: false,
         }
     }
 
@@ -236,6 +245,20 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         }
     }
 
+    /// The indexes that a table is to have, as its newest record says. Partitions that are led here are brought to it, a slice at
+    /// each tick. `None`: the table is gone.
+    pub fn want_indexes(&mut self, table: TableId, wanted: Option<Wanted>) {
+        match wanted {
+            Some(wanted) => drop(self.wanted.insert(table, wanted)),
+            None => drop(self.wanted.remove(&table)),
+        }
+    }
+
+    /// Whether the disk is full, so that no index is built or removed for now.
+    pub fn rest_indexes(&mut self, rests: bool) {
+        self.rests = rests;
+    }
+
     /// Goes on with the installation of files that [`Output::Install`] told of. True if it is to be called again when `wake`
     /// was called.
     pub fn install(&mut self, now: Now, partition: PartitionId, wake: &Wake, out: &mut Vec<Output>) -> bool {
@@ -304,6 +327,10 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         let mut missed: BTreeMap<Member, Missed> = BTreeMap::new();
         for replica in self.replicas.values_mut() {
             let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
+            let wanted = replica.record().and_then(|record| self.wanted.get(&record.table));
+            if let Some(wanted) = wanted.filter(|_| !self.rests) {
+                replica.keep_indexes(&mut ctx, wanted);
+            }
             replica.tick(&mut ctx);
             if let Some((primary, silent, what)) = replica.misses_primary(&ctx) {
                 let entry = missed.entry(primary).or_default();

@@ -5,7 +5,7 @@ use crate::check::history::{Action, Operation, Told};
 use crate::network::Conn;
 use crate::plan::Plan;
 use crate::random::Stream;
-use bytes::Bytes;
+use crate::rows;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId};
 use wire::request::Snapshot;
@@ -86,6 +86,8 @@ pub struct Client {
     width: usize,
     slots: u16,
     nodes: u32,
+    /// Keys and rows are those of the schema.
+    typed: bool,
     left: u64,
     next_at: u64,
     next_number: u64,
@@ -125,6 +127,7 @@ impl Client {
             width: 1 + random.below(4) as usize,
             slots: 1 + random.below(3) as u16,
             nodes: plan.nodes,
+            typed: plan.indexes,
             left: share + u64::from(u64::from(id) < rest),
             random,
             next_at: 0,
@@ -384,18 +387,20 @@ impl Client {
         let op = &self.pending[&number];
         let session = self.sessions.get(&op.partition);
         let (in_session, seq) = (op.seq.is_some(), op.seq.unwrap_or(0));
-        let key = |operation: &Operation| Bytes::from(operation.key.clone());
-        let row = |value: u64| Bytes::copy_from_slice(&value.to_le_bytes());
+        let key = |operation: &Operation| rows::key(&operation.key, self.typed);
+        let row = |operation: &Operation, value: u64| rows::row(&operation.key, value, self.typed);
         let write = |op: RowOp| Op::write(vec![op]);
         let mut read = ReadLevel::Primary;
         let asked = match &op.operation {
             None => Op::OpenSession,
             Some(operation) => match &operation.action {
-                Action::Put(value) => write(RowOp::Put { key: key(operation), row: row(*value) }),
-                Action::Insert(value) => write(RowOp::Insert { key: key(operation), row: row(*value) }),
+                Action::Put(value) => write(RowOp::Put { key: key(operation), row: row(operation, *value) }),
+                Action::Insert(value) => {
+                    write(RowOp::Insert { key: key(operation), row: row(operation, *value) })
+                }
                 Action::Delete => write(RowOp::Delete { key: key(operation) }),
                 Action::Swap { value, read, since } => {
-                    let (key, row) = (key(operation), row(*value));
+                    let (key, row) = (key(operation), row(operation, *value));
                     let op = match read {
                         Some(_) => RowOp::Update { key, row },
                         None => RowOp::Insert { key, row },
@@ -510,8 +515,7 @@ impl Client {
             (_, action, _) if action.writes() => Told::Done { at, copies: reply.copies },
             (_, Action::EpochEnd(_), Body::EpochEnd(end)) => Told::Ended(*end),
             (_, _, Body::Row(row)) => {
-                let value = |bytes: &Bytes| bytes[..].try_into().map_or(u64::MAX, u64::from_le_bytes);
-                let row = row.as_ref().map(|(lsn, bytes)| (*lsn, value(bytes)));
+                let row = row.as_ref().map(|(lsn, bytes)| (*lsn, rows::value_of(bytes)));
                 Told::Found { row, at: reply.lsn, epoch: reply.epoch }
             }
             _ => {

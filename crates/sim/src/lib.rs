@@ -8,7 +8,7 @@
 //! | events, nodes, controllers, faults | [`world`] |
 //! | what a seed is made of | [`plan`], [`faults`] |
 //! | machines | [`disk`], [`network`], [`clock`], [`node`] |
-//! | clients | [`client`] |
+//! | clients, keys and rows | [`client`], [`rows`] |
 //! | checkers | [`check`] |
 //! | planted bugs and the seeds that find them | [`plants`], [`remedy`] |
 //! | runs and their figures | [`outcome`], [`summary`] |
@@ -25,6 +25,7 @@ pub mod plan;
 pub mod plants;
 pub mod random;
 pub mod remedy;
+pub mod rows;
 pub mod summary;
 pub mod trace;
 pub mod world;

@@ -87,6 +87,8 @@ pub struct Process {
     pub served: Vec<(Served, u32)>,
     /// What was last seen of each replica: serving, committed.
     pub seen: BTreeMap<PartitionId, (bool, Lsn)>,
+    /// The newest revision of the metastore that it was told of.
+    pub pictured: u64,
     /// Reused for outputs.
     pub out: Vec<Output>,
     /// When the executor last made progress.

@@ -55,6 +55,8 @@ pub struct Plan {
     pub ships: BTreeSet<u32>,
     /// Bytes of them that a node ships in a second; slow enough that faults strike on the way, or without a limit.
     pub ship_bytes_per_second: u64,
+    /// Indexes are created and dropped.
+    pub indexes: bool,
 }
 
 impl Plan {
@@ -80,6 +82,7 @@ impl Plan {
         let mut shipping = Stream::new(seed, Concern::Shape, 2);
         let ships = (0..2).filter(|_| shipping.chance(600)).collect();
         let ship_bytes_per_second = *shipping.pick(&[0, 6_000, 30_000]).expect("not empty");
+        let indexes = Stream::new(seed, Concern::Shape, 3).chance(350);
         let mut plan = Plan {
             nodes,
             controllers,
@@ -91,6 +94,7 @@ impl Plan {
             pace_us,
             ships,
             ship_bytes_per_second,
+            indexes,
         };
         if let Some(finding) = profile {
             crate::plants::bias(&mut plan, finding, &mut random);

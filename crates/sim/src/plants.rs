@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 35] = [
+pub const FOUND: [(Finding, u64); 36] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -45,6 +45,7 @@ pub const FOUND: [(Finding, u64); 35] = [
     (Finding::Pr47, 0),
     (Finding::Pr78, 0),
     (Finding::Pr79, 155),
+    (Finding::Pr81, 0),
 ];
 
 /// Biases a plan towards what brings this finding to light.
@@ -74,6 +75,7 @@ pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
     plan.recoverable = random.chance(profile.recoverable);
     plan.ships = if profile.ships { [0, 1].into() } else { Default::default() };
     plan.ship_bytes_per_second = plan.ship_bytes_per_second.clamp(6_000, 30_000);
+    plan.indexes = profile.indexes;
     plan.pace_us = 1_000 * random.between(profile.pace_ms.0, profile.pace_ms.1);
 }
 
@@ -111,6 +113,8 @@ struct Profile {
     pace_ms: (u64, u64),
     /// Copies go by files.
     ships: bool,
+    /// There are indexes.
+    indexes: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -135,9 +139,10 @@ const USUAL: Profile = Profile {
     recoverable: 800,
     pace_ms: (400, 1_000),
     ships: false,
+    indexes: false,
 };
 
-const PROFILES: [Profile; 35] = [
+const PROFILES: [Profile; 36] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -391,6 +396,13 @@ const PROFILES: [Profile; 35] = [
         clients: (8, 12),
         work: 300,
         pace_ms: (250, 600),
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr81,
+        always: &[Fault::Crash],
+        perhaps: &[Fault::Isolate, Fault::SlowDisk],
+        indexes: true,
         ..USUAL
     },
 ];

@@ -53,6 +53,7 @@ pub(crate) fn example(columns: Vec<types::data::Column>) -> TableRecord {
         seed: 0,
         placement: Vec::new(),
         created_ms: 0,
+        indexes: Default::default(),
         unknown: BTreeMap::new(),
     }
 }

@@ -21,6 +21,8 @@ pub fn decided(outcome: Outcome) -> Result<Decided, Failure> {
         Outcome::Ok(answer) => Ok(Decided::Done(answer)),
         Outcome::Refused(Refusal::Exists, _) => Ok(Decided::Exists),
         Outcome::Refused(Refusal::Changed, _) => Ok(Decided::Changed),
+        Outcome::Refused(Refusal::Unindexable, _) => Err(of_client(ClientError::Unindexable)),
+        Outcome::Refused(Refusal::TooMuch, _) => Err(of_client(ClientError::TooMuch)),
         Outcome::Refused(Refusal::Done, _) => Err(Failure::new(code::INTERNAL, "a refusal that says `done`")),
         Outcome::Unknown(why) => Err(unknown(&why)),
         Outcome::Failed(kind, why) => Err(failed(kind, &why)),
@@ -61,6 +63,7 @@ fn failed(kind: FailKind, why: &str) -> Failure {
         FailKind::Full => Failure::new("53100", why.to_string()).hint("nothing was done"),
         FailKind::NotFound => Failure::new("42P01", why.to_string()).hint("was the table dropped meanwhile?"),
         FailKind::Corrupt => Failure::new("XX001", why.to_string()),
+        FailKind::NoIndex => Failure::new(SERIALIZATION, why.to_string()).hint("do the transaction again"),
         FailKind::TooOld => Failure::new(SERIALIZATION, format!("could not serialize access: {why}"))
             .hint("do the transaction again"),
     }
@@ -76,6 +79,7 @@ pub fn of_client(error: ClientError) -> Failure {
         ClientError::Admin { status: 2, .. } => Failure::new("22023", sentence),
         ClientError::Admin { status: 4, .. } => Failure::new("57P03", sentence),
         ClientError::Admin { status: 5, .. } => Failure::new("42501", sentence),
+        ClientError::Unindexable | ClientError::TooMuch => Failure::new("54000", sentence),
         ClientError::NewerSchema { .. } => Failure::new("40001", sentence),
         ClientError::Failed { kind, .. } => failed(kind, &sentence),
         _ => Failure::new(code::INTERNAL, sentence),

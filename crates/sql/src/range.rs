@@ -115,6 +115,7 @@ mod tests {
             seed: 7,
             placement: Vec::new(),
             created_ms: 0,
+            indexes: Default::default(),
             unknown: BTreeMap::new(),
         })
     }

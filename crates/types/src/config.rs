@@ -3,6 +3,7 @@
 
 use crate::data::Schema;
 use crate::ids::{ClusterId, Incarnation, Member, NodeId, PartitionId, ProposalId, StoreId, TableId};
+use crate::index::Indexes;
 use crate::policy::{EngineKind, LogKind, Policy};
 use crate::position::{Epoch, Lsn};
 use serde::{Deserialize, Serialize};
@@ -144,6 +145,9 @@ pub struct TableRecord {
     pub placement: Vec<Vec<NodeId>>,
     /// When it was created, milliseconds since 1970.
     pub created_ms: u64,
+    /// The indexes it is to have. Each partition's own state says how far they are.
+    #[serde(default, skip_serializing_if = "Indexes::is_empty")]
+    pub indexes: Indexes,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,

@@ -22,6 +22,8 @@ pub mod space {
     pub const PARTITION: u8 = 0x03;
     /// Users' rows.
     pub const ROW: u8 = 0x10;
+    /// Rows of secondary indexes ([`crate::index`]).
+    pub const INDEX: u8 = 0x20;
 }
 
 /// One change of an entry's effect: `None` deletes.

@@ -9,6 +9,7 @@ pub mod config;
 pub mod data;
 pub mod engine;
 pub mod ids;
+pub mod index;
 pub mod policy;
 pub mod position;
 pub mod remedy;
@@ -22,6 +23,7 @@ pub use engine::{Engine, EngineError, Mutation, ReadAt};
 pub use ids::{
     ClusterId, FeedId, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId, TableId,
 };
+pub use index::{IndexRecord, IndexState, Indexes};
 pub use policy::{EngineKind, LogKind, Policy};
 pub use position::{Durable, Epoch, Lsn, Position, Watermarks};
 pub use remedy::{Finding, Remedy, Sound};

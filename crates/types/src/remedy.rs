@@ -41,11 +41,12 @@ pub enum Finding {
     Pr47,
     Pr78,
     Pr79,
+    Pr81,
 }
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 35] = [
+    pub const ALL: [Finding; 36] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -81,6 +82,7 @@ impl Finding {
         Finding::Pr47,
         Finding::Pr78,
         Finding::Pr79,
+        Finding::Pr81,
     ];
 
     /// The id as the documents write it: `F05`, `PR-16`.

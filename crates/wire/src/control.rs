@@ -221,7 +221,7 @@ pub enum AdminCommand {
     CreateTable(RecordText),
     /// Drops a table with all its data.
     DropTable(String),
-    /// Changes a table's policy or `min_in_sync`, or adds columns. JSON of [`AlterTable`].
+    /// Changes a table's policy or `min_in_sync`, adds columns, adds or drops an index. JSON of [`AlterTable`].
     AlterTable(RecordText),
     /// Hands a partition's lead to a node; an id of `None` balances all.
     Switchover {
@@ -299,6 +299,21 @@ pub struct AlterTable {
     /// be repeated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add_columns: Vec<types::data::Column>,
+    /// An index to be added; passed over if it is there just so already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add_index: Option<AddIndex>,
+    /// The name of an index to be dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drop_index: Option<String>,
+}
+
+/// An index to be.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AddIndex {
+    /// Its name, unique in its table.
+    pub name: String,
+    /// Its columns by name, most significant first.
+    pub columns: Vec<String>,
 }
 
 /// What became of an [`Admin`] request.

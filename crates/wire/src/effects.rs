@@ -1,4 +1,5 @@
-//! The payload of a `Rows` entry: the effects on rows, and the outcome that a retry of the request must get again.
+//! The payload of a `Rows` entry: the effects on rows, and the outcome that a retry of the request must get again. That of a
+//! `Schema` entry has the same form, without request and outcome: only what changes.
 //!
 //! ```text
 //!  0 request hash u64 | 8 confirmed sequence u64 | 16 outcome u8 | 17 affected rows u32 | 21 count u32
@@ -29,12 +30,16 @@ pub struct Effects {
 }
 
 impl Effects {
+    /// The length of the payload that [`Effects::encode`] makes of these mutations, in bytes.
+    pub fn encoded_len(mutations: &[Mutation]) -> usize {
+        let one = |m: &Mutation| 8 + m.key.len() + m.value.as_ref().map_or(0, Bytes::len);
+        25 + mutations.iter().map(one).sum::<usize>()
+    }
+
     /// Encodes. Panics on more than [`MAX_MUTATIONS`]: callers check requests at the door.
     pub fn encode(&self) -> Bytes {
         assert!(self.mutations.len() <= MAX_MUTATIONS, "{} mutations", self.mutations.len());
-        let size: usize =
-            self.mutations.iter().map(|m| 8 + m.key.len() + m.value.as_ref().map_or(0, Bytes::len)).sum();
-        let mut out = BytesMut::with_capacity(25 + size);
+        let mut out = BytesMut::with_capacity(Effects::encoded_len(&self.mutations));
         out.put_u64_le(self.request_hash);
         out.put_u64_le(self.confirmed);
         out.put_u8(self.outcome);

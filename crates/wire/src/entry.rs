@@ -39,7 +39,7 @@ pub enum Kind {
     Policy = 4,
     /// A primary begins its epoch: the marker of R6.
     Configuration = 5,
-    /// The schema changes here. Reserved.
+    /// An index begins, is built, is ready or goes: [`crate::effects`] on definitions and index rows.
     Schema = 6,
     /// A bulk load becomes visible here. Reserved.
     Bulk = 7,

@@ -177,6 +177,11 @@ fn validate_request(request: &Request) -> Result<(), String> {
     if request.confirmed >= request.seq.max(1) {
         return Err(format!("sequence {} cannot confirm {}", request.seq, request.confirmed));
     }
+    if let Op::Find { from, to, .. } = &request.op
+        && from.len().max(to.len()) > MAX_KEY_BYTES
+    {
+        return Err(format!("a range's end is over the limit of {MAX_KEY_BYTES} bytes"));
+    }
     let Op::Write { ops, .. } = &request.op else { return Ok(()) };
     if ops.len() > MAX_OPS {
         return Err(format!("a write of {} rows is over the limit of {MAX_OPS}", ops.len()));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use types::{Epoch, FeedId, Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId};
+use types::{Epoch, FeedId, IndexState, Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId};
 
 /// Who may answer a read, and how old the answer may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -157,7 +157,27 @@ pub enum Op {
         /// Which state.
         at: Snapshot,
     },
+    /// Rows by an index: those whose entries ([`types::index::entry_of`]) are in `from <= entry < to`, in the order of the
+    /// entries. Answered with [`Body::Found`], or with [`Status::NoIndex`] where the state that is looked at has no such index
+    /// that is ready.
+    Find {
+        /// The index's number.
+        index: u32,
+        /// First entry; empty: the first there is.
+        from: Bytes,
+        /// End, not included; empty: none.
+        to: Bytes,
+        /// At most so many rows, 1 to [`MAX_FOUND`].
+        limit: u32,
+        /// At which state, as with a scan.
+        at: Snapshot,
+    },
+    /// Which indexes the partition has, and how far they are.
+    Indexes,
 }
+
+/// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
+pub const MAX_FOUND: usize = 1000;
 
 impl Op {
     /// A write of these operations, all or none, whatever changed before.
@@ -168,7 +188,8 @@ impl Op {
     /// The state that a read looks at.
     pub fn snapshot(&self) -> Snapshot {
         match self {
-            Op::Get { at, .. } | Op::Scan { at, .. } | Op::Count { at, .. } | Op::Hold { at } => *at,
+            Op::Get { at, .. } | Op::Scan { at, .. } | Op::Count { at, .. } => *at,
+            Op::Hold { at } | Op::Find { at, .. } => *at,
             _ => Snapshot::Newest,
         }
     }
@@ -216,14 +237,18 @@ pub enum Outcome {
     Exists = 1,
     /// A row is not as the snapshot had it, or the snapshot is no part of the history; nothing was changed.
     Changed = 2,
+    /// A row has no place in one of the table's indexes: its entry would be longer than a key may be, or it is no row of the
+    /// table; nothing was changed.
+    Unindexable = 3,
+    /// With what changes in the table's indexes the write is larger than one entry of the log; nothing was changed.
+    TooMuch = 4,
 }
 
 impl Outcome {
     /// The outcome with this number.
     pub fn from_number(number: u8) -> Option<Outcome> {
-        [Outcome::Done, Outcome::Exists, Outcome::Changed]
-            .into_iter()
-            .find(|outcome| *outcome as u8 == number)
+        use Outcome::*;
+        [Done, Exists, Changed, Unindexable, TooMuch].into_iter().find(|outcome| *outcome as u8 == number)
     }
 }
 
@@ -254,6 +279,8 @@ pub enum Status {
     Corrupt(String),
     /// The snapshot cannot be read (any more): begin again at a newer one. Nothing was done.
     TooOld(String),
+    /// The state that was to be read has no such index, or it is not ready. A scan finds the same rows. Nothing was done.
+    NoIndex(String),
 }
 
 /// What came back.
@@ -276,6 +303,30 @@ pub enum Body {
     Affected(u32),
     /// The last LSN of the epoch that was asked for, as far as this reign knows; `None`: it has not ended.
     EpochEnd(Option<Lsn>),
+    /// Rows by an index: key without space byte, LSN, row, in the order of the index's entries.
+    Found {
+        /// The rows.
+        rows: Vec<(Bytes, Lsn, Bytes)>,
+        /// Where the range goes on: the next request's `from`. Empty: it was finished.
+        next: Bytes,
+    },
+    /// The partition's indexes, by number.
+    Indexes(Vec<IndexStatus>),
+}
+
+/// How far an index of a partition is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IndexStatus {
+    /// Its number in the table's record.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// Where it stands.
+    pub state: IndexState,
+    /// Rows that were there before it and have been indexed so far.
+    pub entries: u64,
+    /// Why it failed, as a sentence; else empty.
+    pub note: String,
 }
 
 /// The answer to a [`Request`].

@@ -81,7 +81,10 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
         TableCommand::Alter { name, policy, min_in_sync, available, strict, add_column } => {
             let available = (available || strict).then_some(available);
             let add_columns = new_columns(add_column.as_deref())?;
-            alter(AlterTable { name, policy, min_in_sync, available, add_columns }, context)
+            alter(
+                AlterTable { name, policy, min_in_sync, available, add_columns, ..AlterTable::default() },
+                context,
+            )
         }
         TableCommand::Drop { name, yes } => drop(name, yes, context),
     }

@@ -35,6 +35,7 @@ impl Core {
             Status::Ok | Status::Refused(_) => self.decided(now, ticket, reply),
             Status::Bad(why) => self.fail(now, ticket, FailKind::Bad, why),
             Status::TooOld(why) => self.fail(now, ticket, FailKind::TooOld, why),
+            Status::NoIndex(why) => self.fail(now, ticket, FailKind::NoIndex, why),
             Status::Unknown(why) if self.pending[&ticket].kind == Kind::Write => {
                 self.unknown(now, ticket, why)
             }
@@ -305,6 +306,7 @@ fn word_of(status: &Status) -> String {
             why.clone()
         }
         Status::Full(why) | Status::NotFound(why) | Status::Corrupt(why) | Status::TooOld(why) => why.clone(),
+        Status::NoIndex(why) => why.clone(),
     }
 }
 

@@ -388,6 +388,7 @@ mod tests {
             seed: 1,
             placement: vec![vec![NodeId(1)]; partitions as usize],
             created_ms: 0,
+            indexes: Default::default(),
             unknown: Default::default(),
         }
     }

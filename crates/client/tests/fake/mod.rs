@@ -99,6 +99,7 @@ impl Fake {
             seed: 11,
             placement: Vec::new(),
             created_ms: 0,
+            indexes: Default::default(),
             unknown: BTreeMap::new(),
         };
         let records = table
@@ -370,6 +371,7 @@ impl Partition {
                 Ok((Status::Ok, self.lsn, Body::EpochEnd(end)))
             }
             Op::Hold { .. } => Ok((Status::Ok, self.lsn, Body::None)),
+            Op::Find { .. } | Op::Indexes => Err(Status::NoIndex("no indexes here".into())),
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
         }
     }

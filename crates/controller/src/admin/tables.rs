@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 use types::config::{Cause, FORMAT, PartitionRecord, TableRecord, Unknown};
 use types::data::Schema;
 use types::policy::Below;
-use types::{Epoch, LogKind, Member, NodeId, Now, PartitionId, Policy, Remedy, TableId};
+use types::{Epoch, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, Remedy, TableId};
 use wire::RecordText;
-use wire::control::{AlterTable, CreateTable};
+use wire::control::{AddIndex, AlterTable, CreateTable};
 
 /// The most partitions of one table.
 const MOST_PARTITIONS: u32 = 4096;
@@ -74,6 +74,7 @@ impl<R: Remedy> Controller<R> {
             seed,
             placement,
             created_ms: now.wall_ms,
+            indexes: Default::default(),
             unknown: pinned(&request),
         };
         cluster.next_table += 1;
@@ -261,14 +262,16 @@ impl<R: Remedy> Controller<R> {
         None
     }
 
-    /// Writes the new policy and columns into the table's record; the partitions follow with the policy, advised by the planner
-    /// (PR-24). Columns concern only those who read and write rows: a row says under which version it was written.
+    /// Writes the new policy, columns and indexes into the table's record; the partitions follow with the policy, advised by the
+    /// planner (PR-24), and with the indexes, brought to it by their primaries. Columns concern only those who read and write rows: a row says under which version it was written.
     pub(super) fn alter_table(&mut self, conn: ConnId, id: u64, request: AlterTable) -> Option<Answer> {
         let Some(table) = self.records.table_named(&request.name) else {
             return Some(Err(no_table(&request.name)));
         };
         let altered = new_policy(table, &request).and_then(|policy| {
-            Ok(TableRecord { policy, schema: new_schema(table, &request)?, ..table.clone() })
+            let schema = new_schema(table, &request)?;
+            let indexes = new_indexes(table, &schema, &request)?;
+            Ok(TableRecord { policy, schema, indexes, ..table.clone() })
         });
         let record = match altered {
             Ok(record) if record == *table => return Some(self.altered(&request)),
@@ -290,10 +293,12 @@ impl<R: Remedy> Controller<R> {
 
 /// The table's policy as it is to be.
 fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, String)> {
-    let AlterTable { policy: name, min_in_sync, available, add_columns, .. } = request;
+    let AlterTable { policy: name, min_in_sync, available, .. } = request;
+    let others =
+        !request.add_columns.is_empty() || request.add_index.is_some() || request.drop_index.is_some();
     let old = &table.policy;
     match (name, min_in_sync, available) {
-        (None, None, None) if add_columns.is_empty() => {
+        (None, None, None) if !others => {
             return Err((USAGE, format!("nothing is to be changed in table '{}'", request.name)));
         }
         (None, None, None) => return Ok(old.clone()),
@@ -321,6 +326,24 @@ fn new_schema(table: &TableRecord, request: &AlterTable) -> Result<Schema, (u8, 
         schema = schema.with_column(column.clone()).map_err(|error| (USAGE, error.to_string()))?;
     }
     Ok(schema)
+}
+
+/// The table's indexes as they are to be.
+fn new_indexes(table: &TableRecord, schema: &Schema, request: &AlterTable) -> Result<Indexes, (u8, String)> {
+    let mut indexes = table.indexes.clone();
+    let named = |why: String| format!("table '{}': {why}", table.name);
+    if let Some(name) = &request.drop_index
+        && !indexes.remove(name)
+    {
+        return Err((NOT_FOUND, format!("table '{}' has no index '{name}'", table.name)));
+    }
+    if let Some(AddIndex { name, columns }) = &request.add_index {
+        if types::system::is_reserved(&table.name) {
+            return Err((REFUSED, format!("table '{}' is the cluster's own", table.name)));
+        }
+        indexes.add(schema, name, columns).map_err(|why| (USAGE, named(why)))?;
+    }
+    Ok(indexes)
 }
 
 /// A placement that somebody wrote down is not changed to make nodes even.

@@ -9,6 +9,7 @@ use crate::stores::{self, InLog, Meta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use types::index::Wanted;
 use types::{ClusterRecord, LogKind, NodeId, NodeRecord, PartitionId, PartitionRecord, TableId, TableRecord};
 use wire::Message;
 use wire::control::{AdminAnswer, Picture, Register};
@@ -166,7 +167,11 @@ impl Node {
         }
         for text in &picture.tables {
             match text.read::<TableRecord>() {
-                Ok(record) => drop(self.view.tables.insert(record.id, record)),
+                Ok(record) => {
+                    let wanted = (!record.indexes.is_empty()).then(|| Wanted::of(&record));
+                    self.host.want_indexes(record.id, wanted);
+                    self.view.tables.insert(record.id, record);
+                }
                 Err(error) => note(error),
             }
         }
@@ -225,6 +230,7 @@ impl Node {
     /// A table is gone, with all its data.
     fn drop_table(&mut self, table: TableId) -> Result<(), Failure> {
         self.view.tables.remove(&table);
+        self.host.want_indexes(table, None);
         self.view.partitions.retain(|_, record| record.table != table);
         let gone: Vec<PartitionId> =
             self.metas.values().filter(|meta| meta.table == table).map(|meta| meta.partition).collect();

@@ -116,6 +116,7 @@ impl Node {
     pub(super) fn tick(&mut self) -> Result<(), Failure> {
         let now = self.now.mono;
         self.timer.next_tick = now + self.timer.interval;
+        self.host.rest_indexes(self.timer.full);
         self.host.tick(self.now, &mut self.out);
         self.links.tidy(now);
         let (me, cluster) = (self.host.me(), self.dir.identity().cluster);

@@ -6,6 +6,7 @@
 //! | `promote` | R6: gather, fetch, mark, wait out, serve |
 //! | `serve` | clients' requests, sessions, replies |
 //! | `tally` | counts and digests, in slices |
+//! | `index` | secondary indexes: maintained, built, read |
 //! | `lead` | log shipping, progress of members, `committed` |
 //! | `align` | where a member's log agrees |
 //! | `follow` | appends taken in, checked, acknowledged |
@@ -21,6 +22,7 @@ mod configure;
 mod copy;
 mod depart;
 mod follow;
+mod index;
 mod lead;
 mod offer;
 mod promote;
@@ -263,6 +265,8 @@ pub struct Replica<R: Remedy> {
     scans: BTreeMap<u64, Micros>,
     /// Counts and digests under way.
     tallies: Tallies,
+    /// What is known of the indexes, for a leader.
+    indexes: Option<index::Known>,
     /// The number of the newest offer of files.
     offers: u64,
     /// Files kept for members.
@@ -331,6 +335,7 @@ impl<R: Remedy> Replica<R> {
             role: damaged.map_or(Role::Idle, Role::Damaged),
             scans: BTreeMap::new(),
             tallies: Tallies::default(),
+            indexes: None,
             offers: 0,
             pins: BTreeSet::new(),
             served_piece: None,

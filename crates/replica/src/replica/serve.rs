@@ -19,7 +19,7 @@ const SCAN_BYTES: usize = 4 << 20;
 const SCAN_HOLD: Micros = Micros::from_millis(10_000);
 
 /// What a write comes to: its outcome, how many rows change, and how.
-type Evaluated = (Outcome, u32, Vec<Mutation>);
+pub(super) type Evaluated = (Outcome, u32, Vec<Mutation>);
 
 impl<R: Remedy> Replica<R> {
     /// A client's request. Every path ends in exactly one reply, now or later.
@@ -65,7 +65,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// The sentence for a partition with fewer copies than its policy allows, if that is so now.
-    fn too_few(&self) -> Option<Status> {
+    pub(super) fn too_few(&self) -> Option<Status> {
         let record = self.record.as_ref()?;
         let (have, min) = (record.in_sync.len(), usize::from(record.policy.min_in_sync));
         if have >= min || record.policy.below != Below::Strict {
@@ -180,7 +180,8 @@ impl<R: Remedy> Replica<R> {
             }
             Err(reason) => return self.fail(ctx, reason),
         }
-        let (outcome, affected, mutations) = match self.evaluate(ops, mark, since) {
+        let evaluated = self.evaluate(ops, mark, since).and_then(|evaluated| self.with_index_rows(evaluated));
+        let (outcome, affected, mutations) = match evaluated {
             Ok(evaluated) => evaluated,
             Err(error) => return self.fail(ctx, error.to_string()),
         };
@@ -212,7 +213,7 @@ impl<R: Remedy> Replica<R> {
 
     /// Too much is waiting for slow backups: new writes wait at the client (F19). Replies are counted beside the bytes: those
     /// to repeated requests and refusals wait without an entry of their own.
-    fn overfull(&self, ctx: &Ctx) -> Option<Status> {
+    pub(super) fn overfull(&self, ctx: &Ctx) -> Option<Status> {
         if matches!(&self.role, Role::Leader(leader) if leader.waiting.len() >= ctx.settings.waiting_replies)
         {
             return Some(Status::NotYet(
@@ -365,8 +366,12 @@ impl<R: Remedy> Replica<R> {
         if matches!(request.op, Op::Count { .. } | Op::Digest) {
             return self.start_tally(ctx, to, request, (at, lsn));
         }
-        let (status, body) = match self.look(ctx, &request.op, at) {
-            Ok(body) => (Status::Ok, body),
+        let looked = match &request.op {
+            op @ Op::Find { .. } => self.find(ctx, op, at),
+            op => self.look(ctx, op, at).map(|body| (Status::Ok, body)),
+        };
+        let (status, body) = match looked {
+            Ok(answer) => answer,
             Err(error @ EngineError::SnapshotTooOld { .. }) => {
                 (Status::TooOld(error.to_string()), Body::None)
             }
@@ -436,7 +441,8 @@ impl<R: Remedy> Replica<R> {
                 Body::Number(position.unwrap_or(0))
             }
             Op::EpochEnd { epoch } => Body::EpochEnd(self.history.ended(*epoch)),
-            Op::Hold { .. } => Body::None,
+            Op::Indexes => return self.index_status(at),
+            Op::Hold { .. } | Op::Find { .. } => Body::None,
             Op::Write { .. } | Op::OpenSession | Op::Count { .. } | Op::Digest => Body::None,
         })
     }

@@ -144,6 +144,7 @@ impl<R: Remedy> Replica<R> {
                 Ok(vec![Mutation { key, value: Some(session.encode()) }])
             }
             Kind::SessionExpire => decode_expired(entry.payload()).map_err(Unfit::Entry),
+            Kind::Schema => super::index::decode(entry).map_err(Unfit::Entry),
             Kind::Policy | Kind::Configuration | Kind::Noop => Ok(Vec::new()),
             other => Err(Unfit::Here(format!(
                 "an entry of kind {other:?} at {} is not understood by this version",

@@ -1,6 +1,7 @@
 //! Three nodes without a network, disks or clocks: the script moves every message, every fsync and the time itself.
 
 mod forged;
+mod indexes;
 mod ships;
 
 use bytes::Bytes;
@@ -49,6 +50,8 @@ pub struct World {
     now: Micros,
     requests: u64,
     settings: Settings,
+    /// What the table wants.
+    indexes: types::Indexes,
     /// What is said about files is shown.
     shows_ships: bool,
     trace: String,
@@ -88,6 +91,7 @@ impl World {
             now,
             requests: 0,
             settings,
+            indexes: Default::default(),
             shows_ships: !files.is_empty(),
             trace: String::new(),
         }
@@ -147,7 +151,7 @@ impl World {
             "grant" | "refuse" => self.decide(words[0] == "grant"),
             "hand" | "admit" | "allow" | "aim" => self.advise(&words),
             "state" => self.state(),
-            other if !self.run_ships(&words) => panic!("no command {other}"),
+            other if !self.run_ships(&words) && !self.run_indexes(&words) => panic!("no command {other}"),
             _ => {}
         }
         for node in self.nodes.values() {
@@ -223,14 +227,10 @@ impl World {
     }
 
     fn request(&mut self, words: &[&str]) {
-        self.requests += 1;
         let text = |at: usize| Bytes::copy_from_slice(words[at].as_bytes());
         let position = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)).map(position);
         let since = position("since=");
-        let at = match words.contains(&"begin") {
-            true => Snapshot::Begin,
-            false => position("at=").map_or(Snapshot::Newest, Snapshot::At),
-        };
+        let at = snapshot(words);
         let op = match words[0] {
             "put" => write(RowOp::Put { key: text(2), row: text(3) }, since),
             "insert" => write(RowOp::Insert { key: text(2), row: text(3) }, since),
@@ -243,6 +243,11 @@ impl World {
             "digest" => Op::Digest,
             _ => Op::Get { key: text(2), at },
         };
+        self.ask(words[1].parse().expect("a node"), op, words);
+    }
+
+    fn ask(&mut self, node: u32, op: Op, words: &[&str]) {
+        self.requests += 1;
         let mut request = Request {
             id: self.requests,
             session: SessionId::NONE,
@@ -268,7 +273,6 @@ impl World {
             }
         }
         let to = ClientRef { connection: 0, request: self.requests };
-        let node = words[1].parse().expect("a node");
         self.with(node, |host, now, out| host.request(now, to, request, out));
     }
 
@@ -549,6 +553,9 @@ impl World {
 }
 
 fn show(status: &Status, body: &Body) -> String {
+    if let (Status::Ok, Some(text)) = (status, indexes::show(body)) {
+        return text;
+    }
     match (status, body) {
         (Status::Ok, Body::Row(Some((lsn, row)))) => format!("{} (LSN {lsn})", String::from_utf8_lossy(row)),
         (Status::Ok, Body::Row(None)) => "nothing there".into(),
@@ -565,6 +572,16 @@ fn numbers(words: &[&str]) -> Vec<u32> {
 fn link(name: &str) -> (u32, u32) {
     let (from, to) = name.split_once('>').expect("A>B");
     (from.parse().expect("a node"), to.parse().expect("a node"))
+}
+
+fn snapshot(words: &[&str]) -> Snapshot {
+    match words.contains(&"begin") {
+        true => Snapshot::Begin,
+        false => words
+            .iter()
+            .find_map(|word| word.strip_prefix("at="))
+            .map_or(Snapshot::Newest, |at| Snapshot::At(position(at))),
+    }
 }
 
 fn position(text: &str) -> Position {

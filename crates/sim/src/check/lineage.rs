@@ -1,7 +1,7 @@
 //! I3, R3: one content per (epoch, LSN), and every entry follows the one whose checksum it names. Keeps all entries that
 //! were ever made, so that other checkers can ask what a log that ends in one of them holds.
 
-use bytes::Bytes;
+use crate::rows;
 use std::collections::BTreeMap;
 use types::engine::space;
 use types::{Lsn, PartitionId, Position, SessionId};
@@ -104,10 +104,9 @@ fn changes(entry: &Entry) -> Vec<Change> {
     }
     let Ok(effects) = Effects::decode(entry.payload()) else { return Vec::new() };
     let user = effects.mutations.iter().filter(|mutation| mutation.key[0] == space::ROW);
-    let value = |bytes: &Bytes| bytes[..].try_into().map_or(u64::MAX, u64::from_le_bytes);
     let change = |mutation: &types::Mutation| {
-        let key = String::from_utf8_lossy(&mutation.key[1..]).into_owned();
-        (key, mutation.value.as_ref().map(value))
+        let value = mutation.value.as_ref().map(|row| rows::value_of(row));
+        (rows::name_of(&mutation.key[1..]), value)
     };
     user.map(change).collect()
 }
@@ -115,6 +114,7 @@ fn changes(entry: &Entry) -> Vec<Change> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use bytes::Bytes;
     use types::Epoch;
     use wire::Header;
 

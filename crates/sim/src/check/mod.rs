@@ -1,4 +1,4 @@
-//! Checkers: each knows the promises alone. The ids are those of the invariants (I1 to I14) and rules (R1 to R12).
+//! Checkers: each knows the promises alone. The ids are those of the invariants (I1 to I15) and rules (R1 to R12).
 //!
 //! | file | what |
 //! | --- | --- |
@@ -11,12 +11,14 @@
 //! | `requests` | R12: one answer |
 //! | `linear` | R5: linearizability per key |
 //! | `effects` | I9, I4, I5: exactly once, nothing visible that is lost |
+//! | `indexes` | I15: index rows are what the rows say |
 //! | `report` | I14, R9: reports of loss |
 
 pub mod agree;
 pub mod effects;
 pub mod epochs;
 pub mod history;
+pub mod indexes;
 pub mod lineage;
 pub mod linear;
 pub mod report;
@@ -37,7 +39,7 @@ use wire::{Entry, RecordText};
 pub struct Violation {
     /// The seed.
     pub seed: u64,
-    /// The promise: I1 to I14, R1 to R12, or `panic`.
+    /// The promise: I1 to I15, R1 to R12, or `panic`.
     pub id: String,
     /// When, virtual microseconds.
     pub at: u64,

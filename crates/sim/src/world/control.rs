@@ -10,7 +10,6 @@ use crate::remedy::Without;
 use controller::{ConnId, Controller, Identity, Input, Output, Tag};
 use metastore::{Embedded, Metastore};
 use std::io;
-use types::data::{Column, ColumnType, Schema};
 use types::{ClusterId, EngineKind, Micros};
 use wire::control::{Admin, AdminCommand, CreateTable};
 use wire::{Message, RecordText};
@@ -123,16 +122,10 @@ pub(super) struct Operator {
     pub wishes: Vec<AdminCommand>,
 }
 
-/// The schema of every table here: the simulator's keys and rows are bytes of its own.
-fn schema() -> Schema {
-    let columns = vec![Column::new("k", ColumnType::Text).not_null(), Column::new("v", ColumnType::Int)];
-    Schema::new(columns, &["k"], 1, false).expect("a schema of two columns")
-}
-
 fn creation(table: &TablePlan) -> CreateTable {
     CreateTable {
         name: table.name.clone(),
-        schema: schema(),
+        schema: crate::rows::schema(),
         engine: EngineKind::Memory,
         log: table.log,
         policy: table.policy.into(),
@@ -305,8 +298,14 @@ impl World {
         };
         self.meta.seen = revision;
         for change in changes {
-            let Some(value) = change.value.filter(|_| change.key.starts_with("partition/")) else { continue };
+            let Some(value) = change.value else { continue };
             let text = RecordText(String::from_utf8_lossy(&value).into_owned());
+            if change.key.starts_with("table/") {
+                self.note_table(&text);
+            }
+            if !change.key.starts_with("partition/") {
+                continue;
+            }
             match text.read::<types::PartitionRecord>() {
                 Ok(record) => {
                     self.trace.note(self.now, format_args!("recorded: {}", text.0));

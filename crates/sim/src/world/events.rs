@@ -59,6 +59,8 @@ pub enum Event {
     Client { id: u32 },
     /// The operator looks what there is to do.
     Operator,
+    /// An index is wanted, or not any more.
+    Index,
     /// A fault strikes.
     Strike,
     /// A fault is over.
@@ -154,6 +156,7 @@ impl World {
             Event::MetaDone { id, life, tag, outcome } => self.meta_done(id, life, tag, *outcome),
             Event::Client { id } => self.client_wakes(id),
             Event::Operator => self.operator_wakes(),
+            Event::Index => self.wish_index(),
             Event::Strike => self.strike(),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),

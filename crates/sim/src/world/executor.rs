@@ -203,7 +203,10 @@ impl World {
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
                 process.host.leases().on_answer(clock, &answer);
             }
-            Message::Picture(picture) => self.configure(node, &picture),
+            Message::Picture(picture) => {
+                self.learn_tables(node, &picture);
+                self.configure(node, &picture);
+            }
             Message::Proposed(proposed) => {
                 self.input(node, |host, now, out| host.proposed(now, &proposed, out))
             }

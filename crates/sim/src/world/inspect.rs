@@ -317,6 +317,7 @@ impl World {
     pub(super) fn look_at_all(&mut self) {
         for node in 1..=self.plan.nodes {
             self.look_at_states(node);
+            self.look_at_indexes(node);
             self.look_at_cover(node);
             self.look_at_repair(node);
         }
@@ -435,6 +436,9 @@ impl World {
             let wanted = self.copies_wanted(record);
             if record.in_sync.len() < wanted || record.next_policy.is_some() {
                 return Some(format!("{} has too few copies in sync: {}", record.id, self.state_of(record)));
+            }
+            if let Some(lacks) = self.lacks_indexes(record) {
+                return Some(lacks);
             }
             if let Some(behind) = self.who_is_behind(record) {
                 return Some(format!("{}: {behind}: {}", record.id, self.state_of(record)));

@@ -77,6 +77,7 @@ impl World {
             tails: Vec::new(),
             served: Vec::new(),
             seen: BTreeMap::new(),
+            pictured: 0,
             out: Vec::new(),
             progress_at: now,
         };

@@ -10,6 +10,7 @@
 //! | `control` | controllers and the metastore |
 //! | `clients` | the clients' side |
 //! | `strikes` | when which fault strikes |
+//! | `indexes` | indexes are wanted, and compared with the rows |
 //! | `phases` | setting up, faults, healing, converging |
 //! | `inspect` | what is looked at after events and now and then |
 
@@ -18,6 +19,7 @@ mod control;
 mod disks;
 mod events;
 mod executor;
+mod indexes;
 mod inspect;
 mod links;
 mod machines;
@@ -80,6 +82,9 @@ pub struct World {
     meta: Meta,
     operator: Operator,
     clients: Vec<Client>,
+    /// The indexes that tables are to have, as the metastore has them.
+    wanted: BTreeMap<types::TableId, types::Indexes>,
+    wishes: Stream,
     strikes: strikes::Strikes,
     timing: Stream,
     next_life: u64,
@@ -120,6 +125,8 @@ impl World {
             meta,
             operator: Operator::default(),
             clients,
+            wanted: BTreeMap::new(),
+            wishes: Stream::new(seed, Concern::Workload, 1 << 32),
             strikes,
             timing: Stream::new(seed, Concern::Timing, 0),
             next_life: 1,
@@ -188,6 +195,7 @@ fn settings() -> replica::Settings {
         uncommitted_bytes: 1 << 20,
         tail_bytes: 1 << 20,
         copy_bytes: 2 << 10,
+        slice_rows: 3,
         ..replica::Settings::default()
     }
 }

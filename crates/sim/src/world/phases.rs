@@ -62,6 +62,9 @@ impl World {
             }
             let wait = self.plan.pace_us / 2;
             self.after(wait, Event::Strike);
+            if self.plan.indexes {
+                self.after(20_000, Event::Index);
+            }
         } else if self.now > SETUP {
             let created = self.operator.created;
             self.checks.fault(

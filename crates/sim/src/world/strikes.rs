@@ -355,7 +355,7 @@ impl World {
             policy: Some(policy),
             min_in_sync: random.chance(300).then(|| random.between(1, most) as u8),
             available: random.chance(300).then(|| random.chance(500)),
-            add_columns: Vec::new(),
+            ..AlterTable::default()
         })
     }
 

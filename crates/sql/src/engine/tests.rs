@@ -38,6 +38,7 @@ fn table(id: u32, name: &str, columns: &[(&str, ColumnType)], key: &[&str]) -> A
         seed: 0,
         placement: Vec::new(),
         created_ms: 0,
+        indexes: Default::default(),
         unknown: BTreeMap::new(),
     })
 }

@@ -69,7 +69,7 @@ pub enum KeyError {
     Damaged(&'static str),
 }
 
-const NULL: u8 = 0x02;
+pub(crate) const NULL: u8 = 0x02;
 const NEGATIVE: u8 = 1;
 const ZERO: u8 = 2;
 const POSITIVE: u8 = 3;
@@ -139,6 +139,15 @@ pub(crate) fn columns_length(key: &[u8], count: usize) -> Result<usize, KeyError
         at += 1 + length.ok_or(KeyError::Damaged("it ends too early"))?;
     }
     if at > key.len() { Err(KeyError::Damaged("it ends too early")) } else { Ok(at) }
+}
+
+/// Appends a value of any type that may be in a key, null included, for whoever knows the columns' types already.
+pub(crate) fn encode_any(out: &mut Vec<u8>, value: &Value) -> Result<(), KeyError> {
+    if matches!(value, Value::Json(_)) {
+        return Err(KeyError::Damaged("json cannot be in a key"));
+    }
+    encode_value(out, value)?;
+    if out.len() > MAX_ENCODED_KEY_BYTES { Err(KeyError::TooLong { bytes: out.len() }) } else { Ok(()) }
 }
 
 fn encode_columns<'a>(pairs: impl Iterator<Item = (&'a Column, &'a Value)>) -> Result<Vec<u8>, KeyError> {

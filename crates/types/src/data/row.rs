@@ -146,7 +146,18 @@ pub fn decode_row(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, Row
     for (index, value) in schema.key().iter().zip(decode_key(schema, key)?) {
         row.values[*index] = value;
     }
-    decode_stored(schema, stored, &mut row)?;
+    decode_stored(schema, stored, &mut row, false)?;
+    Ok(row)
+}
+
+/// The columns that this schema knows of a row that may have been written under a later version of it. Of such a row the extra
+/// fields are left out.
+pub(crate) fn decode_known(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, RowError> {
+    let mut row = Row::new(vec![Value::Null; schema.columns().len()]);
+    for (index, value) in schema.key().iter().zip(decode_key(schema, key)?) {
+        row.values[*index] = value;
+    }
+    decode_stored(schema, stored, &mut row, true)?;
     Ok(row)
 }
 
@@ -183,7 +194,7 @@ fn check(schema: &Schema, row: &Row) -> Result<(), RowError> {
     Ok(())
 }
 
-fn decode_stored(schema: &Schema, stored: &[u8], row: &mut Row) -> Result<(), RowError> {
+fn decode_stored(schema: &Schema, stored: &[u8], row: &mut Row, known: bool) -> Result<(), RowError> {
     if stored.len() > MAX_VALUE_BYTES {
         return Err(RowError::TooLong { bytes: stored.len() });
     }
@@ -196,21 +207,25 @@ fn decode_stored(schema: &Schema, stored: &[u8], row: &mut Row) -> Result<(), Ro
     }
     let version = input.varint().and_then(|number| u32::try_from(number).ok());
     let version = version.ok_or(RowError::Damaged("it has no schema version"))?;
-    if version > schema.version() {
+    let newer = version > schema.version();
+    if newer && !known {
         return Err(RowError::NewerSchema { row: version, schema: schema.version() });
     }
     let count = input.varint().and_then(|number| usize::try_from(number).ok()).ok_or(short.clone())?;
     let columns = schema.values();
     // Columns are only ever appended: an older row has fewer or as many, one of this version exactly as many.
-    if count > columns.len() || (version == schema.version() && count < columns.len()) {
+    if !newer && count > columns.len() || version >= schema.version() && count < columns.len() {
         return Err(RowError::Damaged("its number of columns is not that of its schema version"));
     }
     let bits = input.take(count.div_ceil(8)).ok_or(short)?;
-    for (place, index) in columns[..count].iter().enumerate() {
+    for (place, index) in columns.iter().take(count).enumerate() {
         if bits[place / 8] & (1 << (place % 8)) != 0 {
             let value = decode_value(&mut input, schema.columns()[*index].column_type);
             row.values[*index] = value.ok_or(RowError::Damaged("a column's bytes make no value"))?;
         }
+    }
+    if newer {
+        return Ok(());
     }
     let open = json::decode_fields(&mut input, json::MAX_DEPTH);
     row.open = open.ok_or(RowError::Damaged("its extra fields make no values"))?;

@@ -1,0 +1,355 @@
+//! Secondary indexes (`types::index`): maintained in the entry of the write itself, built and removed in slices by entries of
+//! their own, and read at one position.
+//!
+//! Only the primary thinks. What it finds out is in the entries, so backups apply index rows and definitions like any others.
+
+use super::serve::Evaluated;
+use super::{Ctx, Phase, Replica, Role};
+use crate::session::row_key;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use types::engine::{EngineError, mutation_fault, space};
+use types::index::{self, Definition, IndexState, Wanted};
+use types::{Epoch, Finding, Lsn, Mutation, ReadAt, Remedy};
+use wire::effects::MAX_MUTATIONS;
+use wire::entry::{Kind, MAX_PAYLOAD_BYTES};
+use wire::request::{IndexStatus, MAX_FOUND};
+use wire::{Body, Effects, Entry, Op, Outcome, Status};
+
+/// More definitions than a partition ever has at a time.
+const MOST: usize = 10_000;
+/// The most bytes of rows in one answer.
+const FOUND_BYTES: usize = 4 << 20;
+
+/// What a leader knows of its indexes. Good for one reign: in it nobody else changes the state.
+#[derive(Debug)]
+pub(super) struct Known {
+    reign: Epoch,
+    /// The last entry about indexes that was made in it.
+    last: Lsn,
+    /// As the state has them, if that was looked up since.
+    definitions: Option<Arc<[Definition]>>,
+}
+
+/// What brings a partition nearer to what is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Step {
+    Begin(types::IndexRecord),
+    Build(Definition),
+    Drop(Definition),
+    Remove(Definition),
+}
+
+/// The next step, or none. A definition with a higher number than was ever given out is of a newer record of the table.
+fn next_step(definitions: &[Definition], wanted: &Wanted) -> Option<Step> {
+    let indexes = &wanted.indexes;
+    let known = |number: u32| definitions.iter().any(|definition| definition.index.number == number);
+    let is_wanted = |number: u32| indexes.wanted.iter().any(|index| index.number == number);
+    if let Some(index) = indexes.wanted.iter().find(|index| !known(index.number)) {
+        return Some(Step::Begin(index.clone()));
+    }
+    let dropped = |definition: &&Definition| {
+        let number = definition.index.number;
+        number <= indexes.last && !is_wanted(number) && definition.state != IndexState::Dropping
+    };
+    if let Some(definition) = definitions.iter().find(dropped) {
+        return Some(Step::Drop(definition.turned(IndexState::Dropping)));
+    }
+    definitions.iter().find_map(|definition| match definition.state {
+        IndexState::Building => Some(Step::Build(definition.clone())),
+        IndexState::Dropping => Some(Step::Remove(definition.clone())),
+        IndexState::Ready | IndexState::Failed => None,
+    })
+}
+
+impl<R: Remedy> Replica<R> {
+    /// The indexes as executed so far. Only a leader asks.
+    fn definitions(&mut self) -> Result<Arc<[Definition]>, EngineError> {
+        let Role::Leader(leader) = &self.role else { return Ok(Arc::new([])) };
+        let reign = leader.reign;
+        if let Some(Known { reign: of, definitions: Some(definitions), .. }) = &self.indexes
+            && *of == reign
+        {
+            return Ok(definitions.clone());
+        }
+        let definitions: Arc<[Definition]> = self.definitions_at(ReadAt::Applied)?.into();
+        let last = self.indexes.as_ref().filter(|known| known.reign == reign).map_or(Lsn::ZERO, |k| k.last);
+        self.indexes = Some(Known { reign, last, definitions: Some(definitions.clone()) });
+        Ok(definitions)
+    }
+
+    /// The indexes of a state, by number.
+    pub fn definitions_at(&self, at: ReadAt) -> Result<Vec<Definition>, EngineError> {
+        let (from, to) = index::definition_range();
+        let rows = self.engine.scan(&from, &to, at, MOST, usize::MAX)?;
+        let read = |row: &types::engine::Row| Definition::decode(&row.key, &row.value);
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(EngineError::Corrupt)
+    }
+
+    /// Adds to what a write changes what it changes in the indexes, or refuses it.
+    pub(super) fn with_index_rows(&mut self, evaluated: Evaluated) -> Result<Evaluated, EngineError> {
+        let (outcome, affected, mut mutations) = evaluated;
+        let definitions = self.definitions()?;
+        if outcome != Outcome::Done || !definitions.iter().any(Definition::is_maintained) {
+            return Ok((outcome, affected, mutations));
+        }
+        let Some(changes) = self.index_changes(&definitions, &mutations)? else {
+            return Ok((Outcome::Unindexable, 0, Vec::new()));
+        };
+        mutations.extend(changes);
+        if mutations.len() > MAX_MUTATIONS || Effects::encoded_len(&mutations) > MAX_PAYLOAD_BYTES {
+            return Ok((Outcome::TooMuch, 0, Vec::new()));
+        }
+        Ok((outcome, affected, mutations))
+    }
+
+    /// What these changes of rows change in the indexes. None: a row cannot be indexed.
+    fn index_changes(
+        &self,
+        definitions: &[Definition],
+        mutations: &[Mutation],
+    ) -> Result<Option<Vec<Mutation>>, EngineError> {
+        let mut changes = Vec::new();
+        // A write sees its own earlier operations.
+        let mut own: BTreeMap<&Bytes, Option<&Bytes>> = BTreeMap::new();
+        for mutation in mutations.iter().filter(|mutation| mutation.key[0] == space::ROW) {
+            let old = match own.insert(&mutation.key, mutation.value.as_ref()) {
+                Some(old) => old.cloned(),
+                None => self.engine.get(&mutation.key, ReadAt::Applied)?.map(|(_, value)| value),
+            };
+            for definition in definitions.iter().filter(|definition| definition.is_maintained()) {
+                let entry = |row: &Bytes| definition.entry(&mutation.key[1..], row);
+                // While an index is built there may be rows that have no place in it and have not been come to yet.
+                let before = old.as_ref().and_then(|row| entry(row).ok());
+                let Ok(after) = mutation.value.as_ref().map(entry).transpose() else { return Ok(None) };
+                if before == after {
+                    continue;
+                }
+                if let Some(key) = before.filter(|_| self.remedy.has(Finding::Pr81)) {
+                    changes.push(Mutation { key, value: None });
+                }
+                changes.extend(after.map(|key| Mutation { key, value: Some(Bytes::new()) }));
+            }
+        }
+        Ok(Some(changes))
+    }
+
+    /// One step towards the indexes that the table's record wants, if the one before is committed and nothing else is in the way.
+    pub(crate) fn keep_indexes(&mut self, ctx: &mut Ctx, wanted: &Wanted) {
+        let Role::Leader(leader) = &self.role else { return };
+        let serving = matches!(leader.phase, Phase::Serving) && leader.handing.is_none();
+        let pending = self
+            .indexes
+            .as_ref()
+            .is_some_and(|known| known.reign == leader.reign && known.last > self.committed);
+        if !serving || pending || self.too_few().is_some() || self.overfull(ctx).is_some() {
+            return;
+        }
+        let mutations = self.definitions().and_then(|definitions| {
+            let step = next_step(&definitions, wanted);
+            step.map(|step| self.take_step(ctx, wanted, step)).transpose()
+        });
+        match mutations {
+            Ok(Some(mutations)) => self.log_index_step(ctx, wanted, mutations),
+            Ok(None) => {}
+            Err(error) => self.fail(ctx, error.to_string()),
+        }
+    }
+
+    fn take_step(&self, ctx: &Ctx, wanted: &Wanted, step: Step) -> Result<Vec<Mutation>, EngineError> {
+        match step {
+            Step::Begin(index) => Ok(vec![Definition::begin(index, wanted.schema.clone()).mutation()]),
+            Step::Drop(definition) => Ok(vec![definition.mutation()]),
+            Step::Build(definition) => self.build(ctx, definition),
+            Step::Remove(definition) => self.remove_index(ctx, definition),
+        }
+    }
+
+    /// Index rows for the next rows, and how far that is.
+    fn build(&self, ctx: &Ctx, mut definition: Definition) -> Result<Vec<Mutation>, EngineError> {
+        let (limit, bytes) = (ctx.settings.slice_rows, ctx.settings.slice_bytes);
+        let from = row_key(&definition.next);
+        let rows = self.engine.scan(&from, &[space::ROW + 1], ReadAt::Applied, limit, bytes)?;
+        let read: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+        let mut whole = rows.len() < limit && read < bytes;
+        let (mut mutations, mut size) = (Vec::with_capacity(rows.len() + 1), 0);
+        for row in &rows {
+            let key = match definition.entry(&row.key[1..], &row.value) {
+                Ok(key) => key,
+                Err(why) => {
+                    definition.note = format!("a row cannot be indexed: {why}");
+                    return Ok(vec![definition.turned(IndexState::Failed).mutation()]);
+                }
+            };
+            size += key.len();
+            mutations.push(Mutation { key, value: Some(Bytes::new()) });
+            definition.next = [&row.key[1..], &[0]].concat().into();
+            definition.entries += 1;
+            if size >= bytes {
+                whole &= mutations.len() == rows.len();
+                break;
+            }
+        }
+        if whole {
+            definition = definition.turned(IndexState::Ready);
+        }
+        mutations.push(definition.mutation());
+        Ok(mutations)
+    }
+
+    /// Takes the next index rows away; behind the last the definition.
+    fn remove_index(&self, ctx: &Ctx, mut definition: Definition) -> Result<Vec<Mutation>, EngineError> {
+        let number = definition.index.number;
+        let from = match definition.next.is_empty() {
+            true => index::index_prefix(number),
+            false => definition.next.to_vec(),
+        };
+        let end = index::index_end(number);
+        let (limit, bytes) = (ctx.settings.slice_rows, ctx.settings.slice_bytes);
+        let rows = self.engine.scan(&from, &end, ReadAt::Applied, limit, bytes)?;
+        let mut mutations: Vec<Mutation> =
+            rows.iter().map(|row| Mutation { key: row.key.clone(), value: None }).collect();
+        match rows.last() {
+            Some(last) => {
+                definition.next = [&last.key[..], &[0]].concat().into();
+                mutations.push(definition.mutation());
+            }
+            None => mutations.push(Mutation { key: index::definition_key(number), value: None }),
+        }
+        Ok(mutations)
+    }
+
+    fn log_index_step(&mut self, ctx: &mut Ctx, wanted: &Wanted, mutations: Vec<Mutation>) {
+        let mut header = self.next_header(ctx, Kind::Schema);
+        header.table = self.record.as_ref().map_or(types::TableId(0), |record| record.table);
+        header.schema = wanted.schema.version();
+        let (at, outcome) = (header.at, Outcome::Done as u8);
+        let effects = Effects { request_hash: 0, confirmed: 0, outcome, affected: 0, mutations };
+        self.indexes = Some(Known { reign: at.epoch, last: at.lsn, definitions: None });
+        if let Err(unfit) = self.append(ctx, Entry::encode(header, &effects.encode())) {
+            self.fail(ctx, unfit.reason());
+        }
+    }
+
+    /// Which indexes there are, for a client.
+    pub(super) fn index_status(&self, at: ReadAt) -> Result<Body, EngineError> {
+        let status = |definition: Definition| IndexStatus {
+            number: definition.index.number,
+            name: definition.index.name,
+            state: definition.state,
+            entries: definition.entries,
+            note: definition.note,
+        };
+        Ok(Body::Indexes(self.definitions_at(at)?.into_iter().map(status).collect()))
+    }
+
+    /// Rows by an index.
+    pub(super) fn find(&mut self, ctx: &Ctx, op: &Op, at: ReadAt) -> Result<(Status, Body), EngineError> {
+        let Op::Find { index: number, from, to, limit, .. } = op else { return Ok((Status::Ok, Body::None)) };
+        let columns = match self.ready_columns(*number, at)? {
+            Ok(columns) => columns,
+            Err(why) => return Ok((Status::NoIndex(why), Body::None)),
+        };
+        let begin = [&index::index_prefix(*number)[..], from].concat();
+        let end = match to.is_empty() {
+            true => index::index_end(*number),
+            false => [&index::index_prefix(*number)[..], to].concat(),
+        };
+        let limit = (*limit as usize).clamp(1, MAX_FOUND);
+        let entries = self.engine.scan(&begin, &end, at, limit + 1, FOUND_BYTES)?;
+        let (mut rows, mut bytes, mut next) = (Vec::with_capacity(entries.len()), 0, Bytes::new());
+        let full = entries.iter().map(|entry| entry.key.len()).sum::<usize>() >= FOUND_BYTES;
+        for (place, entry) in entries.iter().enumerate() {
+            let key = index::row_of(&entry.key, columns)
+                .map_err(|error| EngineError::Corrupt(error.to_string()))?;
+            let Some((lsn, row)) = self.engine.get(&row_key(key), at)? else {
+                let why = format!("index {number} of {} has an entry of a row that is not there", self.id);
+                return Ok((Status::Corrupt(why), Body::None));
+            };
+            bytes += key.len() + row.len();
+            rows.push((entry.key.slice_ref(key), lsn, row));
+            let more = place + 1 < entries.len() || full;
+            if more && (place + 1 >= limit || bytes >= FOUND_BYTES || place + 1 == entries.len()) {
+                next = [index::entry_of(&entry.key), &[0]].concat().into();
+                break;
+            }
+        }
+        if let (ReadAt::Lsn(lsn), false) = (at, next.is_empty()) {
+            self.scans.insert(lsn.0, ctx.now.mono);
+        }
+        Ok((Status::Ok, Body::Found { rows, next }))
+    }
+
+    /// How many columns an index has that is ready in this state, or why it cannot be read by.
+    fn ready_columns(&self, number: u32, at: ReadAt) -> Result<Result<usize, String>, EngineError> {
+        let Some((_, value)) = self.engine.get(&index::definition_key(number), at)? else {
+            return Ok(Err(format!("partition {} has no index {number}", self.id)));
+        };
+        Ok(match index::state_of(&value).map_err(EngineError::Corrupt)? {
+            (IndexState::Ready, columns) => Ok(columns),
+            (state, _) => Err(format!("index {number} of partition {} is {}", self.id, state.name())),
+        })
+    }
+}
+
+/// What an entry about indexes changes. The error is a sentence.
+pub(super) fn decode(entry: &Entry) -> Result<Vec<Mutation>, String> {
+    let mutations = Effects::decode(entry.payload())?.mutations;
+    let (first, end) = index::definition_range();
+    let fits = |key: &[u8]| key[0] == space::INDEX || key >= &first[..] && key < &end[..];
+    if let Some(fault) = mutations.iter().find_map(mutation_fault) {
+        return Err(format!("PR-72: the entry at {}: {fault}", entry.at()));
+    }
+    match mutations.iter().all(|mutation| fits(&mutation.key)) {
+        true => Ok(mutations),
+        false => Err(format!("the entry at {} about indexes changes something else", entry.at())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::data::{Column, ColumnType, Schema};
+    use types::index::Indexes;
+
+    fn wanted(names: &[&str], dropped: &[&str]) -> Wanted {
+        let columns = vec![Column::new("k", ColumnType::Int).not_null(), Column::new("v", ColumnType::Int)];
+        let schema = Schema::new(columns, &["k"], 1, false).expect("valid");
+        let mut indexes = Indexes::default();
+        names.iter().for_each(|name| indexes.add(&schema, name, &["v".into()]).expect("valid"));
+        dropped.iter().for_each(|name| assert!(indexes.remove(name)));
+        Wanted { indexes, schema }
+    }
+
+    fn has(wanted: &Wanted, state: IndexState) -> Vec<Definition> {
+        let of = |index: &types::IndexRecord| Definition::begin(index.clone(), wanted.schema.clone());
+        wanted.indexes.wanted.iter().map(|index| of(index).turned(state)).collect()
+    }
+
+    #[test]
+    fn a_partition_is_brought_to_what_is_wanted_step_by_step() {
+        let (none, one) = (wanted(&[], &[]), wanted(&["a"], &[]));
+        let gone = wanted(&["a"], &["a"]);
+        assert_eq!(next_step(&[], &none), None);
+        assert!(matches!(next_step(&[], &one), Some(Step::Begin(index)) if index.number == 1));
+        let building = has(&one, IndexState::Building);
+        assert!(matches!(next_step(&building, &one), Some(Step::Build(_))));
+        assert_eq!(next_step(&has(&one, IndexState::Ready), &one), None);
+        assert_eq!(next_step(&has(&one, IndexState::Failed), &one), None);
+        for state in [IndexState::Building, IndexState::Ready, IndexState::Failed] {
+            let step = next_step(&has(&one, state), &gone);
+            assert!(matches!(step, Some(Step::Drop(to)) if to.state == IndexState::Dropping), "{state:?}");
+        }
+        assert!(matches!(next_step(&has(&one, IndexState::Dropping), &gone), Some(Step::Remove(_))));
+    }
+
+    #[test]
+    fn a_primary_that_is_behind_leaves_newer_indexes_alone() {
+        let (old, new) = (wanted(&["a"], &[]), wanted(&["a", "b"], &[]));
+        assert_eq!(next_step(&has(&new, IndexState::Ready), &old), None);
+        assert_eq!(next_step(&has(&new, IndexState::Ready), &wanted(&[], &[])), None);
+        // What is being removed is removed before it begins again, whatever an old record says.
+        assert!(matches!(next_step(&has(&old, IndexState::Dropping), &old), Some(Step::Remove(_))));
+    }
+}

@@ -1,0 +1,70 @@
+//! Keys and rows of the simulated tables: bytes of the simulator's own, or, where there are indexes, those of the schema.
+
+use bytes::Bytes;
+use types::data::{Column, ColumnType, Row, Schema, Value, decode_key, decode_row, encode_key, encode_row};
+
+/// Makes stored values longer than those of the other form.
+const ABOVE: i64 = 1 << 40;
+
+/// The schema of every table here.
+pub fn schema() -> Schema {
+    let columns = vec![
+        Column::new("k", ColumnType::Text).not_null(),
+        Column::new("v", ColumnType::Int),
+        Column::new("hue", ColumnType::Int),
+    ];
+    Schema::new(columns, &["k"], 1, false).expect("a schema of three columns")
+}
+
+/// A key by its name.
+pub fn key(name: &str, typed: bool) -> Bytes {
+    match typed {
+        true => encode_key(&schema(), &[name.into()]).expect("a key").into(),
+        false => Bytes::from(name.to_string()),
+    }
+}
+
+/// The row of a key with this value. Typed ones have one of five hues, of which one is null.
+pub fn row(name: &str, value: u64, typed: bool) -> Bytes {
+    if !typed {
+        return Bytes::copy_from_slice(&value.to_le_bytes());
+    }
+    let hue = if value.is_multiple_of(5) { Value::Null } else { Value::Int((value % 5) as i64) };
+    let values = vec![name.into(), Value::Int(value as i64 + ABOVE), hue];
+    encode_row(&schema(), &Row::new(values)).expect("a row").into()
+}
+
+/// The name of a key of either form.
+pub fn name_of(key: &[u8]) -> String {
+    match decode_key(&schema(), key).as_deref() {
+        Ok([Value::Text(name)]) => name.clone(),
+        _ => String::from_utf8_lossy(key).into_owned(),
+    }
+}
+
+/// The value of a row of either form; the greatest number for what is none.
+pub fn value_of(row: &[u8]) -> u64 {
+    if let Ok(bytes) = row.try_into() {
+        return u64::from_le_bytes(bytes);
+    }
+    let decoded = decode_row(&schema(), &key("", true), row);
+    match decoded.as_ref().map(|row| row.values.as_slice()) {
+        Ok([_, Value::Int(value), _]) => (value - ABOVE) as u64,
+        _ => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_read_back() {
+        for typed in [false, true] {
+            for value in [0, 1, 64, 8191, 7 << 32 | 5] {
+                assert_eq!(value_of(&row("r1", value, typed)), value, "{typed}");
+            }
+            assert_eq!(name_of(&key("r1", typed)), "r1");
+        }
+    }
+}

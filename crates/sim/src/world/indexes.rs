@@ -1,0 +1,100 @@
+//! Indexes are created and dropped while faults strike; every replica's are compared with its rows (I15).
+
+use super::{Event, Phase, World};
+use crate::check::indexes;
+use types::index::{IndexState, Wanted};
+use types::{Indexes, PartitionRecord, ReadAt, TableRecord};
+use wire::RecordText;
+use wire::control::{AddIndex, AdminCommand, AlterTable, Picture};
+
+/// What may be indexed.
+const CHOICES: [(&str, &[&str]); 3] = [("hues", &["hue"]), ("both", &["hue", "v"]), ("values", &["v"])];
+
+impl World {
+    /// The operator wants another index, or one fewer.
+    pub(super) fn wish_index(&mut self) {
+        if self.phase != Phase::Faults {
+            return;
+        }
+        let random = &mut self.wishes;
+        let wait = random.between(100_000, 2_500_000);
+        let (name, columns) = *random.pick(&CHOICES).expect("not empty");
+        let (add, table) =
+            (random.chance(650), random.pick(&self.plan.tables).map(|table| table.name.clone()));
+        self.after(wait, Event::Index);
+        let Some(table) = table else { return };
+        let columns = columns.iter().map(ToString::to_string).collect();
+        let alter = AlterTable {
+            name: table,
+            add_index: add.then(|| AddIndex { name: name.into(), columns }),
+            drop_index: (!add).then(|| name.to_string()),
+            ..AlterTable::default()
+        };
+        self.ask(AdminCommand::AlterTable(RecordText::new(&alter)));
+    }
+
+    /// A table's record was written.
+    pub(super) fn note_table(&mut self, text: &RecordText) {
+        match text.read::<TableRecord>() {
+            Ok(table) => {
+                if !table.indexes.is_empty() {
+                    self.trace.note(self.now, format_args!("{} wants {:?}", table.name, table.indexes));
+                    self.struck("index");
+                }
+                self.wanted.insert(table.id, table.indexes);
+            }
+            Err(reason) => self.checks.fault("I10", self.now, reason),
+        }
+    }
+
+    /// A node hears of tables; a picture that is older than one it has says nothing new of them.
+    pub(super) fn learn_tables(&mut self, node: u32, picture: &Picture) {
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        if picture.revision < process.pictured {
+            return;
+        }
+        process.pictured = picture.revision;
+        for table in picture.tables.iter().filter_map(|text| text.read::<TableRecord>().ok()) {
+            process.host.want_indexes(table.id, Some(Wanted::of(&table)));
+        }
+    }
+
+    /// Compares a node's indexes with its rows.
+    pub(super) fn look_at_indexes(&mut self, node: u32) {
+        let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.indexes) else { return };
+        let sound = |replica: &&replica::Replica<_>| {
+            !replica.is_damaged() && !process.damaged.contains(&replica.id())
+        };
+        let faults: Vec<String> = process
+            .host
+            .replicas()
+            .filter(sound)
+            .filter_map(|replica| {
+                let verdict = indexes::check(replica.engine(), ReadAt::Applied)?;
+                Some(format!("n{node} {} at {}: {}", replica.id(), replica.end(), verdict.err()?))
+            })
+            .collect();
+        for fault in faults {
+            self.checks.fault("I15", self.now, fault);
+        }
+    }
+
+    /// What a partition still lacks of what its table wants, once it is served.
+    pub(super) fn lacks_indexes(&self, record: &PartitionRecord) -> Option<String> {
+        let wanted: &Indexes = self.wanted.get(&record.table)?;
+        let process = self.machine(record.primary.node.0).process.as_ref()?;
+        let definitions = process.host.replica(record.id)?.definitions_at(ReadAt::Applied).ok()?;
+        let ready = |number: u32| {
+            definitions.iter().any(|known| known.index.number == number && known.state == IndexState::Ready)
+        };
+        let same = definitions.len() == wanted.wanted.len();
+        let all = wanted.wanted.iter().all(|index| ready(index.number));
+        (!same || !all).then(|| {
+            let states: Vec<String> = definitions
+                .iter()
+                .map(|known| format!("{} {} is {}", known.index.number, known.index.name, known.state.name()))
+                .collect();
+            format!("{} has not the indexes that are wanted: {}", record.id, states.join(", "))
+        })
+    }
+}
