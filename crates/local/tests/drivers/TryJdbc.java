@@ -167,7 +167,7 @@ public class TryJdbc {
         while (columns.next()) {
             names.append(columns.getString("COLUMN_NAME")).append(' ').append(columns.getString("TYPE_NAME")).append(';');
         }
-        check(names.toString().equals("id int4;name text;n int8;"), names);
+        check(names.toString().equals("id int4;name varchar;n int8;"), names);
         ResultSet keys = connection.getMetaData().getPrimaryKeys(null, "public", "jdbc");
         check(keys.next() && keys.getString("COLUMN_NAME").equals("id"), "the key");
     }

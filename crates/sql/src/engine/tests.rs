@@ -14,7 +14,7 @@ use sqlparser::parser::Parser;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::config::{Addresses, Cause};
-use types::data::{Column, ColumnType, Schema};
+use types::data::{Column, ColumnType, Rules, Schema};
 use types::{
     EngineKind, Epoch, FailoverRecord, LogKind, Lsn, Member, NodeId, NodeRecord, PartitionId,
     PartitionRecord, Policy, Position, ProposalId, TableId, TableRecord, Watermarks,
@@ -101,9 +101,30 @@ fn memory() -> Memory {
     Memory { catalog: Catalog::from_map(1, tables), rows }
 }
 
-struct Rows(Vec<Vec<Vec<Kept>>>, Facts);
+/// A table without rows whose columns have bounds, defaults and numbers.
+fn bounded() -> Memory {
+    let rules = |json: &str| serde_json::from_str::<Rules>(json).expect("rules");
+    let column = |name: &str, of, json: &str| Column::new(name, of).with(rules(json));
+    let columns = vec![
+        column("id", ColumnType::Int, r#"{"bits":32,"identity":"by_default"}"#),
+        column("code", ColumnType::Text, r#"{"max_chars":8,"default":{"value":"it's"}}"#),
+        column("small", ColumnType::Int, r#"{"bits":16,"default":{"value":"-1"}}"#),
+        column("price", ColumnType::Decimal, r#"{"digits":[10,2],"default":{"value":"0.5"}}"#),
+        column("made", ColumnType::Timestamp, r#"{"default":"now"}"#),
+        column("day", ColumnType::Date, r#"{"default":"now"}"#),
+        column("seq", ColumnType::Int, r#"{"identity":"always"}"#),
+        column("note", ColumnType::Text, "{}"),
+    ];
+    let mut of = TableRecord::clone(&table(3, "priced", &[("id", ColumnType::Int)], &["id"]));
+    of.schema = Schema::new(columns, &["id", "code"], 1, false).expect("valid");
+    let name = of.name.clone();
+    let rows = [(name.clone(), Vec::new())].into();
+    Memory { catalog: Catalog::from_map(1, [(name, Arc::new(of))].into()), rows }
+}
 
-impl Reader for Rows {
+struct Sources(Vec<Vec<Vec<Kept>>>, Facts);
+
+impl Reader for Sources {
     fn facts(&self) -> Option<&Facts> {
         Some(&self.1)
     }
@@ -246,7 +267,7 @@ fn run(memory: &Memory, text: &str, params: &[&str]) -> Result<Vec<String>, Fail
     });
     let asker = Asker { pid: 7, ..Asker::default() };
     let facts = Facts::fixed(Arc::new(memory.catalog.clone()), asker, seen(&memory.catalog));
-    let reader = Box::new(Rows(rows.collect(), facts));
+    let reader = Box::new(Sources(rows.collect(), facts));
     let mut out = Vec::new();
     let shown = |value: &Value| if value.is_null() { "-".to_string() } else { pg::text::to_text(value) };
     let engine = Engine::open()?;
@@ -265,7 +286,10 @@ fn run(memory: &Memory, text: &str, params: &[&str]) -> Result<Vec<String>, Fail
 
 /// Runs a script of statements and what comes of them; see `scripts/*.txt`.
 fn script(name: &str, script: &str) {
-    let memory = memory();
+    script_over(&memory(), name, script);
+}
+
+fn script_over(memory: &Memory, name: &str, script: &str) {
     let (mut wrong, mut written) = (Vec::new(), String::new());
     for case in script.split("\n\n").map(str::trim).filter(|case| !case.is_empty()) {
         if case.starts_with('#') {
@@ -276,7 +300,7 @@ fn script(name: &str, script: &str) {
             case.split_once("\n=>").unwrap_or_else(|| panic!("{name}: {case} has no =>"));
         let (text, params) = question.split_once("\nwith ").unwrap_or((question, ""));
         let params: Vec<&str> = params.split('|').filter(|param| !param.is_empty()).collect();
-        let found = match run(&memory, text, &params) {
+        let found = match run(memory, text, &params) {
             Ok(rows) => rows.join("\n"),
             Err(failure) => format!("{} {}", failure.code, failure.message),
         };
@@ -302,6 +326,11 @@ fn queries_give_what_postgresql_gives() {
 #[test]
 fn catalogs_give_what_postgresql_gives() {
     script("catalogs", include_str!("../../tests/scripts/catalogs.txt"));
+}
+
+#[test]
+fn columns_are_described_with_bounds_and_defaults() {
+    script_over(&bounded(), "columns", include_str!("../../tests/scripts/columns.txt"));
 }
 
 #[test]

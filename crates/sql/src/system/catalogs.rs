@@ -1,14 +1,15 @@
 //! `pg_catalog`: what PostgreSQL's catalogs say of the cluster's tables.
 
+use super::attributes::Attribute;
 use super::facts::Facts;
 use super::relations::{
-    BTREE, DATABASE, LSM, MEMORY, OWNER, Of, PG_CATALOG, Relation, constraint_oid, key_oid, schema_name,
-    schema_oid, table_oid,
+    BTREE, DATABASE, LSM, MEMORY, OWNER, Of, PG_CATALOG, Relation, constraint_oid, default_oid, key_oid,
+    schema_name, schema_oid, table_oid,
 };
 use super::{Filling, array, int, text, truth, types};
 use crate::settings;
 use crate::ty::Ty;
-use ::types::data::Value;
+use ::types::data::{Identity, Value};
 
 /// Fills one of them. What there are no objects of has no rows.
 pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
@@ -16,6 +17,7 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
         "pg_namespace" => namespaces(filling),
         "pg_class" => classes(facts, filling),
         "pg_attribute" => attributes(facts, filling),
+        "pg_attrdef" => defaults(facts, filling),
         "pg_type" => types::fill_types(filling),
         "pg_proc" => types::fill_functions(filling),
         "pg_index" => indexes(facts, filling),
@@ -88,23 +90,51 @@ fn options(relation: &Relation) -> Value {
 fn attributes(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
         for (at, attribute) in relation.attributes().into_iter().enumerate() {
-            let oid = attribute.ty.kind().oid();
+            let oid = attribute.kind.oid();
             let Some(of) = types::by_oid(oid) else { continue };
+            let of_table = relation.kind() == "r";
             filling.row(&[
                 ("attrelid", int(relation.oid)),
-                ("attname", text(attribute.name)),
+                ("attname", text(&*attribute.name)),
                 ("atttypid", int(oid)),
                 ("attstattarget", int(-1)),
                 ("attlen", int(of.length())),
                 ("attnum", int(at + 1)),
                 ("attcacheoff", int(-1)),
-                ("atttypmod", int(-1)),
+                ("atttypmod", int(attribute.modifier)),
                 ("attbyval", truth(of.by_value())),
                 ("attalign", text(of.alignment())),
                 ("attstorage", text(of.storage())),
-                ("attnotnull", truth(attribute.not_null && relation.kind() == "r")),
+                ("attnotnull", truth(attribute.not_null && of_table)),
+                ("atthasdef", truth(attribute.default.is_some() && of_table)),
+                ("attidentity", text(if of_table { identity(&attribute) } else { "" })),
                 ("attislocal", truth(true)),
                 ("attcollation", int(of.collation())),
+            ]);
+        }
+    }
+}
+
+/// By whom its rows are numbered, in the catalog's letter.
+fn identity(attribute: &Attribute) -> &'static str {
+    match attribute.identity {
+        None => "",
+        Some(Identity::Always) => "a",
+        Some(Identity::ByDefault) => "d",
+    }
+}
+
+/// Defaults. Their number is the table's and the column's: it stays, too.
+fn defaults(facts: &Facts, filling: &mut Filling) {
+    for relation in facts.relations().values() {
+        let Of::Table(table) = &relation.of else { continue };
+        for (at, attribute) in relation.attributes().into_iter().enumerate() {
+            let Some(default) = attribute.default else { continue };
+            filling.row(&[
+                ("oid", int(default_oid(table, at))),
+                ("adrelid", int(relation.oid)),
+                ("adnum", int(at + 1)),
+                ("adbin", text(default)),
             ]);
         }
     }
@@ -207,11 +237,12 @@ fn access_methods(filling: &mut Filling) {
 }
 
 /// PostgreSQL's classes of operators for `btree`, by the type that they are for.
-const OPERATOR_CLASSES: [(Ty, i64, &str); 8] = [
+const OPERATOR_CLASSES: [(Ty, i64, &str); 9] = [
     (Ty::Bool, 10_003, "bool_ops"),
     (Ty::Bytea, 10_006, "bytea_ops"),
     (Ty::Date, 3122, "date_ops"),
     (Ty::Float8, 3123, "float8_ops"),
+    (Ty::Int4, 1978, "int4_ops"),
     (Ty::Int8, 3124, "int8_ops"),
     (Ty::Numeric, 3125, "numeric_ops"),
     (Ty::Text, 3126, "text_ops"),

@@ -1,5 +1,6 @@
 //! Functions that look at the catalog, the session or the cluster, not only at their arguments.
 
+use super::attributes;
 use super::facts::Facts;
 use super::names::{find, must_find, quoted, relation, shown};
 use super::relations::{OWNER, Of, Relation, constraint_oid, schema_name, schema_oid};
@@ -119,17 +120,17 @@ fn named(all: &mut Vec<Asking>) {
         arguments: &[Oid, Int4],
         result: Text,
         strict: false,
-        eval: |_, a| match (&a[0], oid(&a[0])) {
-            (Value::Null, _) => Ok(Value::Null),
-            (_, 0) => text("-"),
-            (_, oid) => text(types::format(oid).unwrap_or_else(|| "???".into())),
+        eval: |_, a| match (&a[0], oid(&a[0]), &a[1]) {
+            (Value::Null, ..) => Ok(Value::Null),
+            (_, 0, _) => text("-"),
+            (_, oid, Value::Int(modifier)) => {
+                text(types::format(oid, *modifier).unwrap_or_else(|| "???".into()))
+            }
+            (_, oid, _) => text(types::format(oid, -1).unwrap_or_else(|| "???".into())),
         },
     });
     add(all, "quote_ident", &[Text], Text, |_, a| text(quoted(words(&a[0]))));
-    add(all, "quote_literal", &[Text], Text, |_, a| {
-        let (plain, escape) = (words(&a[0]).replace('\'', "''"), words(&a[0]).contains('\\'));
-        text(if escape { format!("E'{}'", plain.replace('\\', "\\\\")) } else { format!("'{plain}'") })
-    });
+    add(all, "quote_literal", &[Text], Text, |_, a| text(attributes::literal(words(&a[0]))));
 }
 
 fn searched(facts: &Facts, ty: Ty, name: &Value) -> Result<Value, Failure> {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | what a statement knows of the cluster, its session and the catalog | [`facts`] |
 //! | the cluster's own views, and `pg_stat_replication` | [`cluster`] |
-//! | what relations there are, their numbers and names | [`relations`], [`names`] |
+//! | what relations there are, their numbers, names and columns | [`relations`], [`names`], [`attributes`] |
 //! | PostgreSQL's catalogs and types; `information_schema` | [`catalogs`], [`types`], [`standard`] |
 //! | functions that look at all that | [`functions`] |
 //! | the sessions of this node | [`sessions`] |
@@ -12,6 +12,7 @@
 //! Their columns are listed in files (`data/columns.txt`, `data/cluster.txt`). Rows are made when a statement names the table,
 //! once for the statement. What a node or a controller does not say within [`facts::WITHIN`] is null.
 
+pub mod attributes;
 pub mod catalogs;
 pub mod cluster;
 pub mod facts;

@@ -18,7 +18,7 @@ pub fn shown(facts: &Facts, ty: Ty, oid: i64) -> String {
                 format!("{}.{}", schema_name(relation.schema).unwrap_or_default(), quoted(&relation.name))
             }
         }),
-        Ty::Regtype => types::format(oid),
+        Ty::Regtype => types::format(oid, -1),
         Ty::Regnamespace => schema_name(oid).map(Into::into),
         Ty::Regproc => types::function_name(oid).map(Into::into),
         _ => None,

@@ -3,9 +3,9 @@
 //! A table's number is made from its id in the cluster, so all nodes give the same one, and it never changes: 16384 and four
 //! times the id. The index of its key is the next number, the constraint the one after that.
 
+use super::attributes::Attribute;
 use super::{SystemTable, all};
 use crate::catalog::Catalog;
-use crate::ty::Ty;
 use ::types::{EngineKind, TableRecord, system};
 use std::sync::Arc;
 
@@ -39,17 +39,6 @@ pub enum Of {
     System(&'static SystemTable),
 }
 
-/// A column of a relation.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Attribute {
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    pub ty: Ty,
-    /// It is never null.
-    pub not_null: bool,
-}
-
 /// A relation.
 #[derive(Clone, Debug)]
 pub struct Relation {
@@ -76,6 +65,12 @@ pub fn key_oid(table: &TableRecord) -> u32 {
 /// The number of the constraint of a table's key.
 pub fn constraint_oid(table: &TableRecord) -> u32 {
     table_oid(table).saturating_add(2)
+}
+
+/// The number of a column's default, among defaults.
+pub fn default_oid(table: &TableRecord, column: usize) -> u32 {
+    let column = u32::try_from(column).unwrap_or(u32::MAX);
+    table.id.0.saturating_mul(4_096).saturating_add(16_384).saturating_add(column)
 }
 
 /// All relations.
@@ -155,15 +150,13 @@ impl Relation {
         let of = |table: &TableRecord, at: usize| {
             let column = &table.schema.columns()[at];
             let not_null = !column.nullable || table.schema.key().contains(&at);
-            Attribute { name: column.name.clone(), ty: Ty::of_column(column), not_null }
+            Attribute::of(column, not_null)
         };
         match &self.of {
             Of::Table(table) => (0..table.schema.columns().len()).map(|at| of(table, at)).collect(),
             Of::Key(table) => table.schema.key().iter().map(|at| of(table, *at)).collect(),
             Of::System(table) => {
-                let column =
-                    |(name, ty): &(&str, Ty)| Attribute { name: (*name).into(), ty: *ty, not_null: false };
-                table.columns.iter().map(column).collect()
+                table.columns.iter().map(|(name, ty)| Attribute::of_system(name, *ty)).collect()
             }
         }
     }

@@ -1,10 +1,12 @@
 //! `information_schema`: the same as the standard words it.
 
+use super::attributes::Attribute;
 use super::facts::Facts;
 use super::relations::{Of, Relation, schema_name};
 use super::{Filling, all, int, text};
 use crate::ty::Ty;
-use ::types::data::Value;
+use ::types::data::{Identity, Value};
+use pg::Kind;
 
 /// Fills one of its tables. What there are no objects of has no rows.
 pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
@@ -60,21 +62,14 @@ fn columns(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values().filter(|relation| relation.kind() != "i") {
         let updatable = relation.table().is_some_and(|table| !::types::system::is_reserved(&table.name));
         for (at, attribute) in relation.attributes().into_iter().enumerate() {
-            let row = super::types::by_oid(attribute.ty.kind().oid());
+            let row = super::types::by_oid(attribute.kind.oid());
             let shown = match attribute.ty.element() {
                 Some(_) if !matches!(attribute.ty, Ty::Int2Vector | Ty::OidVector) => "ARRAY",
-                _ => attribute.ty.name(),
+                _ => attribute.kind.name(),
             };
-            let octets = if attribute.ty == Ty::Text { int(1_073_741_824) } else { Value::Null };
-            let (precision, radix, scale) = match attribute.ty {
-                Ty::Int2 => (int(16), int(2), int(0)),
-                Ty::Int4 => (int(32), int(2), int(0)),
-                Ty::Int8 => (int(64), int(2), int(0)),
-                Ty::Float4 => (int(24), int(2), Value::Null),
-                Ty::Float8 => (int(53), int(2), Value::Null),
-                Ty::Numeric => (Value::Null, int(10), Value::Null),
-                _ => (Value::Null, Value::Null, Value::Null),
-            };
+            let most = attribute.most_characters();
+            let octets = if attribute.ty == Ty::Text { int(octets(most)) } else { Value::Null };
+            let (precision, radix, scale) = digits(&attribute);
             let of_time = match attribute.ty {
                 Ty::Timestamptz => int(6),
                 Ty::Date => int(0),
@@ -86,8 +81,10 @@ fn columns(facts: &Facts, filling: &mut Filling) {
                 ("table_name", text(&*relation.name)),
                 ("column_name", text(attribute.name)),
                 ("ordinal_position", int(at + 1)),
+                ("column_default", attribute.default.map_or(Value::Null, text)),
                 ("is_nullable", yes(!attribute.not_null)),
                 ("data_type", text(shown)),
+                ("character_maximum_length", most.map_or(Value::Null, int)),
                 ("character_octet_length", octets),
                 ("numeric_precision", precision),
                 ("numeric_precision_radix", radix),
@@ -98,13 +95,40 @@ fn columns(facts: &Facts, filling: &mut Filling) {
                 ("udt_name", row.map_or(Value::Null, |row| text(row.name))),
                 ("dtd_identifier", text((at + 1).to_string())),
                 ("is_self_referencing", yes(false)),
-                ("is_identity", yes(false)),
+                ("is_identity", yes(attribute.identity.is_some())),
+                ("identity_generation", attribute.identity.map_or(Value::Null, generation)),
                 ("identity_cycle", yes(false)),
                 ("is_generated", text("NEVER")),
                 ("is_updatable", yes(updatable)),
             ]);
         }
     }
+}
+
+/// The most bytes of a text, in PostgreSQL's reckoning.
+fn octets(most_characters: Option<i64>) -> i64 {
+    most_characters.map_or(1_073_741_824, |most| most * 4)
+}
+
+/// A number's precision, in which radix, and its scale.
+fn digits(attribute: &Attribute) -> (Value, Value, Value) {
+    match (attribute.kind, attribute.digits()) {
+        (Kind::Int2, _) => (int(16), int(2), int(0)),
+        (Kind::Int4, _) => (int(32), int(2), int(0)),
+        (Kind::Int8, _) => (int(64), int(2), int(0)),
+        (Kind::Float4, _) => (int(24), int(2), Value::Null),
+        (Kind::Float8, _) => (int(53), int(2), Value::Null),
+        (Kind::Numeric, Some((precision, scale))) => (int(precision), int(10), int(scale)),
+        (Kind::Numeric, None) => (Value::Null, int(10), Value::Null),
+        _ => (Value::Null, Value::Null, Value::Null),
+    }
+}
+
+fn generation(identity: Identity) -> Value {
+    text(match identity {
+        Identity::Always => "ALWAYS",
+        Identity::ByDefault => "BY DEFAULT",
+    })
 }
 
 /// Keys, and the columns that are never null, which the standard takes for checks.

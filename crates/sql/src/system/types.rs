@@ -1,6 +1,6 @@
 //! `pg_type` and `pg_proc`: the types that are known here, and the functions that read and write them.
 
-use super::{Filling, int, text, truth};
+use super::{Filling, attributes, int, text, truth};
 use crate::system::relations::{OWNER, PG_CATALOG};
 use ::types::data::Value;
 use pg::Kind;
@@ -91,14 +91,14 @@ pub fn by_oid(oid: u32) -> Option<&'static TypeRow> {
     types().iter().find(|row| row.oid == oid)
 }
 
-/// A type's name as SQL writes it.
-pub fn format(oid: u32) -> Option<String> {
+/// A type's name as SQL writes it, with the bounds in its modifier; -1: none.
+pub fn format(oid: u32, modifier: i64) -> Option<String> {
     if let Some(kind) = Kind::from_oid(oid).filter(|kind| *kind != Kind::Unknown) {
-        return Some(kind.name().into());
+        return Some(kind.name().to_string() + &attributes::bounds(kind, modifier));
     }
     let row = by_oid(oid)?;
     match row.name.strip_prefix('_').and_then(|_| u32::try_from(row.number(7)).ok()) {
-        Some(element) if element != 0 => Some(format!("{}[]", format(element)?)),
+        Some(element) if element != 0 => Some(format!("{}[]", format(element, -1)?)),
         _ => Some(row.name.into()),
     }
 }
@@ -216,9 +216,9 @@ mod tests {
             ("character varying", 1043, "character varying"),
             ("regclass", 2205, "regclass"),
         ] {
-            assert_eq!((find(name), format(oid).as_deref()), (Some(oid), Some(shown)), "{name}");
+            assert_eq!((find(name), format(oid, -1).as_deref()), (Some(oid), Some(shown)), "{name}");
         }
-        assert_eq!((find("hstore"), find("char"), format(1)), (None, None, None));
+        assert_eq!((find("hstore"), find("char"), format(1, -1)), (None, None, None));
         assert!(types().iter().all(|row| row.words.len() == 17), "every line has every word");
         assert!(types().iter().all(|row| function(row.words[9]).is_some()), "every type can be read");
     }
