@@ -13,9 +13,24 @@ pub struct Failure {
     /// What to do about it.
     pub hint: Option<String>,
     /// Where it came up, as the line of a COPY.
-    pub context: Option<String>,
+    pub context: Option<Box<str>>,
+    /// Which object it is about, for programs.
+    pub object: Option<Box<Object>>,
     /// The connection ends with it.
     pub fatal: bool,
+}
+
+/// What an error is about, by name: drivers tell one constraint from another by it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Object {
+    /// The schema that the table is in.
+    pub schema: String,
+    /// The table.
+    pub table: String,
+    /// The column, if it is about one.
+    pub column: Option<String>,
+    /// The constraint, if it is about one that has a name.
+    pub constraint: Option<String>,
 }
 
 /// Classes of errors that are told apart by programs.
@@ -50,6 +65,8 @@ pub mod code {
     pub const DUPLICATE_STATEMENT: &str = "42P05";
     /// The transaction has failed; nothing but its end is accepted.
     pub const FAILED_TRANSACTION: &str = "25P02";
+    /// The client is gone.
+    pub const GONE: &str = "08006";
     /// The server is going down.
     pub const SHUTDOWN: &str = "57P01";
     /// Too many connections.
@@ -63,7 +80,8 @@ pub mod code {
 impl Failure {
     /// An error of this code.
     pub fn new(code: &'static str, message: impl Into<String>) -> Failure {
-        Failure { code, message: message.into(), detail: None, hint: None, context: None, fatal: false }
+        let message = message.into();
+        Failure { code, message, detail: None, hint: None, context: None, object: None, fatal: false }
     }
 
     /// The same error with advice.
@@ -79,8 +97,14 @@ impl Failure {
     }
 
     /// The same error, with where it came up.
-    pub fn context(mut self, context: impl Into<String>) -> Failure {
+    pub fn context(mut self, context: impl Into<Box<str>>) -> Failure {
         self.context = Some(context.into());
+        self
+    }
+
+    /// The same error, with the object that it is about.
+    pub fn about(mut self, object: Object) -> Failure {
+        self.object = Some(Box::new(object));
         self
     }
 

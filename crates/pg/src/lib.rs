@@ -26,7 +26,7 @@ pub mod tls;
 mod values;
 mod wire;
 
-pub use failure::{Failure, code};
+pub use failure::{Failure, Object, code};
 pub use kind::Kind;
 pub use server::{Rules, serve};
 pub use service::{Cancel, Column, CopyOut, Login, Outcome, Row, Rows, Service, Session, Shape, Transaction};

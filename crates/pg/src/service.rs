@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use types::data::Value;
 
@@ -205,6 +206,10 @@ pub trait Session: Send + 'static {
 
     /// The message has ended, or a Sync has come: what the group has done is committed, or rolled back if it has failed.
     fn end_group(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// How long a statement may take from now on; `None`: as long as it takes. What a statement has not written by then it does
+    /// not write.
+    fn limit(&self) -> Option<Duration>;
 
     /// Warnings that came up since the last call.
     fn notices(&mut self) -> Vec<Failure>;

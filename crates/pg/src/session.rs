@@ -9,7 +9,9 @@ use crate::service::{Cancel, Outcome, Row, Rows, Service, Session, Shape, Transa
 use crate::values::{self, Formats};
 use crate::wire::{Bind, End, Front, Link, Parse, Target};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
+use tokio::task::JoinHandle;
 use types::data::Value;
 
 /// Prepared statements and portals that one connection may hold.
@@ -40,16 +42,36 @@ pub(crate) struct Conversation<S: Service> {
     skipping: bool,
     /// The statements up to the next Sync are one transaction.
     grouped: bool,
+    /// Cancels the statement that runs when its time is over.
+    timer: Option<Timer>,
+}
+
+struct Timer(JoinHandle<()>);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl<S: Service> Conversation<S> {
     pub fn new(link: Link, session: S::Session, cancel: Cancel) -> Conversation<S> {
         let (statements, portals) = (HashMap::new(), HashMap::new());
-        Conversation { link, session, cancel, statements, portals, skipping: false, grouped: false }
+        Conversation {
+            link,
+            session,
+            cancel,
+            statements,
+            portals,
+            skipping: false,
+            grouped: false,
+            timer: None,
+        }
     }
 
     /// Talks until the client hangs up, the protocol is broken or the server stops.
     pub async fn run(&mut self) -> Result<(), End> {
+        self.warn();
         self.link.ready(self.session.transaction());
         loop {
             if !self.link.has_message() {
@@ -71,6 +93,7 @@ impl<S: Service> Conversation<S> {
                     }
                 }
             }
+            self.timer = None;
         }
     }
 
@@ -79,7 +102,13 @@ impl<S: Service> Conversation<S> {
         if failure.fatal {
             return Err(End::Failed(failure.clone()));
         }
-        self.link.error(failure);
+        let late = self.timer.take().is_some_and(|timer| timer.0.is_finished());
+        if late && failure.code == code::CANCELED {
+            let message = "canceling statement due to statement timeout".into();
+            self.link.error(&Failure { message, ..failure.clone() });
+        } else {
+            self.link.error(failure);
+        }
         Ok(())
     }
 
@@ -157,7 +186,7 @@ impl<S: Service> Conversation<S> {
                 return Ok(Err(failure));
             }
         }
-        let executed = self.session.execute(plan, Vec::new()).await;
+        let executed = self.carry_out(plan, Vec::new()).await;
         self.warn();
         let outcome = match executed {
             Ok(outcome) => outcome,
@@ -229,13 +258,37 @@ impl<S: Service> Conversation<S> {
         }
     }
 
-    /// The next row, or the error that the statement was cancelled.
+    /// The next row, or the error that the statement was cancelled. A client that hangs up cancels it.
     pub(crate) async fn next_row(&mut self, rows: &mut Rows) -> Option<Result<Row, Failure>> {
         tokio::select! {
             biased;
             next = rows.next() => next,
             () = self.cancel.wait() => Some(Err(canceled())),
+            () = self.link.gone() => {
+                self.cancel.ask();
+                Some(Err(hung_up()))
+            }
         }
+    }
+
+    /// Executes a statement. A client that hangs up cancels it; a write on its way goes on.
+    async fn carry_out(&mut self, plan: Arc<PlanOf<S>>, values: Vec<Value>) -> Result<Outcome, Failure> {
+        let cancel = self.cancel.clone();
+        self.timer = self.session.limit().map(|limit| {
+            Timer(tokio::spawn(async move {
+                tokio::time::sleep(limit).await;
+                cancel.ask();
+            }))
+        });
+        let mut executing = pin!(self.session.execute(plan, values));
+        tokio::select! {
+            biased;
+            executed = &mut executing => return executed,
+            () = self.link.gone() => self.cancel.ask(),
+        }
+        // What comes of it is told to nobody.
+        let _ = executing.await;
+        Err(hung_up())
     }
 
     /// Tells the client what came of a statement without rows, or goes through its COPY.
@@ -401,7 +454,7 @@ impl<S: Service> Conversation<S> {
                     self.grouped = true;
                 }
                 self.cancel.reset();
-                let executed = self.session.execute(plan, values).await;
+                let executed = self.carry_out(plan, values).await;
                 self.warn();
                 match executed {
                     Err(failure) => return Ok(Err(failure)),
@@ -436,6 +489,10 @@ fn no_portal(name: &str) -> Failure {
 
 pub(crate) fn canceled() -> Failure {
     Failure::new(code::CANCELED, "canceling statement due to user request")
+}
+
+fn hung_up() -> Failure {
+    Failure::new(code::GONE, "the client has hung up").fatal()
 }
 
 /// A parameter's type as the client gave it; 0 leaves it to the statement.

@@ -55,6 +55,10 @@ impl Session for Waiting {
         Ok(())
     }
 
+    fn limit(&self) -> Option<std::time::Duration> {
+        None
+    }
+
     fn notices(&mut self) -> Vec<Failure> {
         Vec::new()
     }

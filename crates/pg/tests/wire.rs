@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use types::data::Value;
 use understudy_pg::copy::Format;
 use understudy_pg::{
@@ -12,12 +13,18 @@ use understudy_pg::{
 };
 
 /// Counts to the number that a statement says; `wait` never ends by itself; `write` is done, `doomed` too, but it fails when
-/// its group ends.
-struct Counting;
+/// its group ends; statements have so much time, if that is said. Tells of each `wait` that was stopped.
+#[derive(Default)]
+struct Counting {
+    stopped: Arc<Notify>,
+    limit: Option<Duration>,
+}
 
 /// `copy in` takes what it is sent up to an `x`, `copy out` gives two rows.
 struct Counter {
     cancel: Cancel,
+    stopped: Arc<Notify>,
+    limit: Option<Duration>,
     grouped: bool,
     doomed: bool,
     copied: Vec<u8>,
@@ -27,7 +34,8 @@ impl Service for Counting {
     type Session = Counter;
 
     fn open(&self, _: &Login, cancel: Cancel) -> Result<Counter, Failure> {
-        Ok(Counter { cancel, grouped: false, doomed: false, copied: Vec::new() })
+        let stopped = self.stopped.clone();
+        Ok(Counter { cancel, stopped, limit: self.limit, grouped: false, doomed: false, copied: Vec::new() })
     }
 
     fn parameters(&self) -> Vec<(&'static str, String)> {
@@ -85,6 +93,10 @@ impl Session for Counter {
         }
     }
 
+    fn limit(&self) -> Option<Duration> {
+        self.limit
+    }
+
     fn notices(&mut self) -> Vec<Failure> {
         Vec::new()
     }
@@ -92,6 +104,7 @@ impl Session for Counter {
     async fn execute(&mut self, plan: Arc<String>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
         if *plan == "wait" {
             self.cancel.wait().await;
+            self.stopped.notify_one();
             return Err(Failure::new("57014", "canceling statement due to user request"));
         }
         if *plan == "copy in" {
@@ -129,6 +142,10 @@ impl Session for Counter {
 
 /// A server that runs as long as the test does.
 async fn server(password: Option<&str>) -> (std::net::SocketAddr, watch::Sender<bool>) {
+    serve(password, Counting::default()).await
+}
+
+async fn serve(password: Option<&str>, service: Counting) -> (std::net::SocketAddr, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let (stop, stopping) = watch::channel(false);
@@ -139,7 +156,7 @@ async fn server(password: Option<&str>) -> (std::net::SocketAddr, watch::Sender<
         tls: None,
         must_encrypt: false,
     };
-    tokio::spawn(understudy_pg::serve(listener, Counting, rules, stopping));
+    tokio::spawn(understudy_pg::serve(listener, service, rules, stopping));
     (address, stop)
 }
 
@@ -409,6 +426,57 @@ fn before_the_login_little_is_read_and_strangers_are_told_off() {
         assert_eq!(&no, b"N");
         peer.send(&startup("ada")).await;
         assert_eq!(peer.next().await.expect("asked for a password").0, b'R');
+    });
+}
+
+#[test]
+fn a_statement_whose_client_hangs_up_is_stopped() {
+    runtime().block_on(async {
+        let service = Counting::default();
+        let stopped = service.stopped.clone();
+        let (address, _stop) = serve(None, service).await;
+        for bytes in [
+            message(b'Q', b"wait\0"),
+            [
+                message(b'P', b"\0wait\0\0\0"),
+                message(b'B', b"\0\0\0\0\0\0\0\0"),
+                message(b'E', b"\0\0\0\0\0"),
+                message(b'S', b""),
+            ]
+            .concat(),
+        ] {
+            let (mut peer, _) = Peer::welcome(address).await;
+            peer.send(&bytes).await;
+            drop(peer);
+            let told = tokio::time::timeout(Duration::from_secs(30), stopped.notified()).await;
+            assert!(told.is_ok(), "it goes on");
+        }
+        // What a client sends meanwhile is kept.
+        let (mut peer, key) = Peer::welcome(address).await;
+        peer.send(&[message(b'Q', b"wait\0"), message(b'Q', b"2\0")].concat()).await;
+        let mut other = Peer::connect(address).await;
+        other.send(&[&b"\0\0\0\x10\x04\xd2\x16\x2e"[..], &key].concat()).await;
+        assert_eq!(peer.tags().await, "E57014Z");
+        assert_eq!(peer.tags().await, "TDDCZ");
+    });
+}
+
+#[test]
+fn a_statement_that_takes_too_long_is_stopped() {
+    runtime().block_on(async {
+        let limit = Some(Duration::from_millis(20));
+        let (address, _stop) = serve(None, Counting { limit, ..Counting::default() }).await;
+        let (mut peer, _) = Peer::welcome(address).await;
+        peer.send(&message(b'Q', b"1;wait;2\0")).await;
+        for tag in [b'T', b'D', b'C'] {
+            assert_eq!(peer.next().await.expect("the first one is done").0, tag);
+        }
+        let (tag, body) = peer.next().await.expect("an answer");
+        assert_eq!((tag, code(&body).as_str()), (b'E', "57014"));
+        assert!(String::from_utf8_lossy(&body).contains("statement timeout"), "{body:?}");
+        assert_eq!(peer.next().await.expect("ready").0, b'Z');
+        peer.send(&message(b'Q', b"2\0")).await;
+        assert_eq!(peer.tags().await, "TDDCZ");
     });
 }
 

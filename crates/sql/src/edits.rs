@@ -198,7 +198,7 @@ pub async fn of_insertion(
         let twice = written.contains_key(&key);
         let existed = there.is_some();
         let row = match &insertion.conflict {
-            Conflict::Fail if existed || twice => return Err(duplicate(&table)),
+            Conflict::Fail if existed || twice => return Err(duplicate(&table, Some(&key))),
             Conflict::Keep if existed || twice => continue,
             Conflict::Replace | Conflict::Update(_) if twice => return Err(second_time()),
             Conflict::Update(_) if existed => match upsert.remove(&number) {

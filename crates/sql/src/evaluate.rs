@@ -5,7 +5,7 @@ use crate::driver::Handle;
 use crate::engine::encode::encode;
 use crate::engine::{Engine, Pages, Reader};
 use crate::fault;
-use crate::read::{Tables, Values};
+use crate::read::{self, Tables, Values};
 use crate::sequences::Sequences;
 use crate::system;
 use crate::system::facts::{Asker, Facts};
@@ -21,6 +21,8 @@ use types::data::Value;
 const WAITING: usize = 4;
 /// Engines that are kept for the next statement.
 const ENGINES: usize = 8;
+/// How often a query is begun, if a failover loses what it reads before it has given a row.
+pub const BEGINNINGS: u32 = 5;
 /// The most bytes of rows that a statement which writes may collect.
 const MAX_BYTES: usize = 64 << 20;
 
@@ -73,12 +75,30 @@ pub struct Evaluator {
 impl Evaluator {
     /// Starts a query over the cluster's tables. Its rows come as they are made.
     pub fn start(&self, bound: Arc<Bound>, values: Values, view: View) -> Result<Rows, Failure> {
-        let (handle, cancel) = (self.handle.clone(), self.cancel.clone());
+        self.begin(bound, values, 1, move || view.clone())
+    }
+
+    /// Starts a query that belongs to no transaction. If a failover loses a state that it reads before it has given a row, it
+    /// is begun again on newer ones.
+    pub fn start_alone(&self, bound: Arc<Bound>, values: Values) -> Result<Rows, Failure> {
+        self.begin(bound, values, BEGINNINGS, View::default)
+    }
+
+    fn begin(
+        &self,
+        bound: Arc<Bound>,
+        values: Values,
+        beginnings: u32,
+        view: impl Fn() -> View + Send + 'static,
+    ) -> Result<Rows, Failure> {
+        let evaluator = self.clone();
         let sources = bound.sources.clone();
         let slots = slots(&bound, &values);
-        let facts = self.facts(values.now)?;
-        self.run(bound, slots, move || {
-            Box::new(Tables::new(handle, sources, values, view, cancel).knowing(facts))
+        self.run(bound, slots, beginnings, move || {
+            let (handle, cancel) = (evaluator.handle.clone(), evaluator.cancel.clone());
+            let facts = evaluator.facts(values.now)?;
+            let tables = Tables::new(handle, sources.clone(), values.clone(), view(), cancel);
+            Ok(Box::new(tables.knowing(facts)))
         })
     }
 
@@ -110,7 +130,11 @@ impl Evaluator {
         let source = bound.sources.first().cloned();
         let slots = slots(&bound, values);
         let facts = self.facts(values.now)?;
-        let mut computed = self.run(bound, slots, move || Box::new(Memory { source, rows, facts }))?;
+        let mut memory = Some(Memory { source, rows, facts });
+        let mut computed = self.run(bound, slots, 1, move || match memory.take() {
+            Some(memory) => Ok(Box::new(memory)),
+            None => Err(read::no_facts()),
+        })?;
         let mut rows = Vec::new();
         while let Some(row) = computed.next().await {
             rows.push(row?);
@@ -128,7 +152,8 @@ impl Evaluator {
         &self,
         bound: Arc<Bound>,
         slots: Vec<Value>,
-        reader: impl FnOnce() -> Box<dyn Reader> + Send + 'static,
+        beginnings: u32,
+        mut reader: impl FnMut() -> Result<Box<dyn Reader>, Failure> + Send + 'static,
     ) -> Result<Rows, Failure> {
         let engine = self.engines.take()?;
         let interrupt = engine.interrupt();
@@ -144,7 +169,8 @@ impl Evaluator {
         });
         let engines = self.engines.clone();
         tokio::task::spawn_blocking(move || {
-            let ran = engine.run(&bound, &slots, reader(), &mut |rows| send.blocking_send(Ok(rows)).is_ok());
+            let mut emit = |rows| send.blocking_send(Ok(rows)).is_ok();
+            let ran = run(&engine, &bound, &slots, beginnings, &mut reader, &mut emit);
             drop(over);
             if let Err(failure) = ran {
                 // The client may be gone.
@@ -153,6 +179,30 @@ impl Evaluator {
             engines.give_back(engine);
         });
         Ok(Rows::stream(receive))
+    }
+}
+
+/// Runs a query; from its beginning again, so often, as long as it has given no row and fails because what it read is lost.
+pub(crate) fn run(
+    engine: &Engine,
+    bound: &Bound,
+    slots: &[Value],
+    beginnings: u32,
+    reader: &mut dyn FnMut() -> Result<Box<dyn Reader>, Failure>,
+    emit: &mut dyn FnMut(Vec<Row>) -> bool,
+) -> Result<(), Failure> {
+    let mut given = false;
+    let mut left = beginnings;
+    loop {
+        left = left.saturating_sub(1);
+        let ran = engine.run(bound, slots, reader()?, &mut |rows| {
+            given = true;
+            emit(rows)
+        });
+        match ran {
+            Err(failure) if failure.code == fault::SERIALIZATION && !given && left > 0 => {}
+            ran => return ran,
+        }
     }
 }
 

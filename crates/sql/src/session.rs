@@ -14,7 +14,7 @@ use crate::plan::{Cache, Parsed, Plan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Values};
 use crate::sequences::Sequences;
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::sessions::{self, Listed, Sessions};
@@ -24,7 +24,7 @@ use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
 use std::io;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use types::TableRecord;
 use types::data::Value;
 
@@ -66,8 +66,12 @@ impl pg::Service for Sql {
                 .fatal());
         }
         let mut settings = Settings::default();
-        for (name, value) in login.parameters.iter().filter(|(name, _)| *name != "options") {
-            settings.change(name, value).map_err(Failure::fatal)?;
+        let mut notices = Vec::new();
+        let options = login.parameters.get("options").map_or("", String::as_str);
+        let given = login.parameters.iter().filter(|(name, _)| *name != "options");
+        let given = given.map(|(name, value)| (name.clone(), value.clone()));
+        for (name, value) in given.chain(settings::options(options).map_err(Failure::fatal)?) {
+            notices.extend(settings.begin_with(&name, &value).map_err(Failure::fatal)?);
         }
         let (handle, engines) = (self.handle.clone(), self.engines.clone());
         let sequences = self.sequences.clone();
@@ -77,7 +81,7 @@ impl pg::Service for Sql {
             settings,
             open: None,
             grouped: false,
-            notices: Vec::new(),
+            notices,
             listed: self.sessions.list(sessions::Session {
                 pid: login.pid,
                 application: login.parameters.get("application_name").cloned().unwrap_or_default(),
@@ -206,6 +210,10 @@ impl pg::Session for SqlSession {
             }
             Some(open) => self.commit(open).await.map(drop),
         }
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        self.settings.statement_limit()
     }
 
     fn notices(&mut self) -> Vec<Failure> {
@@ -519,6 +527,9 @@ impl SqlSession {
         }
         if let Some(count) = self.count(bound, &values, &view).await? {
             return Ok(Outcome::Rows("SELECT", Rows::of(vec![vec![Value::Int(count)]])));
+        }
+        if self.open.is_none() {
+            return Ok(Outcome::Rows("SELECT", evaluator.start_alone(bound.clone(), values)?));
         }
         let partitions = read::partitions(&bound.sources, &values);
         tokio::select! {

@@ -170,6 +170,26 @@ impl Settings {
         }
     }
 
+    /// How long a statement may take.
+    pub fn statement_limit(&self) -> Option<Duration> {
+        let chosen = self.chosen("statement_timeout").and_then(milliseconds).filter(|chosen| *chosen > 0);
+        chosen.map(Duration::from_millis)
+    }
+
+    /// A parameter that comes with the login. `TimeZone` comes from drivers that were not asked for it: it stays as it is,
+    /// which the client is told. The answer is a warning.
+    pub fn begin_with(&mut self, name: &str, value: &str) -> Result<Option<Failure>, Failure> {
+        match self.change(name, value) {
+            Ok(_) => Ok(None),
+            Err(refused) if name.eq_ignore_ascii_case("timezone") && refused.code == code::UNSUPPORTED => {
+                let message = format!("the time zone is UTC, not \"{value}\"");
+                let hint = "times are shown in UTC, and read so where they name no zone";
+                Ok(Some(Failure::new("01000", message).hint(hint)))
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
     /// A write to a table must be secured at least as far as the client has said, if it has.
     pub fn check_secured(&self, table: &TableRecord) -> Result<(), Failure> {
         let Some(wanted) = self.chosen("synchronous_commit") else { return Ok(()) };
@@ -217,6 +237,43 @@ fn milliseconds(text: &str) -> Option<u64> {
     number.checked_mul(unit).filter(|time| *time <= i32::MAX as u64)
 }
 
+/// What a client's `options` set, as PostgreSQL's command line takes it: `-c name=value`, `--name=value`.
+pub fn options(text: &str) -> Result<Vec<(String, String)>, Failure> {
+    let mut words = words(text).into_iter();
+    let mut found = Vec::new();
+    while let Some(word) = words.next() {
+        let assignment = match word.strip_prefix("--") {
+            Some(rest) => Some(rest.to_string()),
+            None => match word.strip_prefix("-c") {
+                Some("") => words.next(),
+                rest => rest.map(str::to_string),
+            },
+        };
+        let pair = assignment.as_ref().and_then(|assignment| assignment.split_once('='));
+        let Some((name, value)) = pair else {
+            let message = format!("invalid command-line argument for server process: {word}");
+            return Err(Failure::new(code::SYNTAX, message).hint("write -c name=value"));
+        };
+        found.push((name.replace('-', "_"), value.to_string()));
+    }
+    Ok(found)
+}
+
+/// Words between blanks; a backslash takes what follows it as it is.
+fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word) = (Vec::new(), None::<String>);
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            blank if blank.is_ascii_whitespace() => words.extend(word.take()),
+            '\\' => word.get_or_insert_default().extend(letters.next()),
+            letter => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 /// A truth as SET takes it.
 fn truth(text: &str) -> Option<bool> {
     match text {
@@ -237,7 +294,7 @@ fn choice(name: &str, value: &str) -> Option<Result<String, Failure>> {
             _ => Err(wrong().hint("Available values: local, remote_write, remote_apply, on, off.")),
         },
         "default_transaction_read_only" => truth(value).map(on_off).ok_or_else(wrong),
-        "idle_in_transaction_session_timeout" => {
+        "idle_in_transaction_session_timeout" | "statement_timeout" | "lock_timeout" => {
             match milliseconds(value) {
                 Some(_) => Ok(value.to_string()),
                 None => Err(wrong()
@@ -284,7 +341,6 @@ fn accepted(name: &str, value: &str) -> Result<Option<String>, Failure> {
         "search_path" => lower
             .split(',')
             .all(|part| ["public", "pg_catalog", "\"$user\"", "$user", ""].contains(&part.trim())),
-        "statement_timeout" | "lock_timeout" => lower == "0",
         _ => {
             return Err(Failure::new("55P02", format!("parameter \"{name}\" cannot be changed")));
         }
@@ -385,6 +441,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn options_are_read_as_from_a_command_line() {
+        let pair = |(name, value): (&str, &str)| (name.to_string(), value.to_string());
+        let found = options(r"-c statement_timeout=5s  --search-path=public -capplication_name=two\ words");
+        let expected =
+            [("statement_timeout", "5s"), ("search_path", "public"), ("application_name", "two words")];
+        assert_eq!(found, Ok(expected.map(pair).to_vec()));
+        assert_eq!(options("  "), Ok(Vec::new()));
+        for wrong in ["-c", "-c x", "-d 3", "x=1", "--x"] {
+            assert_eq!(options(wrong).expect_err("no option").code, "42601", "{wrong}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_set_is_refused_and_the_rest_kept() {
         let mut settings = Settings::default();
         assert_eq!(settings.change("Application_Name", "x"), Ok(vec![("application_name", "x".into())]));
@@ -394,7 +463,19 @@ mod tests {
         assert_eq!(settings.change("client_encoding", "LATIN1").expect_err("not UTF-8").code, "0A000");
         assert_eq!(settings.change("server_version", "16").expect_err("fixed").code, "55P02");
         assert_eq!(settings.change("nonsense", "1").expect_err("unknown").code, "42704");
+        assert_eq!(settings.change("statement_timeout", "2s"), Ok(Vec::new()));
+        assert_eq!(settings.statement_limit(), Some(Duration::from_secs(2)));
+        assert_eq!(settings.change("statement_timeout", "soon").expect_err("no time").code, "22023");
+        let warned = settings.begin_with("TimeZone", "Europe/Rome").expect("told, not refused");
+        assert!(warned.is_some_and(|warned| warned.code == "01000"));
+        assert_eq!(settings.get("timezone").as_deref(), Ok("UTC"));
+        assert_eq!(settings.begin_with("timezone", "UTC"), Ok(None));
+        assert_eq!(settings.begin_with("nonsense", "1").expect_err("unknown").code, "42704");
         settings.reset_all();
+        assert_eq!(
+            (settings.statement_limit(), settings.get("statement_timeout").as_deref()),
+            (None, Ok("0"))
+        );
         assert_eq!(settings.get("application_name").as_deref(), Ok(""));
         assert!(Settings::told().iter().any(|(name, value)| *name == "server_version" && value == "15.0"));
     }

@@ -2,7 +2,7 @@
 
 use crate::bind::{Change, Conflict, Insertion};
 use crate::edits::{self, Edits};
-use crate::evaluate::Evaluator;
+use crate::evaluate::{BEGINNINGS, Evaluator};
 use crate::fault::{self, Decided};
 use crate::read::{self, Values};
 use crate::txn::View;
@@ -77,12 +77,21 @@ pub async fn alone(
         return Ok(statement.outcome(count, told));
     }
     let (began, mut wait) = (Instant::now(), Duration::from_micros(250));
+    let mut beginnings = 1;
     loop {
         let view = View::default();
         let edits = tokio::select! {
-            edits = statement.edits(evaluator, values, &view) => edits?,
+            edits = statement.edits(evaluator, values, &view) => edits,
             () = evaluator.cancel.wait() => return Err(canceled()),
         };
+        // A failover has lost what it was reading; nothing was written.
+        if edits.as_ref().is_err_and(|failure| failure.code == fault::SERIALIZATION)
+            && beginnings < BEGINNINGS
+        {
+            beginnings += 1;
+            continue;
+        }
+        let edits = edits?;
         let Edits { table, partition: Some(partition), edits, count, told } = edits else {
             return Ok(statement.outcome(edits.count, edits.told));
         };
@@ -135,7 +144,7 @@ async fn insert_at_once(
             match insertion.conflict {
                 Conflict::Replace if several => return Ok(None),
                 Conflict::Replace => RowOp::Put { key, row: stored },
-                _ if several => return Err(duplicate(&table)),
+                _ if several => return Err(duplicate(&table, Some(&key))),
                 _ => RowOp::Insert { key, row: stored },
             },
         )?;
@@ -145,10 +154,11 @@ async fn insert_at_once(
     if seen.is_empty() {
         return Ok(Some((0, told)));
     }
+    let only = keys.first().filter(|_| keys.len() == 1).cloned();
     match batch.send(&evaluator.handle, &table, None).await? {
         Decided::Done(_) => Ok(Some((seen.len() as u64, told))),
         _ if matches!(insertion.conflict, Conflict::Keep) => Ok(Some((0, told.map(|_| Vec::new())))),
-        _ => Err(duplicate(&table)),
+        _ => Err(duplicate(&table, only.as_deref())),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::rows::fitted;
 use crate::txn::Edit;
 use bytes::Bytes;
 use client::Table;
-use pg::{Failure, code};
+use pg::{Failure, Object, code};
 use types::data::{Row, Value};
 use types::{PartitionId, Position};
 use wire::message::MAX_OPS;
@@ -96,11 +96,30 @@ pub fn place(table: &Table, edits: &[Edit]) -> Result<Option<PartitionId>, Failu
     Ok(found)
 }
 
-/// The error of a key that is there already.
-pub fn duplicate(table: &Table) -> Failure {
-    let name = table.name();
-    let message = format!("duplicate key value violates unique constraint \"{name}_pkey\"");
-    Failure::new("23505", message).hint("nothing was changed")
+/// The error of a key that is there already, if it is known which.
+pub fn duplicate(table: &Table, key: Option<&[u8]>) -> Failure {
+    let constraint = format!("{}_pkey", table.name());
+    let message = format!("duplicate key value violates unique constraint \"{constraint}\"");
+    let failure = Failure::new("23505", message).hint("nothing was changed");
+    let failure = failure.about(Object { constraint: Some(constraint), ..object(table) });
+    match key.and_then(|key| shown(table, key)) {
+        Some(key) => failure.detail(format!("Key {key} already exists.")),
+        None => failure,
+    }
+}
+
+/// A table, as what an error is about.
+fn object(table: &Table) -> Object {
+    Object { schema: "public".into(), table: table.name().into(), ..Object::default() }
+}
+
+/// A key with the names of its columns.
+fn shown(table: &Table, key: &[u8]) -> Option<String> {
+    let schema = table.schema();
+    let values = types::data::decode_key(schema, key).ok()?;
+    let names: Vec<&str> = schema.key_columns().map(|column| column.name.as_str()).collect();
+    let values: Vec<String> = values.iter().map(pg::text::to_text).collect();
+    Some(format!("({})=({})", names.join(", "), values.join(", ")))
 }
 
 /// A row with a value for each column: those that were not given are null.
@@ -126,7 +145,8 @@ pub fn check(table: &Table, row: &Row) -> Result<(), Failure> {
             let message = format!(
                 "null value in column \"{column}\" of relation \"{name}\" violates not-null constraint"
             );
-            Err(Failure::new("23502", message))
+            let about = Object { column: Some(column.clone()), ..object(table) };
+            Err(Failure::new("23502", message).about(about))
         }
     }
 }

@@ -186,9 +186,15 @@ fn fields(severity: &str, failure: &Failure) -> Vec<(u8, String)> {
         (b'C', failure.code.to_string()),
         (b'M', failure.message.replace('\0', " ")),
     ];
-    let more = [(b'D', &failure.detail), (b'H', &failure.hint), (b'W', &failure.context)];
-    for (field, text) in more {
-        fields.extend(text.as_ref().map(|text| (field, text.replace('\0', " "))));
+    let (detail, hint, context) =
+        (failure.detail.as_deref(), failure.hint.as_deref(), failure.context.as_deref());
+    for (field, text) in [(b'D', detail), (b'H', hint), (b'W', context)] {
+        fields.extend(text.map(|text| (field, text.replace('\0', " "))));
+    }
+    if let Some(object) = &failure.object {
+        fields.extend([(b's', object.schema.clone()), (b't', object.table.clone())]);
+        fields.extend(object.column.clone().map(|column| (b'c', column)));
+        fields.extend(object.constraint.clone().map(|constraint| (b'n', constraint)));
     }
     fields
 }

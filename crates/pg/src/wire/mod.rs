@@ -17,6 +17,8 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
+/// So much is kept of what a client sends while its statement runs.
+const AHEAD: usize = 64 * 1024;
 /// Answers are written when so much of them waits.
 const LONG: usize = 64 * 1024;
 /// The longest message of a client that has logged in.
@@ -192,6 +194,18 @@ impl Link {
             *left = left.checked_sub(count).ok_or_else(too_much)?;
         }
         Ok(count > 0)
+    }
+
+    /// Waits until the client has hung up. What it sends meanwhile is kept; if that is much, no more is read, and its end is
+    /// not noticed. Can be given up at any time.
+    pub async fn gone(&mut self) {
+        while self.input.len() < AHEAD {
+            match self.stream.read_buf(&mut self.input).await {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return,
+            }
+        }
+        std::future::pending().await
     }
 
     /// Writes what waits.

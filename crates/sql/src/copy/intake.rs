@@ -11,7 +11,7 @@ use crate::read::Values;
 use crate::rows::Filler;
 use crate::sequences::Sequences;
 use crate::ty::Ty;
-use crate::write::{encoded, whole};
+use crate::write::{self, encoded, whole};
 use bytes::Bytes;
 use client::{Outcome, Table};
 use pg::copy::{Reader, Record};
@@ -301,17 +301,13 @@ impl Intake {
     /// The error of a batch with a key that is there already, or twice in it.
     async fn duplicate(&self, flying: &Flying) -> Failure {
         let name = self.table.name();
-        let failure =
-            Failure::new("23505", format!("duplicate key value violates unique constraint \"{name}_pkey\""));
-        match self.first_that_exists(flying).await.or_else(|| twice(&flying.keys)) {
+        let found = self.first_that_exists(flying).await.or_else(|| twice(&flying.keys));
+        let key = found.map(|at| &flying.keys[at][..]);
+        // How much of it is stored is said when it ends.
+        let failure = Failure { hint: None, ..write::duplicate(&self.table, key) };
+        match found {
             None => failure.context(format!("COPY {name}")),
-            Some(at) => {
-                let failure = failure.context(format!("COPY {name}, line {}", flying.lines[at]));
-                match self.shown(&flying.keys[at]) {
-                    Some(key) => failure.detail(format!("Key {key} already exists.")),
-                    None => failure,
-                }
-            }
+            Some(at) => failure.context(format!("COPY {name}, line {}", flying.lines[at])),
         }
     }
 
@@ -336,14 +332,6 @@ impl Intake {
             }
         }
         first
-    }
-
-    fn shown(&self, key: &[u8]) -> Option<String> {
-        let schema = self.table.schema();
-        let values = types::data::decode_key(schema, key).ok()?;
-        let names: Vec<&str> = schema.key_columns().map(|column| column.name.as_str()).collect();
-        let values: Vec<String> = values.iter().map(pg::text::to_text).collect();
-        Some(format!("({})=({})", names.join(", "), values.join(", ")))
     }
 }
 

@@ -348,6 +348,60 @@ fn what_postgresql_refuses_or_this_does_not_know_is_refused() {
     script("refusals", include_str!("../../tests/scripts/refusals.txt"));
 }
 
+/// A source of two hundred rows; a failover loses what comes after them, or nothing does.
+struct Losing {
+    loses: bool,
+}
+
+/// Its pages.
+struct Short {
+    page: Option<Vec<Vec<Kept>>>,
+    loses: bool,
+}
+
+impl Reader for Losing {
+    fn open(&self, _: usize) -> Result<Box<dyn Pages>, Failure> {
+        let page = Some((0..200).map(|number| vec![encode(&Value::Int(number))]).collect());
+        Ok(Box::new(Short { page, loses: self.loses }))
+    }
+}
+
+impl Pages for Short {
+    fn next(&mut self) -> Result<Option<Vec<Vec<Kept>>>, Failure> {
+        match self.page.take() {
+            None if self.loses => Err(Failure::new(crate::fault::SERIALIZATION, "lost")),
+            page => Ok(page),
+        }
+    }
+}
+
+#[test]
+fn a_query_whose_state_is_lost_is_begun_again_unless_it_has_given_a_row() {
+    let memory = memory();
+    let begun = |text: &str, losses: u32| {
+        let parsed = Parser::parse_sql(&PostgreSqlDialect {}, text).expect("good");
+        let [Statement::Query(query)] = parsed.as_slice() else { panic!("{text} is no query") };
+        let bound = Binder::new(&memory.catalog, &[]).whole(query).expect("good").0;
+        let (mut times, mut rows) = (0, 0);
+        let mut reader = || -> Result<Box<dyn Reader>, Failure> {
+            times += 1;
+            Ok(Box::new(Losing { loses: times <= losses }))
+        };
+        let mut emit = |batch: Vec<pg::Row>| {
+            rows += batch.len();
+            true
+        };
+        let engine = Engine::open().expect("opens");
+        let ran = crate::evaluate::run(&engine, &bound, &[], 5, &mut reader, &mut emit);
+        (times, ran.map(|()| rows).map_err(|failure| failure.code))
+    };
+    assert_eq!(begun("SELECT sum(id) FROM people", 0), (1, Ok(1)));
+    assert_eq!(begun("SELECT sum(id) FROM people", 2), (3, Ok(1)));
+    assert_eq!(begun("SELECT sum(id) FROM people", 9), (5, Err("40001")));
+    assert_eq!(begun("SELECT id FROM people", 0), (1, Ok(200)));
+    assert_eq!(begun("SELECT id FROM people", 1), (1, Err("40001")));
+}
+
 #[test]
 fn conditions_on_a_key_narrow_the_scan_and_a_whole_key_is_a_point() {
     let memory = memory();

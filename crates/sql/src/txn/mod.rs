@@ -223,10 +223,11 @@ impl Open {
             let message = format!("table \"{}\" was changed or dropped during the transaction", known.name());
             return Err(Failure::new(fault::SERIALIZATION, message).hint("do the transaction again"));
         }
+        let only = if let [only] = ops.as_slice() { Some(only.key().clone()) } else { None };
         let batch = Batch { partition: Some(partition), ops };
         match batch.send(handle, &known, Some(since)).await? {
             Decided::Done(_) => Ok(()),
-            Decided::Exists => Err(write::duplicate(&known)),
+            Decided::Exists => Err(write::duplicate(&known, only.as_deref())),
             Decided::Changed => Err(fault::conflict()),
         }
     }
