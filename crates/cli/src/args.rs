@@ -1,5 +1,6 @@
 //! The command line: every subcommand with its help.
 
+pub mod backup;
 pub mod bench;
 pub mod cluster;
 pub mod data;
@@ -90,6 +91,9 @@ pub enum Command {
     /// A stopped node's log: look at entries, or verify all of it.
     #[command(subcommand)]
     Log(cluster::LogCommand),
+    /// Back tables up as of one point, restore them, verify a backup.
+    #[command(subcommand)]
+    Backup(backup::BackupCommand),
     /// Print the version.
     Version,
 }

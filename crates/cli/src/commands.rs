@@ -1,5 +1,6 @@
 //! One module per group of commands. Each parses nothing and decides nothing: it asks the crates below, and prints.
 
+mod backup;
 mod bench;
 mod bulk;
 mod failover;
@@ -35,6 +36,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Sql(args) => sql::run(&args, context),
         Command::Verb(verb) => run_verb(verb, context),
         Command::Log(command) => log::run(command, context),
+        Command::Backup(command) => backup::run(command, context),
         Command::Version => version(context),
     }
 }

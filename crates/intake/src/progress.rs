@@ -12,8 +12,14 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(total: Option<u64>) -> Progress {
+    /// Nothing is read yet. `total` is in bytes.
+    pub fn new(total: Option<u64>) -> Progress {
         Progress { read: Arc::default(), total }
+    }
+
+    /// So many bytes more are read.
+    pub fn add(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The bytes read so far, as they stand in the file: compressed ones, if it is.

@@ -5,6 +5,7 @@
 //! | rows in batches on their way to their partitions | [`pipeline`] |
 //! | `load`: a file into a table, all or nothing or without its bad rows | [`load`] |
 //! | `ingest`: feeds that neither skip nor repeat | [`ingest`] |
+//! | all tables at one point into a directory, and back | [`backup`] |
 //! | keys and ranges as people write them | [`keys`] |
 //! | a new table from options | [`design`] |
 //! | what the cluster survives now, who is behind, failovers: made by [`client::view`] | [`overview`], [`failovers`] |
@@ -14,6 +15,7 @@
 //!
 //! A failure is one sentence with the exit status that the conventions give it ([`Failure`]).
 
+pub mod backup;
 pub mod badrows;
 pub mod design;
 pub mod door;

@@ -58,6 +58,7 @@ scripts! {
     pr21_strict_below_min,
     pr22_duplicate_waits,
     first_committer_wins,
+    pr80_committed_is_held,
     pr79_a_snapshot_that_is_lost,
     pr23_refusal_waits,
     pr24_another_aim,

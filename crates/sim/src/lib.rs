@@ -8,7 +8,7 @@
 //! | events, nodes, controllers, faults | [`world`] |
 //! | what a seed is made of | [`plan`], [`faults`] |
 //! | machines | [`disk`], [`network`], [`clock`], [`node`] |
-//! | clients, keys and rows | [`client`], [`rows`] |
+//! | clients, keys and rows | [`client`], [`taker`], [`rows`] |
 //! | checkers | [`check`] |
 //! | planted bugs and the seeds that find them | [`plants`], [`remedy`] |
 //! | runs and their figures | [`outcome`], [`summary`] |
@@ -27,6 +27,7 @@ pub mod random;
 pub mod remedy;
 pub mod rows;
 pub mod summary;
+pub mod taker;
 pub mod trace;
 pub mod world;
 

@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 36] = [
+pub const FOUND: [(Finding, u64); 37] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -45,6 +45,7 @@ pub const FOUND: [(Finding, u64); 36] = [
     (Finding::Pr47, 0),
     (Finding::Pr78, 0),
     (Finding::Pr79, 155),
+    (Finding::Pr80, 2),
     (Finding::Pr81, 0),
 ];
 
@@ -75,6 +76,7 @@ pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
     plan.recoverable = random.chance(profile.recoverable);
     plan.ships = if profile.ships { [0, 1].into() } else { Default::default() };
     plan.ship_bytes_per_second = plan.ship_bytes_per_second.clamp(6_000, 30_000);
+    plan.points = profile.points;
     plan.indexes = profile.indexes;
     plan.pace_us = 1_000 * random.between(profile.pace_ms.0, profile.pace_ms.1);
 }
@@ -113,6 +115,8 @@ struct Profile {
     pace_ms: (u64, u64),
     /// Copies go by files.
     ships: bool,
+    /// Points over all partitions are taken.
+    points: bool,
     /// There are indexes.
     indexes: bool,
 }
@@ -139,10 +143,11 @@ const USUAL: Profile = Profile {
     recoverable: 800,
     pace_ms: (400, 1_000),
     ships: false,
+    points: false,
     indexes: false,
 };
 
-const PROFILES: [Profile; 36] = [
+const PROFILES: [Profile; 37] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -396,6 +401,16 @@ const PROFILES: [Profile; 36] = [
         clients: (8, 12),
         work: 300,
         pace_ms: (250, 600),
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr80,
+        always: &[Fault::Crash, Fault::SlowDisk],
+        perhaps: &[Fault::Isolate, Fault::Delay, Fault::Clog],
+        rules: &[DURABLE, SEMI, SYNC],
+        clients: (6, 10),
+        work: 150,
+        points: true,
         ..USUAL
     },
     Profile {

@@ -41,12 +41,13 @@ pub enum Finding {
     Pr47,
     Pr78,
     Pr79,
+    Pr80,
     Pr81,
 }
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 36] = [
+    pub const ALL: [Finding; 37] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -82,6 +83,7 @@ impl Finding {
         Finding::Pr47,
         Finding::Pr78,
         Finding::Pr79,
+        Finding::Pr80,
         Finding::Pr81,
     ];
 

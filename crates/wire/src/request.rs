@@ -174,6 +174,18 @@ pub enum Op {
     },
     /// Which indexes the partition has, and how far they are.
     Indexes,
+    /// Holds the primary's `committed` where it is, and with it every acknowledgement and what reads see, until
+    /// [`Op::Resume`], so long at most. The reply's position is where, and its versions are kept as by [`Op::Hold`].
+    Pause {
+        /// Milliseconds; of more than 2,000 the rest is not heeded.
+        for_ms: u32,
+    },
+    /// Ends a pause. The reply's LSN is where the primary's `committed` stood until now: if that is still the one that the pause
+    /// was told, nothing was committed in between.
+    Resume {
+        /// The position that the pause was told. Refused with [`Status::TooOld`] if it is no part of the history any more.
+        at: Position,
+    },
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -197,6 +209,11 @@ impl Op {
     /// True if it may change something, and so belongs into the log.
     pub fn writes(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::OpenSession)
+    }
+
+    /// True if only a primary can do it, whatever read level the request has.
+    pub fn needs_primary(&self) -> bool {
+        self.writes() || matches!(self, Op::Pause { .. } | Op::Resume { .. })
     }
 }
 

@@ -87,6 +87,7 @@ impl<R: Remedy> Replica<R> {
             last_beat: now,
             last_told: Lsn::ZERO,
             sessions_checked: now,
+            pause: None,
         };
         // PR-01 without its remedy: the process takes its old reign up again as if nothing had been.
         if first

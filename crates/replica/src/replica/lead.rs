@@ -455,7 +455,7 @@ impl<R: Remedy> Replica<R> {
         if !matches!(self.role, Role::Leader(_)) {
             return;
         }
-        let point = self.commit_point(ctx);
+        let point = self.held_at(ctx, self.commit_point(ctx));
         let Role::Leader(leader) = &self.role else { return };
         // Entries of older reigns commit only with this reign's marker (PR-12).
         let covered = match leader.marker {

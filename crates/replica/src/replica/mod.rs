@@ -7,6 +7,7 @@
 //! | `serve` | clients' requests, sessions, replies |
 //! | `tally` | counts and digests, in slices |
 //! | `index` | secondary indexes: maintained, built, read |
+//! | `pause` | `committed` held back for a moment |
 //! | `lead` | log shipping, progress of members, `committed` |
 //! | `align` | where a member's log agrees |
 //! | `follow` | appends taken in, checked, acknowledged |
@@ -25,6 +26,7 @@ mod follow;
 mod index;
 mod lead;
 mod offer;
+mod pause;
 mod promote;
 mod receive;
 mod serve;
@@ -40,6 +42,7 @@ use crate::tail::Tail;
 use change::{Change, HandOver};
 use copy::CopyIn;
 use lead::Progress;
+use pause::Pause;
 use receive::Incoming;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tally::Tallies;
@@ -202,6 +205,8 @@ struct Leader {
     last_beat: Micros,
     last_told: Lsn,
     sessions_checked: Micros,
+    /// `committed` is held back, or was a moment ago.
+    pause: Option<Pause>,
 }
 
 /// What a backup or a catching-up replica keeps.

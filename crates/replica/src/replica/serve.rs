@@ -24,13 +24,15 @@ pub(super) type Evaluated = (Outcome, u32, Vec<Mutation>);
 impl<R: Remedy> Replica<R> {
     /// A client's request. Every path ends in exactly one reply, now or later.
     pub(crate) fn on_request(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
-        let any = matches!(request.read, ReadLevel::Any { .. }) && !request.op.writes();
+        let any = matches!(request.read, ReadLevel::Any { .. }) && !request.op.needs_primary();
         if let Some(status) = self.not_here(&request, any) {
             return self.answer(ctx, to, &request, status, Body::None, None);
         }
         match &request.op {
             Op::Write { ops, mark, since } => self.write(ctx, to, &request, ops, (*mark, *since)),
             Op::OpenSession => self.open_session(ctx, to, &request),
+            Op::Pause { for_ms } => self.pause(ctx, to, &request, *for_ms),
+            Op::Resume { at } => self.resume(ctx, to, &request, *at),
             _ => self.read(ctx, to, request, any),
         }
     }
@@ -304,7 +306,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// True if the state that a reply called so is a part of this log (first committer wins): no reign since then began below it.
-    fn on_history(&self, snapshot: Position) -> bool {
+    pub(super) fn on_history(&self, snapshot: Position) -> bool {
         !self.remedy.has(Finding::Pr79) || self.history.holds(snapshot, self.tail.end().lsn)
     }
 
@@ -442,7 +444,7 @@ impl<R: Remedy> Replica<R> {
             }
             Op::EpochEnd { epoch } => Body::EpochEnd(self.history.ended(*epoch)),
             Op::Indexes => return self.index_status(at),
-            Op::Hold { .. } | Op::Find { .. } => Body::None,
+            Op::Hold { .. } | Op::Find { .. } | Op::Pause { .. } | Op::Resume { .. } => Body::None,
             Op::Write { .. } | Op::OpenSession | Op::Count { .. } | Op::Digest => Body::None,
         })
     }

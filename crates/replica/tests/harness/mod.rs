@@ -101,7 +101,7 @@ impl World {
     ///
     /// `create POLICY N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN seq=N] [since=EPOCH,LSN]` ·
-    /// `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [begin|at=EPOCH,LSN]` · `digest N [any]` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
+    /// `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [begin|at=EPOCH,LSN]` · `digest N [any]` · `pause N MS` · `resume N at=EPOCH,LSN` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
     /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO
     /// · `depart N`: N has no place any more and asks what only it has
@@ -120,7 +120,7 @@ impl World {
             "seal" => self.seal(&numbers(&words[1..])),
             "tell" => numbers(&words[1..]).into_iter().for_each(|node| self.tell(node)),
             "put" | "insert" | "update" | "remove" | "keep" | "get" | "hold" | "session" | "count"
-            | "digest" => self.request(&words),
+            | "digest" | "pause" | "resume" => self.request(&words),
             "slice" => self.slice(&words),
             "with" => {
                 let files = words.get(4..).map(numbers).unwrap_or_default();
@@ -239,6 +239,8 @@ impl World {
             "keep" => write(RowOp::Keep { key: text(2) }, since),
             "hold" => Op::Hold { at },
             "session" => Op::OpenSession,
+            "pause" => Op::Pause { for_ms: words[2].parse().expect("milliseconds") },
+            "resume" => Op::Resume { at: position("at=").expect("a position") },
             "count" => Op::Count { from: Bytes::new(), to: Bytes::new(), at },
             "digest" => Op::Digest,
             _ => Op::Get { key: text(2), at },

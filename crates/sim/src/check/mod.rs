@@ -12,6 +12,7 @@
 //! | `linear` | R5: linearizability per key |
 //! | `effects` | I9, I4, I5: exactly once, nothing visible that is lost |
 //! | `indexes` | I15: index rows are what the rows say |
+//! | `points` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 
 pub mod agree;
@@ -21,6 +22,7 @@ pub mod history;
 pub mod indexes;
 pub mod lineage;
 pub mod linear;
+pub mod points;
 pub mod report;
 pub mod requests;
 pub mod serving;
@@ -162,6 +164,15 @@ impl Checks {
                 Ok(record) => self.failovers.push(record),
                 Err(reason) => self.fault("I14", 0, reason),
             }
+        }
+    }
+
+    /// Looks at points that were taken. Where a failover may have lost something, positions say nothing.
+    pub fn points(&mut self, now: u64, taken: &[crate::taker::Taken], operations: &[Operation]) {
+        let counts = |partition: PartitionId| !self.survival.is_doubtful(partition);
+        let wrong = taken.iter().find_map(|taken| points::check(taken, operations, &counts).err());
+        if let Some(sentence) = wrong {
+            self.fault("PR-80", now, sentence);
         }
     }
 

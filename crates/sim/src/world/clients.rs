@@ -16,7 +16,11 @@ impl World {
     }
 
     fn client_steps(&mut self, id: u32) {
-        let wants = self.clients[id as usize].step(self.now);
+        let goes_on = self.phase == Phase::Faults;
+        let wants = match self.clients.get_mut(id as usize) {
+            Some(client) => client.step(self.now),
+            None => self.taker.step(self.now, goes_on),
+        };
         for want in wants {
             match want {
                 Want::Send(conn, request) => self.send(conn, true, Message::Request(*request)),
@@ -31,7 +35,10 @@ impl World {
 
     pub(super) fn client_linked(&mut self, at: Endpoint, node: Endpoint, slot: u16, conn: Option<Conn>) {
         let (Endpoint::Client(id), Endpoint::Node(node)) = (at, node) else { return };
-        self.clients[id as usize].linked(node, slot, conn);
+        match self.clients.get_mut(id as usize) {
+            Some(client) => client.linked(node, slot, conn),
+            None => self.taker.linked(node, conn),
+        }
         if conn.is_some() {
             self.client_steps(id);
         }
@@ -39,6 +46,15 @@ impl World {
 
     pub(super) fn client_hears(&mut self, id: u32, _from: Endpoint, message: Message) {
         let Message::Reply(reply) = message else { return };
+        if id as usize >= self.clients.len() {
+            self.taker.hear(self.now, &reply);
+            let before = self.taker.taken().len();
+            self.client_steps(id);
+            if self.taker.taken().len() > before {
+                self.struck("point-taken");
+            }
+            return;
+        }
         let before = self.clients[id as usize].history().len();
         self.clients[id as usize].hear(self.now, reply);
         let client = &self.clients[id as usize];

@@ -37,6 +37,7 @@ use crate::node::Machine;
 use crate::plan::Plan;
 use crate::random::{Concern, Stream};
 use crate::remedy::Without;
+use crate::taker::Taker;
 use crate::trace::Trace;
 use control::{Brain, Meta, Operator};
 use events::Scheduled;
@@ -85,6 +86,7 @@ pub struct World {
     /// The indexes that tables are to have, as the metastore has them.
     wanted: BTreeMap<types::TableId, types::Indexes>,
     wishes: Stream,
+    taker: Taker,
     strikes: strikes::Strikes,
     timing: Stream,
     next_life: u64,
@@ -107,6 +109,8 @@ impl World {
         let brains = (0..plan.controllers).map(|id| Brain::new(id, &mut shape)).collect();
         let workload = |id: u32| Stream::new(seed, Concern::Workload, u64::from(id));
         let clients = (0..plan.clients).map(|id| Client::new(id, workload(id), &plan)).collect();
+        let points = Stream::new(seed, Concern::Workload, 1_000);
+        let taker = Taker::new(plan.clients, points, &plan, remedy);
         let meta = Meta::new(Disk::new(Stream::new(seed, Concern::Disk, 1000)));
         let strikes = strikes::Strikes::new(Stream::new(seed, Concern::Faults, 0));
         World {
@@ -127,6 +131,7 @@ impl World {
             clients,
             wanted: BTreeMap::new(),
             wishes: Stream::new(seed, Concern::Workload, 1 << 32),
+            taker,
             strikes,
             timing: Stream::new(seed, Concern::Timing, 0),
             next_life: 1,
@@ -154,6 +159,7 @@ impl World {
         let operations = self.clients.iter().flat_map(|client| client.history().iter());
         let operations: Vec<_> = operations.cloned().collect();
         self.checks.finish(self.now, &operations);
+        self.checks.points(self.now, self.taker.taken(), &operations);
     }
 
     /// Changes of primaries under load, and how many of them came within a failover.

@@ -60,6 +60,9 @@ impl World {
             for id in 0..self.plan.clients {
                 self.after(u64::from(id) * 1_000, Event::Client { id });
             }
+            if self.plan.points {
+                self.after(5_000, Event::Client { id: self.plan.clients });
+            }
             let wait = self.plan.pace_us / 2;
             self.after(wait, Event::Strike);
             if self.plan.indexes {

@@ -161,6 +161,13 @@ pub(crate) fn decode_known(schema: &Schema, key: &[u8], stored: &[u8]) -> Result
     Ok(row)
 }
 
+/// The schema version that a stored row was written under; `None`: these are not the bytes of a row.
+pub fn row_version(stored: &[u8]) -> Option<u32> {
+    let mut input = Input::new(stored);
+    input.byte().filter(|format| *format == FORMAT)?;
+    u32::try_from(input.varint()?).ok()
+}
+
 fn check(schema: &Schema, row: &Row) -> Result<(), RowError> {
     if row.values.len() != schema.columns().len() {
         return Err(RowError::WrongCount { expected: schema.columns().len(), given: row.values.len() });

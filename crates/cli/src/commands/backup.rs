@@ -1,0 +1,91 @@
+//! `backup`.
+
+use super::failover::when;
+use crate::args::backup::{BackupCommand, CreateArgs, RestoreArgs};
+use crate::connect::Context;
+use crate::out::counted;
+use crate::progress::Bar;
+use ops::Failure;
+use ops::backup::{create, restore, verify};
+use ops::overview::size;
+use ops::pipeline::Limits;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a refusal that may pass is tried again: a failover in the middle is to be waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// `backup ...`
+pub fn run(command: BackupCommand, context: &mut Context) -> Result<(), Failure> {
+    match command {
+        BackupCommand::Create(args) => make(args, context),
+        BackupCommand::Restore(args) => bring_back(args, context),
+        BackupCommand::Verify { backup } => check(&backup, context),
+    }
+}
+
+fn make(args: CreateArgs, context: &mut Context) -> Result<(), Failure> {
+    let plan = create::Plan { dir: args.backup, tables: args.tables, bytes_per_second: args.max_rate };
+    context.be_patient(PATIENCE);
+    let mut bar = Bar::new();
+    let report = create::create(context.client()?, &plan, &mut bar)?;
+    bar.clear();
+    context.out.either(&report, || {
+        format!(
+            "{}: {}, {}, {}, as of {}; acknowledgements waited {} ms for it",
+            report.dir.display(),
+            counted(report.tables.len() as u64, "table", "tables"),
+            counted(report.rows, "row", "rows"),
+            size(report.file_bytes),
+            when(report.taken_ms),
+            report.held_ms
+        )
+    });
+    Ok(())
+}
+
+fn bring_back(args: RestoreArgs, context: &mut Context) -> Result<(), Failure> {
+    let plan = restore::Plan {
+        dir: args.backup,
+        tables: args.tables,
+        factor: args.factor,
+        yes: args.yes,
+        limits: Limits::default(),
+    };
+    context.be_patient(PATIENCE);
+    let mut bar = Bar::new();
+    let report = restore::restore(context.client()?, &plan, &mut bar)?;
+    bar.clear();
+    context.out.either(&report, || {
+        format!(
+            "restored {}, {}, as of {}: count and digest of each are those of the backup",
+            counted(report.tables.len() as u64, "table", "tables"),
+            counted(report.rows, "row", "rows"),
+            when(report.taken_ms)
+        )
+    });
+    Ok(())
+}
+
+fn check(dir: &Path, context: &mut Context) -> Result<(), Failure> {
+    let mut bar = Bar::new();
+    let report = verify::verify(dir, &mut bar)?;
+    bar.clear();
+    let out = &mut context.out;
+    if out.json {
+        out.object(&report);
+    } else {
+        report.damaged.iter().for_each(|file| out.line(format!("{}: {}", file.file, file.what)));
+    }
+    let count = report.damaged.len() as u64;
+    if count > 0 {
+        let files = counted(count, "file is", "files are");
+        return Err(Failure::failed(format!("{files} damaged in {}", dir.display())));
+    }
+    if !out.json {
+        let taken = report.taken_ms.map(when).unwrap_or_default();
+        let tables = counted(report.tables.len() as u64, "table", "tables");
+        out.line(format!("sound: {tables}, {}, as of {taken}", counted(report.rows, "row", "rows")));
+    }
+    Ok(())
+}
