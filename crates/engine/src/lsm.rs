@@ -65,6 +65,8 @@ pub struct LsmEngine {
     incoming: Option<Incoming>,
     /// The same while a thread checks it.
     sealing: Option<Sealing>,
+    /// It is to be checked when what runs has ended.
+    sealing_waits: Option<Wake>,
     /// A write to disk failed. What is on disk is then unknown, and no later success may hide it (F08).
     failed: bool,
 }
@@ -103,6 +105,7 @@ impl LsmEngine {
             pins: Pins::default(),
             incoming: None,
             sealing: None,
+            sealing_waits: None,
             failed: false,
         })
     }

@@ -130,14 +130,13 @@ impl<R: Remedy> MemoryEngine<R> {
         bytes
     }
 
-    /// Makes the state that `bytes` are a snapshot of this engine's own, in its store too, at once. Tentative entries above it
-    /// stay; nothing above it may be published (asserted).
-    fn take_over(&mut self, mut bytes: &[u8]) -> Result<(), EngineError> {
+    /// Makes the state that `bytes` are a snapshot of this engine's own, in its store too, at once. What is above it stays,
+    /// published or tentative; `above` has all of it.
+    fn take_over(&mut self, mut bytes: &[u8], above: &[(Position, Vec<Mutation>)]) -> Result<(), EngineError> {
         let (whole, mut rows) = (bytes, Rows::default());
         let header = snapshot::read(&mut bytes, |row| {
             rows.write(&row.key, row.lsn, Some(&row.value), Lsn::MAX);
         })?;
-        assert!(header.position.lsn >= self.published().lsn, "R7: what is published is not taken back");
         if let Some(saving) = self.saving.take() {
             self.store = saving.cancel();
         }
@@ -145,10 +144,17 @@ impl<R: Remedy> MemoryEngine<R> {
             store.save(&mut |out| out.write_all(whole)).map_err(not_written)?;
         }
         self.rows = rows;
-        self.overlay.rise(header.position);
         self.floor = self.floor.max(header.floor);
         (self.persisted, self.saved, self.unsaved) = (header.position, header.position, 0);
-        Ok(())
+        let published = self.overlay.published();
+        if published.lsn <= header.position.lsn {
+            self.overlay.rise(header.position);
+            return Ok(());
+        }
+        // R7: what is published is not taken back.
+        self.overlay = Overlay::new(header.position);
+        above.iter().for_each(|(at, mutations)| self.overlay.insert(*at, mutations));
+        self.publish(published.lsn)
     }
 
     /// Memory held by all rows, tentative ones included.

@@ -303,8 +303,45 @@ fn a_replica_with_files_of_its_own_goes_on_with_those_it_was_sent() {
     }
 }
 
+/// A hot backup publishes what is committed and makes no files: the primary's come later.
 #[test]
-fn a_set_below_what_is_published_is_of_no_use() {
+fn what_is_published_above_a_set_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    for round in 0..6 {
+        pair.flush(60);
+        let (pin, set) = pair.source.pin().unwrap().unwrap();
+        pair.run(15);
+        pair.target.publish(Lsn(set.at.lsn.0 + 7)).unwrap();
+        assert!(pair.target.receive(set.clone()).unwrap());
+        pair.ship(pin, &set, |_| {});
+        let (wake, woken) = waker();
+        assert_eq!(pair.target.begin_installation(&wake).unwrap(), Installation::Waiting);
+        // Beside the check both go on.
+        pair.run(15);
+        pair.target.publish(Lsn(set.at.lsn.0 + 20)).unwrap();
+        let digest = pair.target.digest(ReadAt::Applied).unwrap();
+        woken.recv_timeout(PATIENCE).expect("it is woken");
+        assert_eq!(pair.target.go_on_installation().unwrap(), Installation::Done, "round {round}");
+        assert_eq!((pair.target.persisted(), pair.target.published()), (set.at, at(set.at.lsn.0 + 20)));
+        assert_eq!(pair.target.digest(ReadAt::Applied).unwrap(), digest);
+        pair.source.unpin(pin);
+        pair.check();
+    }
+    pair.target.verify().unwrap();
+    // Promoted, it makes files of what was above.
+    let end = pair.target.applied().lsn;
+    pair.target.publish(end).unwrap();
+    pair.target.checkpoint().unwrap();
+    pair.target.wait_for_merge().unwrap();
+    drop(pair.target);
+    pair.target = LsmEngine::open(&dir.path().join("target")).unwrap();
+    assert_eq!(pair.target.persisted().lsn, end);
+    pair.check();
+}
+
+#[test]
+fn a_set_below_files_of_its_own_is_of_no_use() {
     let dir = tempfile::tempdir().unwrap();
     let mut pair = Pair::new(dir.path());
     pair.flush(10);
@@ -313,6 +350,7 @@ fn a_set_below_what_is_published_is_of_no_use() {
     pair.ship(pin, &set, |_| {});
     pair.run(5);
     pair.target.publish(Lsn(12)).unwrap();
+    pair.target.checkpoint().unwrap();
     assert!(matches!(pair.install(), Installation::Refused(_)));
     assert!(!pair.target.receive(set).unwrap());
     pair.check();

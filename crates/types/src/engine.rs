@@ -233,7 +233,9 @@ pub trait Engine: Send {
 
     /// Begins to receive a set, or goes on with it after a restart, beside reads and writes. Files that are here already are
     /// not received. Gives up any other set that was being received. False if the set is of no use here: the engine does
-    /// not take files, has published more, or no engine can have made the set.
+    /// not take files, has as much in files of its own, or no engine can have made the set.
+    ///
+    /// The caller makes sure that what the engine has published above the set follows the set's state (R3).
     fn receive(&mut self, _set: ComponentSet) -> Result<bool, EngineError> {
         Ok(false)
     }
@@ -249,8 +251,8 @@ pub trait Engine: Send {
         Ok(false)
     }
 
-    /// Checks a set of which nothing is missing, beside other work, and then makes it the engine's state. Tentative entries above
-    /// it stay; the floor rises to it.
+    /// Checks a set of which nothing is missing, beside other work, and then makes it the engine's state. Entries above it stay,
+    /// published or tentative; the floor rises to it.
     fn begin_installation(&mut self, _wake: &Wake) -> Result<Installation, EngineError> {
         Ok(Installation::Refused("this engine takes no files".into()))
     }

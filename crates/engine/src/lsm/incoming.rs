@@ -9,7 +9,7 @@
 //! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced it, so a restart may
 //! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
 
-use super::tree::{digest_unless, order_files};
+use super::tree::{Sealed, Tree, digest_unless, order_files};
 use crate::files::{not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use types::engine::Wake;
-use types::{Component, ComponentSet, EngineError, Missing};
+use types::{Component, ComponentSet, EngineError, Lsn, Missing};
 
 const DIR: &str = "incoming";
 
@@ -123,13 +123,13 @@ impl Incoming {
         Ok(())
     }
 
-    /// Begins to make the whole set durable, on a thread of its own.
-    pub(super) fn seal(&self, wake: &Wake) -> io::Result<Sealing> {
-        let (to, outcome) = channel();
-        let (tree, order, wake) = (self.tree(), self.set.order.clone(), wake.clone());
+    /// Begins to make a tree of the whole set in `to`, on a thread of its own: what came is checked and made durable, and what
+    /// `above` has above the set's position is written into the tree's memory.
+    pub(super) fn seal(&self, to: &Path, above: Option<Sealed>, wake: &Wake) -> io::Result<Sealing> {
+        let (sender, outcome) = channel();
         let files = self.set.files.iter().enumerate();
-        let files: Vec<Sealed> = files
-            .map(|(index, file)| Sealed {
+        let files: Vec<Arrived> = files
+            .map(|(index, file)| Arrived {
                 index,
                 path: self.path(file),
                 digest: file.digest,
@@ -137,11 +137,12 @@ impl Incoming {
             })
             .collect();
         let given_up = Arc::new(AtomicBool::new(false));
-        let ends = given_up.clone();
+        let (ends, wake) = (given_up.clone(), wake.clone());
+        let work = Work { from: self.tree(), to: to.to_owned(), set: self.set.clone(), files, above };
         std::thread::Builder::new().name("lsm install".into()).spawn(move || {
             // Fails only when the engine is gone.
-            let _ = to.send(make_durable(&tree, &order, &files, &ends));
-            drop(to);
+            let _ = sender.send(work.run(&ends));
+            drop((sender, work));
             wake();
         })?;
         Ok(Sealing { outcome, given_up })
@@ -149,7 +150,7 @@ impl Incoming {
 }
 
 /// A file that is being checked and made durable.
-struct Sealed {
+struct Arrived {
     /// Which of the set's.
     index: usize,
     path: PathBuf,
@@ -158,16 +159,26 @@ struct Sealed {
     durable: bool,
 }
 
+/// What came of a set that was received.
+pub(super) enum Made {
+    /// A tree, and the memory that it takes.
+    Tree(Tree, u64),
+    /// These files are spoilt; the others stay.
+    Spoilt(Vec<usize>),
+    /// It is not what it was said to be. Nothing is left of it.
+    Refused(String),
+}
+
 /// A set that is being checked and made durable.
 pub(super) struct Sealing {
-    outcome: Receiver<Result<Vec<usize>, EngineError>>,
+    outcome: Receiver<Result<Made, EngineError>>,
     /// Nobody waits for it any more.
     given_up: Arc<AtomicBool>,
 }
 
 impl Sealing {
-    /// The spoilt files, once they are known.
-    pub(super) fn outcome(&self) -> Option<Result<Vec<usize>, EngineError>> {
+    /// What came of it, once that is known.
+    pub(super) fn outcome(&self) -> Option<Result<Made, EngineError>> {
         match self.outcome.try_recv() {
             Ok(outcome) => Some(outcome),
             Err(TryRecvError::Empty) => None,
@@ -187,31 +198,60 @@ impl Drop for Sealing {
     }
 }
 
-fn make_durable(
-    tree: &Path,
-    order: &[u8],
-    files: &[Sealed],
-    given_up: &AtomicBool,
-) -> Result<Vec<usize>, EngineError> {
-    let mut spoilt = Vec::new();
-    for file in files {
-        match digest_unless(&file.path, given_up)? {
-            None => return Err(EngineError::Library("lsm: an installation was given up".into())),
-            Some(digest) if digest != file.digest => spoilt.push(file.index),
-            Some(_) if file.durable => {}
-            Some(_) => File::open(&file.path)?.sync_all()?,
+/// What the thread has to do.
+struct Work {
+    from: PathBuf,
+    to: PathBuf,
+    set: ComponentSet,
+    files: Vec<Arrived>,
+    above: Option<Sealed>,
+}
+
+impl Work {
+    fn run(&self, given_up: &AtomicBool) -> Result<Made, EngineError> {
+        let spoilt = self.make_durable(given_up)?;
+        if !spoilt.is_empty() {
+            return Ok(Made::Spoilt(spoilt));
         }
+        fs::rename(&self.from, &self.to)?;
+        if let Some(parent) = self.to.parent() {
+            sync_dir(parent)?;
+        }
+        let tree = match Tree::open_set(&self.to, &self.set) {
+            Ok(tree) => tree,
+            Err(EngineError::Corrupt(why)) => {
+                fs::remove_dir_all(&self.to)?;
+                return Ok(Made::Refused(why));
+            }
+            Err(error) => return Err(error),
+        };
+        let above = |sealed: &Sealed| tree.take_above(sealed, self.set.at.lsn, Lsn::MAX);
+        let bytes = self.above.as_ref().map_or(0, above);
+        Ok(Made::Tree(tree, bytes))
     }
-    if !spoilt.is_empty() {
-        return Ok(spoilt);
+
+    /// Gives the spoilt files.
+    fn make_durable(&self, given_up: &AtomicBool) -> Result<Vec<usize>, EngineError> {
+        let mut spoilt = Vec::new();
+        for file in &self.files {
+            match digest_unless(&file.path, given_up)? {
+                None => return Err(EngineError::Library("lsm: an installation was given up".into())),
+                Some(digest) if digest != file.digest => spoilt.push(file.index),
+                Some(_) if file.durable => {}
+                Some(_) => File::open(&file.path)?.sync_all()?,
+            }
+        }
+        if !spoilt.is_empty() {
+            return Ok(spoilt);
+        }
+        for (name, content) in order_files(&self.set.order).expect("checked when the set came") {
+            let mut file = File::create(self.from.join(name))?;
+            file.write_all(content).and_then(|()| file.sync_all()).map_err(not_written)?;
+        }
+        sync_dir(&self.from.join("tables"))?;
+        sync_dir(&self.from)?;
+        Ok(spoilt)
     }
-    for (name, content) in order_files(order).expect("checked when the set came") {
-        let mut file = File::create(tree.join(name))?;
-        file.write_all(content).and_then(|()| file.sync_all()).map_err(not_written)?;
-    }
-    sync_dir(&tree.join("tables"))?;
-    sync_dir(tree)?;
-    Ok(spoilt)
 }
 
 /// Removes every file but those that both sets have.

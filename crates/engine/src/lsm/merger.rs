@@ -3,6 +3,7 @@
 use super::tree::{Sealed, Tree};
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use types::engine::Wake;
 use types::{EngineError, Lsn, Position};
@@ -11,6 +12,14 @@ use types::{EngineError, Lsn, Position};
 #[derive(Default)]
 pub(super) struct Merger {
     running: Option<JoinHandle<Result<(), EngineError>>>,
+    end: Arc<Mutex<End>>,
+}
+
+/// The end of what runs, and who waits for it.
+#[derive(Default)]
+struct End {
+    came: bool,
+    wake: Option<Wake>,
 }
 
 /// Rows that were set apart, until they are in files.
@@ -83,13 +92,33 @@ impl Merger {
         work: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
     ) -> io::Result<()> {
         assert!(self.running.is_none(), "PR-69: flushes and merges of one tree run one after the other");
-        self.running = Some(Builder::new().name(name.into()).spawn(work)?);
+        self.end = Arc::default();
+        let end = self.end.clone();
+        self.running = Some(Builder::new().name(name.into()).spawn(move || {
+            let outcome = work();
+            let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
+            end.came = true;
+            if let Some(wake) = end.wake.take() {
+                wake();
+            }
+            outcome
+        })?);
         Ok(())
     }
 
     /// True while a flush or a merge runs.
     pub(super) fn is_busy(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.is_finished())
+    }
+
+    /// The same; if it is so, `wake` is called when it has ended.
+    pub(super) fn is_busy_until(&self, wake: &Wake) -> bool {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_busy() || end.came {
+            return false;
+        }
+        end.wake = Some(wake.clone());
+        true
     }
 
     /// Waits until nothing runs, and tells how the last one went. A flush tells its own failure.

@@ -68,11 +68,14 @@ pub(super) fn tree_dir(dir: &Path, number: u64) -> PathBuf {
 pub(super) fn tree_numbers(dir: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix("tree-"));
-        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        numbers.extend(tree_number(&entry?.path()));
     }
     Ok(numbers)
+}
+
+/// The number of the tree whose directory this is.
+pub(super) fn tree_number(dir: &Path) -> Option<u64> {
+    dir.file_name()?.to_str()?.strip_prefix("tree-")?.parse().ok()
 }
 
 /// Removes every tree but the one with the number `keep`.

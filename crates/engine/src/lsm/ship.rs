@@ -1,24 +1,25 @@
 //! Receiving a set of components and making it the engine's state, beside reads and writes.
 //!
 //! The set becomes a tree in a directory of its own, and the engine's tree is exchanged for it by one rename of `CURRENT`: a crash
-//! leaves the old state or the new one (PR-37). Files that both have are linked, not copied.
+//! leaves the old state or the new one (PR-37). Files that both have are linked, not copied. What the engine has published above the
+//! set is in its memory only, as the set has more than its files, and goes on into the new tree's memory.
 
 use super::LsmEngine;
-use super::incoming::Incoming;
-use super::pointer::{Pointer, remove_others, tree_dir, tree_numbers};
+use super::incoming::{Incoming, Made};
+use super::merger::Kept;
+use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
 use super::tree::{Tree, order_files};
-use crate::files::sync_dir;
 use std::fs;
 use types::engine::Wake;
-use types::{ComponentSet, EngineError, Installation};
+use types::{ComponentSet, EngineError, Installation, Lsn};
 
 impl LsmEngine {
     pub(super) fn begin_receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
         let useful = set.fault().is_none() && order_files(&set.order).is_some();
-        if !useful || self.installing.is_some() || set.at.lsn < self.overlay.published().lsn {
+        if !useful || self.installing.is_some() || !self.lacks(&set) {
             return Ok(false);
         }
-        (self.sealing, self.incoming) = (None, None);
+        (self.sealing, self.sealing_waits, self.incoming) = (None, None, None);
         // What cannot be read is not here.
         let here = match self.tree.pin(self.persisted) {
             Ok(here) => here,
@@ -32,69 +33,93 @@ impl LsmEngine {
         Ok(true)
     }
 
+    /// True if the set has more than the files here. What is published above it is in memory, and stays.
+    fn lacks(&self, set: &ComponentSet) -> bool {
+        let at = set.at.lsn;
+        at > self.persisted.lsn || (at == self.persisted.lsn && self.overlay.published() == self.persisted)
+    }
+
     pub(super) fn begin_sealing(&mut self, wake: &Wake) -> Result<Installation, EngineError> {
         if self.sealing.is_some() {
             return self.go_on_sealing();
         }
-        match &self.incoming {
-            Some(incoming) if incoming.missing().is_empty() => {
-                self.sealing = Some(incoming.seal(wake)?);
-                Ok(Installation::Waiting)
-            }
-            _ => Ok(Installation::Refused("no whole set has been received".into())),
+        if !self.incoming.as_ref().is_some_and(|incoming| incoming.missing().is_empty()) {
+            return Ok(Installation::Refused("no whole set has been received".into()));
         }
+        // What runs is waited for beside other work, and then decides whether the set is of use.
+        if self.merger.is_busy_until(wake) {
+            self.sealing_waits = Some(wake.clone());
+            return Ok(Installation::Waiting);
+        }
+        match self.end_flush() {
+            Err(EngineError::Full(_)) => {}
+            outcome => outcome?,
+        }
+        self.merger.wait()?;
+        let published = self.overlay.published();
+        if self.kept.is_none() && published != self.persisted {
+            self.tree.write_position(published);
+            let sealed = self.tree.seal().expect("the position was just written");
+            self.kept = Some(Kept { sealed, at: published, bytes: self.unflushed });
+        }
+        let above = self.kept.as_ref().map(|kept| kept.sealed.clone());
+        let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(self.number);
+        let to = tree_dir(&self.dir, highest.max(self.number) + 1);
+        let incoming = self.incoming.as_ref().expect("just seen");
+        self.sealing = Some(incoming.seal(&to, above, wake)?);
+        Ok(Installation::Waiting)
     }
 
     pub(super) fn go_on_sealing(&mut self) -> Result<Installation, EngineError> {
         let Some(sealing) = &self.sealing else {
-            return Ok(Installation::Refused("no installation was begun".into()));
+            return match self.sealing_waits.take() {
+                Some(wake) => self.begin_sealing(&wake),
+                None => Ok(Installation::Refused("no installation was begun".into())),
+            };
         };
         let Some(outcome) = sealing.outcome() else { return Ok(Installation::Waiting) };
         self.sealing = None;
-        let spoilt = outcome?;
-        let incoming = self.incoming.as_mut().expect("it is there while it is sealed");
-        if !spoilt.is_empty() {
-            incoming.spoilt(&spoilt)?;
-            return Ok(Installation::Spoilt(spoilt));
+        match outcome? {
+            Made::Spoilt(files) => {
+                let incoming = self.incoming.as_mut().expect("it is there while it is sealed");
+                incoming.spoilt(&files)?;
+                Ok(Installation::Spoilt(files))
+            }
+            Made::Refused(why) => self.refuse(&why),
+            Made::Tree(tree, bytes) => self.exchange(tree, bytes),
         }
-        if incoming.set().at.lsn < self.overlay.published().lsn {
-            return self.refuse("more than the set holds has been published meanwhile");
-        }
-        self.exchange()
     }
 
-    /// Makes the sealed set the current tree.
-    fn exchange(&mut self) -> Result<Installation, EngineError> {
+    /// Makes the tree of the set the current one.
+    fn exchange(&mut self, tree: Tree, bytes: u64) -> Result<Installation, EngineError> {
         match self.end_flush() {
-            // What found no room is not needed any more.
+            // What found no room is in the new tree's memory too.
             Err(EngineError::Full(_)) => {}
             outcome => outcome?,
         }
         self.merger.wait()?;
         let incoming = self.incoming.take().expect("sealed");
-        let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(self.number);
-        let number = highest.max(self.number) + 1;
-        let dir = tree_dir(&self.dir, number);
-        fs::rename(incoming.tree(), &dir)?;
-        sync_dir(&self.dir)?;
-        let tree = match Tree::open_set(&dir, incoming.set()) {
-            Ok(tree) => tree,
-            Err(EngineError::Corrupt(why)) => {
-                fs::remove_dir_all(&dir)?;
-                return self.refuse(&why);
-            }
-            Err(error) => return Err(error),
-        };
-        Pointer { number, complete: true }.write(&self.dir)?;
         let at = incoming.set().at;
+        if !self.lacks(incoming.set()) {
+            let dir = tree.dir().to_owned();
+            drop(tree);
+            fs::remove_dir_all(dir)?;
+            return self.refuse("it has newer files of its own");
+        }
+        // What was published since the sealing began.
+        let since = self.tree.seal_more();
+        let bytes = bytes + since.map_or(0, |since| tree.take_above(&since, at.lsn, Lsn::MAX));
+        let number = tree_number(tree.dir()).expect("named when the sealing began");
+        Pointer { number, complete: true }.write(&self.dir)?;
         (self.tree, self.number, self.kept) = (tree, number, None);
-        self.overlay.rise(at);
+        if at.lsn >= self.overlay.published().lsn {
+            self.overlay.rise(at);
+        }
         self.floor = self.floor.max(at.lsn);
-        (self.persisted, self.unflushed) = (at, 0);
+        (self.persisted, self.unflushed) = (at, bytes);
         self.pins.clear();
         remove_others(&self.dir, Some(number))?;
         Incoming::remove(&self.dir)?;
-        self.merge_if_due()?;
         Ok(Installation::Done)
     }
 
@@ -104,7 +129,7 @@ impl LsmEngine {
     }
 
     pub(super) fn give_up_set(&mut self) -> Result<(), EngineError> {
-        (self.sealing, self.incoming) = (None, None);
+        (self.sealing, self.sealing_waits, self.incoming) = (None, None, None);
         Ok(Incoming::remove(&self.dir)?)
     }
 }

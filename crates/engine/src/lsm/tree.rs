@@ -142,6 +142,34 @@ impl Tree {
         Some(Sealed(memtable))
     }
 
+    /// Sets what came since the last [`Tree::seal`] apart too; only for a tree that is given up.
+    pub(super) fn seal_more(&self) -> Option<Sealed> {
+        self.tree.rotate_memtable().map(Sealed)
+    }
+
+    /// Writes what `sealed` has from above `above` up to `upto` into this tree's memory, the applied position excepted. Gives the
+    /// memory it takes.
+    pub(super) fn take_above(&self, Sealed(memtable): &Sealed, above: Lsn, upto: Lsn) -> u64 {
+        let wanted = read_sequence(above)..read_sequence(upto);
+        let mut bytes = 0;
+        for row in memtable.iter().filter(|row| wanted.contains(&row.key.seqno)) {
+            let key = row.key.user_key.clone();
+            if *key == *POSITION_KEY {
+                continue;
+            }
+            bytes += match row.is_tombstone() {
+                false => self.tree.insert(key, row.value.clone(), row.key.seqno).0,
+                true => self.tree.remove(key, row.key.seqno).0,
+            };
+        }
+        bytes
+    }
+
+    /// Its directory.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Writes what was set apart into files and makes them part of the tree, durably. Reads and writes may go on.
     ///
     /// The caller keeps merges away meanwhile (PR-69).

@@ -5,7 +5,7 @@ use super::snapshot::{self, Header};
 use super::{MemoryEngine, SnapshotStore};
 use crate::files::not_written;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
 use types::{
@@ -48,6 +48,8 @@ pub struct PartsEngine<R: Remedy> {
     pins: BTreeMap<PinId, ComponentSet>,
     last_pin: u64,
     incoming: Option<Incoming>,
+    /// Entries that may not be in the snapshot, in LSN order.
+    recent: VecDeque<(Position, Vec<Mutation>)>,
 }
 
 /// A set that is being received.
@@ -93,7 +95,7 @@ impl<R: Remedy> PartsEngine<R> {
         for name in parts.names().into_iter().filter(|name| name.starts_with(PINNED)) {
             parts.remove(&name)?;
         }
-        Ok(PartsEngine { engine, snapshot, parts, pins: BTreeMap::new(), last_pin: 0, incoming: None })
+        Ok(PartsEngine { engine, snapshot, parts, pins: BTreeMap::new(), last_pin: 0, incoming: None, recent: VecDeque::new() })
     }
 
     /// The files of the snapshot, and the state that they are.
@@ -111,9 +113,15 @@ impl<R: Remedy> PartsEngine<R> {
         Ok((header.position, files))
     }
 
+    /// True if a set at `at` has more than the snapshot here.
+    fn lacks(&self, at: Position) -> bool {
+        let persisted = self.persisted();
+        at.lsn > persisted.lsn || (at.lsn == persisted.lsn && self.published() == persisted)
+    }
+
     fn begin_receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
         let useful = set.fault().is_none() && set.order == ORDER;
-        if !useful || self.engine.installing.is_some() || set.at.lsn < self.published().lsn {
+        if !useful || self.engine.installing.is_some() || !self.lacks(set.at) {
             return Ok(false);
         }
         let here = match self.files() {
@@ -188,16 +196,17 @@ impl<R: Remedy> PartsEngine<R> {
             return Ok(Installation::Spoilt(spoilt));
         }
         let at = incoming.set.at;
-        if at.lsn < self.engine.published().lsn {
+        if !self.lacks(at) {
             self.stop_receiving()?;
-            return Ok(Installation::Refused("more than the set holds has been published meanwhile".into()));
+            return Ok(Installation::Refused("it has newer files of its own".into()));
         }
         rows.sort();
         rows.dedup_by(|later, earlier| later.0 == earlier.0);
         let mut bytes = Vec::new();
         let header = Header { position: at, floor: at.lsn };
         snapshot::write(&mut bytes, header, rows.into_iter()).expect("writing into memory does not fail");
-        self.engine.take_over(&bytes)?;
+        self.recent.retain(|(entry, _)| entry.lsn > at.lsn);
+        self.engine.take_over(&bytes, self.recent.make_contiguous())?;
         self.unpin_all();
         self.stop_receiving()?;
         Ok(Installation::Done)
@@ -217,6 +226,11 @@ impl<R: Remedy> Engine for PartsEngine<R> {
 
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         self.engine.execute(at, mutations);
+        let persisted = self.engine.persisted().lsn;
+        while self.recent.front().is_some_and(|(entry, _)| entry.lsn <= persisted) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((at, mutations.to_vec()));
     }
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
@@ -225,6 +239,7 @@ impl<R: Remedy> Engine for PartsEngine<R> {
 
     fn discard_above(&mut self, to: Position) {
         self.engine.discard_above(to);
+        self.recent.retain(|(entry, _)| entry.lsn <= to.lsn);
     }
 
     fn applied(&self) -> Position {
@@ -280,6 +295,7 @@ impl<R: Remedy> Engine for PartsEngine<R> {
 
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {
         self.unpin_all();
+        self.recent.clear();
         self.engine.reset(base)
     }
 
