@@ -466,6 +466,10 @@ impl Engine for LsmEngine {
         self.note(outcome)
     }
 
+    fn checked_bytes(&self) -> u64 {
+        self.sealing.as_ref().map_or(0, Sealing::checked)
+    }
+
     fn stop_receiving(&mut self) -> Result<(), EngineError> {
         let outcome = self.give_up_set();
         self.note(outcome)

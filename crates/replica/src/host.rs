@@ -211,6 +211,8 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             PeerMessage::Chunk(chunk) => replica.on_chunk(ctx, &chunk),
             PeerMessage::Taken(taken) => replica.on_taken(ctx, &taken),
             PeerMessage::Withdrawn(withdrawn) => replica.on_withdrawn(&withdrawn),
+            PeerMessage::FlushRequest(request) => replica.on_flush_request(ctx, &request),
+            PeerMessage::FlushAnswer(answer) => replica.on_flush_answer(ctx, &answer),
         });
         if let Some(partition) = wanted {
             self.note_shipping(partition);

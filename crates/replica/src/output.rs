@@ -137,6 +137,11 @@ pub enum Output {
         /// The partition.
         partition: PartitionId,
     },
+    /// A member needs files: begin a checkpoint of this partition, whatever the log's length.
+    Checkpoint {
+        /// The partition.
+        partition: PartitionId,
+    },
     /// Something that an operator should read of. One sentence.
     Notice {
         /// The partition.
@@ -176,6 +181,7 @@ impl Output {
             Output::Reply { partition, .. }
             | Output::ReadLog { partition, .. }
             | Output::Install { partition }
+            | Output::Checkpoint { partition }
             | Output::Notice { partition, .. }
             | Output::Damaged { partition, .. } => *partition,
             Output::Propose(propose) => propose.record.read::<PartitionRecord>().ok()?.id,

@@ -44,6 +44,7 @@ scripts! {
     durable_write,
     semi_write,
     ship_files,
+    ship_to_members,
     ship_resumes,
     ship_spoilt,
     ship_or_rows,

@@ -262,6 +262,11 @@ pub trait Engine: Send {
         Ok(Installation::Refused("this engine takes no files".into()))
     }
 
+    /// Bytes of the set that the installation under way has checked, for those who wait for it.
+    fn checked_bytes(&self) -> u64 {
+        0
+    }
+
     /// Gives up the set that is being received, and removes what is there of it.
     fn stop_receiving(&mut self) -> Result<(), EngineError> {
         Ok(())

@@ -9,7 +9,7 @@ use crate::peer::{
     Report, ReportRequest,
 };
 use crate::request::{Op, Reply, Request};
-use crate::ship::{Chunk, MAX_PIECES, MAX_REASON_BYTES, Offer, Outcome, Taken, Want, Withdrawn};
+use crate::ship::{Chunk, FlushAnswer, FlushRequest, MAX_PIECES, MAX_REASON_BYTES, Offer, Outcome, Taken, Want, Withdrawn};
 use types::config::TailReport;
 
 const KB: usize = 1024;
@@ -86,6 +86,8 @@ messages! {
     34 Chunk(Chunk) cap 17 * MB;
     35 Taken(Taken) cap KB;
     36 Withdrawn(Withdrawn) cap KB;
+    37 FlushRequest(FlushRequest) cap KB;
+    38 FlushAnswer(FlushAnswer) cap KB;
     40 Register(Register) cap 16 * KB;
     41 Picture(Picture) cap 64 * MB;
     42 Propose(Propose) cap 64 * KB;
@@ -142,6 +144,8 @@ impl Message {
             Message::Chunk(m) => PeerMessage::Chunk(m),
             Message::Taken(m) => PeerMessage::Taken(m),
             Message::Withdrawn(m) => PeerMessage::Withdrawn(m),
+            Message::FlushRequest(m) => PeerMessage::FlushRequest(m),
+            Message::FlushAnswer(m) => PeerMessage::FlushAnswer(m),
             _ => return None,
         })
     }
@@ -165,6 +169,8 @@ impl From<PeerMessage> for Message {
             PeerMessage::Chunk(m) => Message::Chunk(m),
             PeerMessage::Taken(m) => Message::Taken(m),
             PeerMessage::Withdrawn(m) => Message::Withdrawn(m),
+            PeerMessage::FlushRequest(m) => Message::FlushRequest(m),
+            PeerMessage::FlushAnswer(m) => Message::FlushAnswer(m),
         }
     }
 }

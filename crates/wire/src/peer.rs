@@ -1,6 +1,6 @@
 //! What nodes tell each other: log shipping, reconciliation, beacons.
 
-use crate::ship::{Chunk, Offer, Taken, Want, Withdrawn};
+use crate::ship::{Chunk, FlushAnswer, FlushRequest, Offer, Taken, Want, Withdrawn};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::{Epoch, Lsn, Member, PartitionId, Position, Watermarks};
@@ -264,6 +264,10 @@ pub enum PeerMessage {
     Taken(Taken),
     /// See [`Withdrawn`].
     Withdrawn(Withdrawn),
+    /// See [`FlushRequest`].
+    FlushRequest(FlushRequest),
+    /// See [`FlushAnswer`].
+    FlushAnswer(FlushAnswer),
 }
 
 impl PeerMessage {
@@ -285,6 +289,8 @@ impl PeerMessage {
             PeerMessage::Chunk(m) => m.partition,
             PeerMessage::Taken(m) => m.partition,
             PeerMessage::Withdrawn(m) => m.partition,
+            PeerMessage::FlushRequest(m) => m.partition,
+            PeerMessage::FlushAnswer(m) => m.partition,
         }
     }
 }

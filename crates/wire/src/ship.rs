@@ -1,4 +1,4 @@
-//! How a set of components (`types::component`) travels from a primary to a catching-up member.
+//! How a set of components (`types::component`) travels from a primary to a member, as its state or beside the log.
 //!
 //! ```text
 //! primary                                member
@@ -8,6 +8,8 @@
 //!   ...                                  ...
 //!                                        Taken: installed, or why not
 //!   Withdrawn: an answer to a Want of what is not offered any more
+//!                                        FlushRequest: its log is too long
+//!   FlushAnswer: flushed (an Offer follows), or there was nothing to flush
 //! ```
 //!
 //! The member asks, so whatever is lost is asked for again by the one who lacks it, and a member that comes back with another
@@ -74,7 +76,7 @@ pub struct Want {
     pub number: u64,
     /// At most [`MAX_PIECES`].
     pub pieces: Vec<Piece>,
-    /// Bytes of the files that are there; what it had already counts too.
+    /// Bytes of the files that are there; what it had already counts too. While the set is checked, what was checked is added.
     pub have: u64,
     /// Files that were not what the set says, and are wanted again.
     pub spoilt: u64,
@@ -134,6 +136,34 @@ pub struct Withdrawn {
     pub from: Member,
     /// The offer.
     pub number: u64,
+}
+
+/// A member's log is too long, and its files come from the primary: it is to have all it can in files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FlushRequest {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The member's epoch.
+    pub epoch: Epoch,
+    /// The member.
+    pub from: Member,
+    /// What the member's files hold.
+    pub persisted: Lsn,
+}
+
+/// The answer: what the primary's files hold now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FlushAnswer {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The primary's epoch.
+    pub epoch: Epoch,
+    /// The primary.
+    pub from: Member,
+    /// The position of the primary's files.
+    pub at: Position,
+    /// There are files that the member does not have, and they are offered next. If not, there was nothing to flush.
+    pub flushed: bool,
 }
 
 impl Offer {

@@ -9,7 +9,7 @@
 //! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced it, so a restart may
 //! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
 
-use super::tree::{Sealed, Tree, digest_unless, order_files};
+use super::tree::{Sealed, Tree, Watch, digest_unless, order_files};
 use crate::files::{not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use types::engine::Wake;
 use types::{Component, ComponentSet, EngineError, Lsn, Missing};
@@ -136,16 +136,16 @@ impl Incoming {
                 durable: self.linked.contains(&index),
             })
             .collect();
-        let given_up = Arc::new(AtomicBool::new(false));
-        let (ends, wake) = (given_up.clone(), wake.clone());
+        let watch = Arc::new(Watch::default());
+        let (watched, wake) = (watch.clone(), wake.clone());
         let work = Work { from: self.tree(), to: to.to_owned(), set: self.set.clone(), files, above };
         std::thread::Builder::new().name("lsm install".into()).spawn(move || {
             // Fails only when the engine is gone.
-            let _ = sender.send(work.run(&ends));
+            let _ = sender.send(work.run(&watched));
             drop((sender, work));
             wake();
         })?;
-        Ok(Sealing { outcome, given_up })
+        Ok(Sealing { outcome, watch })
     }
 }
 
@@ -172,11 +172,15 @@ pub(super) enum Made {
 /// A set that is being checked and made durable.
 pub(super) struct Sealing {
     outcome: Receiver<Result<Made, EngineError>>,
-    /// Nobody waits for it any more.
-    given_up: Arc<AtomicBool>,
+    watch: Arc<Watch>,
 }
 
 impl Sealing {
+    /// Bytes that were checked.
+    pub(super) fn checked(&self) -> u64 {
+        self.watch.checked.load(Ordering::Relaxed)
+    }
+
     /// What came of it, once that is known.
     pub(super) fn outcome(&self) -> Option<Result<Made, EngineError>> {
         match self.outcome.try_recv() {
@@ -192,7 +196,7 @@ impl Sealing {
 impl Drop for Sealing {
     /// Nothing may happen to the directory while the thread works in it.
     fn drop(&mut self) {
-        self.given_up.store(true, Ordering::Relaxed);
+        self.watch.given_up.store(true, Ordering::Relaxed);
         // What came out of it does not matter any more.
         let _ = self.outcome.recv();
     }
@@ -208,8 +212,8 @@ struct Work {
 }
 
 impl Work {
-    fn run(&self, given_up: &AtomicBool) -> Result<Made, EngineError> {
-        let spoilt = self.make_durable(given_up)?;
+    fn run(&self, watch: &Watch) -> Result<Made, EngineError> {
+        let spoilt = self.make_durable(watch)?;
         if !spoilt.is_empty() {
             return Ok(Made::Spoilt(spoilt));
         }
@@ -231,10 +235,10 @@ impl Work {
     }
 
     /// Gives the spoilt files.
-    fn make_durable(&self, given_up: &AtomicBool) -> Result<Vec<usize>, EngineError> {
+    fn make_durable(&self, watch: &Watch) -> Result<Vec<usize>, EngineError> {
         let mut spoilt = Vec::new();
         for file in &self.files {
-            match digest_unless(&file.path, given_up)? {
+            match digest_unless(&file.path, watch)? {
                 None => return Err(EngineError::Library("lsm: an installation was given up".into())),
                 Some(digest) if digest != file.digest => spoilt.push(file.index),
                 Some(_) if file.durable => {}

@@ -19,7 +19,7 @@ use std::io::{ErrorKind, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use types::engine::{MAX_KEY_BYTES, Row, space};
 use types::{Component, ComponentSet, EngineError, Epoch, Lsn, Position};
 use xxhash_rust::xxh3::Xxh3;
@@ -387,18 +387,30 @@ fn read_whole(path: &Path) -> Result<Vec<u8>, EngineError> {
 
 /// The XXH3 of a file, read in pieces.
 fn digest_file(path: &Path) -> Result<u128, EngineError> {
-    let digest = digest_unless(path, &AtomicBool::new(false))?;
+    let digest = digest_unless(path, &Watch::default())?;
     Ok(digest.expect("nobody gives it up"))
 }
 
+/// What others see of a check, and how they end it.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// Nobody waits for it any more.
+    pub(super) given_up: AtomicBool,
+    /// Bytes that were read.
+    pub(super) checked: AtomicU64,
+}
+
 /// The same, or none if that is given up meanwhile.
-pub(super) fn digest_unless(path: &Path, given_up: &AtomicBool) -> Result<Option<u128>, EngineError> {
+pub(super) fn digest_unless(path: &Path, watch: &Watch) -> Result<Option<u128>, EngineError> {
     let mut file = File::open(path).map_err(|error| missing_is_damage(error, path))?;
     let (mut hash, mut piece) = (Xxh3::new(), vec![0; 128 * 1024]);
-    while !given_up.load(Ordering::Relaxed) {
+    while !watch.given_up.load(Ordering::Relaxed) {
         match file.read(&mut piece)? {
             0 => return Ok(Some(hash.digest128())),
-            bytes => hash.update(&piece[..bytes]),
+            bytes => {
+                hash.update(&piece[..bytes]);
+                watch.checked.fetch_add(bytes as u64, Ordering::Relaxed);
+            }
         }
     }
     Ok(None)

@@ -48,6 +48,7 @@ impl Node {
                 self.installing.insert(partition);
                 (self.wake)();
             }
+            Output::Checkpoint { partition } => self.timer.checkpoint_soon(partition),
             Output::Notice { partition, what } => {
                 eprintln!("partition {partition} on node {}: {what}", self.host.me().node.0);
             }

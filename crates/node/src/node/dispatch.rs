@@ -164,6 +164,8 @@ fn sender(message: &PeerMessage) -> Option<Member> {
         PeerMessage::Chunk(m) => Some(m.from),
         PeerMessage::Taken(m) => Some(m.from),
         PeerMessage::Withdrawn(m) => Some(m.from),
+        PeerMessage::FlushRequest(m) => Some(m.from),
+        PeerMessage::FlushAnswer(m) => Some(m.from),
         PeerMessage::Inform(_) => None,
     }
 }

@@ -89,6 +89,14 @@ impl Timer {
         }
     }
 
+    /// A checkpoint of this partition is due, however long its log is.
+    pub fn checkpoint_soon(&mut self, partition: PartitionId) {
+        let under_way = self.checkpoint.is_some_and(|(id, ..)| id == partition);
+        if !under_way && !self.to_checkpoint.contains(&partition) {
+            self.to_checkpoint.push(partition);
+        }
+    }
+
     /// The next status goes out with the next tick.
     pub fn status_soon(&mut self) {
         self.next_status = Micros::ZERO;
@@ -171,6 +179,7 @@ impl Node {
         if let Some((under_way, ..)) = self.timer.checkpoint {
             due.remove(&under_way);
         }
+        due.extend(std::mem::take(&mut self.timer.to_checkpoint));
         self.timer.to_checkpoint = due.into_iter().collect();
     }
 

@@ -340,7 +340,9 @@ impl<R: Remedy> Replica<R> {
             let changed =
                 leader.lives.get(&member.node).is_some_and(|life| life.incarnation > member.incarnation);
             let now = ctx.now.mono;
-            let stuck = leader.hangs(now, member, GIVE_UP) || leader.disk_hangs(now, member, GIVE_UP);
+            let stuck = leader.hangs(now, member, GIVE_UP)
+                || leader.disk_hangs(now, member, GIVE_UP)
+                || leader.members.get(*member).is_some_and(|progress| progress.stuck);
             changed || stuck || self.silence(ctx, **member) > GIVE_UP
         };
         let Some(old) = record.catching_up.iter().find(gone).copied() else { return false };

@@ -22,7 +22,7 @@ impl<R: Remedy> Replica<R> {
         let record = self.record.clone().expect("just set");
         self.configured_at = ctx.now.mono;
         self.departed = false;
-        self.reconsider_incoming(ctx, &record, old.as_ref());
+        self.reconsider_incoming(&record, old.as_ref());
         if same_reign {
             self.go_on(ctx, &record);
         } else if record.primary == self.me {

@@ -24,8 +24,8 @@ pub(super) enum Mode {
     Reading { since: Micros },
     /// It is sent the state itself, by rows.
     Copying(CopyOut),
-    /// It is sent the state itself, by files.
-    Shipping(Box<Shipping>),
+    /// It is sent the state itself, by files: [`Progress::files`].
+    Shipping,
 }
 
 /// What a primary knows of one other member.
@@ -57,8 +57,16 @@ pub(super) struct Progress {
     pub level_since: Option<Micros>,
     /// It said that it is damaged, or its `durable` went back (PR-18).
     pub spoilt: bool,
+    /// It takes part in being sent files, and gets no further.
+    pub stuck: bool,
     /// It cannot be given files.
     pub rows_only: bool,
+    /// Files on their way to it, as its state or beside the log.
+    pub files: Option<Box<Shipping>>,
+    /// The newest files that went to it beside the log, whether it took them or not.
+    pub delivered: Lsn,
+    /// It asked for a flush, which has not ended yet.
+    pub wants_flush: bool,
     /// The log from behind here on goes with the copy that it was given, or is given.
     pub needs: Lsn,
     pub since: Micros,
@@ -82,7 +90,11 @@ impl Progress {
             disk: (Lsn::ZERO, now),
             level_since: None,
             spoilt: false,
+            stuck: false,
             rows_only: false,
+            files: None,
+            delivered: Lsn::ZERO,
+            wants_flush: false,
             needs: Lsn::MAX,
             since: now,
         }
@@ -101,8 +113,8 @@ impl Progress {
 
     /// It is not what it was, as it left the set or is given a copy: what it has is found out anew.
     pub fn begin_anew(&mut self, now: Micros) {
-        let (number, rows_only) = (self.number, self.rows_only);
-        *self = Progress { number, fence: number, rows_only, ..Progress::new(now) };
+        let (number, stuck, rows_only) = (self.number, self.stuck, self.rows_only);
+        *self = Progress { number, fence: number, stuck, rows_only, ..Progress::new(now) };
     }
 
     /// Starts sending again from behind what the member has surely taken.
@@ -127,9 +139,12 @@ impl<R: Remedy> Replica<R> {
                     progress.mode = Mode::Probe { asked_at: ctx.now.mono };
                     self.ask_report(ctx, member);
                 }
-                Mode::Stream if marked => self.ship_to(ctx, member, &mut cached),
+                Mode::Stream if marked => {
+                    self.ship_to(ctx, member, &mut cached);
+                    self.deliver(ctx, member);
+                }
                 Mode::Copying(_) => self.copy_on(ctx, member),
-                Mode::Shipping(_) => self.ship_on(ctx, member),
+                Mode::Shipping => self.ship_on(ctx, member),
                 _ => {}
             }
         }
@@ -331,8 +346,10 @@ impl<R: Remedy> Replica<R> {
             match &mut progress.mode {
                 Mode::Stream if progress.next > Lsn::ZERO => progress.again(),
                 Mode::Copying(copy) => copy.resend(),
-                Mode::Shipping(shipping) => shipping.resend(),
                 _ => {}
+            }
+            if let Some(files) = &mut progress.files {
+                files.resend();
             }
         }
     }
@@ -348,7 +365,7 @@ impl<R: Remedy> Replica<R> {
             let done = done(&policy, &progress.marks);
             let busy = match &progress.mode {
                 Mode::Reading { .. } | Mode::Copying(_) => true,
-                Mode::Shipping(shipping) => shipping.is_alive(now),
+                Mode::Shipping => progress.files.as_ref().is_some_and(|files| files.is_alive(now)),
                 Mode::Probe { .. } | Mode::Stream => false,
             };
             if !marked || busy || done >= end || done > progress.still.0 {
@@ -489,7 +506,7 @@ impl<R: Remedy> Replica<R> {
         let met = |member: &Member| self.met(leader, member);
         let secured = members.iter().map(met).min().unwrap_or(Lsn::ZERO);
         let behind = |member: &Member| match leader.members.get(member) {
-            Some(progress @ Progress { mode: Mode::Copying(_) | Mode::Shipping(_), .. }) => progress.needs,
+            Some(progress @ Progress { mode: Mode::Copying(_) | Mode::Shipping, .. }) => progress.needs,
             _ => met(member),
         };
         let catching_up = record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);

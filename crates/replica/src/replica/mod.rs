@@ -12,6 +12,7 @@
 //! | `align` | where a member's log agrees |
 //! | `follow` | appends taken in, checked, acknowledged |
 //! | `change` | proposals: evictions, joins, hand-overs, policies |
+//! | `flush` | who writes the engine to disk |
 //! | `depart` | what only a replica has that is about to be removed |
 //! | `copy` | the state itself, for a log that is too old, by rows |
 //! | `offer`, `receive` | the same by files: the primary's side, the member's |
@@ -22,6 +23,7 @@ mod change;
 mod configure;
 mod copy;
 mod depart;
+mod flush;
 mod follow;
 mod index;
 mod lead;
@@ -41,6 +43,7 @@ use crate::settings::Settings;
 use crate::tail::Tail;
 use change::{Change, HandOver};
 use copy::CopyIn;
+use flush::Wish;
 use lead::Progress;
 use pause::Pause;
 use receive::Incoming;
@@ -284,6 +287,10 @@ pub struct Replica<R: Remedy> {
     installed: u64,
     /// There may be files of a set that was never installed.
     leftovers: bool,
+    /// The primary is asked for files.
+    wish: Option<Wish>,
+    /// It gave none for long: the next checkpoint is this replica's own.
+    makes_own_files: bool,
     configured_at: Micros,
     truncated_at: Micros,
     commits: u64,
@@ -347,6 +354,8 @@ impl<R: Remedy> Replica<R> {
             incoming: None,
             installed: 0,
             leftovers: engine.capabilities().ships_files,
+            wish: None,
+            makes_own_files: false,
             configured_at: Micros::ZERO,
             truncated_at: Micros::ZERO,
             commits: 0,
@@ -455,6 +464,7 @@ impl<R: Remedy> Replica<R> {
         self.settle_torn(ctx);
         match &self.role {
             Role::Leader(_) => {
+                self.answer_flushes(ctx);
                 self.ship(ctx);
                 self.advance(ctx);
                 if matches!(&self.role, Role::Leader(leader) if leader.handing.is_some()) {
@@ -475,6 +485,7 @@ impl<R: Remedy> Replica<R> {
             self.acknowledge(ctx, true);
         }
         self.receive_tick(ctx);
+        self.wish_tick(ctx);
         if !matches!(self.role, Role::Leader(_)) {
             return;
         }

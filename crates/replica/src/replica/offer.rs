@@ -1,8 +1,9 @@
-//! The state itself, by files, to a member whose log is too old: the primary's side. What it has on disk is pinned and offered,
-//! the member asks for what it lacks, and the log goes on from there.
+//! Files to members: the primary's side. What it has on disk is pinned and offered, and the member asks for what it lacks.
 //!
-//! The log above the files is kept from before they are pinned until the member has it (R8, F14), so what was written meanwhile
-//! needs no second copy.
+//! To a member whose log is too old the files are the state itself ([`Mode::Shipping`]), and the log goes on from there. The log
+//! above them is kept from before they are pinned until the member has it (R8, F14), so what was written meanwhile needs no second
+//! copy. To members that follow the log they go beside it, whenever the primary has flushed: only the primary makes files, so
+//! that all replicas have the same ones (PR-38).
 
 use super::lead::Mode;
 use super::{Ctx, Replica, Role};
@@ -10,7 +11,7 @@ use crate::output::Output;
 use crate::settings::Settings;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
-use types::{ComponentSet, EngineError, Finding, Lsn, Member, Micros, PinId, Position, Remedy};
+use types::{ComponentSet, EngineError, Finding, LogKind, Lsn, Member, Micros, PinId, Position, Remedy};
 use wire::PeerMessage;
 use wire::ship::{
     Chunk, DESCRIPTION, MAX_DESCRIPTION_BYTES, MAX_PIECES, Offer, Outcome, Piece, Taken, Want, Withdrawn,
@@ -21,6 +22,8 @@ use wire::ship::{
 const PIN_PATIENCE: Micros = Micros::from_millis(10_000);
 /// A member that asked for nothing for so long is looked at anew.
 pub(super) const SILENT: Micros = Micros::from_millis(5_000);
+/// The same of one that answers and has no more after so long: its disk may hang.
+const STILL: Micros = Micros::from_millis(15_000);
 /// No piece is longer: entries of the log travel on the same connection.
 const PIECE_BYTES: usize = 256 << 10;
 /// Nor shorter, for a disk's sake.
@@ -39,8 +42,8 @@ pub(super) struct Shipping {
     /// When the member last asked; it has not answered the newest offer yet if that is later.
     heard_at: Micros,
     answered: bool,
-    /// Bytes of the files that the member said it has.
-    have: u64,
+    /// Bytes of the files that the member said it has, or has and has checked, and when they were fewer.
+    have: (u64, Micros),
 }
 
 #[derive(Debug)]
@@ -63,26 +66,38 @@ impl Shipping {
 
     /// Bytes that the member has, and of the whole set.
     pub fn progress(&self) -> (u64, u64) {
-        (self.have, self.pinned.as_ref().map_or(0, |pinned| pinned.bytes))
+        let all = self.pinned.as_ref().map_or(0, |pinned| pinned.bytes);
+        (self.have.0.min(all), all)
     }
 
-    /// The member takes part.
+    /// The member takes part, and gets on.
     pub fn is_alive(&self, now: Micros) -> bool {
-        now.since(self.heard_at.max(self.since)) < SILENT
+        now.since(self.heard_at.max(self.since)) < SILENT && !self.is_stuck(now)
+    }
+
+    /// It gets no further.
+    fn is_stuck(&self, now: Micros) -> bool {
+        now.since(self.have.1) >= STILL
     }
 }
 
 impl<R: Remedy> Replica<R> {
     /// Begins to ship files to a member that was just made anew.
     pub(super) fn start_shipping(&mut self, ctx: &mut Ctx, member: Member) {
-        let (now, persisted) = (ctx.now.mono, self.engine.persisted());
-        self.offers = now.0.max(self.offers + 1);
-        let number = self.offers;
+        let persisted = self.engine.persisted();
+        let files = self.new_shipping(ctx.now.mono);
         let Some(progress) = self.progress(member) else { return };
         progress.rewind(persisted.lsn.next());
         progress.needs = persisted.lsn;
-        progress.mode = Mode::Shipping(Box::new(Shipping {
-            number,
+        progress.mode = Mode::Shipping;
+        progress.files = Some(files);
+        self.ship_on(ctx, member);
+    }
+
+    fn new_shipping(&mut self, now: Micros) -> Box<Shipping> {
+        self.offers = now.0.max(self.offers + 1);
+        Box::new(Shipping {
+            number: self.offers,
             since: now,
             tried_at: Micros::ZERO,
             pinned: None,
@@ -90,27 +105,50 @@ impl<R: Remedy> Replica<R> {
             offered_at: Micros::ZERO,
             heard_at: now,
             answered: false,
-            have: 0,
-        }));
+            have: (0, now),
+        })
+    }
+
+    /// Files that a member which follows the log does not have yet go to it beside the log.
+    pub(super) fn deliver(&mut self, ctx: &mut Ctx, member: Member) {
+        let persisted = self.engine.persisted().lsn;
+        let ships = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
+        let serves = self.serves();
+        let Some(progress) = self.progress(member) else { return };
+        if progress.files.is_none() {
+            let lacks = progress.marks.persisted < persisted && progress.delivered < persisted;
+            if !(ships && serves && lacks) || progress.rows_only || progress.level_since.is_none() {
+                return;
+            }
+            let files = self.new_shipping(ctx.now.mono);
+            let Some(progress) = self.progress(member) else { return };
+            (progress.delivered, progress.files) = (persisted, Some(files));
+        }
         self.ship_on(ctx, member);
     }
 
     /// Offers what is to be shipped, or offers it again.
     pub(super) fn ship_on(&mut self, ctx: &mut Ctx, member: Member) {
         let (now, resend) = (ctx.now.mono, ctx.settings.resend);
-        let Some(Mode::Shipping(shipping)) = self.progress(member).map(|progress| &mut progress.mode) else {
-            return;
-        };
+        let Some(shipping) = self.shipping(member) else { return };
         if shipping.pinned.is_none() {
             if now.since(shipping.tried_at) >= resend {
                 shipping.tried_at = now;
                 self.pin_for(ctx, member);
             }
         } else if !shipping.is_alive(now) {
+            let stuck = shipping.is_stuck(now);
             self.look_anew(member);
+            if let Some(progress) = self.progress(member) {
+                progress.stuck |= stuck && !matches!(progress.mode, Mode::Stream);
+            }
         } else if !shipping.answered && now.since(shipping.offered_at) >= Micros(resend.0 * 20) {
             self.send_offer(ctx, member);
         }
+    }
+
+    fn shipping(&mut self, member: Member) -> Option<&mut Shipping> {
+        self.progress(member)?.files.as_deref_mut()
     }
 
     fn pin_for(&mut self, ctx: &mut Ctx, member: Member) {
@@ -118,12 +156,9 @@ impl<R: Remedy> Replica<R> {
         let (pin, set) = match self.engine.pin() {
             Ok(Some(pinned)) => pinned,
             Ok(None) => {
-                let Some(Mode::Shipping(shipping)) = self.progress(member).map(|progress| &progress.mode)
-                else {
-                    return;
-                };
+                let Some(since) = self.shipping(member).map(|shipping| shipping.since) else { return };
                 // It may be writing some just now.
-                if now.since(shipping.since) >= PIN_PATIENCE || self.engine.persisted() == Position::ZERO {
+                if now.since(since) >= PIN_PATIENCE || self.engine.persisted() == Position::ZERO {
                     self.send_rows(ctx, member);
                 }
                 return;
@@ -142,11 +177,13 @@ impl<R: Remedy> Replica<R> {
         let at_crc = self.tail.at(at.lsn).map_or(0, |(_, crc)| crc);
         let (bytes, piece_bytes) = (set.bytes(), piece_bytes(ctx.settings));
         let Some(progress) = self.progress(member) else { return };
-        progress.rewind(at.lsn.next());
-        progress.needs = at.lsn;
-        let Mode::Shipping(shipping) = &mut progress.mode else { return };
+        if matches!(progress.mode, Mode::Shipping) {
+            progress.rewind(at.lsn.next());
+            progress.needs = at.lsn;
+        }
+        let Some(shipping) = progress.files.as_mut() else { return };
         shipping.pinned = Some(Pinned { pin, at, at_crc, description, bytes, piece_bytes });
-        shipping.heard_at = now;
+        (shipping.heard_at, shipping.have.1) = (now, now);
         self.send_offer(ctx, member);
     }
 
@@ -159,9 +196,7 @@ impl<R: Remedy> Replica<R> {
         let now = ctx.now.mono;
         let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
         let (partition, from, history) = (self.id, self.me, self.history.starts().to_vec());
-        let Some(Mode::Shipping(shipping)) = self.progress(member).map(|progress| &mut progress.mode) else {
-            return;
-        };
+        let Some(shipping) = self.shipping(member) else { return };
         let Some(pinned) = &shipping.pinned else { return };
         shipping.offered_at = now;
         let offer = Offer {
@@ -178,16 +213,20 @@ impl<R: Remedy> Replica<R> {
         ctx.out.push(Output::Send { to: member, message: PeerMessage::Offer(offer) });
     }
 
-    /// Files are of no use to this member, or there are none.
+    /// Files are of no use to this member, or there are none. One that follows the log needs none.
     fn send_rows(&mut self, ctx: &mut Ctx, member: Member) {
-        if let Some(progress) = self.progress(member) {
+        let Some(progress) = self.progress(member) else { return };
+        progress.files = None;
+        if matches!(progress.mode, Mode::Shipping) {
             progress.rows_only = true;
+            self.start_copy(ctx, member);
         }
-        self.start_copy(ctx, member);
     }
 
     fn look_anew(&mut self, member: Member) {
-        if let Some(progress) = self.progress(member) {
+        let Some(progress) = self.progress(member) else { return };
+        progress.files = None;
+        if matches!(progress.mode, Mode::Shipping) {
             progress.mode = Mode::Probe { asked_at: Micros::ZERO };
         }
     }
@@ -197,11 +236,11 @@ impl<R: Remedy> Replica<R> {
         let persisted = self.engine.persisted().lsn;
         let Some(leader) = self.leader() else { return };
         for progress in leader.members.values_mut() {
-            if let Mode::Shipping(shipping) = &progress.mode
-                && shipping.pinned.as_ref().is_some_and(|pinned| pinned.at.lsn < persisted)
+            let pinned = progress.files.as_ref().and_then(|shipping| shipping.pinned.as_ref());
+            if matches!(progress.mode, Mode::Shipping) && pinned.is_some_and(|pinned| pinned.at.lsn < persisted)
             {
                 progress.mode = Mode::Probe { asked_at: Micros::ZERO };
-                progress.needs = Lsn::MAX;
+                (progress.files, progress.needs) = (None, Lsn::MAX);
             }
         }
     }
@@ -215,15 +254,18 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let Some(progress) = leader.members.get_mut(&want.from) else { return };
-        let shipping = match &mut progress.mode {
-            Mode::Shipping(shipping) if shipping.number == want.number => shipping,
+        let shipping = match &mut progress.files {
+            Some(shipping) if shipping.number == want.number => shipping,
             _ => {
                 let withdrawn = Withdrawn { partition: id, epoch, from: me, number: want.number };
                 let message = PeerMessage::Withdrawn(withdrawn);
                 return ctx.out.push(Output::Send { to: want.from, message });
             }
         };
-        (shipping.heard_at, shipping.answered, shipping.have) = (now, true, want.have);
+        (shipping.heard_at, shipping.answered) = (now, true);
+        if want.have != shipping.have.0 {
+            shipping.have = (want.have, now);
+        }
         for piece in &want.pieces {
             if shipping.wanted.len() < 2 * MAX_PIECES && !shipping.wanted.contains(piece) {
                 shipping.wanted.push_back(*piece);
@@ -240,20 +282,24 @@ impl<R: Remedy> Replica<R> {
     pub(crate) fn on_taken(&mut self, ctx: &mut Ctx, taken: &Taken) {
         let id = self.id;
         let Some(progress) = self.progress(taken.from) else { return };
-        let Mode::Shipping(shipping) = &progress.mode else { return };
-        let Some(pinned) = shipping.pinned.as_ref().filter(|_| shipping.number == taken.number) else {
+        let pinned = progress.files.as_ref().filter(|shipping| shipping.number == taken.number);
+        let Some(at) = pinned.and_then(|shipping| shipping.pinned.as_ref()).map(|pinned| pinned.at.lsn) else {
             return;
         };
+        progress.files = None;
+        let state = matches!(progress.mode, Mode::Shipping);
         match &taken.outcome {
-            Outcome::Installed => {
-                let at = pinned.at.lsn;
+            Outcome::Installed if state => {
                 progress.mode = Mode::Stream;
                 progress.agree(at);
                 self.ship(ctx);
             }
+            Outcome::Installed => {}
             Outcome::Refused(why) => {
-                progress.rows_only = true;
-                self.look_anew(taken.from);
+                if state {
+                    progress.rows_only = true;
+                    self.look_anew(taken.from);
+                }
                 let what = format!("{} takes no files: {why}", taken.from);
                 ctx.out.push(Output::Notice { partition: id, what });
             }
@@ -263,10 +309,8 @@ impl<R: Remedy> Replica<R> {
     /// True if a member waits for a piece.
     pub(crate) fn has_pieces_to_send(&self) -> bool {
         let Role::Leader(leader) = &self.role else { return false };
-        leader
-            .members
-            .values()
-            .any(|progress| matches!(&progress.mode, Mode::Shipping(shipping) if !shipping.wanted.is_empty()))
+        let mut shipped = leader.members.values().filter_map(|progress| progress.files.as_ref());
+        shipped.any(|shipping| !shipping.wanted.is_empty())
     }
 
     /// Sends one piece, to one member after the other. Gives its length.
@@ -296,19 +340,16 @@ impl<R: Remedy> Replica<R> {
         let last = self.served_piece;
         let leader = self.leader()?;
         let wants = |(member, progress): (&Member, &super::lead::Progress)| {
-            matches!(&progress.mode, Mode::Shipping(shipping) if !shipping.wanted.is_empty())
-                .then_some(*member)
+            progress.files.as_ref().filter(|shipping| !shipping.wanted.is_empty()).map(|_| *member)
         };
         let waiting: Vec<Member> = leader.members.iter().filter_map(wants).collect();
         let next = waiting.iter().find(|member| Some(**member) > last).or(waiting.first()).copied()?;
-        let Mode::Shipping(shipping) = &mut leader.members.get_mut(&next)?.mode else { return None };
+        let shipping = leader.members.get_mut(&next)?.files.as_mut()?;
         Some((next, shipping.number, shipping.wanted.pop_front()?))
     }
 
     fn piece_of(&mut self, member: Member, piece: Piece) -> Result<Option<Bytes>, EngineError> {
-        let Some(Mode::Shipping(shipping)) = self.progress(member).map(|progress| &progress.mode) else {
-            return Ok(None);
-        };
+        let Some(shipping) = self.shipping(member) else { return Ok(None) };
         let Some(pinned) = &shipping.pinned else { return Ok(None) };
         let most = pinned.piece_bytes as usize;
         if piece.file == DESCRIPTION {
@@ -325,17 +366,11 @@ impl<R: Remedy> Replica<R> {
         if self.pins.is_empty() {
             return;
         }
-        let modes = match &self.role {
-            Role::Leader(leader) => leader.members.values().map(|progress| &progress.mode).collect(),
-            _ => Vec::new(),
-        };
-        let used: BTreeSet<PinId> = modes
-            .into_iter()
-            .filter_map(|mode| match mode {
-                Mode::Shipping(shipping) => shipping.pinned.as_ref().map(|pinned| pinned.pin),
-                _ => None,
-            })
-            .collect();
+        let mut used = BTreeSet::new();
+        if let Role::Leader(leader) = &self.role {
+            let shipped = leader.members.values().filter_map(|progress| progress.files.as_ref());
+            used.extend(shipped.filter_map(|shipping| shipping.pinned.as_ref()).map(|pinned| pinned.pin));
+        }
         for pin in self.pins.difference(&used) {
             self.engine.unpin(*pin);
         }

@@ -2,7 +2,7 @@
 //! has its engine make the set its state.
 //!
 //! Nothing is given up before that: whatever ends it leaves the replica as it was, with the files that came so far. The set
-//! never takes a replica back: one that has published more takes none.
+//! never takes a replica back: what it has published more stays, and only a log that has the set's position can have done so.
 
 use super::{Ctx, Follower, Replica, Role};
 use crate::history::History;
@@ -19,6 +19,8 @@ use wire::ship::{
 
 /// Pieces that are wanted at once.
 const AT_ONCE: usize = 8;
+/// Reads below a set hold up its installation for so long.
+const READERS: Micros = Micros::from_millis(2_000);
 /// After so many spoilt pieces or files of one offer no more are wanted.
 const SPOILT: u32 = 8;
 
@@ -139,7 +141,7 @@ impl<R: Remedy> Replica<R> {
             Role::Damaged(_) => self.awaits_copy(ctx),
             Role::Idle | Role::Leader(_) => false,
         };
-        if !ours || !able || !record.catching_up.contains(&self.me) {
+        if !ours || !able || !record.holds(&self.me) {
             return;
         }
         let known = self.incoming.as_ref().map_or(0, |incoming| incoming.offer.number);
@@ -159,8 +161,8 @@ impl<R: Remedy> Replica<R> {
         };
         let why = if !self.engine.capabilities().ships_files {
             Some("its engine has no files")
-        } else if offer.at.lsn < self.engine.published().lsn {
-            Some("it has published more")
+        } else if !self.may_hold(&offer) {
+            Some("it has published another log")
         } else {
             None
         };
@@ -169,6 +171,13 @@ impl<R: Remedy> Replica<R> {
         }
         self.incoming = Some(Box::new(Incoming::new(offer, history, ctx.now.mono)));
         self.ask(ctx);
+    }
+
+    /// True if what is published here follows the state that is offered (R3).
+    fn may_hold(&self, offer: &Offer) -> bool {
+        let at = offer.at;
+        let agrees = || self.position_at(at.lsn).is_some_and(|(here, _)| here == at);
+        at.lsn >= self.engine.published().lsn || !self.is_damaged() && agrees()
     }
 
     /// The primary does not offer this any more. What came of it stays for the next offer.
@@ -260,9 +269,15 @@ impl<R: Remedy> Replica<R> {
         self.install_if_whole(ctx);
     }
 
+    /// Reads at positions below the set's are waited for, a while: the set may not have their versions any more (PR-34).
     fn install_if_whole(&mut self, ctx: &mut Ctx) {
-        let partition = self.id;
+        let (partition, now) = (self.id, ctx.now.mono);
+        let reads = self.scans.keys().next().map(|lsn| Lsn(*lsn)).into_iter().chain(self.tallies.lowest()).min();
         let Some(incoming) = self.incoming.as_mut() else { return };
+        let read = reads.is_some_and(|lowest| lowest < incoming.offer.at.lsn);
+        if read && now.since(incoming.moved_at) < READERS {
+            return;
+        }
         if matches!(&incoming.stage, Stage::Files(missing) if missing.is_empty()) {
             incoming.stage = Stage::Installing { begun: false };
             ctx.out.push(Output::Install { partition });
@@ -311,6 +326,7 @@ impl<R: Remedy> Replica<R> {
 
     fn send_want(&mut self, ctx: &mut Ctx, pieces: Vec<Piece>) {
         let (partition, from) = (self.id, self.me);
+        let checked = self.engine.checked_bytes();
         let Some(incoming) = self.incoming.as_mut() else { return };
         let want = Want {
             partition,
@@ -318,7 +334,7 @@ impl<R: Remedy> Replica<R> {
             from,
             number: incoming.offer.number,
             pieces,
-            have: incoming.have,
+            have: incoming.have.saturating_add(checked),
             spoilt: std::mem::take(&mut incoming.untold),
         };
         let to = incoming.offer.from;
@@ -335,8 +351,12 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn receive_tick(&mut self, ctx: &mut Ctx) {
         let patience = Micros(ctx.settings.resend.0 * 20);
         let now = ctx.now.mono;
-        if self.incoming.as_ref().is_some_and(|incoming| now.since(incoming.moved_at) >= patience) {
-            self.ask_again(ctx);
+        let whole = |incoming: &Incoming| matches!(&incoming.stage, Stage::Files(missing) if missing.is_empty());
+        match &self.incoming {
+            Some(incoming) if whole(incoming) => self.install_if_whole(ctx),
+            Some(incoming) if now.since(incoming.moved_at) >= patience => self.ask_again(ctx),
+            Some(_) => {}
+            None => self.clear_leftovers(ctx),
         }
     }
 
@@ -436,20 +456,22 @@ impl<R: Remedy> Replica<R> {
     /// In another configuration: what is received is of its reign, and a replica that counts needs none of it.
     pub(super) fn reconsider_incoming(
         &mut self,
-        ctx: &mut Ctx,
         record: &PartitionRecord,
         old: Option<&PartitionRecord>,
     ) {
-        let catching_up = record.catching_up.contains(&self.me);
         let same_reign = old.is_some_and(|old| old.led_since == record.led_since);
         if !same_reign {
             self.installed = 0;
         }
-        if !same_reign || !catching_up {
+        if !same_reign || !record.holds(&self.me) {
             self.incoming = None;
         }
-        // One that has no place now may be taken in again, and goes on with what is here.
-        let counts = record.in_sync.contains(&self.me);
+    }
+
+    /// A replica that counts needs nothing of what never was a whole set. One that has no place now may be taken in again, and
+    /// goes on with what is here.
+    fn clear_leftovers(&mut self, ctx: &mut Ctx) {
+        let counts = self.record.as_ref().is_some_and(|record| record.in_sync.contains(&self.me));
         if counts
             && std::mem::take(&mut self.leftovers)
             && let Err(error) = self.engine.stop_receiving()

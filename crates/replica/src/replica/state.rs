@@ -8,7 +8,7 @@ use crate::tail::Tail;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
 use types::config::TailReport;
-use types::engine::{Checkpoint, EngineError, Wake, mutation_fault};
+use types::engine::mutation_fault;
 use types::{
     Durable, Epoch, Finding, LogKind, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId, Watermarks,
 };
@@ -396,27 +396,6 @@ impl<R: Remedy> Replica<R> {
         ctx.leases.lead(self.id, None);
         ctx.out.push(Output::Damaged { partition: self.id, reason: reason.clone() });
         self.role = Role::Damaged(reason);
-    }
-
-    /// Writes the engine's published state to disk, so that the log below it can go.
-    pub fn checkpoint(&mut self) -> Result<Position, EngineError> {
-        if matches!(self.role, Role::Damaged(_)) || self.copying() {
-            return Ok(self.engine.persisted());
-        }
-        self.engine.checkpoint()
-    }
-
-    /// Begins the same beside other work. The log goes only when the engine says that it is persisted.
-    pub fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
-        if matches!(self.role, Role::Damaged(_)) || self.copying() {
-            return Ok(Checkpoint::Idle);
-        }
-        self.engine.begin_checkpoint(wake)
-    }
-
-    /// Goes on with it, for a bounded time.
-    pub fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
-        self.engine.go_on_checkpoint()
     }
 }
 

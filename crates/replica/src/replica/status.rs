@@ -34,13 +34,22 @@ impl<R: Remedy> Replica<R> {
                 let lag = if progress.marks.received >= end { Micros::ZERO } else { now.mono.since(oldest) };
                 let bytes = self.bytes_above(progress.marks.received);
                 status.members.push((*member, progress.marks, bytes, lag.0));
-                if let Mode::Shipping(shipping) = &progress.mode {
+                if let Some(shipping) = &progress.files {
                     let (have, all) = shipping.progress();
                     status.shipping.push((*member, have, all));
                 }
             }
         }
         status
+    }
+
+    /// True while files are on their way from here or to here.
+    pub fn is_shipping(&self) -> bool {
+        let sends = match &self.role {
+            Role::Leader(leader) => leader.members.values().any(|progress| progress.files.is_some()),
+            _ => false,
+        };
+        sends || self.incoming.is_some()
     }
 
     /// Bytes of log above an LSN; entries that are not in memory are counted by the mean of those that are.
@@ -58,12 +67,9 @@ impl<R: Remedy> Replica<R> {
             Role::Follower(follower) if follower.copy.is_some() => return "taking in a copy".into(),
             _ => return self.incoming.as_ref().map(|incoming| incoming.words()).unwrap_or_default(),
         };
-        let shipping = leader.members.iter().find_map(|(member, progress)| match &progress.mode {
-            Mode::Shipping(shipping) => {
-                let (have, all) = shipping.progress();
-                Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
-            }
-            _ => None,
+        let shipping = leader.members.iter().find_map(|(member, progress)| {
+            let (have, all) = progress.files.as_ref()?.progress();
+            Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
         });
         let copying = leader.members.values().any(|progress| matches!(progress.mode, Mode::Copying(_)));
         match &leader.phase {

@@ -489,6 +489,10 @@ impl World {
                 self.with(id, |host, now, out| host.log_read(now, partition, purpose, entries, out));
             }
             Output::Install { .. } => self.nodes.get_mut(&id).expect("a node").installs = true,
+            Output::Checkpoint { .. } => {
+                let _ = writeln!(self.trace, "n{id} is asked for a flush");
+                self.checkpoint(id);
+            }
             Output::Notice { what, .. } => {
                 let _ = writeln!(self.trace, "n{id} notes: {what}");
             }

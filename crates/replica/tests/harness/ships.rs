@@ -82,12 +82,7 @@ impl World {
     /// Commands about files; false if it is none of them.
     pub fn run_ships(&mut self, words: &[&str]) -> bool {
         match words[0] {
-            "checkpoint" => {
-                let node = numbers(&words[1..])[0];
-                self.with(node, |host, _, _| {
-                    host.replica_mut(P).expect("a replica").checkpoint().expect("writes");
-                });
-            }
+            "checkpoint" => self.checkpoint(numbers(&words[1..])[0]),
             "install" => self.install(numbers(&words[1..])[0]),
             "restart" => self.restart(numbers(&words[1..])[0]),
             "rot" => self.rot(numbers(&words[1..])[0]),
@@ -97,6 +92,13 @@ impl World {
             _ => return false,
         }
         true
+    }
+
+    /// A checkpoint is due.
+    pub fn checkpoint(&mut self, node: u32) {
+        self.with(node, |host, _, _| {
+            host.replica_mut(P).expect("a replica").checkpoint().expect("writes");
+        });
     }
 
     /// One step of an installation.
@@ -215,6 +217,9 @@ impl World {
                 Outcome::Refused(why) => format!("refuses: {why}"),
             },
             PeerMessage::Withdrawn(_) => "withdraws the offer".into(),
+            PeerMessage::FlushRequest(asked) => format!("asks for files above {}", asked.persisted),
+            PeerMessage::FlushAnswer(answer) if answer.flushed => format!("has files at {}", answer.at),
+            PeerMessage::FlushAnswer(answer) => format!("has nothing to flush above {}", answer.at),
             PeerMessage::Copy(copy) => format!("copies {} rows at {}", copy.rows.len(), copy.at),
             _ => return,
         };

@@ -192,6 +192,18 @@ impl World {
         self.look_at(node);
     }
 
+    /// Makes a component of a partition because a member asked for it.
+    pub(super) fn flush_engine(&mut self, node: u32, life: u64, partition: PartitionId) {
+        let usable = self.machine(node).life() == Some(life) && self.machine(node).stuck_until <= self.now;
+        let Some(process) = self.machine_mut(node).process.as_mut().filter(|_| usable) else { return };
+        let made = process.host.replica_mut(partition).map(|replica| replica.checkpoint());
+        if let Some(Ok(position)) = made {
+            let what = format_args!("n{node} was asked for a component of p{}: {position}", partition.0);
+            self.trace.note(self.now, what);
+        }
+        self.look_at(node);
+    }
+
     /// Has entries read back, as another thread does.
     pub(super) fn read_log(
         &mut self,

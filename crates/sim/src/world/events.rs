@@ -34,6 +34,8 @@ pub enum Event {
     Mark { node: u32, life: u64 },
     /// A component is made.
     Checkpoint { node: u32, life: u64 },
+    /// A component is made because a member asked for it.
+    Component { node: u32, life: u64, partition: PartitionId },
     /// Entries are read back.
     Read { node: u32, life: u64, partition: PartitionId, purpose: ReadFor, from: Lsn, max_bytes: usize },
     /// What was received is being checked and installed.
@@ -110,6 +112,7 @@ impl World {
             Event::Flush { node, .. }
             | Event::Read { node, .. }
             | Event::Install { node, .. }
+            | Event::Component { node, .. }
             | Event::Checkpoint { node, .. } => Some((*node, true)),
             Event::Tick { node, .. }
             | Event::Status { node, .. }
@@ -142,6 +145,7 @@ impl World {
             Event::Retry { node, life } => self.retry_log(node, life),
             Event::Mark { node, life } => self.mark_log(node, life),
             Event::Checkpoint { node, life } => self.checkpoint(node, life),
+            Event::Component { node, life, partition } => self.flush_engine(node, life, partition),
             Event::Read { node, life, partition, purpose, from, max_bytes } => {
                 self.read_log(node, life, (partition, from, max_bytes), purpose);
             }

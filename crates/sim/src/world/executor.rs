@@ -94,6 +94,10 @@ impl World {
                     let wait = 50 + self.timing.below(4_000);
                     self.after(wait, Event::Install { node, life, partition });
                 }
+                Output::Checkpoint { partition } => {
+                    let wait = 50 + self.timing.below(4_000);
+                    self.after(wait, Event::Component { node, life, partition });
+                }
                 Output::Notice { partition, what } => {
                     self.trace.note(self.now, format_args!("n{node} p{}: {what}", partition.0));
                 }

@@ -353,8 +353,10 @@ impl World {
         for record in self.checks.epochs.records() {
             for member in &record.in_sync {
                 let machine = self.machine(member.node.0);
-                let sends = *member == record.primary && !record.catching_up.is_empty();
-                if machine.member() != Some(*member) || sends {
+                let hangs = |member: &types::Member| self.machine(member.node.0).stuck_until == u64::MAX;
+                let to_others = !record.catching_up.is_empty() || record.in_sync.iter().any(hangs);
+                let sends = *member == record.primary && to_others;
+                if machine.member() != Some(*member) || sends || hangs(member) {
                     continue;
                 }
                 let names = machine.disk.names(&format!("parts/{}/", record.id.0));
@@ -490,6 +492,12 @@ impl World {
         let first = replica(&record.primary)?;
         for member in &record.in_sync {
             let Some(other) = replica(member) else { return Some(format!("{member} is not there")) };
+            let hangs = |member: &types::Member| self.machine(member.node.0).stuck_until == u64::MAX;
+            let to_others = !record.catching_up.is_empty() || record.in_sync.iter().any(hangs);
+            let sends = *member == record.primary && to_others;
+            if other.is_shipping() && !sends && !hangs(member) {
+                return Some(format!("files are on their way from or to {member}"));
+            }
             if other.end() != first.end() || other.committed() != first.committed() {
                 return Some(format!("{member} ends at {} of {}", other.end(), first.end()));
             }
