@@ -132,7 +132,11 @@ impl<R: Remedy> MemoryEngine<R> {
 
     /// Makes the state that `bytes` are a snapshot of this engine's own, in its store too, at once. What is above it stays,
     /// published or tentative; `above` has all of it.
-    fn take_over(&mut self, mut bytes: &[u8], above: &[(Position, Vec<Mutation>)]) -> Result<(), EngineError> {
+    fn take_over(
+        &mut self,
+        mut bytes: &[u8],
+        above: &[(Position, Vec<Mutation>)],
+    ) -> Result<(), EngineError> {
         let (whole, mut rows) = (bytes, Rows::default());
         let header = snapshot::read(&mut bytes, |row| {
             rows.write(&row.key, row.lsn, Some(&row.value), Lsn::MAX);

@@ -9,7 +9,9 @@ use crate::peer::{
     Report, ReportRequest,
 };
 use crate::request::{Op, Reply, Request};
-use crate::ship::{Chunk, FlushAnswer, FlushRequest, MAX_PIECES, MAX_REASON_BYTES, Offer, Outcome, Taken, Want, Withdrawn};
+use crate::ship::{
+    Chunk, FlushAnswer, FlushRequest, MAX_PIECES, MAX_REASON_BYTES, Offer, Outcome, Taken, Want, Withdrawn,
+};
 use types::config::TailReport;
 
 const KB: usize = 1024;

@@ -95,7 +95,15 @@ impl<R: Remedy> PartsEngine<R> {
         for name in parts.names().into_iter().filter(|name| name.starts_with(PINNED)) {
             parts.remove(&name)?;
         }
-        Ok(PartsEngine { engine, snapshot, parts, pins: BTreeMap::new(), last_pin: 0, incoming: None, recent: VecDeque::new() })
+        Ok(PartsEngine {
+            engine,
+            snapshot,
+            parts,
+            pins: BTreeMap::new(),
+            last_pin: 0,
+            incoming: None,
+            recent: VecDeque::new(),
+        })
     }
 
     /// The files of the snapshot, and the state that they are.

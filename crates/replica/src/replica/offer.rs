@@ -237,7 +237,8 @@ impl<R: Remedy> Replica<R> {
         let Some(leader) = self.leader() else { return };
         for progress in leader.members.values_mut() {
             let pinned = progress.files.as_ref().and_then(|shipping| shipping.pinned.as_ref());
-            if matches!(progress.mode, Mode::Shipping) && pinned.is_some_and(|pinned| pinned.at.lsn < persisted)
+            if matches!(progress.mode, Mode::Shipping)
+                && pinned.is_some_and(|pinned| pinned.at.lsn < persisted)
             {
                 progress.mode = Mode::Probe { asked_at: Micros::ZERO };
                 (progress.files, progress.needs) = (None, Lsn::MAX);
@@ -283,7 +284,8 @@ impl<R: Remedy> Replica<R> {
         let id = self.id;
         let Some(progress) = self.progress(taken.from) else { return };
         let pinned = progress.files.as_ref().filter(|shipping| shipping.number == taken.number);
-        let Some(at) = pinned.and_then(|shipping| shipping.pinned.as_ref()).map(|pinned| pinned.at.lsn) else {
+        let Some(at) = pinned.and_then(|shipping| shipping.pinned.as_ref()).map(|pinned| pinned.at.lsn)
+        else {
             return;
         };
         progress.files = None;

@@ -272,7 +272,8 @@ impl<R: Remedy> Replica<R> {
     /// Reads at positions below the set's are waited for, a while: the set may not have their versions any more (PR-34).
     fn install_if_whole(&mut self, ctx: &mut Ctx) {
         let (partition, now) = (self.id, ctx.now.mono);
-        let reads = self.scans.keys().next().map(|lsn| Lsn(*lsn)).into_iter().chain(self.tallies.lowest()).min();
+        let reads =
+            self.scans.keys().next().map(|lsn| Lsn(*lsn)).into_iter().chain(self.tallies.lowest()).min();
         let Some(incoming) = self.incoming.as_mut() else { return };
         let read = reads.is_some_and(|lowest| lowest < incoming.offer.at.lsn);
         if read && now.since(incoming.moved_at) < READERS {
@@ -351,7 +352,8 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn receive_tick(&mut self, ctx: &mut Ctx) {
         let patience = Micros(ctx.settings.resend.0 * 20);
         let now = ctx.now.mono;
-        let whole = |incoming: &Incoming| matches!(&incoming.stage, Stage::Files(missing) if missing.is_empty());
+        let whole =
+            |incoming: &Incoming| matches!(&incoming.stage, Stage::Files(missing) if missing.is_empty());
         match &self.incoming {
             Some(incoming) if whole(incoming) => self.install_if_whole(ctx),
             Some(incoming) if now.since(incoming.moved_at) >= patience => self.ask_again(ctx),
@@ -454,11 +456,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// In another configuration: what is received is of its reign, and a replica that counts needs none of it.
-    pub(super) fn reconsider_incoming(
-        &mut self,
-        record: &PartitionRecord,
-        old: Option<&PartitionRecord>,
-    ) {
+    pub(super) fn reconsider_incoming(&mut self, record: &PartitionRecord, old: Option<&PartitionRecord>) {
         let same_reign = old.is_some_and(|old| old.led_since == record.led_since);
         if !same_reign {
             self.installed = 0;

@@ -489,16 +489,11 @@ impl World {
                 self.with(id, |host, now, out| host.log_read(now, partition, purpose, entries, out));
             }
             Output::Install { .. } => self.nodes.get_mut(&id).expect("a node").installs = true,
-            Output::Checkpoint { .. } => {
-                let _ = writeln!(self.trace, "n{id} is asked for a flush");
-                self.checkpoint(id);
-            }
+            Output::Checkpoint { .. } => self.asked_for_flush(id),
             Output::Notice { what, .. } => {
                 let _ = writeln!(self.trace, "n{id} notes: {what}");
             }
-            Output::Damaged { reason, .. } => {
-                let _ = writeln!(self.trace, "n{id} stops: {reason}");
-            }
+            Output::Damaged { reason, .. } => drop(writeln!(self.trace, "n{id} stops: {reason}")),
         }
     }
 

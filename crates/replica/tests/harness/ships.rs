@@ -101,6 +101,12 @@ impl World {
         });
     }
 
+    /// A member asked for one.
+    pub fn asked_for_flush(&mut self, node: u32) {
+        let _ = writeln!(self.trace, "n{node} is asked for a flush");
+        self.checkpoint(node);
+    }
+
     /// One step of an installation.
     pub fn install(&mut self, id: u32) {
         let wake: Wake = Arc::new(|| {});
