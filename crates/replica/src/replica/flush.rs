@@ -99,7 +99,9 @@ impl<R: Remedy> Replica<R> {
         }
         let Some(progress) = leader.members.get_mut(&request.from) else { return };
         // Whatever became of the last offer, it comes again.
-        progress.delivered = Lsn::ZERO;
+        if progress.files.is_none() {
+            progress.delivered = Lsn::ZERO;
+        }
         if persisted.lsn <= request.persisted && published.lsn > persisted.lsn {
             progress.wants_flush = true;
             return ctx.out.push(Output::Checkpoint { partition: self.id });

@@ -296,7 +296,7 @@ impl<R: Remedy> Replica<R> {
                 progress.agree(at);
                 self.ship(ctx);
             }
-            Outcome::Installed => {}
+            Outcome::Installed => progress.delivered = progress.delivered.max(at),
             Outcome::Refused(why) => {
                 if state {
                     progress.rows_only = true;
