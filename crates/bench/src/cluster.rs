@@ -154,6 +154,7 @@ impl Ours {
             partitions: kind.partitions,
             placement: Vec::new(),
             scheme: Default::default(),
+            standby: None,
         })?;
         let values = Values::new(workload.seed, workload.value_bytes);
         let mut random = Random::new(workload.seed);

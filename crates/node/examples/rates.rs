@@ -60,6 +60,7 @@ fn main() {
             partitions: 6,
             placement: Vec::new(),
             scheme: Default::default(),
+            standby: None,
         };
         let table = client.create_table(&wanted).expect("creates");
         for (what, lanes, reads) in

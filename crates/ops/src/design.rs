@@ -1,6 +1,7 @@
 //! A new table from a command's options: columns, key, placement.
 
 use crate::failure::Failure;
+use types::policy::Standby;
 use types::data::{Column, Schema, parse_columns};
 use types::{EngineKind, LogKind, NodeId, Scheme};
 use wire::control::CreateTable;
@@ -30,6 +31,8 @@ pub struct Choices {
     pub placement: Vec<Vec<NodeId>>,
     /// How copies are placed where nothing explicit is said.
     pub scheme: Scheme,
+    /// What backups do; `None`: the default, hot.
+    pub standby: Option<Standby>,
 }
 
 impl Choices {
@@ -54,6 +57,7 @@ impl Choices {
             partitions: self.partitions,
             placement: self.placement.clone(),
             scheme: self.scheme,
+            standby: self.standby,
         })
     }
 
@@ -123,6 +127,7 @@ mod tests {
             log: LogKind::Disk,
             placement: Vec::new(),
             scheme: Scheme::default(),
+            standby: None,
         }
     }
 

@@ -177,12 +177,15 @@ impl<L: Leases, R: Remedy> Host<L, R> {
     /// long as [`Host::tallies`] says so; [`Host::tick`] does it too, so none is forgotten.
     pub fn tally(&mut self, now: Now, out: &mut Vec<Output>) {
         let Some(partition) = self.tallying.pop_front() else { return };
-        self.with(now, partition, out, |replica, ctx| replica.tally(ctx));
+        self.with(now, partition, out, |replica, ctx| match replica.warms() {
+            true => replica.warm(ctx),
+            false => replica.tally(ctx),
+        });
         self.note_tallies(partition);
     }
 
     fn note_tallies(&mut self, partition: PartitionId) {
-        let tallies = self.replica(partition).is_some_and(Replica::tallies);
+        let tallies = self.replica(partition).is_some_and(|replica| replica.tallies() || replica.warms());
         if tallies && !self.tallying.contains(&partition) {
             self.tallying.push_back(partition);
         }
@@ -321,6 +324,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             let Some(replica) = self.replicas.get_mut(&partition) else { continue };
             let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
             replica.flush(&mut ctx);
+            self.note_tallies(partition);
         }
     }
 

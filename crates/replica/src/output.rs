@@ -81,6 +81,8 @@ pub enum ReadFor {
     Ship(Member),
     /// To answer this fetch of a new primary.
     Fetch(Fetch),
+    /// To execute them: the engine follows its log later.
+    Replay,
 }
 
 /// What the driver is asked to do.

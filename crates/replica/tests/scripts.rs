@@ -45,6 +45,7 @@ scripts! {
     semi_write,
     ship_files,
     ship_to_members,
+    cold_standby,
     ship_resumes,
     ship_spoilt,
     ship_or_rows,

@@ -4,6 +4,7 @@ use crate::faults::Fault;
 use crate::random::{Concern, Stream};
 use crate::remedy::Without;
 use std::collections::BTreeSet;
+use types::policy::Standby;
 use types::{Finding, LogKind, Policy};
 
 /// A table of the world.
@@ -21,6 +22,8 @@ pub struct TablePlan {
     pub min_in_sync: u8,
     /// Goes on below that.
     pub available: bool,
+    /// True if backups are cold at first; none if that does not change.
+    pub cold: Option<bool>,
     /// Partitions.
     pub partitions: u32,
 }
@@ -28,7 +31,11 @@ pub struct TablePlan {
 impl TablePlan {
     /// The policy that the controller will make of it.
     pub fn rule(&self) -> Policy {
-        Policy::preset(self.policy, self.factor, self.log).expect("plans hold known presets")
+        let rule = Policy::preset(self.policy, self.factor, self.log).expect("plans hold known presets");
+        match self.cold {
+            Some(true) => Policy { standby: Standby::Cold, ..rule },
+            _ => rule,
+        }
     }
 }
 
@@ -100,6 +107,11 @@ impl Plan {
             // One in eleven, and none of those that once found something without it.
             points: profile.is_none() && seed % 11 == 4,
         };
+        // One in five has tables whose backups are cold, or hot in turn.
+        if profile.is_none() && seed % 5 == 2 {
+            let disk = plan.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
+            disk.for_each(|table| table.cold = Some(table.policy != "sync"));
+        }
         if let Some(finding) = profile {
             crate::plants::bias(&mut plan, finding, &mut random);
         }
@@ -136,6 +148,7 @@ fn table(random: &mut Stream, number: u64, nodes: u32) -> TablePlan {
         factor,
         min_in_sync,
         available: random.chance(300),
+        cold: None,
         partitions: 1 + u32::from(random.chance(300)),
     }
 }

@@ -8,6 +8,7 @@ use client::{Client, ClientError};
 use pg::{Failure, code};
 use sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, TableConstraint, Value as Literal};
 use std::time::Duration;
+use types::policy::Standby;
 use types::data::Schema;
 use types::system::{self, SEQUENCES};
 use types::{EngineKind, LogKind};
@@ -68,6 +69,7 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
         partitions: PARTITIONS,
         placement: Vec::new(),
         scheme: Default::default(),
+        standby: None,
     };
     let options = match &create.table_options {
         CreateTableOptions::None => &[][..],
@@ -122,13 +124,22 @@ fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
             parts.partition_by = number()? as usize;
             request.schema = Schema::from_parts(parts).map_err(invalid)?;
         }
-        "standby" => return Err(Failure::unsupported("the option standby", "every backup is hot")),
+        "standby" => request.standby = Some(standby(&text).ok_or_else(|| wrong("hot or cold"))?),
         _ => {
-            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync and available";
+            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync, available and standby";
             return Err(Failure::new("22023", format!("unrecognized parameter \"{name}\"")).hint(hint));
         }
     }
     Ok(())
+}
+
+/// What backups do, by its name.
+pub(crate) fn standby(text: &str) -> Option<Standby> {
+    match text {
+        "hot" => Some(Standby::Hot),
+        "cold" => Some(Standby::Cold),
+        _ => None,
+    }
 }
 
 pub(crate) fn option_text(value: &Expr) -> Result<String, Failure> {
@@ -213,6 +224,7 @@ fn counters(client: &mut Client) -> Result<(), ClientError> {
         partitions: 1,
         placement: Vec::new(),
         scheme: Default::default(),
+        standby: None,
     });
     match made {
         Ok(_) => Ok(()),

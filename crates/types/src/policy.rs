@@ -136,6 +136,12 @@ pub enum PolicyError {
     /// An engine that cannot restart without a log.
     #[error("engine lsm needs log = disk: a main-memory table is engine = memory with log = memory")]
     LsmNeedsDisk,
+    /// Only files of the primary keep a cold standby near.
+    #[error("a cold standby needs engine = lsm: backups of an engine without files of its own must apply everything")]
+    ColdNeedsFiles,
+    /// A commit waits for what a cold standby does not do.
+    #[error("policy '{0}' waits until backups have applied a commit; a cold standby applies nothing: choose async, semi, local or durable")]
+    ColdApplies(String),
     /// More copies demanded than kept.
     #[error("min_in_sync {min} is out of range: 1 to the factor, {factor}")]
     MinInSync {
@@ -233,6 +239,12 @@ impl Policy {
         if engine == EngineKind::Lsm && self.log == LogKind::Memory {
             return Err(PolicyError::LsmNeedsDisk);
         }
+        if self.standby == Standby::Cold && engine != EngineKind::Lsm {
+            return Err(PolicyError::ColdNeedsFiles);
+        }
+        if self.standby == Standby::Cold && self.ranks.iter().skip(1).any(|need| need.applied) {
+            return Err(PolicyError::ColdApplies(self.name.clone()));
+        }
         Ok(())
     }
 
@@ -307,6 +319,7 @@ impl fmt::Display for Policy {
             Below::Strict => "strict",
             Below::Available => "available",
         };
-        write!(f, "{} factor {} min_in_sync {} {below}", self.name, self.factor, self.min_in_sync)
+        let cold = if self.standby == Standby::Cold { " cold" } else { "" };
+        write!(f, "{} factor {} min_in_sync {} {below}{cold}", self.name, self.factor, self.min_in_sync)
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::fmt::Write as _;
-use types::policy::{Calamity, EngineKind, LogKind, MAX_FACTOR, Policy, PolicyError};
+use types::policy::{Calamity, EngineKind, LogKind, MAX_FACTOR, Policy, PolicyError, Standby};
 use types::{Lsn, Watermarks};
 use understudy_types as types;
 
@@ -103,25 +103,34 @@ fn section_12_the_promises() {
         )
         .expect("text");
     }
-    text.push_str("\nCombinations of engine, log and policy that can be had:\n\n| engine | log | policies |\n| --- | --- | --- |\n");
+    text.push_str("\nCombinations of engine, log, standby and policy that can be had:\n\n");
+    text.push_str("| engine | log | standby | policies |\n| --- | --- | --- | --- |\n");
     for engine in [EngineKind::Lsm, EngineKind::Memory] {
         for log in [LogKind::Disk, LogKind::Memory] {
-            let fits = |name: &&&str| {
-                let factor = if **name == "none" { 1 } else { 3 };
-                Policy::preset(name, factor, log).is_ok_and(|policy| policy.check(engine).is_ok())
-            };
-            let names: Vec<&str> = Policy::PRESETS.iter().filter(fits).copied().collect();
-            let names = if names.is_empty() {
-                "(refused: lsm needs its log on disk)".into()
-            } else {
-                names.join(", ")
-            };
-            let engine = if engine == EngineKind::Lsm { "lsm" } else { "memory" };
-            let log = if log == LogKind::Disk { "disk" } else { "memory" };
-            writeln!(text, "| {engine} | {log} | {names} |").expect("text");
+            for standby in [Standby::Hot, Standby::Cold] {
+                text.push_str(&combinations(engine, log, standby));
+            }
         }
     }
     compare("../../docs/policies.md", &text);
+}
+
+/// A row of the table of what can be had.
+fn combinations(engine: EngineKind, log: LogKind, standby: Standby) -> String {
+    let (mut names, mut why) = (Vec::new(), String::new());
+    for name in Policy::PRESETS {
+        let factor = if name == "none" { 1 } else { 3 };
+        let Ok(policy) = Policy::preset(name, factor, log) else { continue };
+        match (Policy { standby, ..policy }).check(engine) {
+            Ok(()) => names.push(name),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    let names = if names.is_empty() { format!("(refused: {why})") } else { names.join(", ") };
+    let engine = if engine == EngineKind::Lsm { "lsm" } else { "memory" };
+    let log = if log == LogKind::Disk { "disk" } else { "memory" };
+    let standby = if standby == Standby::Hot { "hot" } else { "cold" };
+    format!("| {engine} | {log} | {standby} | {names} |\n")
 }
 
 #[test]

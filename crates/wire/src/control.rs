@@ -282,6 +282,9 @@ pub struct CreateTable {
     /// How copies are placed where nothing explicit is said.
     #[serde(default)]
     pub scheme: types::Scheme,
+    /// What backups do; `None`: they are hot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<types::policy::Standby>,
 }
 
 /// A change of a table.
@@ -295,6 +298,9 @@ pub struct AlterTable {
     pub min_in_sync: Option<u8>,
     /// `available` or `strict`.
     pub available: Option<bool>,
+    /// What backups do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<types::policy::Standby>,
     /// Columns that are added, nullable ones; those that are there just so already are passed over, so that the request can
     /// be repeated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -36,6 +36,7 @@ Policies: none, async, semi, local, durable, sync.")]
     #[command(after_help = "Examples:
   understudy table alter users --policy sync
   understudy table alter users --available      go on with fewer copies than min_in_sync
+  understudy table alter users --standby cold   backups keep the log and files, and apply nothing
   understudy table alter users --add-column note:text,seen:timestamp")]
     Alter {
         /// Its name.
@@ -52,6 +53,9 @@ Policies: none, async, semi, local, durable, sync.")]
         /// Stop below that.
         #[arg(long)]
         strict: bool,
+        /// What backups do with commits.
+        #[arg(long, value_enum)]
+        standby: Option<StandbyArg>,
         /// Columns that the table gets; rows that are there have null in them.
         #[arg(long, value_name = "NAME:TYPE,..")]
         add_column: Option<String>,
@@ -98,6 +102,9 @@ pub struct CreateOptions {
     /// Where the log is kept.
     #[arg(long, value_enum, default_value_t = LogArg::Disk)]
     pub log: LogArg,
+    /// What backups do with commits.
+    #[arg(long, value_enum, default_value_t = StandbyArg::Hot)]
+    pub standby: StandbyArg,
     /// Where copies go: chained, interleaved, mirrored or spread (`understudy plan` compares them); or a file with the nodes
     /// of each partition, one line per partition, or a JSON list of lists.
     #[arg(long, value_name = "SCHEME|FILE")]
@@ -111,6 +118,24 @@ pub enum EngineArg {
     Lsm,
     /// In memory, with snapshots on disk.
     Memory,
+}
+
+/// What backups do with commits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum StandbyArg {
+    /// Apply them at once: failover takes milliseconds, and backups can be read.
+    Hot,
+    /// Keep the log and the primary's files: less work, and a failover replays what is not in files. Needs engine lsm.
+    Cold,
+}
+
+impl From<StandbyArg> for types::policy::Standby {
+    fn from(standby: StandbyArg) -> types::policy::Standby {
+        match standby {
+            StandbyArg::Hot => types::policy::Standby::Hot,
+            StandbyArg::Cold => types::policy::Standby::Cold,
+        }
+    }
 }
 
 /// A place for a log.

@@ -78,11 +78,20 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
             Ok(())
         }
         TableCommand::List => list(context),
-        TableCommand::Alter { name, policy, min_in_sync, available, strict, add_column } => {
+        TableCommand::Alter { name, policy, min_in_sync, available, strict, standby, add_column } => {
+            let standby = standby.map(Into::into);
             let available = (available || strict).then_some(available);
             let add_columns = new_columns(add_column.as_deref())?;
             alter(
-                AlterTable { name, policy, min_in_sync, available, add_columns, ..AlterTable::default() },
+                AlterTable {
+                    name,
+                    policy,
+                    min_in_sync,
+                    available,
+                    standby,
+                    add_columns,
+                    ..AlterTable::default()
+                },
                 context,
             )
         }
@@ -132,7 +141,7 @@ fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
     let nothing = AlterTable { name: request.name.clone(), ..AlterTable::default() };
     if request == nothing {
         return Err(Failure::usage(
-            "nothing is to be changed: give --policy, --min-in-sync, --available, --strict or --add-column",
+            "nothing is to be changed: give --policy, --min-in-sync, --available, --strict, --standby or --add-column",
         ));
     }
     let name = request.name.clone();
@@ -209,6 +218,7 @@ pub fn choices(options: &CreateOptions) -> Result<Choices, Failure> {
         },
         placement,
         scheme: scheme.unwrap_or_default(),
+        standby: Some(options.standby.into()),
     })
 }
 

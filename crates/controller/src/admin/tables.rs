@@ -205,8 +205,9 @@ impl<R: Remedy> Controller<R> {
         }
         let default = if request.policy == "none" { 1 } else { sites.len().min(COPIES) };
         let factor = request.factor.unwrap_or(default as u8);
-        let policy =
+        let mut policy =
             policy(&request.policy, factor, request.log, 1, request.min_in_sync, Some(request.available))?;
+        policy.standby = request.standby.unwrap_or(policy.standby);
         policy.check(request.engine).map_err(|error| (USAGE, error.to_string()))?;
         let (copies, partitions) = (usize::from(factor), request.partitions as usize);
         if copies > sites.len() {
@@ -293,21 +294,22 @@ impl<R: Remedy> Controller<R> {
 
 /// The table's policy as it is to be.
 fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, String)> {
-    let AlterTable { policy: name, min_in_sync, available, .. } = request;
+    let AlterTable { policy: name, min_in_sync, available, standby, .. } = request;
     let others =
         !request.add_columns.is_empty() || request.add_index.is_some() || request.drop_index.is_some();
     let old = &table.policy;
-    match (name, min_in_sync, available) {
-        (None, None, None) if !others => {
+    match (name, min_in_sync, available, standby) {
+        (None, None, None, None) if !others => {
             return Err((USAGE, format!("nothing is to be changed in table '{}'", request.name)));
         }
-        (None, None, None) => return Ok(old.clone()),
+        (None, None, None, None) => return Ok(old.clone()),
         _ => {}
     }
     let name = name.as_ref().unwrap_or(&old.name);
     let min = min_in_sync.or(Some(old.min_in_sync));
     let available = available.or(Some(old.below == Below::Available));
-    let changed = policy(name, old.factor, table.log, old.version + 1, min, available)?;
+    let mut changed = policy(name, old.factor, table.log, old.version + 1, min, available)?;
+    changed.standby = standby.unwrap_or(old.standby);
     changed.check(table.engine).map_err(|error| (USAGE, error.to_string()))?;
     Ok(changed)
 }

@@ -45,6 +45,7 @@ pub fn table(name: &str, policy: &str, log: LogKind, factor: Option<u8>, partiti
         partitions,
         placement: vec![],
         scheme: Default::default(),
+        standby: None,
     }
 }
 

@@ -151,6 +151,7 @@ impl Act<'_> {
             partitions: self.options.partitions,
             placement: Vec::new(),
             scheme: Default::default(),
+            standby: None,
         }
     }
 

@@ -47,6 +47,7 @@ fn create(client: &mut Client, policy: &str) -> Table {
         partitions: 3,
         placement: Vec::new(),
         scheme: Default::default(),
+        standby: None,
     };
     client.create_table(&table).expect("created")
 }

@@ -31,6 +31,7 @@ fn table() -> CreateTable {
         partitions: 3,
         placement: vec![],
         scheme: Scheme::default(),
+        standby: None,
     }
 }
 

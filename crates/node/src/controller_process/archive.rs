@@ -143,6 +143,7 @@ fn table(client: &mut Client) -> Result<Table, ClientError> {
         partitions: 1,
         placement: Vec::new(),
         scheme: Default::default(),
+        standby: None,
     })
 }
 

@@ -170,6 +170,7 @@ pub fn create(name: &str, policy: &str, engine: EngineKind, log: LogKind) -> Cre
         partitions: 4,
         placement: Vec::new(),
         scheme: Default::default(),
+        standby: None,
     }
 }
 

@@ -208,6 +208,7 @@ fn request(entry: &TableEntry, factor: Option<u8>) -> CreateTable {
         partitions: record.partitions,
         placement: Vec::new(),
         scheme: types::Scheme::default(),
+        standby: None,
     }
 }
 

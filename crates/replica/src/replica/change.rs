@@ -35,6 +35,13 @@ pub(super) struct HandOver {
     proposed: bool,
 }
 
+impl HandOver {
+    /// To this member, from now on.
+    pub(super) fn begin(to: Member, since: Micros) -> HandOver {
+        HandOver { to, since, proposed: false }
+    }
+}
+
 /// A catching-up member that was not heard, or did not get on, for so long is given up.
 const GIVE_UP: Micros = Micros::from_millis(5_000);
 /// A joining member that is not level within this time goes back to catching up.
@@ -377,9 +384,7 @@ impl<R: Remedy> Replica<R> {
                 let ready = matches!(&self.role, Role::Leader(leader)
                     if !leader.disk_hangs(since, &member, ctx.settings.level));
                 if record.in_sync.contains(&member) && member != self.me && self.serves() && ready {
-                    let leader = self.leader().expect("a leader");
-                    leader.handing = Some(HandOver { to: member, since, proposed: false });
-                    self.hand_over_step(ctx);
+                    self.prepare_hand_over(ctx, member);
                 }
             }
             Advice::Policy(text) => {

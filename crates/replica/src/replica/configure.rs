@@ -79,6 +79,7 @@ impl<R: Remedy> Replica<R> {
             change: None,
             joining: None,
             handing: None,
+            preparing: None,
             waiting: VecDeque::new(),
             lives: BTreeMap::new(),
             advice: VecDeque::new(),

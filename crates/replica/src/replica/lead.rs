@@ -273,6 +273,7 @@ impl<R: Remedy> Replica<R> {
         match purpose {
             ReadFor::Ship(member) => self.ship_read(ctx, member, entries),
             ReadFor::Fetch(fetch) => self.fetch_read(ctx, &fetch, entries),
+            ReadFor::Replay => self.warm_read(ctx, entries),
         }
     }
 

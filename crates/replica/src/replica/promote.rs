@@ -74,7 +74,7 @@ impl<R: Remedy> Replica<R> {
                     self.align(ctx, report.from, &report.log);
                 }
             }
-            Phase::Fetching { .. } => {}
+            Phase::Fetching { .. } | Phase::Warming { .. } => {}
         }
     }
 
@@ -137,7 +137,7 @@ impl<R: Remedy> Replica<R> {
         let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
         let Phase::Gathering { reports, .. } = phase else { return };
         match best {
-            None => self.mark(ctx, reports.into_values()),
+            None => self.mark(ctx, reports.into_values().collect()),
             Some((from, to)) => {
                 let theirs = reports[&from].log.clone();
                 let common = self.history.common(self.tail.end().lsn, &theirs);
@@ -208,14 +208,17 @@ impl<R: Remedy> Replica<R> {
             let Some(leader) = self.leader() else { return };
             let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
             let Phase::Fetching { reports, .. } = phase else { return };
-            self.mark(ctx, reports.into_values());
+            self.mark(ctx, reports.into_values().collect());
         } else {
             self.fetch(ctx);
         }
     }
 
     /// The log is complete: this reign's first entry goes into it, and the others are brought to it (F07).
-    fn mark(&mut self, ctx: &mut Ctx, reports: impl Iterator<Item = Report>) {
+    pub(super) fn mark(&mut self, ctx: &mut Ctx, reports: Vec<Report>) {
+        if self.lags() {
+            return self.warm_before_mark(reports);
+        }
         let kept = self.tail.end();
         let wall = ctx.now.wall_ms;
         let Some(leader) = self.leader() else { return };

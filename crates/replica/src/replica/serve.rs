@@ -48,6 +48,9 @@ impl<R: Remedy> Replica<R> {
                 self.id, request.table
             )));
         }
+        if any && self.lags() {
+            return Some(Status::NotYet("this replica keeps the log only: it is a cold standby".into()));
+        }
         match &self.role {
             Role::Leader(leader) => match leader.phase {
                 Phase::Serving if leader.handing.is_some() && !any => {

@@ -42,6 +42,20 @@ impl Unfit {
     }
 }
 
+fn not_understood(entry: &Entry) -> Unfit {
+    let (kind, at) = (entry.header().kind, entry.at());
+    Unfit::Here(format!("an entry of kind {kind:?} at {at} is not understood by this version"))
+}
+
+/// Refuses an entry that no engine of this version could execute.
+fn understood(entry: &Entry) -> Result<(), Unfit> {
+    match entry.header().kind {
+        Kind::Rows | Kind::SessionOpen | Kind::SessionExpire | Kind::Schema => Ok(()),
+        Kind::Policy | Kind::Configuration | Kind::Noop => Ok(()),
+        _ => Err(not_understood(entry)),
+    }
+}
+
 impl<R: Remedy> Replica<R> {
     /// The next LSN that [`Replica::replay`] takes, if the log on the disk has more of use here.
     pub fn to_replay(&self) -> Option<Lsn> {
@@ -93,11 +107,21 @@ impl<R: Remedy> Replica<R> {
         prev_crc == self.tail.end_crc()
     }
 
-    /// Puts an entry at the end of tail and engine.
+    /// Puts an entry at the end of tail and engine; of the tail alone where the engine is to follow later.
     fn take(&mut self, entry: Entry) -> Result<(), Unfit> {
-        let mutations = self.mutations(&entry)?;
-        self.engine.execute(entry.at(), &mutations);
+        if self.lags() || self.is_cold() {
+            understood(&entry)?;
+        } else {
+            self.execute(&entry)?;
+        }
         self.tail.push(entry);
+        Ok(())
+    }
+
+    /// Executes the entry that follows what the engine has.
+    pub(super) fn execute(&mut self, entry: &Entry) -> Result<(), Unfit> {
+        let mutations = self.mutations(entry)?;
+        self.engine.execute(entry.at(), &mutations);
         Ok(())
     }
 
@@ -146,10 +170,7 @@ impl<R: Remedy> Replica<R> {
             Kind::SessionExpire => decode_expired(entry.payload()).map_err(Unfit::Entry),
             Kind::Schema => super::index::decode(entry).map_err(Unfit::Entry),
             Kind::Policy | Kind::Configuration | Kind::Noop => Ok(Vec::new()),
-            other => Err(Unfit::Here(format!(
-                "an entry of kind {other:?} at {} is not understood by this version",
-                entry.at()
-            ))),
+            _ => Err(not_understood(entry)),
         }
     }
 
@@ -239,7 +260,7 @@ impl<R: Remedy> Replica<R> {
     /// Moves what is committed and secured from the overlay into the engine (R7, PR-41).
     pub(super) fn publish(&mut self, ctx: &mut Ctx) {
         let secured = if self.remedy.has(Finding::Pr31) { self.secured } else { self.committed };
-        let upto = self.committed.min(secured).min(self.tail.end().lsn);
+        let upto = self.committed.min(secured).min(self.engine.applied().lsn);
         if upto <= self.engine.published().lsn || self.copying() {
             return;
         }
@@ -256,7 +277,12 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn forget(&mut self, ctx: &mut Ctx) {
         if !self.is_damaged() {
             let keep = ctx.settings.tail_bytes;
-            let upto = self.engine.published().lsn.prev();
+            // What the engine is to follow later is read back from the disk then.
+            let upto = match self.lags() || self.is_cold() {
+                true => self.committed.min(self.secured).min(self.durable),
+                false => self.engine.published().lsn,
+            };
+            let upto = upto.prev();
             self.tail.trim(upto.min(self.kept_from.prev()), keep);
             self.tail.trim(upto, keep * 4);
         }
@@ -299,7 +325,9 @@ impl<R: Remedy> Replica<R> {
         ctx.out.push(Output::Log(LogOp::Cut { partition: self.id, to: position }));
         self.history.cut(to);
         self.note(ctx, Note::History, self.history.encode());
-        self.engine.discard_above(position);
+        if self.engine.applied().lsn > to {
+            self.engine.discard_above(position);
+        }
         self.durable = self.durable.min(to);
         self.committed = self.committed.min(to);
         true

@@ -9,6 +9,7 @@ use ships::Files;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use types::config::{Cause, FORMAT, Reign};
+use types::policy::Standby;
 use types::{
     Durable, Engine, Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId,
     PartitionRecord, Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId,
@@ -99,7 +100,7 @@ impl World {
 
     /// Runs one command and gives its trace.
     ///
-    /// `create POLICY N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
+    /// `create POLICY[/cold][/memory] N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN seq=N] [since=EPOCH,LSN]` ·
     /// `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [begin|at=EPOCH,LSN]` · `digest N [any]` · `pause N MS` · `resume N at=EPOCH,LSN` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
     /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
@@ -169,7 +170,12 @@ impl World {
             Some(name) => (name, LogKind::Memory),
             None => (policy, LogKind::Disk),
         };
+        let (name, standby) = match name.strip_suffix("/cold") {
+            Some(name) => (name, Standby::Cold),
+            None => (name, Standby::Hot),
+        };
         let policy = Policy::preset(name, nodes.len() as u8, log).expect("a policy");
+        let policy = Policy { standby, ..policy };
         self.record = Some(PartitionRecord {
             format: FORMAT,
             id: P,

@@ -10,6 +10,7 @@ use crate::remedy::Without;
 use controller::{ConnId, Controller, Identity, Input, Output, Tag};
 use metastore::{Embedded, Metastore};
 use std::io;
+use types::policy::Standby;
 use types::{ClusterId, EngineKind, Micros};
 use wire::control::{Admin, AdminCommand, CreateTable};
 use wire::{Message, RecordText};
@@ -122,11 +123,16 @@ pub(super) struct Operator {
     pub wishes: Vec<AdminCommand>,
 }
 
+/// What backups do.
+pub(super) fn standby(cold: bool) -> Standby {
+    if cold { Standby::Cold } else { Standby::Hot }
+}
+
 fn creation(table: &TablePlan) -> CreateTable {
     CreateTable {
         name: table.name.clone(),
         schema: crate::rows::schema(),
-        engine: EngineKind::Memory,
+        engine: if table.cold.is_some() { EngineKind::Lsm } else { EngineKind::Memory },
         log: table.log,
         policy: table.policy.into(),
         factor: Some(table.factor),
@@ -135,6 +141,7 @@ fn creation(table: &TablePlan) -> CreateTable {
         partitions: table.partitions,
         placement: Vec::new(),
         scheme: Default::default(),
+        standby: table.cold.map(standby),
     }
 }
 

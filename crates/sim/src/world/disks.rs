@@ -67,7 +67,10 @@ impl World {
                 process.refused = None;
                 self.at((now + latency).max(stuck), Event::Synced { node, life });
             }
-            Err(LogError::Poisoned { .. }) => self.disk_failed(node),
+            Err(error) if !matches!(error, LogError::Full { .. }) => {
+                self.trace.note(now, format_args!("n{node}'s log cannot be written: {error}"));
+                self.disk_failed(node);
+            }
             Err(error) => {
                 if process.refused.is_none() {
                     process.refused = Some(now);

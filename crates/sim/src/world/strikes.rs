@@ -350,7 +350,9 @@ impl World {
         };
         let policy = random.pick(names)?.to_string();
         let most = u64::from(table.factor.min(2));
+        let standby = table.cold.map(|_| super::control::standby(policy != "sync" && random.chance(500)));
         Some(AlterTable {
+            standby,
             name: table.name.clone(),
             policy: Some(policy),
             min_in_sync: random.chance(300).then(|| random.between(1, most) as u8),
