@@ -1,8 +1,8 @@
 //! A new table from a command's options: columns, key, placement.
 
 use crate::failure::Failure;
-use types::policy::Standby;
 use types::data::{Column, Schema, parse_columns};
+use types::policy::Standby;
 use types::{EngineKind, LogKind, NodeId, Scheme};
 use wire::control::CreateTable;
 

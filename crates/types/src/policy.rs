@@ -137,10 +137,14 @@ pub enum PolicyError {
     #[error("engine lsm needs log = disk: a main-memory table is engine = memory with log = memory")]
     LsmNeedsDisk,
     /// Only files of the primary keep a cold standby near.
-    #[error("a cold standby needs engine = lsm: backups of an engine without files of its own must apply everything")]
+    #[error(
+        "a cold standby needs engine = lsm: backups of an engine without files of its own must apply everything"
+    )]
     ColdNeedsFiles,
     /// A commit waits for what a cold standby does not do.
-    #[error("policy '{0}' waits until backups have applied a commit; a cold standby applies nothing: choose async, semi, local or durable")]
+    #[error(
+        "policy '{0}' waits until backups have applied a commit; a cold standby applies nothing: choose async, semi, local or durable"
+    )]
     ColdApplies(String),
     /// More copies demanded than kept.
     #[error("min_in_sync {min} is out of range: 1 to the factor, {factor}")]

@@ -370,7 +370,7 @@ impl Partition {
                 let end = (*asked < epoch).then_some(Lsn(2));
                 Ok((Status::Ok, self.lsn, Body::EpochEnd(end)))
             }
-            Op::Hold { .. } => Ok((Status::Ok, self.lsn, Body::None)),
+            Op::Hold { .. } | Op::Pause { .. } | Op::Resume { .. } => Ok((Status::Ok, self.lsn, Body::None)),
             Op::Find { .. } | Op::Indexes => Err(Status::NoIndex("no indexes here".into())),
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
         }

@@ -51,10 +51,10 @@ use pause::Pause;
 use receive::Incoming;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tally::Tallies;
-use warm::Preparing;
 use types::{
     Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Policy, Position, Remedy,
 };
+use warm::Preparing;
 use wire::Reply;
 use wire::peer::Report;
 

@@ -75,7 +75,9 @@ impl<R: Remedy> Replica<R> {
         match &leader.phase {
             Phase::Gathering { reports, .. } => format!("has {} reports of the others' logs", reports.len()),
             Phase::Fetching { from, to, .. } => format!("fetches up to {to} from {}", from.node),
-            Phase::Warming { .. } => format!("replays its log: at {} of {}", self.engine.applied(), self.tail.end()),
+            Phase::Warming { .. } => {
+                format!("replays its log: at {} of {}", self.engine.applied(), self.tail.end())
+            }
             Phase::Marking => match leader.marker() {
                 Some(marker) if marker > self.committed => {
                     format!("its first entry {marker} is not committed yet")

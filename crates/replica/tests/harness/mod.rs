@@ -174,8 +174,7 @@ impl World {
             Some(name) => (name, Standby::Cold),
             None => (name, Standby::Hot),
         };
-        let policy = Policy::preset(name, nodes.len() as u8, log).expect("a policy");
-        let policy = Policy { standby, ..policy };
+        let policy = Policy { standby, ..Policy::preset(name, nodes.len() as u8, log).expect("a policy") };
         self.record = Some(PartitionRecord {
             format: FORMAT,
             id: P,
