@@ -7,8 +7,9 @@ use common::{Cluster, LONG, create, in_sync, put_all, row, wait_for};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::data::Value;
+use types::policy::Standby;
 use types::{EngineKind, LogKind, Lsn, NodeId, PartitionId};
-use wire::control::{AdminCommand, ClusterStatus, ReplicaStatus, Role};
+use wire::control::{AdminCommand, AlterTable, ClusterStatus, RecordText, ReplicaStatus, Role};
 use wire::{Op, ReadLevel};
 
 fn table(client: &mut Client) -> Table {
@@ -155,5 +156,52 @@ fn shipping_goes_on_whoever_dies_on_the_way() {
     put_all(&mut client, &table, 1300, 1310, "after");
     assert!(client.count(&table).expect("counts") >= 1310);
     assert!(client.digest(&table).expect("digests")[0].lsn > Lsn::ZERO);
+    compare(&mut client, &table);
+}
+
+#[test]
+fn a_cold_standby_replays_what_is_above_its_files_when_it_is_promoted() {
+    let settings = [("log.checkpoint_bytes", "262144"), ("timing.suspect_ms", "1000")];
+    let mut cluster = Cluster::with(3, &settings);
+    let mut client = cluster.ready();
+    let mut wanted = create("t", "durable", EngineKind::Lsm, LogKind::Disk);
+    (wanted.partitions, wanted.factor, wanted.standby) = (1, Some(3), Some(Standby::Cold));
+    let table = client.create_table(&wanted).expect("creates");
+    let id = partition(&table);
+    write_and_flush(&mut client, &table, 0, 1500);
+    let files = |status: &ClusterStatus| {
+        let replicas = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
+        let ours: Vec<&ReplicaStatus> = replicas.filter(|replica| replica.partition == id).collect();
+        let same = ours.iter().all(|replica| replica.marks.persisted == ours[0].marks.persisted);
+        let quiet = ours.iter().all(|replica| replica.shipping.is_empty());
+        let above = ours.iter().all(|replica| replica.end.lsn.0 - replica.marks.persisted.0 < 50);
+        ours.len() == 3 && same && quiet && above
+    };
+    wait_for(&mut client, "the same files everywhere", files);
+    // Something above the files, which backups have in the log alone.
+    put_all(&mut client, &table, 5000, 5040, "above");
+    let cold = |replica: &ReplicaStatus| {
+        replica.role == Role::Backup
+            && replica.marks.persisted > Lsn::ZERO
+            && replica.marks.applied < replica.marks.received
+    };
+    let status = wait_for(&mut client, "files at both backups, and a log above them", |status| {
+        let replicas = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
+        in_sync(status, 3) && replicas.filter(|replica| replica.partition == id && cold(replica)).count() == 2
+    });
+    let old = primary(&status, id).expect("it serves").0;
+    let before = client.digest(&table).expect("digests")[0];
+    cluster.kill(old);
+    wait_for(&mut client, "another primary", |status| {
+        primary(status, id).is_some_and(|(node, _)| node != old)
+    });
+    assert_eq!(client.get(&table, &[Value::Int(5007)]).expect("reads"), Some(row(5007, "above")));
+    // The marker of the new reign changes no row.
+    assert_eq!(client.digest(&table).expect("digests")[0].digest, before.digest);
+    cluster.start_node(old);
+    wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
+    // Made hot, they catch up with what they have.
+    let hot = AlterTable { name: "t".into(), standby: Some(Standby::Hot), ..AlterTable::default() };
+    client.admin(AdminCommand::AlterTable(RecordText::new(&hot))).expect("alters");
     compare(&mut client, &table);
 }
