@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 37] = [
+pub const FOUND: [(Finding, u64); 38] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -20,7 +20,7 @@ pub const FOUND: [(Finding, u64); 37] = [
     (Finding::F08, 6),
     (Finding::F09, 0),
     (Finding::F10, 0),
-    (Finding::F12, 75),
+    (Finding::F12, 195),
     (Finding::F13, 0),
     (Finding::F14, 0),
     (Finding::F16, 0),
@@ -29,6 +29,7 @@ pub const FOUND: [(Finding, u64); 37] = [
     (Finding::F19, 11),
     (Finding::F20, 8),
     (Finding::F22, 2),
+    (Finding::F25, 1),
     (Finding::Pr01, 1),
     (Finding::Pr05, 0),
     (Finding::Pr06, 32),
@@ -147,7 +148,7 @@ const USUAL: Profile = Profile {
     indexes: false,
 };
 
-const PROFILES: [Profile; 37] = [
+const PROFILES: [Profile; 38] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -284,6 +285,13 @@ const PROFILES: [Profile; 37] = [
         finding: Finding::F22,
         always: &[Fault::Loss, Fault::Break],
         perhaps: &[Fault::Crash, Fault::Duplication],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F25,
+        always: &[Fault::Delay, Fault::Cut],
+        perhaps: &[Fault::Clog, Fault::Pause],
+        rules: &[ASYNC, LOCAL, SEMI],
         ..USUAL
     },
     Profile {

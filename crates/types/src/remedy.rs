@@ -25,6 +25,7 @@ pub enum Finding {
     F19,
     F20,
     F22,
+    F25,
     Pr01,
     Pr05,
     Pr06,
@@ -47,7 +48,7 @@ pub enum Finding {
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 37] = [
+    pub const ALL: [Finding; 38] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -67,6 +68,7 @@ impl Finding {
         Finding::F19,
         Finding::F20,
         Finding::F22,
+        Finding::F25,
         Finding::Pr01,
         Finding::Pr05,
         Finding::Pr06,

@@ -419,6 +419,9 @@ impl<R: Remedy> Replica<R> {
     }
 
     fn too_stale(&self, ctx: &Ctx, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
+        if !self.remedy.has(Finding::F25) {
+            return None;
+        }
         if self.committed < min_lsn {
             return Some(Status::NotYet(format!(
                 "this replica is at LSN {}, not at {min_lsn} yet",
