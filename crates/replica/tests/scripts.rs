@@ -46,6 +46,7 @@ scripts! {
     ship_files,
     ship_to_members,
     cold_standby,
+    cold_hand_over,
     ship_resumes,
     ship_spoilt,
     ship_or_rows,
