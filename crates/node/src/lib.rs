@@ -11,7 +11,7 @@
 //! | `beat` | beacons, answers, leases ([`beat`]) |
 //! | `http` | health, metrics, status; the web page ([`http`]) |
 //! | `web-desk` | asks controllers for the web page, while somebody looks |
-//! | `sql`, `sql-client` | PostgreSQL's protocol; the native client behind it ([`sql`]) |
+//! | `sql` | PostgreSQL's protocol, and the native client behind it ([`sql`]) |
 
 pub mod beat;
 pub mod board;

@@ -1,4 +1,4 @@
-//! The SQL door: PostgreSQL's protocol on a thread of its own, over a native client of this very cluster.
+//! The SQL door: PostgreSQL's protocol on a thread of its own, and on the same one a native client of this very cluster.
 
 use crate::config::SqlConfig;
 use client::Options;
@@ -25,7 +25,10 @@ impl SqlThread {
     pub fn start(listener: TcpListener, config: &SqlConfig, cluster: Options) -> std::io::Result<SqlThread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopping) = watch::channel(false);
-        let service = ::sql::Sql::start(cluster)?;
+        let service = {
+            let _here = runtime.enter();
+            ::sql::Sql::start(cluster)
+        };
         let rules = Rules {
             user: ::sql::USER.into(),
             password: config.password.said(),

@@ -8,14 +8,48 @@ use pg::{Cancel, Failure, Login, Outcome, Service, Session};
 use sql::Sql;
 use sql::session::SqlSession;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
+/// A service, and the thread that its calls go through.
+struct Behind {
+    service: Arc<Sql>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Deref for Behind {
+    type Target = Arc<Sql>;
+
+    fn deref(&self) -> &Arc<Sql> {
+        &self.service
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().expect("joined once").join().expect("it ends");
+    }
+}
+
 /// The service of a cluster, as a node has it.
-fn service(cluster: &Cluster) -> Arc<Sql> {
+fn service(cluster: &Cluster) -> Behind {
     let controllers = vec![cluster.controller_address()];
     let options = client::Options { controllers, wait: true, timeout: LONG, ..client::Options::default() };
-    Arc::new(Sql::start(options).expect("starts"))
+    // The sessions of these tests have threads and runtimes of their own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let service = {
+        let _here = runtime.enter();
+        Arc::new(Sql::start(options))
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        // Told by the end of the service, whichever way it comes.
+        let _ = runtime.block_on(stopped);
+    });
+    Behind { service, stop: Some(stop), thread: Some(thread) }
 }
 
 /// One client's session, without the protocol in front of it.

@@ -1,21 +1,23 @@
-//! The thread that drives the native client for all sessions of a node. Sessions hand it calls; it answers when they end.
+//! The task that drives the native client for all sessions of a node. Sessions hand it calls; it answers when they end. It runs
+//! on the sessions' own thread: between a statement and its answer no thread waits for another one but the partition's.
 
 use crate::catalog::Catalog;
 use client::{Call, Client, FailKind, LaneId, Map, Options, Outcome, Ticket};
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::os::fd::RawFd;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 use types::TableRecord;
 
-const WAKER: Token = Token(0);
-const CLIENT: Token = Token(1);
 /// While calls are open: deadlines and retries do not show as events.
 const BUSY: Duration = Duration::from_millis(5);
 /// While none are.
@@ -37,36 +39,31 @@ struct Shared {
     changed: Notify,
     /// A picture of the cluster has come.
     ready: AtomicBool,
-    stop: AtomicBool,
 }
 
-/// The thread. Dropping it ends it; calls that are open then are answered as not known.
+/// The task. Dropping it ends it; calls that are open then are answered as not known.
 pub struct Driver {
     handle: Handle,
-    thread: Option<JoinHandle<()>>,
+    task: JoinHandle<()>,
 }
 
 /// A way to the driver. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {
-    asks: Sender<Ask>,
-    waker: Arc<Waker>,
+    asks: UnboundedSender<Ask>,
     shared: Arc<Shared>,
     options: Options,
 }
 
 impl Driver {
-    /// Starts the thread. It looks for the cluster until it finds it.
-    pub fn start(options: Options) -> io::Result<Driver> {
-        let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let (asks, asked) = mpsc::channel();
+    /// Starts the task, on the runtime that this is called in. It looks for the cluster until it finds it.
+    pub fn start(options: Options) -> Driver {
+        let (asks, asked) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let options = Options { timeout: CONNECT, wait: true, ..options };
-        let handle = Handle { asks, waker, shared: shared.clone(), options: options.clone() };
-        let thread = Thread { poll, asked, shared, options, waiting: HashMap::new(), free: Vec::new() };
-        let spawned = std::thread::Builder::new().name("sql-client".into()).spawn(move || thread.run())?;
-        Ok(Driver { handle, thread: Some(spawned) })
+        let handle = Handle { asks, shared: shared.clone(), options: options.clone() };
+        let task = Task { asked, shared, options, waiting: HashMap::new(), free: Vec::new() };
+        Driver { handle, task: tokio::spawn(task.run()) }
     }
 
     /// A way to it.
@@ -77,13 +74,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.handle.shared.stop.store(true, Ordering::Release);
-        // Fails only when the thread is gone.
-        let _ = self.handle.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported when it happened.
-            let _ = thread.join();
-        }
+        self.task.abort();
     }
 }
 
@@ -99,14 +90,12 @@ impl Handle {
         self.shared.map.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Hands a call over. `answer` is called on the driver's thread and must not block it.
+    /// Hands a call over. `answer` is called by the driver and must not block.
     pub fn submit(&self, call: Call, answer: impl FnOnce(Outcome) + Send + 'static) {
         let ask = Ask { call, answer: Box::new(answer) };
-        if let Err(mpsc::SendError(ask)) = self.asks.send(ask) {
-            return (ask.answer)(gone());
+        if let Err(mpsc::error::SendError(ask)) = self.asks.send(ask) {
+            (ask.answer)(gone());
         }
-        // Fails only when the thread is gone, and then the answer is dropped with the channel.
-        let _ = self.waker.wake();
     }
 
     /// Makes a call and waits for its end.
@@ -140,9 +129,16 @@ fn gone() -> Outcome {
     Outcome::Unknown("this node is going down".into())
 }
 
-struct Thread {
-    poll: Poll,
-    asked: Receiver<Ask>,
+/// What tells that the client has something to take in. It must be dropped before the client.
+fn readiness(client: &Client) -> io::Result<AsyncFd<RawFd>> {
+    #[expect(unsafe_code, reason = "tokio takes a descriptor that somebody else owns by no other way")]
+    // SAFETY: the descriptor is the client's until it is dropped; `drive` drops the client last.
+    let registered = unsafe { AsyncFd::register_with_interest(client.readiness(), Interest::READABLE) };
+    Ok(registered?)
+}
+
+struct Task {
+    asked: UnboundedReceiver<Ask>,
     shared: Arc<Shared>,
     options: Options,
     waiting: HashMap<Ticket, (Answer, Option<LaneId>)>,
@@ -150,16 +146,25 @@ struct Thread {
     free: Vec<LaneId>,
 }
 
-impl Thread {
-    fn run(mut self) {
-        while !self.shared.stop.load(Ordering::Acquire) {
-            match Client::connect(self.options.clone()) {
-                Ok(client) => self.drive(client),
-                Err(error) => self.refuse(&error.to_string()),
+impl Task {
+    async fn run(mut self) {
+        while !self.asked.is_closed() {
+            let options = self.options.clone();
+            // Looking for the cluster blocks.
+            match tokio::task::spawn_blocking(|| Client::connect(options)).await {
+                Ok(Ok(client)) => {
+                    if let Err(why) = self.drive(client).await {
+                        eprintln!("sql: {why}");
+                    }
+                    // What was on its way is lost with the client.
+                    for (answer, _) in std::mem::take(&mut self.waiting).into_values() {
+                        answer(Outcome::Unknown("the connection to the cluster was given up".into()));
+                    }
+                }
+                Ok(Err(error)) => self.refuse(&error.to_string()),
+                // The runtime ends.
+                Err(_) => return,
             }
-        }
-        for (answer, _) in std::mem::take(&mut self.waiting).into_values() {
-            answer(gone());
         }
     }
 
@@ -170,64 +175,54 @@ impl Thread {
         }
     }
 
-    /// Until the operating system fails or the driver is dropped.
-    fn drive(&mut self, mut client: Client) {
-        let readiness = client.readiness();
-        let registered = self.poll.registry().register(&mut SourceFd(&readiness), CLIENT, Interest::READABLE);
-        if let Err(error) = registered {
-            return eprintln!("sql: {error}");
-        }
-        let mut events = Events::with_capacity(4);
+    /// Until the operating system fails. The error is a sentence.
+    async fn drive(&mut self, mut client: Client) -> Result<(), String> {
+        let system = |error: io::Error| error.to_string();
+        let readiness = readiness(&client).map_err(system)?;
+        let mut due = pin!(sleep(Duration::ZERO));
         let mut revision = None;
-        while !self.shared.stop.load(Ordering::Acquire) {
-            if let Err(error) = self.turn(&mut client) {
-                eprintln!("sql: {error}");
-                break;
+        loop {
+            while let Ok(ask) = self.asked.try_recv() {
+                self.submit(&mut client, ask);
             }
+            self.turn(&mut client).map_err(|error| error.to_string())?;
             if revision != Some(client.picture().revision()) {
                 revision = Some(client.picture().revision());
                 self.publish(&client);
             }
             let wait = if client.open_calls() > 0 { BUSY } else { CALM };
-            if let Err(error) = self.poll.poll(&mut events, Some(wait))
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                eprintln!("sql: {error}");
-                break;
+            let wanted = Instant::now() + wait;
+            if due.is_elapsed() || due.deadline() > wanted {
+                due.as_mut().reset(wanted);
+            }
+            tokio::select! {
+                ready = readiness.readable() => ready.map_err(system)?.clear_ready(),
+                ask = self.asked.recv() => match ask {
+                    Some(ask) => self.submit(&mut client, ask),
+                    // Nobody can ask any more.
+                    None => return Ok(()),
+                },
+                () = &mut due => {}
             }
         }
-        // What was on its way is lost with the client.
-        for (answer, _) in std::mem::take(&mut self.waiting).into_values() {
-            answer(Outcome::Unknown("the connection to the cluster was given up".into()));
-        }
-        let _ = self.poll.registry().deregister(&mut SourceFd(&readiness));
     }
 
-    /// Submits what was asked, sends it, takes in what has come, and again as long as there is something.
+    /// Sends what was submitted, takes in what has come, and answers what has ended.
     fn turn(&mut self, client: &mut Client) -> Result<(), client::ClientError> {
-        loop {
-            let mut more = false;
-            while let Ok(ask) = self.asked.try_recv() {
-                self.submit(client, ask);
-            }
-            for completed in client.poll(Duration::ZERO)? {
-                more = true;
-                if let Some((answer, lane)) = self.waiting.remove(&completed.ticket) {
-                    self.free.extend(lane);
-                    answer(completed.outcome);
-                }
-            }
-            for loss in client.take_losses() {
-                eprintln!(
-                    "sql: a failover of partition {} lost {} acknowledged writes; `understudy failover list` has the report",
-                    loss.partition,
-                    loss.to_seq + 1 - loss.from_seq
-                );
-            }
-            if !more {
-                return Ok(());
+        for completed in client.poll(Duration::ZERO)? {
+            if let Some((answer, lane)) = self.waiting.remove(&completed.ticket) {
+                self.free.extend(lane);
+                answer(completed.outcome);
             }
         }
+        for loss in client.take_losses() {
+            eprintln!(
+                "sql: a failover of partition {} lost {} acknowledged writes; `understudy failover list` has the report",
+                loss.partition,
+                loss.to_seq + 1 - loss.from_seq
+            );
+        }
+        Ok(())
     }
 
     fn submit(&mut self, client: &mut Client, ask: Ask) {

@@ -15,7 +15,7 @@
 //! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
 //! | where each part of a query runs | [`explain`] |
 //! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
-//! | the thread that drives the native client | [`driver`] |
+//! | the task that drives the native client | [`driver`] |
 //!
 //! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently from
 //! PostgreSQL without `docs/sql.md` saying so.

@@ -22,7 +22,6 @@ use crate::txn::{Modes, Open, View};
 use bytes::Bytes;
 use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use types::TableRecord;
@@ -45,13 +44,13 @@ pub struct Sql {
 }
 
 impl Sql {
-    /// Starts to look for the cluster.
-    pub fn start(options: Options) -> io::Result<Sql> {
-        let driver = Driver::start(options)?;
+    /// Starts to look for the cluster, on the runtime that this is called in: that of the sessions.
+    pub fn start(options: Options) -> Sql {
+        let driver = Driver::start(options);
         let (cache, engines, sequences) = (Arc::default(), Arc::default(), Arc::default());
         let sessions = Arc::default();
         let handle = driver.handle().clone();
-        Ok(Sql { handle, cache, engines, sequences, sessions, _driver: driver })
+        Sql { handle, cache, engines, sequences, sessions, _driver: driver }
     }
 }
 
