@@ -208,7 +208,7 @@ fn request(entry: &TableEntry, factor: Option<u8>) -> CreateTable {
         partitions: record.partitions,
         placement: Vec::new(),
         scheme: types::Scheme::default(),
-        standby: None,
+        standby: Some(policy.standby),
     }
 }
 
@@ -327,5 +327,23 @@ impl Numbers {
             client.put(&counters, &Row::new(vec![of, Value::Int(*column), Value::Int(*next)]))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::policy::Standby;
+
+    #[test]
+    fn a_table_is_made_as_it_was_also_with_fewer_copies() {
+        let mut record = crate::testing::table(4).record().clone();
+        (record.policy.standby, record.policy.min_in_sync) = (Standby::Cold, 3);
+        let entry = TableEntry::new(record, Vec::new());
+        let same = request(&entry, None);
+        assert_eq!((same.partitions, same.factor, same.min_in_sync), (4, Some(3), Some(3)));
+        assert_eq!(same.standby, Some(Standby::Cold));
+        let fewer = request(&entry, Some(2));
+        assert_eq!((fewer.factor, fewer.min_in_sync, fewer.standby), (Some(2), None, Some(Standby::Cold)));
     }
 }
