@@ -71,6 +71,8 @@ pub enum Outcome {
     Rows(&'static str, Rows),
     /// Done, and the client is told about a parameter that has changed.
     Set(String, Vec<(&'static str, String)>),
+    /// Done, with this tag: the prepared statement of this name is forgotten; without a name, all are.
+    Forget(Option<String>, String),
     /// The client sends rows of so many columns now: [`Session::copy_data`] takes them.
     CopyIn(usize),
     /// Rows that are sent as the data of a COPY.

@@ -302,6 +302,18 @@ impl<S: Service> Conversation<S> {
                 }
                 self.link.complete(&tag);
             }
+            Outcome::Forget(name, tag) => {
+                match &name {
+                    None => self.statements.clear(),
+                    Some(name) => {
+                        if let Err(failure) = self.statement(name) {
+                            return Ok(Err(failure));
+                        }
+                        self.statements.remove(name);
+                    }
+                }
+                self.link.complete(&tag);
+            }
             Outcome::Rows(tag, _) => self.link.complete(&format!("{tag} 0")),
             Outcome::CopyIn(columns) => return self.copy_in(columns).await,
             Outcome::CopyOut(copy) => return self.copy_out(copy).await,

@@ -20,7 +20,7 @@ struct Counting {
     limit: Option<Duration>,
 }
 
-/// `copy in` takes what it is sent up to an `x`, `copy out` gives two rows.
+/// `forget` forgets a prepared statement, or all. `copy in` takes what it is sent up to an `x`, `copy out` gives two rows.
 struct Counter {
     cancel: Cancel,
     stopped: Arc<Notify>,
@@ -110,6 +110,10 @@ impl Session for Counter {
         if *plan == "copy in" {
             self.copied.clear();
             return Ok(Outcome::CopyIn(2));
+        }
+        if let Some(name) = plan.strip_prefix("forget") {
+            let name = Some(name.trim().to_string()).filter(|name| !name.is_empty());
+            return Ok(Outcome::Forget(name, "DEALLOCATE".into()));
         }
         if *plan == "copy out" {
             let rows =
@@ -477,6 +481,34 @@ fn a_statement_that_takes_too_long_is_stopped() {
         assert_eq!(peer.next().await.expect("ready").0, b'Z');
         peer.send(&message(b'Q', b"2\0")).await;
         assert_eq!(peer.tags().await, "TDDCZ");
+    });
+}
+
+#[test]
+fn prepared_statements_are_forgotten_by_name_or_all() {
+    runtime().block_on(async {
+        let (address, _stop) = server(None).await;
+        let (mut peer, _) = Peer::welcome(address).await;
+        for name in ["a", "b", "c"] {
+            let parse = message(b'P', format!("{name}\0002\0\0\0").as_bytes());
+            peer.send(&[parse, message(b'S', b"")].concat()).await;
+            assert_eq!(peer.tags().await, "1Z");
+        }
+        let known =
+            |name: &str| [message(b'D', format!("S{name}\0").as_bytes()), message(b'S', b"")].concat();
+        for (text, a, b, told) in [
+            ("forget a", false, true, "CZ"),
+            ("forget a", false, true, "E26000Z"),
+            ("forget", false, false, "CZ"),
+            ("forget", false, false, "CZ"),
+        ] {
+            peer.send(&message(b'Q', format!("{text}\0").as_bytes())).await;
+            assert_eq!(peer.tags().await, told, "{text}");
+            for (name, there) in [("a", a), ("b", b), ("c", b)] {
+                peer.send(&known(name)).await;
+                assert_eq!(peer.tags().await, if there { "tTZ" } else { "E26000Z" }, "{text}: {name}");
+            }
+        }
     });
 }
 

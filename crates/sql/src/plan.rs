@@ -77,6 +77,8 @@ pub enum Work {
     SetLocal(Vec<(String, Option<String>)>),
     /// Set a parameter, or all, back; with what the client is told.
     Reset(Option<String>, &'static str),
+    /// Forget a prepared statement, or all.
+    Deallocate(Option<String>),
     /// Show a parameter.
     Show(String),
     /// Say where each part of a query runs.
@@ -390,6 +392,10 @@ fn utility(statement: &Statement) -> Result<Work, Failure> {
         },
         Statement::Discard { object_type: sqlparser::ast::DiscardObject::ALL } => {
             Work::Reset(None, "DISCARD ALL")
+        }
+        Statement::Deallocate { name, .. } => {
+            let all = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all");
+            Work::Deallocate((!all).then(|| folded(name)))
         }
         Statement::ShowVariable { variable } => {
             let words: Vec<String> = variable.iter().map(|word| word.value.to_ascii_lowercase()).collect();

@@ -467,7 +467,14 @@ impl SqlSession {
             }
             Work::Reset(None, tag) => {
                 self.settings.reset_all();
-                done(tag)
+                match *tag {
+                    "DISCARD ALL" => Ok(Outcome::Forget(None, (*tag).into())),
+                    tag => done(tag),
+                }
+            }
+            Work::Deallocate(name) => {
+                let tag = if name.is_some() { "DEALLOCATE" } else { "DEALLOCATE ALL" };
+                Ok(Outcome::Forget(name.clone(), tag.into()))
             }
             Work::Reset(Some(name), tag) => Ok(Outcome::Set((*tag).into(), self.settings.reset(name)?)),
             Work::Explain(explained) => {
