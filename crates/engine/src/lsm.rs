@@ -69,6 +69,8 @@ pub struct LsmEngine {
     sealing_waits: Option<Wake>,
     /// A write to disk failed. What is on disk is then unknown, and no later success may hide it (F08).
     failed: bool,
+    /// What was on disk is damaged: nothing more is made of it. Another state can take its place.
+    corrupt: bool,
 }
 
 impl LsmEngine {
@@ -107,6 +109,7 @@ impl LsmEngine {
             sealing: None,
             sealing_waits: None,
             failed: false,
+            corrupt: false,
         })
     }
 
@@ -133,7 +136,11 @@ impl LsmEngine {
 
     /// Remembers a failure of the disk. Want of room is none: nothing was changed.
     fn note<T>(&mut self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
-        self.failed |= outcome.as_ref().is_err_and(|error| !matches!(error, EngineError::Full(_)));
+        match &outcome {
+            Ok(_) | Err(EngineError::Full(_)) => {}
+            Err(EngineError::Corrupt(_)) => self.corrupt = true,
+            Err(_) => self.failed = true,
+        }
         outcome
     }
 
@@ -143,6 +150,26 @@ impl LsmEngine {
             false => Ok(()),
             true => Err(EngineError::Library("F08: an earlier write to disk failed".into())),
         }
+    }
+
+    /// Refuses to make files of what is damaged.
+    fn sound(&self) -> Result<(), EngineError> {
+        self.usable()?;
+        match self.corrupt {
+            false => Ok(()),
+            true => Err(EngineError::Corrupt("lsm: its files were found to be damaged".into())),
+        }
+    }
+
+    /// Waits for what runs, of which nothing is needed any more: that it found no room, or damage, is no matter.
+    fn end_all(&mut self) -> Result<(), EngineError> {
+        for outcome in [self.end_flush(), self.merger.wait()] {
+            match outcome {
+                Err(EngineError::Full(_) | EngineError::Corrupt(_)) => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
     }
 
     /// Reads during an installation would see half a state.
@@ -212,12 +239,7 @@ impl LsmEngine {
 
     /// Takes the old state out of the way and begins a new tree beside it.
     fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
-        match self.end_flush() {
-            // What found no room is not needed any more.
-            Err(EngineError::Full(_)) => {}
-            outcome => outcome?,
-        }
-        self.merger.wait()?;
+        self.end_all()?;
         self.pins.clear();
         self.number += 1;
         let tree = Tree::create(&tree_dir(&self.dir, self.number))?;
@@ -227,6 +249,7 @@ impl LsmEngine {
         remove_others(&self.dir, Some(self.number))?;
         (self.overlay, self.floor) = (Overlay::new(base), base.lsn);
         (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
+        self.corrupt = false;
         Ok(())
     }
 
@@ -349,7 +372,7 @@ impl Engine for LsmEngine {
     }
 
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
-        self.usable()?;
+        self.sound()?;
         let outcome = self.end_flush();
         self.note(outcome)?;
         let published = self.overlay.published();
@@ -362,7 +385,7 @@ impl Engine for LsmEngine {
     }
 
     fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
-        self.usable()?;
+        self.sound()?;
         if self.flush.is_some() {
             return self.go_on_checkpoint();
         }
@@ -413,7 +436,7 @@ impl Engine for LsmEngine {
     }
 
     fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
-        self.usable()?;
+        self.sound()?;
         // While a flush runs, files and position may belong to different states.
         if self.flush.is_some() || self.installing.is_some() || self.persisted == Position::ZERO {
             return Ok(None);

@@ -236,6 +236,14 @@ fn spoilt_files_are_wanted_again_and_spoilt_sets_are_refused() {
     pair.check();
 }
 
+/// Flips a byte in the middle of a component of this engine.
+fn rot_a_file(engine: &Path) {
+    let trees = std::fs::read_dir(engine).unwrap().map(|entry| entry.unwrap().path().join("tables"));
+    let tables = trees.into_iter().find(|path| path.is_dir()).expect("there is a tree");
+    let file = std::fs::read_dir(tables).unwrap().next().expect("it has a component").unwrap();
+    rot(&file.path());
+}
+
 /// Flips a byte in the middle of a file that is there already.
 fn rot(path: &Path) {
     use std::os::unix::fs::FileExt;
@@ -357,4 +365,46 @@ fn a_set_below_files_of_its_own_is_of_no_use() {
     // What was pinned is gone with the tree.
     pair.source.reset(at(3)).unwrap();
     assert_eq!(pair.source.read_component(pin, 0, 0, 1).unwrap(), None);
+}
+
+#[test]
+fn f11_an_engine_that_found_damage_takes_another_state() {
+    let dir = tempfile::tempdir().unwrap();
+    for by_rows in [false, true] {
+        let mut pair = Pair::new(&dir.path().join(format!("{by_rows}")));
+        pair.flush(40);
+        let end = pair.target.applied().lsn;
+        pair.target.publish(end).unwrap();
+        pair.target.checkpoint().unwrap();
+        rot_a_file(&dir.path().join(format!("{by_rows}/target")));
+        // A merge meets it, beside flushes of what comes.
+        let mut damage = None;
+        while damage.is_none() {
+            pair.run(10);
+            let end = pair.target.applied().lsn;
+            pair.target.publish(end).unwrap();
+            let merged = pair.target.checkpoint().and_then(|_| pair.target.wait_for_merge());
+            damage = merged.err();
+        }
+        assert!(matches!(damage, Some(types::EngineError::Corrupt(_))), "{damage:?}");
+        assert!(pair.target.checkpoint().is_err(), "nothing more is made of it");
+        pair.run(5);
+        pair.source.checkpoint().unwrap();
+        let base = pair.source.applied();
+        if by_rows {
+            pair.target.reset(base).unwrap();
+            pair.target
+                .install(&pair.source.scan(&[], &[], ReadAt::Applied, 10_000, 1 << 30).unwrap())
+                .unwrap();
+            pair.target.finish_install().unwrap();
+        } else {
+            let (pin, set) = pair.source.pin().unwrap().unwrap();
+            assert!(pair.target.receive(set.clone()).unwrap());
+            pair.ship(pin, &set, |_| {});
+            assert_eq!(pair.install(), Installation::Done);
+        }
+        assert_eq!(pair.target.persisted(), base);
+        pair.target.verify().unwrap();
+        assert_eq!(all(&pair.target, ReadAt::Applied, 50), pair.model.rows(base.lsn));
+    }
 }

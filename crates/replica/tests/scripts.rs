@@ -46,6 +46,7 @@ scripts! {
     ship_files,
     ship_to_members,
     cold_standby,
+    ship_to_who_gave_itself_up,
     cold_hand_over,
     ship_resumes,
     ship_spoilt,

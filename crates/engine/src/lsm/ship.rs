@@ -51,11 +51,7 @@ impl LsmEngine {
             self.sealing_waits = Some(wake.clone());
             return Ok(Installation::Waiting);
         }
-        match self.end_flush() {
-            Err(EngineError::Full(_)) => {}
-            outcome => outcome?,
-        }
-        self.merger.wait()?;
+        self.end_all()?;
         let published = self.overlay.published();
         if self.kept.is_none() && published != self.persisted {
             self.tree.write_position(published);
@@ -92,12 +88,8 @@ impl LsmEngine {
 
     /// Makes the tree of the set the current one.
     fn exchange(&mut self, tree: Tree, bytes: u64) -> Result<Installation, EngineError> {
-        match self.end_flush() {
-            // What found no room is in the new tree's memory too.
-            Err(EngineError::Full(_)) => {}
-            outcome => outcome?,
-        }
-        self.merger.wait()?;
+        // What found no room is in the new tree's memory too.
+        self.end_all()?;
         let incoming = self.incoming.take().expect("sealed");
         let at = incoming.set().at;
         if !self.lacks(incoming.set()) {
@@ -117,6 +109,7 @@ impl LsmEngine {
         }
         self.floor = self.floor.max(at.lsn);
         (self.persisted, self.unflushed) = (at, bytes);
+        self.corrupt = false;
         self.pins.clear();
         remove_others(&self.dir, Some(number))?;
         Incoming::remove(&self.dir)?;

@@ -83,6 +83,11 @@ impl World {
     pub fn run_ships(&mut self, words: &[&str]) -> bool {
         match words[0] {
             "checkpoint" => self.checkpoint(numbers(&words[1..])[0]),
+            "fail" => {
+                self.with(numbers(&words[1..])[0], |host, now, out| {
+                    host.fail(now, P, "a file rotted".into(), out)
+                });
+            }
             "install" => self.install(numbers(&words[1..])[0]),
             "restart" => self.restart(numbers(&words[1..])[0]),
             "rot" => self.rot(numbers(&words[1..])[0]),
