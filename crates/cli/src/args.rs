@@ -104,6 +104,9 @@ pub enum Verb {
     /// Create, list, alter and drop tables.
     #[command(subcommand)]
     Table(cluster::TableCommand),
+    /// Create, list and drop indexes of tables.
+    #[command(subcommand)]
+    Index(data::IndexCommand),
     /// Write a row, whatever was there.
     Put(data::PutArgs),
     /// Write a row if there is none with its key.

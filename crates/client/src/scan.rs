@@ -25,12 +25,15 @@ pub struct ScanOptions {
     pub read: ReadLevel,
     /// Only this node may answer.
     pub node: Option<NodeId>,
+    /// By the index of this number: `from` and `to` are entries of it, and the rows of a partition come in their order. Over several
+    /// partitions there is none, so `ordered` must not be asked for.
+    pub index: Option<u32>,
 }
 
 impl Default for ScanOptions {
     fn default() -> ScanOptions {
         let (from, to) = (Bytes::new(), Bytes::new());
-        ScanOptions { from, to, page: 1000, ordered: true, read: ReadLevel::Primary, node: None }
+        ScanOptions { from, to, page: 1000, ordered: true, read: ReadLevel::Primary, node: None, index: None }
     }
 }
 
@@ -110,7 +113,11 @@ impl Scan<'_> {
             return;
         }
         let Some((from, at)) = lane.next.take() else { return };
-        let op = Op::Scan { from, to: self.options.to.clone(), limit: self.options.page.max(1), at };
+        let (to, limit) = (self.options.to.clone(), self.options.page.max(1));
+        let op = match self.options.index {
+            Some(index) => Op::Find { index, from, to, limit, at },
+            None => Op::Scan { from, to, limit, at },
+        };
         let mut call = self.table.call(lane.partition, op).at_level(self.options.read);
         call.node = self.options.node;
         call.deadline = micros(self.client.timeout());
@@ -128,8 +135,16 @@ impl Scan<'_> {
     fn take(&mut self, at: usize, outcome: Outcome) -> Result<(), ClientError> {
         let answer = outcome.into_result()?;
         let snapshot = answer.snapshot();
-        let Body::Rows { rows, more } = answer.body else { return Err(unexpected(&answer.body)) };
         let lane = &mut self.lanes[at];
+        let (rows, more) = match answer.body {
+            Body::Rows { rows, more } => (rows, more),
+            Body::Found { rows, next } if self.options.index.is_some() => {
+                lane.next = (!next.is_empty()).then_some((next, Snapshot::At(snapshot)));
+                lane.rows.extend(rows);
+                return Ok(());
+            }
+            other => return Err(unexpected(&other)),
+        };
         if let Some((last, ..)) = rows.last().filter(|_| more) {
             // The smallest key above the last one.
             lane.next = Some(([last, &[0u8][..]].concat().into(), Snapshot::At(snapshot)));

@@ -20,6 +20,7 @@ pub mod badrows;
 pub mod design;
 pub mod door;
 mod failure;
+pub mod filter;
 pub mod ingest;
 pub mod keys;
 pub mod load;

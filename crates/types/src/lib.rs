@@ -4,6 +4,7 @@
 //! small values with pure functions ([`policy`]). The records that the metastore keeps are in [`config`], the contract
 //! between a replica and its engine is in [`engine`]. Nothing here does IO, reads a clock or starts a thread.
 
+pub mod choice;
 pub mod component;
 pub mod config;
 pub mod data;

@@ -2,7 +2,7 @@
 
 use super::cluster::CreateOptions;
 use super::duration;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -85,7 +85,12 @@ pub struct RangeArgs {
   understudy scan users --limit 10
   understudy scan flights 2013 12 25     all flights of a day
   understudy scan flights --from 2013,12 --to 2013,12,24
-  understudy scan users --json > users.ndjson")]
+  understudy scan users --where 'town = Vienna' --where 'age >= 18'
+  understudy scan flights --where 'distance BETWEEN 2000 AND 2500' --limit 10
+  understudy scan users --json > users.ndjson
+
+With --where the rows that meet all conditions are read by an index, if one begins with a column that a condition is on and
+is ready; else all rows of the range are read. Which of the two is said on standard error.")]
 pub struct ScanArgs {
     /// What to read.
     #[command(flatten)]
@@ -93,9 +98,53 @@ pub struct ScanArgs {
     /// At most so many rows.
     #[arg(long, value_name = "ROWS")]
     pub limit: Option<u64>,
+    /// Only rows that meet this: COLUMN = VALUE (or <, <=, >, >=), or COLUMN BETWEEN VALUE AND VALUE. May be repeated.
+    #[arg(long = "where", value_name = "CONDITION")]
+    pub conditions: Vec<String>,
     /// Who may answer.
     #[command(flatten)]
     pub level: LevelArgs,
+}
+
+/// `understudy index`.
+#[derive(Subcommand, Debug)]
+pub enum IndexCommand {
+    /// Create an index; the table serves meanwhile.
+    #[command(after_help = "Examples:
+  understudy index create users town
+  understudy index create flights carrier,distance --name far --wait
+
+It is built in every partition beside the writes, which keep it up to date from its beginning. NULLs are in it too.")]
+    Create {
+        /// The table.
+        table: String,
+        /// Its columns, most significant first; all but json.
+        #[arg(value_delimiter = ',', required = true, value_name = "COLUMN,..")]
+        columns: Vec<String>,
+        /// Its name; otherwise made of the table's and the columns'.
+        #[arg(long)]
+        name: Option<String>,
+        /// Wait until it is ready in every partition.
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Drop an index.
+    #[command(after_help = "Example:
+  understudy index drop users users_town_idx")]
+    Drop {
+        /// The table.
+        table: String,
+        /// The index.
+        name: String,
+    },
+    /// List indexes, and how far they are built.
+    #[command(after_help = "Examples:
+  understudy index list
+  understudy index list users --json")]
+    List {
+        /// Only those of this table.
+        table: Option<String>,
+    },
 }
 
 /// `count`.

@@ -6,6 +6,7 @@ use crate::connect::Context;
 use crate::out::counted;
 use client::table::Table;
 use client::{Answer, ScanOptions};
+use ops::filter::Filter;
 use ops::{Failure, Status, keys};
 use serde::Serialize;
 use types::data::{key_to_text, row_to_json_text, row_to_text};
@@ -109,15 +110,20 @@ pub fn get(args: &GetArgs, context: &mut Context) -> Result<(), Failure> {
 pub fn scan(args: &ScanArgs, context: &mut Context) -> Result<(), Failure> {
     let client = context.client()?;
     let (table, range) = range(&args.range, client)?;
+    let filter = Filter::read(&table, &args.conditions)?;
     let limit = args.limit.unwrap_or(u64::MAX);
-    let page = limit.clamp(1, 1000) as u32;
-    let options = ScanOptions {
-        from: range.from,
-        to: range.to,
+    let page = if filter.is_empty() { limit.clamp(1, 1000) as u32 } else { 1000 };
+    let mut options = ScanOptions {
+        from: range.from.clone(),
+        to: range.to.clone(),
         page,
         read: level(&args.level),
         ..ScanOptions::default()
     };
+    if !filter.is_empty() {
+        by_index(&table, &filter, &mut options, client)?;
+    }
+    let inside = |key: &[u8]| key >= &range.from[..] && (range.to.is_empty() || key < &range.to[..]);
     let json = context.out.json;
     // The connection and the output are lent at the same time, so the rows of a page go through here.
     let mut scan = context.client()?.scan_partitions(&table, range.partitions, options);
@@ -127,11 +133,40 @@ pub fn scan(args: &ScanArgs, context: &mut Context) -> Result<(), Failure> {
         let Some(found) = scan.next() else { break };
         let found = found?;
         let row = table.decode(&found.key, &found.stored)?;
+        if !filter.meets(&row) || !inside(&found.key) {
+            continue;
+        }
         let schema = table.schema();
         out.line(if json { row_to_json_text(schema, &row) } else { row_to_text(schema, &row) });
         rows += 1;
     }
     out.flush();
+    Ok(())
+}
+
+/// Has an index read, if one fits, the key is not given, and it is ready; says which way is taken.
+fn by_index(
+    table: &Table,
+    filter: &Filter,
+    options: &mut ScanOptions,
+    client: &mut client::Client,
+) -> Result<(), Failure> {
+    let by_key = !options.from.is_empty() || !options.to.is_empty();
+    let every = if by_key { "every row of the range is read" } else { "every row is read" };
+    let Some(choice) = filter.choose(table).filter(|_| !by_key) else {
+        eprintln!("{}: {every}", if by_key { "the key is given" } else { "no index fits" });
+        return Ok(());
+    };
+    let name = &choice.index.name;
+    let progress = client.indexes(table)?.into_iter().find(|index| index.number == choice.index.number);
+    match progress.filter(|progress| !progress.is_ready()) {
+        Some(progress) => eprintln!("index {name} is {}: {every}", progress.state()),
+        None => {
+            eprintln!("by index {name}");
+            (options.from, options.to) = (choice.from.into(), choice.to.into());
+            (options.index, options.ordered) = (Some(choice.index.number), false);
+        }
+    }
     Ok(())
 }
 

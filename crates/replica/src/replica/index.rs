@@ -256,6 +256,9 @@ impl<R: Remedy> Replica<R> {
             true => index::index_end(*number),
             false => [&index::index_prefix(*number)[..], to].concat(),
         };
+        if begin >= end {
+            return Ok((Status::Ok, Body::Found { rows: Vec::new(), next: Bytes::new() }));
+        }
         let limit = (*limit as usize).clamp(1, MAX_FOUND);
         let entries = self.engine.scan(&begin, &end, at, limit + 1, FOUND_BYTES)?;
         let (mut rows, mut bytes, mut next) = (Vec::with_capacity(entries.len()), 0, Bytes::new());
