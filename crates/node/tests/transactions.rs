@@ -497,3 +497,66 @@ fn a_transaction_that_was_idle_too_long_has_failed() {
     assert_eq!(talk.say("COMMIT"), "ROLLBACK");
     assert_eq!(talk.say("SELECT count(*) FROM i"), "0");
 }
+
+#[test]
+fn an_index_changes_no_answer() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    let mut talk = Talk::new(&service);
+    talk.good("CREATE TABLE people (id bigint PRIMARY KEY, town text, age bigint) WITH (partitions = 4)");
+    for id in 0..120 {
+        let town = if id % 7 == 0 { "NULL".into() } else { format!("'{}'", ["a", "b", "c"][id % 3]) };
+        talk.good(&format!("INSERT INTO people VALUES ({id}, {town}, {})", id % 10));
+    }
+    let questions = [
+        "SELECT id, town, age FROM people WHERE town = 'a' ORDER BY id",
+        "SELECT count(*), sum(age) FROM people WHERE town > 'a' AND age = 3",
+        "SELECT id FROM people WHERE age BETWEEN 2 AND 4 AND town <= 'b' ORDER BY id",
+        "SELECT p.id, q.id FROM people p JOIN people q ON p.age = q.id WHERE p.age = 9 ORDER BY 1, 2",
+        "SELECT count(*) FROM people WHERE town = NULL",
+        "SELECT id FROM people WHERE id = 5 AND town = 'c'",
+    ];
+    let before: Vec<String> = questions.iter().map(|question| talk.good(question)).collect();
+    assert_eq!(talk.good("CREATE INDEX by_town ON people (town, age)"), "CREATE INDEX");
+    assert_eq!(talk.good("CREATE INDEX ON people (age)"), "CREATE INDEX");
+    assert_eq!(talk.good("CREATE INDEX IF NOT EXISTS by_town ON people (age)"), "CREATE INDEX");
+    for (question, before) in questions.iter().zip(&before) {
+        assert_eq!(talk.good(question), *before, "{question}");
+    }
+    let plan = |talk: &mut Talk, at: usize| talk.good(&format!("EXPLAIN {}", questions[at]));
+    assert!(plan(&mut talk, 0).contains("Scan of people by index by_town"), "{}", plan(&mut talk, 0));
+    assert!(plan(&mut talk, 2).contains("by index"), "{}", plan(&mut talk, 2));
+    assert!(!plan(&mut talk, 5).contains("by index"), "the key pins the row: {}", plan(&mut talk, 5));
+    let listed = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'people' ORDER BY 1";
+    let expected = "by_town|CREATE INDEX by_town ON public.people USING btree (town, age)\n\
+                    people_age_idx|CREATE INDEX people_age_idx ON public.people USING btree (age)\n\
+                    people_pkey|CREATE UNIQUE INDEX people_pkey ON public.people USING btree (id)";
+    assert_eq!(talk.good(listed), expected);
+
+    // A transaction finds what it has written, and nothing that it has changed or removed.
+    talk.good("BEGIN");
+    let old = talk.good("SELECT town FROM people WHERE id = 3");
+    talk.good("UPDATE people SET town = 'zoo', age = 77 WHERE id = 3");
+    assert_eq!(talk.good("SELECT id FROM people WHERE town = 'zoo'"), "3");
+    let mine = format!("SELECT count(*) FROM people WHERE town = '{old}' AND id = 3");
+    assert_eq!(talk.good(&mine), "0");
+    talk.good("COMMIT");
+    assert_eq!(talk.good("SELECT id FROM people WHERE age = 77"), "3");
+    talk.good("DELETE FROM people WHERE age = 77");
+    assert_eq!(talk.good("SELECT id FROM people WHERE town = 'zoo'"), "SELECT 0");
+
+    let long = format!("INSERT INTO people VALUES (500, '{}', 1)", "x".repeat(40_000));
+    assert!(talk.say(&long).starts_with("54000"), "{}", talk.say(&long));
+    assert_eq!(talk.good("DROP INDEX by_town, people_age_idx"), "DROP INDEX");
+    assert!(!plan(&mut talk, 0).contains("by index"));
+    // The primaries take it over soon.
+    let began = Instant::now();
+    while talk.say(&long) != "INSERT 0 1" {
+        assert!(began.elapsed() < LONG, "the dropped index still refuses a row");
+    }
+    assert!(
+        talk.say("CREATE INDEX by_town ON people (town)").starts_with("54000"),
+        "a row is too long for it"
+    );
+}

@@ -1,6 +1,6 @@
 //! EXPLAIN: where each part of a query runs.
 
-use crate::bind::{Bound, Comparison, Condition, Slot, Source};
+use crate::bind::{Bound, Condition, Slot, Source};
 use crate::driver::Handle;
 use crate::engine::Engine;
 use crate::range::range;
@@ -168,16 +168,21 @@ fn scan(map: &Map, source: &Source, counts: bool) -> Tree {
         Some(_) if empty => "none: no row meets the conditions".into(),
         Some(some) => format!("{} of {}: {}", some.len(), all.len(), places(map, some)),
     };
+    let by = part.iter().flatten().find_map(|part| part.by.as_ref()).map(|entries| entries.name.clone());
+    let scan = match &by {
+        Some(index) => format!("Scan of {} by index {index}", source.table.name),
+        None => format!("Scan of {}", source.table.name),
+    };
     let verb = if counts { "Count in the partitions of" } else { "Scan of" };
     let mut tree = json!({
         "Node Type": format!("{verb} {}", source.table.name),
-        "Scan": format!("Scan of {}", source.table.name),
+        "Scan": scan,
         "Partitions": words,
     });
     let conditions: Vec<String> =
         source.conditions.iter().map(|condition| in_words(condition, source)).collect();
     if !conditions.is_empty() {
-        tree["Key Range"] = json!(conditions.join(" AND "));
+        tree[if by.is_some() { "Index Range" } else { "Key Range" }] = json!(conditions.join(" AND "));
     }
     if !source.columns.is_empty() {
         let columns = source.table.schema.columns();
@@ -223,13 +228,7 @@ fn shown(slot: &Slot) -> String {
 }
 
 fn in_words(condition: &Condition, source: &Source) -> String {
-    let sign = match condition.comparison {
-        Comparison::Equal => "=",
-        Comparison::Less => "<",
-        Comparison::AtMost => "<=",
-        Comparison::Greater => ">",
-        Comparison::AtLeast => ">=",
-    };
+    let sign = condition.comparison.sign();
     let columns = source.table.schema.columns();
     let name = columns.get(condition.column).map_or("?", |column| column.name.as_str());
     format!("{name} {sign} {}", shown(&condition.slot))

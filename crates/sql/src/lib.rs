@@ -33,6 +33,7 @@ pub mod eval;
 pub mod evaluate;
 pub mod explain;
 pub mod fault;
+pub mod indexes;
 pub mod plan;
 pub mod range;
 pub mod read;

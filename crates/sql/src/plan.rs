@@ -6,6 +6,7 @@ use crate::catalog::Catalog;
 use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
 use crate::ddl;
 use crate::explain::{self, Explained};
+use crate::indexes;
 use crate::settings::{self, variable_name};
 use crate::txn::Modes;
 use crate::ty::Ty;
@@ -46,6 +47,8 @@ pub enum Work {
     CopyOut(CopyOut),
     /// Change a table, if there is something to change.
     AlterTable(Option<Request>),
+    /// Make or drop indexes.
+    Indexes(indexes::Change),
     /// Make a table.
     CreateTable(Box<CreateTable>),
     /// Drop tables.
@@ -98,7 +101,8 @@ impl Work {
 
     /// True if it makes, alters or drops a table.
     pub fn defines(&self) -> bool {
-        matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. })
+        let tables = matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. });
+        tables || matches!(self, Work::Indexes(_))
     }
 
     /// What it is called where it is not allowed.
@@ -112,6 +116,7 @@ impl Work {
             Work::CopyIn(_) => "COPY FROM",
             Work::CreateTable(_) => "CREATE TABLE",
             Work::AlterTable(_) => "ALTER TABLE",
+            Work::Indexes(change) => change.tag,
             Work::DropTables { .. } => "DROP TABLE",
             _ => "this statement",
         }
@@ -330,6 +335,10 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             (Work::Change(change), params)
         }
         Statement::AlterTable(change) => (Work::AlterTable(alter::plan(catalog, change)?), Vec::new()),
+        Statement::CreateIndex(index) => (Work::Indexes(indexes::create(catalog, index)?), Vec::new()),
+        Statement::Drop { object_type: ObjectType::Index, if_exists, names, cascade: false, .. } => {
+            (Work::Indexes(indexes::drop(catalog, names, *if_exists)?), Vec::new())
+        }
         other => match explain::asked(other)? {
             None => (utility(other)?, Vec::new()),
             Some((Statement::Query(query), json)) => {
@@ -414,9 +423,6 @@ fn refused(statement: &Statement) -> Failure {
     let text = statement.to_string();
     let words: Vec<&str> = text.split_whitespace().take(2).collect();
     let (what, hint) = match statement {
-        Statement::CreateIndex(_) => {
-            ("CREATE INDEX".to_string(), "rows are found by their key; put what is searched for in it")
-        }
         Statement::Truncate(_) => {
             ("TRUNCATE".to_string(), "DELETE rows, or drop the table and create it again")
         }

@@ -4,6 +4,7 @@ use crate::bind::{Comparison, Source};
 use bytes::Bytes;
 use client::Table;
 use types::PartitionId;
+use types::choice::choose;
 use types::data::{self, Value};
 
 /// A part of a table.
@@ -17,6 +18,21 @@ pub struct Range {
     pub to: Bytes,
     /// Its rows are exactly those that meet the conditions.
     pub exact: bool,
+    /// The part of an index that has all rows that meet the conditions, if that is narrower.
+    pub by: Option<Entries>,
+}
+
+/// A part of an index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entries {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// First entry.
+    pub from: Bytes,
+    /// End, not included; empty: none.
+    pub to: Bytes,
 }
 
 /// The part in which all rows are that meet a source's conditions. `values` are those of their slots, in order. `None`: no
@@ -45,6 +61,7 @@ pub fn range(table: &Table, source: &Source, values: &[Value]) -> Option<Range> 
         to: data::prefix_end(&start).into(),
         from: start.into(),
         exact: true,
+        by: None,
     };
     if prefix.len() >= schema.partition_by() {
         range.partitions = vec![table.partition_of(&range.from).ok()?];
@@ -70,7 +87,25 @@ pub fn range(table: &Table, source: &Source, values: &[Value]) -> Option<Range> 
         range.exact = !ends || below || !schema.columns()[*column].nullable;
     }
     range.exact &= used == with_values.len();
+    range.by = if prefix.is_empty() { entries(table, &with_values, used > 0) } else { None };
     (range.to.is_empty() || range.from < range.to).then_some(range)
+}
+
+/// The part of an index to be read instead of a range of keys. Bounds of the key, if there are some, are better than bounds of
+/// another column.
+fn entries(
+    table: &Table,
+    conditions: &[(&crate::bind::Condition, &Value)],
+    bounded: bool,
+) -> Option<Entries> {
+    let conditions: Vec<_> = conditions
+        .iter()
+        .map(|(condition, value)| (condition.column, condition.comparison, *value))
+        .collect();
+    let choice = choose(&table.record().indexes, &conditions)?;
+    let (index, name) = (choice.index.number, choice.index.name.clone());
+    let entries = Entries { index, name, from: choice.from.into(), to: choice.to.into() };
+    (choice.equal > 0 || !bounded).then_some(entries)
 }
 
 /// The earlier of two ends; an empty one is none.

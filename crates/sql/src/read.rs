@@ -5,11 +5,11 @@ use crate::driver::Handle;
 use crate::engine::encode::encode;
 use crate::engine::{Pages, Reader};
 use crate::fault;
-use crate::range::{Range, range};
+use crate::range::{Entries, Range, range};
 use crate::system::{self, facts::Facts};
 use crate::txn::View;
 use bytes::Bytes;
-use client::{Call, Outcome, Table};
+use client::{Call, FailKind, Outcome, Table};
 use pg::{Cancel, Failure, Row, code};
 use rusqlite::types::Value as Kept;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -252,7 +252,7 @@ impl Reader for Tables {
         let mut scan = Scan {
             handle: self.handle.clone(),
             columns: source.columns.clone(),
-            to: part.as_ref().map_or(Bytes::new(), |part| part.to.clone()),
+            range: part.clone(),
             view: self.view.clone(),
             own: Vec::new(),
             todo: Vec::new(),
@@ -263,7 +263,14 @@ impl Reader for Tables {
             cancel: self.cancel.clone(),
         };
         if let Some(part) = part {
-            let begin = |partition: &PartitionId| (*partition, part.from.clone(), self.view.at(*partition));
+            let (by_index, from) = match &part.by {
+                Some(entries) => (true, entries.from.clone()),
+                None => (false, part.from.clone()),
+            };
+            let begin = |partition: &PartitionId| {
+                let at = self.view.at(*partition);
+                Page { partition: *partition, by_index, from: from.clone(), at, first: true }
+            };
             scan.todo = part.partitions.iter().rev().map(begin).collect();
             if part.partitions.contains(&self.view.buffer.partition()) {
                 let own = self.view.buffer.range(&part.from, &part.to);
@@ -280,34 +287,54 @@ struct Scan {
     handle: Handle,
     table: Table,
     columns: Vec<usize>,
-    to: Bytes,
+    range: Option<Range>,
     view: View,
     /// Rows that the transaction has written.
     own: Vec<(Bytes, Lsn, Bytes)>,
-    /// Pages to be asked for: partition, first key, and at which state.
-    todo: Vec<(PartitionId, Bytes, Snapshot)>,
+    /// Pages to be asked for.
+    todo: Vec<Page>,
     flying: usize,
-    done: Sender<(PartitionId, Outcome)>,
-    ended: Receiver<(PartitionId, Outcome)>,
+    done: Sender<(Page, Outcome)>,
+    ended: Receiver<(Page, Outcome)>,
     cancel: Cancel,
+}
+
+/// A page of a scan.
+#[derive(Clone)]
+struct Page {
+    partition: PartitionId,
+    /// By the range's index, else by key.
+    by_index: bool,
+    /// The first key, or the first entry of the index.
+    from: Bytes,
+    /// At which state.
+    at: Snapshot,
+    /// The partition's first.
+    first: bool,
 }
 
 impl Scan {
     fn ask(&mut self) {
         while self.flying < AHEAD
-            && let Some((partition, from, at)) = self.todo.pop()
+            && let (Some(page), Some(range)) = (self.todo.pop(), &self.range)
         {
-            let op = Op::Scan { from, to: self.to.clone(), limit: PAGE, at };
+            let (from, at) = (page.from.clone(), page.at);
+            let op = match range.by.as_ref().filter(|_| page.by_index) {
+                Some(Entries { index, to, .. }) => {
+                    Op::Find { index: *index, from, to: to.clone(), limit: PAGE, at }
+                }
+                None => Op::Scan { from, to: range.to.clone(), limit: PAGE, at },
+            };
             let done = self.done.clone();
-            self.handle.submit(self.table.call(partition, op).within(CALL), move |outcome| {
+            self.handle.submit(self.table.call(page.partition, op).within(CALL), move |outcome| {
                 // The scan was given up.
-                let _ = done.send((partition, outcome));
+                let _ = done.send((page, outcome));
             });
             self.flying += 1;
         }
     }
 
-    fn wait(&mut self) -> Result<(PartitionId, Outcome), Failure> {
+    fn wait(&mut self) -> Result<(Page, Outcome), Failure> {
         loop {
             if self.cancel.asked() {
                 return Err(Failure::new(code::CANCELED, "canceling statement due to user request"));
@@ -351,19 +378,34 @@ impl Pages for Scan {
         if self.flying == 0 {
             return Ok(None);
         }
-        let (partition, outcome) = self.wait()?;
+        let (page, outcome) = self.wait()?;
         self.flying -= 1;
+        let partition = page.partition;
+        if let (Outcome::Failed(FailKind::NoIndex, _), true, Some(range)) =
+            (&outcome, page.first, &self.range)
+        {
+            // It is not ready there: the partition's rows are read by key.
+            self.todo.push(Page { by_index: false, from: range.from.clone(), ..page });
+            self.ask();
+            return Ok(Some(Vec::new()));
+        }
         let answer = fault::answer(outcome)?;
         let snapshot = answer.snapshot();
         self.view.saw(&self.table, partition, snapshot);
-        let Body::Rows { mut rows, more } = answer.body else { return Err(no_row(&answer.body)) };
-        match rows.last() {
-            Some((last, ..)) if more => {
+        let (mut rows, next) = match answer.body {
+            Body::Rows { rows, more } => {
                 // The smallest key above the last one.
-                self.todo.push((partition, [last, &[0u8][..]].concat().into(), Snapshot::At(snapshot)));
+                let next = rows.last().map(|(last, ..)| Bytes::from([last, &[0u8][..]].concat()));
+                if more && next.is_none() {
+                    return Err(no_row(&Body::None));
+                }
+                (rows, next.filter(|_| more))
             }
-            None if more => return Err(no_row(&Body::None)),
-            _ => {}
+            Body::Found { rows, next } => (rows, (!next.is_empty()).then_some(next)),
+            other => return Err(no_row(&other)),
+        };
+        if let Some(from) = next {
+            self.todo.push(Page { from, at: Snapshot::At(snapshot), first: false, ..page });
         }
         self.ask();
         if !self.view.buffer.is_empty() {

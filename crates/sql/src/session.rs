@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::evaluate::{Engines, Evaluator};
 use crate::explain;
 use crate::fault;
+use crate::indexes;
 use crate::plan::{Cache, Parsed, Plan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Values};
@@ -255,6 +256,11 @@ impl SqlSession {
                     alter::alter(&self.evaluator.handle, request.clone()).await?;
                 }
                 Ok(Outcome::Done("ALTER TABLE".into()))
+            }
+            Work::Indexes(change) => {
+                self.defining(work)?;
+                indexes::carry_out(&self.evaluator.handle, &change.requests).await?;
+                Ok(Outcome::Done(change.tag.into()))
             }
             Work::DropTables { names, if_exists } => {
                 self.defining(work)?;

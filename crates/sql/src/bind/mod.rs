@@ -29,6 +29,7 @@ use std::sync::Arc;
 use types::TableRecord;
 use types::data::Value;
 
+pub use ::types::choice::Comparison;
 pub use calls::VERSION;
 pub use modify::{Change, Returning};
 pub use operators::data_type;
@@ -47,21 +48,6 @@ pub enum Slot {
     Now,
     /// Its day.
     Today,
-}
-
-/// How a condition compares a column with a slot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Comparison {
-    /// Column = slot.
-    Equal,
-    /// Column < slot.
-    Less,
-    /// Column <= slot.
-    AtMost,
-    /// Column > slot.
-    Greater,
-    /// Column >= slot.
-    AtLeast,
 }
 
 /// A condition that every wanted row of a table meets.

@@ -141,21 +141,25 @@ fn defaults(facts: &Facts, filling: &mut Filling) {
 }
 
 fn indexes(facts: &Facts, filling: &mut Filling) {
-    for table in facts.catalog.all() {
-        let key = table.schema.key();
+    for relation in facts.relations().values() {
+        let (table, columns, of_key) = match &relation.of {
+            Of::Key(table) => (table, table.schema.key(), true),
+            Of::Index(table, index) => (table, &index.columns[..], false),
+            Of::Table(_) | Of::System(_) => continue,
+        };
         let each = |of: &dyn Fn(usize) -> i64| {
-            let numbers: Vec<String> = key.iter().map(|at| of(*at).to_string()).collect();
+            let numbers: Vec<String> = columns.iter().map(|at| of(*at).to_string()).collect();
             text(numbers.join(" "))
         };
         let ty = |at: usize| Ty::of_column(&table.schema.columns()[at]);
         filling.row(&[
-            ("indexrelid", int(key_oid(table))),
+            ("indexrelid", int(relation.oid)),
             ("indrelid", int(table_oid(table))),
-            ("indnatts", int(key.len())),
-            ("indnkeyatts", int(key.len())),
-            ("indisunique", truth(true)),
-            ("indisprimary", truth(true)),
-            ("indimmediate", truth(true)),
+            ("indnatts", int(columns.len())),
+            ("indnkeyatts", int(columns.len())),
+            ("indisunique", truth(of_key)),
+            ("indisprimary", truth(of_key)),
+            ("indimmediate", truth(of_key)),
             ("indisvalid", truth(true)),
             ("indisready", truth(true)),
             ("indislive", truth(true)),
@@ -318,7 +322,7 @@ fn tables(facts: &Facts, filling: &mut Filling) {
 
 fn index_lines(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
-        let Of::Key(table) = &relation.of else { continue };
+        let (Of::Key(table) | Of::Index(table, _)) = &relation.of else { continue };
         filling.row(&[
             ("schemaname", text(schema_name(relation.schema).unwrap_or_default())),
             ("tablename", text(&*table.name)),

@@ -222,17 +222,20 @@ fn constraint(facts: &Facts, oid: u32) -> Option<String> {
 pub fn index_definition(relation: &Relation, table: &TableRecord) -> String {
     let schema = schema_name(relation.schema).unwrap_or_default();
     let (index, name) = (quoted(&relation.name), quoted(&table.name));
-    format!("CREATE UNIQUE INDEX {index} ON {schema}.{name} USING btree ({})", key_columns(table))
+    let names: Vec<String> = relation.attributes().iter().map(|column| quoted(&column.name)).collect();
+    let kind = if matches!(relation.of, Of::Key(_)) { "UNIQUE INDEX" } else { "INDEX" };
+    format!("CREATE {kind} {index} ON {schema}.{name} USING btree ({})", names.join(", "))
 }
 
 /// An index's definition, or one column of it.
 fn index(facts: &Facts, oid: u32, column: i64) -> Option<String> {
     let relation = relation(facts, oid)?;
-    let Of::Key(table) = &relation.of else { return None };
+    let (Of::Key(table) | Of::Index(table, _)) = &relation.of else { return None };
     if column == 0 {
         return Some(index_definition(&relation, table));
     }
-    let column = usize::try_from(column - 1).ok().and_then(|at| table.schema.key_columns().nth(at));
+    let columns = relation.attributes();
+    let column = usize::try_from(column - 1).ok().and_then(|at| columns.get(at));
     Some(column.map_or_else(String::new, |column| quoted(&column.name)))
 }
 

@@ -1,12 +1,13 @@
 //! The relations that there are: the cluster's tables, the indexes of their keys, and system tables; with numbers that stay.
 //!
 //! A table's number is made from its id in the cluster, so all nodes give the same one, and it never changes: 16384 and four
-//! times the id. The index of its key is the next number, the constraint the one after that.
+//! times the id. The index of its key is the next number, the constraint the one after that. Other indexes have numbers of their own,
+//! from 2^30 on.
 
 use super::attributes::Attribute;
 use super::{SystemTable, all};
 use crate::catalog::Catalog;
-use ::types::{EngineKind, TableRecord, system};
+use ::types::{EngineKind, IndexRecord, TableRecord, system};
 use std::sync::Arc;
 
 /// The schema `pg_catalog`.
@@ -35,6 +36,8 @@ pub enum Of {
     Table(Arc<TableRecord>),
     /// The index of its key.
     Key(Arc<TableRecord>),
+    /// Another index of it.
+    Index(Arc<TableRecord>, IndexRecord),
     /// A system table.
     System(&'static SystemTable),
 }
@@ -73,6 +76,11 @@ pub fn default_oid(table: &TableRecord, column: usize) -> u32 {
     table.id.0.saturating_mul(4_096).saturating_add(16_384).saturating_add(column)
 }
 
+/// The number of another index: made of the table's id and its own number.
+pub fn index_oid(table: &TableRecord, index: &IndexRecord) -> u32 {
+    0x4000_0000 | (table.id.0 & 0x3_ffff) << 12 | index.number & 0xfff
+}
+
 /// All relations.
 pub fn relations(catalog: &Catalog) -> Vec<Relation> {
     let mut found = Vec::new();
@@ -82,6 +90,10 @@ pub fn relations(catalog: &Catalog) -> Vec<Relation> {
         found.push(Relation { oid: table_oid(table), name, schema, of });
         let (name, of) = (format!("{}_pkey", table.name), Of::Key(table.clone()));
         found.push(Relation { oid: key_oid(table), name, schema, of });
+        for index in &table.indexes.wanted {
+            let (name, of) = (index.name.clone(), Of::Index(table.clone(), index.clone()));
+            found.push(Relation { oid: index_oid(table, index), name, schema, of });
+        }
     }
     for table in all() {
         let schema = match table.schema {
@@ -117,7 +129,7 @@ impl Relation {
     pub fn kind(&self) -> &'static str {
         match &self.of {
             Of::Table(_) => "r",
-            Of::Key(_) => "i",
+            Of::Key(_) | Of::Index(..) => "i",
             Of::System(table) => table.kind,
         }
     }
@@ -130,7 +142,7 @@ impl Relation {
     /// The table that it is, or whose key's index it is.
     pub fn table(&self) -> Option<&Arc<TableRecord>> {
         match &self.of {
-            Of::Table(table) | Of::Key(table) => Some(table),
+            Of::Table(table) | Of::Key(table) | Of::Index(table, _) => Some(table),
             Of::System(_) => None,
         }
     }
@@ -140,7 +152,7 @@ impl Relation {
         match &self.of {
             Of::Table(table) if table.engine == EngineKind::Memory => MEMORY,
             Of::Table(_) => LSM,
-            Of::Key(_) => BTREE,
+            Of::Key(_) | Of::Index(..) => BTREE,
             Of::System(_) => 0,
         }
     }
@@ -155,6 +167,7 @@ impl Relation {
         match &self.of {
             Of::Table(table) => (0..table.schema.columns().len()).map(|at| of(table, at)).collect(),
             Of::Key(table) => table.schema.key().iter().map(|at| of(table, *at)).collect(),
+            Of::Index(table, index) => index.columns.iter().map(|at| of(table, *at)).collect(),
             Of::System(table) => {
                 table.columns.iter().map(|(name, ty)| Attribute::of_system(name, *ty)).collect()
             }
