@@ -11,7 +11,7 @@ use controller::{ConnId, Controller, Identity, Input, Output, Tag};
 use metastore::{Embedded, Metastore};
 use std::io;
 use types::policy::Standby;
-use types::{ClusterId, EngineKind, Micros};
+use types::{ClusterId, Micros};
 use wire::control::{Admin, AdminCommand, CreateTable};
 use wire::{Message, RecordText};
 
@@ -132,7 +132,7 @@ fn creation(table: &TablePlan) -> CreateTable {
     CreateTable {
         name: table.name.clone(),
         schema: crate::rows::schema(),
-        engine: if table.cold.is_some() { EngineKind::Lsm } else { EngineKind::Memory },
+        engine: table.engine(),
         log: table.log,
         policy: table.policy.into(),
         factor: Some(table.factor),
