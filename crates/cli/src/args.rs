@@ -94,6 +94,8 @@ pub enum Command {
     /// Back tables up as of one point, restore them, verify a backup.
     #[command(subcommand)]
     Backup(backup::BackupCommand),
+    /// Read every replica's files and log back, compare replicas, repair what is damaged.
+    Scrub(cluster::ScrubArgs),
     /// Print the version.
     Version,
 }

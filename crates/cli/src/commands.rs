@@ -11,6 +11,7 @@ mod partition;
 mod plan;
 mod process;
 mod rows;
+mod scrub;
 mod shell;
 mod simulate;
 mod sql;
@@ -38,6 +39,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Verb(verb) => run_verb(verb, context),
         Command::Log(command) => log::run(command, context),
         Command::Backup(command) => backup::run(command, context),
+        Command::Scrub(args) => scrub::run(args, context),
         Command::Version => version(context),
     }
 }

@@ -29,6 +29,7 @@ const COMMANDS: &[&str] = &[
     "backup create",
     "backup restore",
     "backup verify",
+    "scrub",
     "shell",
     "sql",
     "table create",

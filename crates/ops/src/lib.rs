@@ -12,6 +12,7 @@
 //! | a client of the SQL door | [`door`] |
 //! | what a forced promotion may lose | [`recover`] |
 //! | a stopped node's log | [`logview`] |
+//! | replicas read back, compared and repaired | [`scrub`] |
 //!
 //! A failure is one sentence with the exit status that the conventions give it ([`Failure`]).
 
@@ -28,6 +29,7 @@ pub mod logview;
 pub mod pipeline;
 mod port;
 pub mod recover;
+pub mod scrub;
 pub mod secured;
 
 #[cfg(test)]

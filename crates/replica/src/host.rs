@@ -18,6 +18,9 @@ use wire::{Body, Entry, PeerMessage, Reply, Request, Status};
 /// How long a primary was not heard, and for which partitions.
 type Missed = (Micros, Vec<(PartitionId, Epoch, Position)>);
 
+/// The most pieces of files that are read back in one tick, however many bytes may be read.
+const SCRUB_PIECES: usize = 16;
+
 /// A node's replicas and what they share.
 pub struct Host<L: Leases, R: Remedy> {
     me: Member,
@@ -39,6 +42,9 @@ pub struct Host<L: Leases, R: Remedy> {
     wanted: BTreeMap<TableId, Wanted>,
     /// There is no room for what would be built.
     rests: bool,
+    /// Replicas that read their files back, and what they may read now.
+    scrubbing: VecDeque<PartitionId>,
+    scrub_budget: Budget,
 }
 
 impl<L: Leases, R: Remedy> Host<L, R> {
@@ -57,6 +63,8 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             budget: Budget::default(),
             wanted: BTreeMap::new(),
             rests: false,
+            scrubbing: VecDeque::new(),
+            scrub_budget: Budget::default(),
         }
     }
 
@@ -96,6 +104,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         self.touched.remove(&partition);
         self.tallying.retain(|other| *other != partition);
         self.shipping.retain(|other| *other != partition);
+        self.scrubbing.retain(|other| *other != partition);
         self.replicas.remove(&partition)
     }
 
@@ -166,6 +175,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             out.push(Output::Reply { partition, to, reply: Box::new(reply), valid_until: None });
         }
         self.note_tallies(partition);
+        self.note_scrub(partition);
     }
 
     /// True if [`Host::tally`] has something to do.
@@ -239,6 +249,27 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         let ships = self.replica(partition).is_some_and(Replica::has_pieces_to_send);
         if ships && !self.shipping.contains(&partition) {
             self.shipping.push_back(partition);
+        }
+    }
+
+    /// Reads files back, one piece of each partition in turn, as many as may be read now.
+    fn scrub(&mut self, now: Now, out: &mut Vec<Output>) {
+        self.scrub_budget.pass(now.mono, self.settings.scrub_bytes_per_second);
+        for _ in 0..SCRUB_PIECES {
+            if !self.scrub_budget.is_left() {
+                return;
+            }
+            let Some(partition) = self.scrubbing.pop_front() else { return };
+            let read = self.with(now, partition, out, |replica, ctx| replica.scrub_on(ctx));
+            self.scrub_budget.spend(read.unwrap_or(0));
+            self.note_scrub(partition);
+        }
+    }
+
+    fn note_scrub(&mut self, partition: PartitionId) {
+        let scrubs = self.replica(partition).is_some_and(Replica::scrubs);
+        if scrubs && !self.scrubbing.contains(&partition) {
+            self.scrubbing.push_back(partition);
         }
     }
 
@@ -349,6 +380,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         }
         self.tally(now, out);
         self.ship_pieces(now, out);
+        self.scrub(now, out);
     }
 
     /// Every replica's progress.

@@ -83,6 +83,11 @@ pub enum ReadFor {
     Fetch(Fetch),
     /// To execute them: the engine follows its log later.
     Replay,
+    /// To compare them with their checksums.
+    Scrub {
+        /// The first that was asked for.
+        from: Lsn,
+    },
 }
 
 /// What the driver is asked to do.

@@ -1,6 +1,6 @@
 //! Floor 2: messages and codec. The frame on a connection ([`frame`]), the messages in it ([`message`]), the request and reply
 //! envelopes ([`request`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the handshake
-//! ([`hello`]), how files are shipped ([`ship`]), and the entry of a partition's log ([`entry`], [`effects`]).
+//! ([`hello`]), how files are shipped ([`ship`]) and read back ([`scrub`]), and the entry of a partition's log ([`entry`], [`effects`]).
 
 pub mod control;
 pub mod effects;
@@ -10,6 +10,7 @@ pub mod hello;
 pub mod message;
 pub mod peer;
 pub mod request;
+pub mod scrub;
 pub mod ship;
 
 pub use control::RecordText;

@@ -190,6 +190,11 @@ fn validate_request(request: &Request) -> Result<(), String> {
     {
         return Err(format!("a range's end is over the limit of {MAX_KEY_BYTES} bytes"));
     }
+    if let Op::GiveUp { why, .. } = &request.op
+        && why.len() > MAX_REASON_BYTES
+    {
+        return Err("a reason is too long".into());
+    }
     let Op::Write { ops, .. } = &request.op else { return Ok(()) };
     if ops.len() > MAX_OPS {
         return Err(format!("a write of {} rows is over the limit of {MAX_OPS}", ops.len()));

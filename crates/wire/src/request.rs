@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use types::{Epoch, FeedId, IndexState, Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId};
+use types::{
+    Epoch, FeedId, IndexState, Lsn, NodeId, PartitionId, PartitionRecord, Position, SessionId, TableId,
+};
 
 /// Who may answer a read, and how old the answer may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -186,6 +188,24 @@ pub enum Op {
         /// The position that the pause was told. Refused with [`Status::TooOld`] if it is no part of the history any more.
         at: Position,
     },
+    /// [`Op::Digest`] at an earlier read's state: to compare replicas at one position.
+    DigestAt {
+        /// Where.
+        at: Position,
+    },
+    /// How far the replica is with reading its own files back ([`crate::scrub`]). For any replica.
+    Scrub {
+        /// Begin, unless it is at it.
+        start: bool,
+    },
+    /// The replica gives itself up and is sent a copy: an operator has found it damaged. For any replica; refused with
+    /// [`Status::Bad`] unless `source`, another node, leads the partition as the replica knows it.
+    GiveUp {
+        /// Whose replica is good: the copy comes from there.
+        source: NodeId,
+        /// Why, for the node's messages.
+        why: String,
+    },
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -202,6 +222,7 @@ impl Op {
         match self {
             Op::Get { at, .. } | Op::Scan { at, .. } | Op::Count { at, .. } => *at,
             Op::Hold { at } | Op::Find { at, .. } => *at,
+            Op::DigestAt { at } => Snapshot::At(*at),
             _ => Snapshot::Newest,
         }
     }
@@ -329,6 +350,8 @@ pub enum Body {
     },
     /// The partition's indexes, by number.
     Indexes(Vec<IndexStatus>),
+    /// How a replica's own files are.
+    Scrubbed(crate::scrub::Scrubbed),
 }
 
 /// How far an index of a partition is.

@@ -348,6 +348,28 @@ pub enum LogCommand {
     },
 }
 
+/// `scrub`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy scrub
+  understudy scrub --table users --repair
+
+Every replica reads its component files and its log back, as fast as `scrub.bytes_per_second` of its node allows, and
+compares them with their checksums; then the replicas of each partition are compared with each other at one LSN.
+With --repair a damaged replica gives itself up and is sent good data, one after the other, unless it is the last good one.
+Exit status 1 if damage was found that was not repaired, 4 if a replica could not be read.")]
+pub struct ScrubArgs {
+    /// Only this table.
+    #[arg(long)]
+    pub table: Option<String>,
+    /// Damaged replicas fetch good data.
+    #[arg(long)]
+    pub repair: bool,
+    /// How long each repair may take.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = super::duration)]
+    pub repair_within: std::time::Duration,
+}
+
 /// Where a stopped node's log is.
 #[derive(Args, Debug)]
 pub struct LogPlace {

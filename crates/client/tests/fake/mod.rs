@@ -372,6 +372,9 @@ impl Partition {
             }
             Op::Hold { .. } | Op::Pause { .. } | Op::Resume { .. } => Ok((Status::Ok, self.lsn, Body::None)),
             Op::Find { .. } | Op::Indexes => Err(Status::NoIndex("no indexes here".into())),
+            Op::DigestAt { .. } | Op::Scrub { .. } | Op::GiveUp { .. } => {
+                Err(Status::Bad("no files here".into()))
+            }
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
         }
     }

@@ -102,6 +102,11 @@ pub const SETTINGS: &[Setting] = &[
         "67108864",
         "engines' files sent to other nodes, all together; 0: as fast as it goes",
     ),
+    number(
+        "scrub.bytes_per_second",
+        "16777216",
+        "files and log read back by `understudy scrub`; 0: as fast as it goes",
+    ),
     text("sql.listen", "127.0.0.1:7405", "PostgreSQL's protocol; `off`: not at all"),
     text(
         "sql.password_file",

@@ -274,6 +274,7 @@ impl<R: Remedy> Replica<R> {
             ReadFor::Ship(member) => self.ship_read(ctx, member, entries),
             ReadFor::Fetch(fetch) => self.fetch_read(ctx, &fetch, entries),
             ReadFor::Replay => self.warm_read(ctx, entries),
+            ReadFor::Scrub { from } => self.scrub_read(from, entries),
         }
     }
 

@@ -16,6 +16,7 @@
 //! | `warm` | engines that follow their log later: cold standbys |
 //! | `depart` | what only a replica has that is about to be removed |
 //! | `copy` | the state itself, for a log that is too old, by rows |
+//! | `scrub` | a replica's own files, read back |
 //! | `offer`, `receive` | the same by files: the primary's side, the member's |
 //! | `state` | what all roles share: append, cut, publish, truncate |
 
@@ -32,6 +33,7 @@ mod offer;
 mod pause;
 mod promote;
 mod receive;
+mod scrub;
 mod serve;
 mod state;
 mod status;
@@ -49,6 +51,7 @@ use flush::Wish;
 use lead::Progress;
 use pause::Pause;
 use receive::Incoming;
+use scrub::Scrub;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tally::Tallies;
 use types::{
@@ -274,6 +277,8 @@ pub struct Replica<R: Remedy> {
     cut: bool,
     /// When it may be made anew at the earliest, if it is damaged.
     anew_at: Micros,
+    /// Its own files are read back, or were.
+    scrub: Option<Box<Scrub>>,
     role: Role,
     /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
     scans: BTreeMap<u64, Micros>,
@@ -352,6 +357,7 @@ impl<R: Remedy> Replica<R> {
             departed: false,
             cut: found.cut,
             anew_at: Micros::ZERO,
+            scrub: None,
             role: damaged.map_or(Role::Idle, Role::Damaged),
             scans: BTreeMap::new(),
             tallies: Tallies::default(),

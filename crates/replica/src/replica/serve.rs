@@ -33,6 +33,8 @@ impl<R: Remedy> Replica<R> {
             Op::OpenSession => self.open_session(ctx, to, &request),
             Op::Pause { for_ms } => self.pause(ctx, to, &request, *for_ms),
             Op::Resume { at } => self.resume(ctx, to, &request, *at),
+            Op::Scrub { start } => self.on_scrub(ctx, to, &request, *start),
+            Op::GiveUp { source, why } => self.on_give_up(ctx, to, &request, (*source, why)),
             _ => self.read(ctx, to, request, any),
         }
     }
@@ -48,7 +50,9 @@ impl<R: Remedy> Replica<R> {
                 self.id, request.table
             )));
         }
-        if any && self.lags() {
+        // What is said of its files does not rest on its state.
+        let files = matches!(request.op, Op::Scrub { .. } | Op::GiveUp { .. });
+        if any && self.lags() && !files {
             return Some(Status::NotYet("this replica keeps the log only: it is a cold standby".into()));
         }
         match &self.role {
@@ -368,7 +372,7 @@ impl<R: Remedy> Replica<R> {
             Ok(position) => position,
             Err(status) => return self.answer(ctx, to, &request, status, Body::None, None),
         };
-        if matches!(request.op, Op::Count { .. } | Op::Digest) {
+        if matches!(request.op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. }) {
             return self.start_tally(ctx, to, request, (at, lsn));
         }
         let looked = match &request.op {
@@ -450,8 +454,8 @@ impl<R: Remedy> Replica<R> {
             }
             Op::EpochEnd { epoch } => Body::EpochEnd(self.history.ended(*epoch)),
             Op::Indexes => return self.index_status(at),
-            Op::Hold { .. } | Op::Find { .. } | Op::Pause { .. } | Op::Resume { .. } => Body::None,
-            Op::Write { .. } | Op::OpenSession | Op::Count { .. } | Op::Digest => Body::None,
+            // Each of these is handled by itself, or reads nothing.
+            _ => Body::None,
         })
     }
 

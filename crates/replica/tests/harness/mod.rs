@@ -108,7 +108,7 @@ impl World {
     /// · `depart N`: N has no place any more and asks what only it has
     /// · `checkpoint N` · `install N`: one step · `restart N`: on its log and files · `rot N`: a byte that it has received
     /// changes · `corrupt A>B`: a byte of the next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends
-    /// · `files`: what there is beside the states
+    /// · `files`: what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that it reads back changes · `giveup N SOURCE`
     /// · `damage N [log]`: N starts again, with its log and without its engine's files; the log is damaged too
     /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
     /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
@@ -292,8 +292,7 @@ impl World {
     }
 
     fn begin_with(&mut self, setting: &str, number: usize, files: &[u32]) {
-        // Pieces of files leave whenever they are asked for.
-        let mut settings = Settings { ship_bytes_per_second: 0, ..Settings::default() };
+        let mut settings = ships::settings();
         let field = match setting {
             "slice_rows" => &mut settings.slice_rows,
             "tail_bytes" => &mut settings.tail_bytes,
@@ -559,7 +558,7 @@ impl World {
 }
 
 fn show(status: &Status, body: &Body) -> String {
-    if let (Status::Ok, Some(text)) = (status, indexes::show(body)) {
+    if let (Status::Ok, Some(text)) = (status, indexes::show(body).or_else(|| ships::show(body))) {
         return text;
     }
     match (status, body) {

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use std::io::{self, Cursor, Read};
 use std::sync::{Arc, Mutex, MutexGuard};
 use types::engine::Wake;
-use types::{Lsn, Sound};
+use types::{Lsn, NodeId, Sound};
 use understudy_engine::memory::{MemoryEngine, Parts, PartsEngine, SnapshotStore, SnapshotWriter};
 use understudy_replica::history::History;
-use understudy_replica::{Beat, Host, Recovered, Replica};
-use wire::PeerMessage;
+use understudy_replica::{Beat, Host, Recovered, Replica, Settings};
 use wire::ship::{DESCRIPTION, Outcome, Piece};
+use wire::{Body, Op, PeerMessage};
 
 /// A disk: it outlives the replica that uses it.
 #[derive(Clone, Default)]
@@ -78,6 +78,30 @@ impl Parts for Files {
     }
 }
 
+/// Pieces of files leave whenever they are asked for, and are read back slowly.
+pub fn settings() -> Settings {
+    Settings { ship_bytes_per_second: 0, scrub_bytes_per_second: 100, ..Settings::default() }
+}
+
+/// What a replica says of its own files.
+pub fn show(body: &Body) -> Option<String> {
+    let Body::Scrubbed(scrubbed) = body else { return None };
+    let (files, bytes) = (scrubbed.files, scrubbed.bytes);
+    let mut text = format!(
+        "{}, {} of {} files, {} of {} bytes, {} entries",
+        if scrubbed.running { "at it" } else { "over" },
+        files.1,
+        files.0,
+        bytes.1,
+        bytes.0,
+        scrubbed.entries
+    );
+    for damage in &scrubbed.damage {
+        let _ = write!(text, "; {}: {}", damage.file, damage.what);
+    }
+    Some(text)
+}
+
 impl World {
     /// Commands about files; false if it is none of them.
     pub fn run_ships(&mut self, words: &[&str]) -> bool {
@@ -93,6 +117,16 @@ impl World {
             "rot" => self.rot(numbers(&words[1..])[0]),
             "corrupt" => self.corrupt(words[1]),
             "files" => self.files(),
+            "spoil" => self.spoil(numbers(&words[1..])[0]),
+            "scrub" => {
+                let op = Op::Scrub { start: words.contains(&"start") };
+                self.ask(numbers(&words[1..2])[0], op, &["any"]);
+            }
+            "giveup" => {
+                let nodes = numbers(&words[1..]);
+                let op = Op::GiveUp { source: NodeId(nodes[1]), why: "it is damaged".into() };
+                self.ask(nodes[0], op, &["any"]);
+            }
             "garbage" => self.garbage(words[1], words[2].parse().expect("a count")),
             _ => return false,
         }
@@ -178,6 +212,16 @@ impl World {
         let mut names = files.names();
         let rotten = names.iter_mut().find(|(name, bytes)| name.starts_with("in-") && !bytes.is_empty());
         let (name, bytes) = rotten.expect("something was received");
+        bytes[0] ^= 1;
+        let _ = writeln!(self.trace, "n{id}: a byte of {name} changes");
+    }
+
+    /// A byte of the last file that a node has pinned changes on its disk.
+    fn spoil(&mut self, id: u32) {
+        let files = self.node(id).files.clone();
+        let mut names = files.names();
+        let pinned = names.iter_mut().rfind(|(name, bytes)| name.starts_with("pin-") && !bytes.is_empty());
+        let (name, bytes) = pinned.expect("something is pinned");
         bytes[0] ^= 1;
         let _ = writeln!(self.trace, "n{id}: a byte of {name} changes");
     }
