@@ -4,7 +4,7 @@ use crate::bind::{Comparison, Source};
 use bytes::Bytes;
 use client::Table;
 use types::PartitionId;
-use types::choice::choose;
+use types::choice::{choose, earlier};
 use types::data::{self, Value};
 
 /// A part of a table.
@@ -106,15 +106,6 @@ fn entries(
     let (index, name) = (choice.index.number, choice.index.name.clone());
     let entries = Entries { index, name, from: choice.from.into(), to: choice.to.into() };
     (choice.equal > 0 || !bounded).then_some(entries)
-}
-
-/// The earlier of two ends; an empty one is none.
-fn earlier(one: Bytes, two: Bytes) -> Bytes {
-    match (one.is_empty(), two.is_empty()) {
-        (true, _) => two,
-        (_, true) => one,
-        _ => one.min(two),
-    }
 }
 
 #[cfg(test)]

@@ -97,8 +97,8 @@ fn part<'a>(
 }
 
 /// The earlier of two ends; an empty one is none.
-fn earlier(one: Vec<u8>, two: Vec<u8>) -> Vec<u8> {
-    match (one.is_empty(), two.is_empty()) {
+pub fn earlier<K: AsRef<[u8]> + Ord>(one: K, two: K) -> K {
+    match (one.as_ref().is_empty(), two.as_ref().is_empty()) {
         (true, _) => two,
         (_, true) => one,
         _ => one.min(two),
