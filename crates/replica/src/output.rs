@@ -82,7 +82,10 @@ pub enum ReadFor {
     /// To answer this fetch of a new primary.
     Fetch(Fetch),
     /// To execute them: the engine follows its log later.
-    Replay,
+    Replay {
+        /// The first LSN that was asked for.
+        from: Lsn,
+    },
     /// To compare them with their checksums.
     Scrub {
         /// The first that was asked for.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use types::engine::Wake;
-use types::{Component, ComponentSet, EngineError, Lsn, Missing};
+use types::{Component, ComponentSet, EngineError, Missing};
 
 const DIR: &str = "incoming";
 
@@ -229,7 +229,7 @@ impl Work {
             }
             Err(error) => return Err(error),
         };
-        let above = |sealed: &Sealed| tree.take_above(sealed, self.set.at.lsn, Lsn::MAX);
+        let above = |sealed: &Sealed| tree.take_above(sealed, self.set.at.lsn);
         let bytes = self.above.as_ref().map_or(0, above);
         Ok(Made::Tree(tree, bytes))
     }

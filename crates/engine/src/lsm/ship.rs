@@ -11,7 +11,7 @@ use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers
 use super::tree::{Tree, order_files};
 use std::fs;
 use types::engine::Wake;
-use types::{ComponentSet, EngineError, Installation, Lsn};
+use types::{ComponentSet, EngineError, Installation};
 
 impl LsmEngine {
     pub(super) fn begin_receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
@@ -19,7 +19,7 @@ impl LsmEngine {
         if !useful || self.installing.is_some() || !self.lacks(&set) {
             return Ok(false);
         }
-        (self.sealing, self.sealing_waits, self.incoming) = (None, None, None);
+        self.stop_sealing()?;
         // What cannot be read is not here.
         let here = match self.tree.pin(self.persisted) {
             Ok(here) => here,
@@ -100,7 +100,7 @@ impl LsmEngine {
         }
         // What was published since the sealing began.
         let since = self.tree.seal_more();
-        let bytes = bytes + since.map_or(0, |since| tree.take_above(&since, at.lsn, Lsn::MAX));
+        let bytes = bytes + since.map_or(0, |since| tree.take_above(&since, at.lsn));
         let number = tree_number(tree.dir()).expect("named when the sealing began");
         Pointer { number, complete: true }.write(&self.dir)?;
         (self.tree, self.number, self.kept) = (tree, number, None);
@@ -122,7 +122,16 @@ impl LsmEngine {
     }
 
     pub(super) fn give_up_set(&mut self) -> Result<(), EngineError> {
-        (self.sealing, self.sealing_waits, self.incoming) = (None, None, None);
+        self.stop_sealing()?;
         Ok(Incoming::remove(&self.dir)?)
+    }
+
+    /// Gives up a check that is under way. It may have made a tree already, which nobody wants.
+    fn stop_sealing(&mut self) -> Result<(), EngineError> {
+        (self.incoming, self.sealing_waits) = (None, None);
+        if self.sealing.take().is_some() {
+            remove_others(&self.dir, Some(self.number))?;
+        }
+        Ok(())
     }
 }

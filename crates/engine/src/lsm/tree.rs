@@ -147,12 +147,10 @@ impl Tree {
         self.tree.rotate_memtable().map(Sealed)
     }
 
-    /// Writes what `sealed` has from above `above` up to `upto` into this tree's memory, the applied position excepted. Gives the
-    /// memory it takes.
-    pub(super) fn take_above(&self, Sealed(memtable): &Sealed, above: Lsn, upto: Lsn) -> u64 {
-        let wanted = read_sequence(above)..read_sequence(upto);
+    /// Writes what `sealed` has from above `at` into this tree's memory, the applied position excepted. Gives the memory it takes.
+    pub(super) fn take_above(&self, Sealed(memtable): &Sealed, at: Lsn) -> u64 {
         let mut bytes = 0;
-        for row in memtable.iter().filter(|row| wanted.contains(&row.key.seqno)) {
+        for row in memtable.iter().filter(|row| row.key.seqno >= read_sequence(at)) {
             let key = row.key.user_key.clone();
             if *key == *POSITION_KEY {
                 continue;

@@ -273,7 +273,7 @@ impl<R: Remedy> Replica<R> {
         match purpose {
             ReadFor::Ship(member) => self.ship_read(ctx, member, entries),
             ReadFor::Fetch(fetch) => self.fetch_read(ctx, &fetch, entries),
-            ReadFor::Replay => self.warm_read(ctx, entries),
+            ReadFor::Replay { from } => self.warm_read(ctx, from, entries),
             ReadFor::Scrub { from } => self.scrub_read(from, entries),
         }
     }

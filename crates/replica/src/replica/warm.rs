@@ -60,27 +60,26 @@ impl<R: Remedy> Replica<R> {
             return self.warm_up(ctx, &entries);
         }
         self.warm_reads = true;
-        let (partition, purpose) = (self.id, ReadFor::Replay);
+        let (partition, purpose) = (self.id, ReadFor::Replay { from: next });
         ctx.out.push(Output::ReadLog { partition, from: next, max_bytes: SLICE, purpose });
     }
 
     /// A slice was read back.
-    pub(super) fn warm_read(&mut self, ctx: &mut Ctx, entries: Result<Vec<Entry>, String>) {
+    pub(super) fn warm_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
         self.warm_reads = false;
-        if !self.lags() {
+        let (next, base) = (self.engine.applied().lsn.next(), self.tail.base().lsn);
+        // Files may have been installed meanwhile, or another log begun: then it is asked again.
+        if !self.lags() || next != from || next > base {
             return;
         }
-        let (next, base) = (self.engine.applied().lsn.next(), self.tail.base().lsn);
         match entries {
             // What is in memory too may have been cut and written anew since it was read.
-            Ok(mut entries) => {
-                entries.retain(|entry| entry.lsn() >= next && entry.lsn() <= base);
+            Ok(mut entries) if !entries.is_empty() => {
+                entries.retain(|entry| entry.lsn() <= base);
                 self.warm_up(ctx, &entries);
             }
-            Err(reason) if next <= base => {
-                self.fail(ctx, format!("R10: the log cannot be read from {next} on: {reason}"));
-            }
-            Err(_) => {}
+            Ok(_) => self.fail(ctx, format!("R10: the log has nothing from {next} on")),
+            Err(reason) => self.fail(ctx, format!("R10: the log cannot be read from {next} on: {reason}")),
         }
     }
 
