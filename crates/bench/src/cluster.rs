@@ -155,6 +155,7 @@ impl Ours {
             placement: Vec::new(),
             scheme: Default::default(),
             standby: None,
+            failover_target_ms: None,
         })?;
         let values = Values::new(workload.seed, workload.value_bytes);
         let mut random = Random::new(workload.seed);

@@ -204,6 +204,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
+/// Reads the time that a failover may replay, in milliseconds; `none` is 0.
+pub fn target(text: &str) -> Result<u64, String> {
+    match text {
+        "none" => Ok(0),
+        text => duration(text).map(|time| time.as_millis() as u64),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

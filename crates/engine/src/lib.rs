@@ -7,6 +7,7 @@ mod files;
 pub mod lsm;
 pub mod memory;
 pub mod overlay;
+mod pace;
 mod scan;
 
 pub use lsm::LsmEngine;

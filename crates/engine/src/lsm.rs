@@ -20,6 +20,7 @@ mod tree;
 use crate::files;
 use crate::memory::check_installed;
 use crate::overlay::Overlay;
+use crate::pace::Pace;
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
 use incoming::{Incoming, Sealing};
@@ -28,6 +29,7 @@ use pins::Pins;
 use pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use tree::Tree;
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
 use types::{ComponentSet, Engine, EngineError, Installation, Lsn, Missing, Mutation, PinId, Position};
@@ -71,6 +73,8 @@ pub struct LsmEngine {
     failed: bool,
     /// What was on disk is damaged: nothing more is made of it. Another state can take its place.
     corrupt: bool,
+    /// How long entries take.
+    pace: Pace,
 }
 
 impl LsmEngine {
@@ -110,6 +114,7 @@ impl LsmEngine {
             sealing_waits: None,
             failed: false,
             corrupt: false,
+            pace: Pace::default(),
         })
     }
 
@@ -309,14 +314,18 @@ impl Engine for LsmEngine {
 
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         assert!(self.installing.is_none(), "R4: entry {at} executed on half a state");
+        let begun = self.pace.begin();
         self.overlay.insert(at, mutations);
+        self.pace.executed(begun);
     }
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
         let (tree, unflushed) = (&self.tree, &mut self.unflushed);
+        let (begun, before) = (Instant::now(), self.overlay.published().lsn);
         self.overlay.drain(upto, |key, lsn, value| {
             *unflushed += tree.write(key, lsn, value.map(|value| &value[..]));
         });
+        self.pace.published(begun, self.overlay.published().lsn.0 - before.0);
         Ok(())
     }
 
@@ -369,6 +378,10 @@ impl Engine for LsmEngine {
 
     fn memory_bytes(&self) -> u64 {
         self.overlay.bytes() + self.unflushed
+    }
+
+    fn replay_ns(&self) -> u64 {
+        self.pace.nanos()
     }
 
     fn checkpoint(&mut self) -> Result<Position, EngineError> {

@@ -61,6 +61,7 @@ fn main() {
             placement: Vec::new(),
             scheme: Default::default(),
             standby: None,
+            failover_target_ms: None,
         };
         let table = client.create_table(&wanted).expect("creates");
         for (what, lanes, reads) in

@@ -205,3 +205,43 @@ fn a_cold_standby_replays_what_is_above_its_files_when_it_is_promoted() {
     client.admin(AdminCommand::AlterTable(RecordText::new(&hot))).expect("alters");
     compare(&mut client, &table);
 }
+
+#[test]
+fn a_failover_target_has_the_primary_flush_before_the_log_takes_too_long() {
+    let cluster = Cluster::with(3, &[("timing.suspect_ms", "1000")]);
+    let mut client = cluster.ready();
+    let cold = |name: &str, target| {
+        let mut wanted = create(name, "durable", EngineKind::Lsm, LogKind::Disk);
+        (wanted.partitions, wanted.factor, wanted.standby) = (1, Some(3), Some(Standby::Cold));
+        wanted.failover_target_ms = target;
+        wanted
+    };
+    let refused = client.create_table(&cold("t", Some(5))).expect_err("nobody can flush that often");
+    assert!(refused.to_string().contains("a failover target of 5 ms is out of range"), "{refused}");
+    let bounded = client.create_table(&cold("bounded", Some(20))).expect("creates");
+    let free = client.create_table(&cold("free", None)).expect("creates");
+    let (id, other) = (partition(&bounded), partition(&free));
+    let deadline = Instant::now() + LONG;
+    // The budget of the log is far away: what is flushed is flushed for the target.
+    let mut written = 0;
+    let status = loop {
+        for table in [&bounded, &free] {
+            put_all(&mut client, table, written, written + 1000, "a row");
+        }
+        written += 1000;
+        let status = wait_for(&mut client, "a primary", |status| primary(status, id).is_some());
+        if primary(&status, id).is_some_and(|(_, replica)| replica.marks.persisted > Lsn::ZERO) {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "nothing is flushed after {written} rows: {status:#?}");
+    };
+    let unbounded = primary(&status, other).expect("it serves").1;
+    assert_eq!(unbounded.marks.persisted, Lsn::ZERO, "the table without a target is left alone");
+    assert!(unbounded.replay_ns > 0, "its engine measures all the same");
+    // Those who would take over get the files, and the estimate falls below the target.
+    wait_for(&mut client, "the files at the backups", |status| {
+        let Some((_, replica)) = primary(status, id) else { return false };
+        let there = replica.members.iter().map(|(_, marks, ..)| marks.persisted).min();
+        there.is_some_and(|there| (replica.end.lsn.0 - there.0) * replica.replay_ns < 20_000_000)
+    });
+}

@@ -33,6 +33,8 @@ pub struct Choices {
     pub scheme: Scheme,
     /// What backups do; `None`: the default, hot.
     pub standby: Option<Standby>,
+    /// At most so many milliseconds of log are to be replayed in a failover.
+    pub failover_target_ms: Option<u64>,
 }
 
 impl Choices {
@@ -58,6 +60,7 @@ impl Choices {
             placement: self.placement.clone(),
             scheme: self.scheme,
             standby: self.standby,
+            failover_target_ms: self.failover_target_ms,
         })
     }
 
@@ -128,6 +131,7 @@ mod tests {
             placement: Vec::new(),
             scheme: Scheme::default(),
             standby: None,
+            failover_target_ms: None,
         }
     }
 

@@ -31,6 +31,7 @@ pub fn table(partitions: u32) -> Table {
         placement: vec![vec![NodeId(1)]; partitions as usize],
         created_ms: 0,
         indexes: Default::default(),
+        failover_target_ms: None,
         unknown: BTreeMap::new(),
     }))
 }

@@ -98,12 +98,16 @@ fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
         "min_in_sync" => request.min_in_sync = Some(text.parse().map_err(|_| wrong("1 to 7"))?),
         "available" => request.available = Some(text.parse().map_err(|_| wrong("true or false"))?),
         "standby" => request.standby = Some(crate::ddl::standby(&text).ok_or_else(|| wrong("hot or cold"))?),
+        "failover_target" => {
+            let target = crate::ddl::target(&text).ok_or_else(|| wrong("a time, as 500ms, or none"))?;
+            request.failover_target_ms = Some(target);
+        }
         "factor" | "partitions" | "partition_by" | "engine" | "log" | "placement" => {
             let hint = "it is chosen when the table is created; copies are moved by `understudy node add` and `remove`";
             return Err(Failure::unsupported(format!("changing {name}"), hint));
         }
         _ => {
-            let hint = "the options that can be changed are policy, min_in_sync, available and standby";
+            let hint = "the options that can be changed are policy, min_in_sync, available, standby and failover_target";
             return Err(Failure::new("22023", format!("unrecognized parameter \"{name}\"")).hint(hint));
         }
     }

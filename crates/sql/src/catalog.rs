@@ -54,6 +54,7 @@ pub(crate) fn example(columns: Vec<types::data::Column>) -> TableRecord {
         placement: Vec::new(),
         created_ms: 0,
         indexes: Default::default(),
+        failover_target_ms: None,
         unknown: BTreeMap::new(),
     }
 }

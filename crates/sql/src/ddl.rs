@@ -70,6 +70,7 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
         placement: Vec::new(),
         scheme: Default::default(),
         standby: None,
+        failover_target_ms: None,
     };
     let options = match &create.table_options {
         CreateTableOptions::None => &[][..],
@@ -125,12 +126,28 @@ fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
             request.schema = Schema::from_parts(parts).map_err(invalid)?;
         }
         "standby" => request.standby = Some(standby(&text).ok_or_else(|| wrong("hot or cold"))?),
+        "failover_target" => {
+            let target = target(&text).ok_or_else(|| wrong("a time, as 500ms, or none"))?;
+            request.failover_target_ms = Some(target);
+        }
         _ => {
-            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync, available and standby";
+            let hint = "the options are engine, log, policy, partitions, partition_by, factor, min_in_sync, available, standby and failover_target";
             return Err(Failure::new("22023", format!("unrecognized parameter \"{name}\"")).hint(hint));
         }
     }
     Ok(())
+}
+
+/// Milliseconds, from `500ms` or `2s`; 0 from `none`.
+pub(crate) fn target(text: &str) -> Option<u64> {
+    if text == "none" {
+        return Some(0);
+    }
+    let (digits, factor) = match text.strip_suffix("ms") {
+        Some(digits) => (digits, 1),
+        None => (text.strip_suffix('s')?, 1000),
+    };
+    digits.trim_end().parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// What backups do, by its name.
@@ -225,6 +242,7 @@ fn counters(client: &mut Client) -> Result<(), ClientError> {
         placement: Vec::new(),
         scheme: Default::default(),
         standby: None,
+        failover_target_ms: None,
     });
     match made {
         Ok(_) => Ok(()),
@@ -260,5 +278,20 @@ pub(crate) async fn on_a_client<T: Send + 'static>(
     match done.await {
         Ok(done) => done.map_err(fault::of_client),
         Err(_) => Err(Failure::new(code::SHUTDOWN, "this node is going down")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failover_targets_are_times() {
+        for (text, millis) in [("500ms", 500), ("2s", 2000), ("20 ms", 20), ("none", 0)] {
+            assert_eq!(target(text), Some(millis), "{text}");
+        }
+        for wrong in ["", "500", "ms", "-1s", "5m", "99999999999999999999s"] {
+            assert_eq!(target(wrong), None, "{wrong}");
+        }
     }
 }

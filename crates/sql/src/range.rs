@@ -142,6 +142,7 @@ mod tests {
             placement: Vec::new(),
             created_ms: 0,
             indexes: Default::default(),
+            failover_target_ms: None,
             unknown: BTreeMap::new(),
         })
     }

@@ -148,6 +148,10 @@ pub struct TableRecord {
     /// The indexes it is to have. Each partition's own state says how far they are.
     #[serde(default, skip_serializing_if = "Indexes::is_empty")]
     pub indexes: Indexes,
+    /// At most so many milliseconds of log are to be replayed when a primary's node is lost; `None`: what the log's budget allows.
+    /// Primaries flush early enough for it. Nothing else rests on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover_target_ms: Option<u64>,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -265,6 +269,14 @@ impl PartitionRecord {
     /// Every member, in-sync ones first.
     pub fn members(&self) -> impl Iterator<Item = &Member> {
         self.in_sync.iter().chain(self.catching_up.iter())
+    }
+
+    /// Who most likely leads next if the primary is lost: the first node of this order, the wanted copies, that is in sync; none if
+    /// no other copy is. An election also looks at what each of them has, so this is for estimates.
+    pub fn heir(&self, order: &[NodeId]) -> Option<&Member> {
+        let others = || self.in_sync.iter().filter(|member| **member != self.primary);
+        let first = order.iter().find_map(|node| others().find(|member| member.node == *node));
+        first.or_else(|| others().next())
     }
 
     /// The member that lives on this node, if any.

@@ -181,6 +181,11 @@ pub trait Engine: Send {
     /// Bytes held in memory by tentative entries and by what is not yet on disk.
     fn memory_bytes(&self) -> u64;
 
+    /// Nanoseconds that executing and publishing one entry took lately; 0 if the engine has not measured it. For estimates alone.
+    fn replay_ns(&self) -> u64 {
+        0
+    }
+
     /// Writes everything published to disk, fsynced, and returns the position that a restart will find. An engine
     /// without files ([`Capabilities::persistent`] false) returns [`Position::ZERO`].
     fn checkpoint(&mut self) -> Result<Position, EngineError>;

@@ -158,6 +158,8 @@ pub struct ReplicaStatus {
     pub waits: String,
     /// For the primary: each member that files are shipped to, with how many of their bytes it has, of how many.
     pub shipping: Vec<(Member, u64, u64)>,
+    /// Nanoseconds that executing one entry of its log takes, as its engine measured; 0: not measured.
+    pub replay_ns: u64,
 }
 
 /// A new primary tells how its failover went.
@@ -285,6 +287,9 @@ pub struct CreateTable {
     /// What backups do; `None`: they are hot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby: Option<types::policy::Standby>,
+    /// At most so many milliseconds of log are to be replayed in a failover.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover_target_ms: Option<u64>,
 }
 
 /// A change of a table.
@@ -301,6 +306,9 @@ pub struct AlterTable {
     /// What backups do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby: Option<types::policy::Standby>,
+    /// At most so many milliseconds of log are to be replayed in a failover; 0: no bound but the log's budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover_target_ms: Option<u64>,
     /// Columns that are added, nullable ones; those that are there just so already are passed over, so that the request can
     /// be repeated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -56,6 +56,9 @@ Policies: none, async, semi, local, durable, sync.")]
         /// What backups do with commits.
         #[arg(long, value_enum)]
         standby: Option<StandbyArg>,
+        /// At most so much time of log is to be replayed in a failover, as 500ms; `none`: what the log's budget allows.
+        #[arg(long, value_name = "TIME", value_parser = super::target)]
+        failover_target: Option<u64>,
         /// Columns that the table gets; rows that are there have null in them.
         #[arg(long, value_name = "NAME:TYPE,..")]
         add_column: Option<String>,
@@ -105,6 +108,9 @@ pub struct CreateOptions {
     /// What backups do with commits.
     #[arg(long, value_enum, default_value_t = StandbyArg::Hot)]
     pub standby: StandbyArg,
+    /// At most so much time of log is to be replayed in a failover, as 500ms: primaries flush early enough for it.
+    #[arg(long, value_name = "TIME", value_parser = super::target)]
+    pub failover_target: Option<u64>,
     /// Where copies go: chained, interleaved, mirrored or spread (`understudy plan` compares them); or a file with the nodes
     /// of each partition, one line per partition, or a JSON list of lists.
     #[arg(long, value_name = "SCHEME|FILE")]

@@ -29,6 +29,8 @@ struct Shown {
     engine: EngineKind,
     log: LogKind,
     survives: String,
+    /// Milliseconds that a failover may replay, if that is bounded.
+    failover_target_ms: Option<u64>,
 }
 
 impl Shown {
@@ -51,6 +53,7 @@ impl Shown {
             engine: record.engine,
             log: record.log,
             survives: survive::survives(policy, policy.factor.into()),
+            failover_target_ms: record.failover_target_ms,
         }
     }
 
@@ -78,7 +81,16 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
             Ok(())
         }
         TableCommand::List => list(context),
-        TableCommand::Alter { name, policy, min_in_sync, available, strict, standby, add_column } => {
+        TableCommand::Alter {
+            name,
+            policy,
+            min_in_sync,
+            available,
+            strict,
+            standby,
+            failover_target,
+            add_column,
+        } => {
             let standby = standby.map(Into::into);
             let available = (available || strict).then_some(available);
             let add_columns = new_columns(add_column.as_deref())?;
@@ -89,6 +101,7 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
                     min_in_sync,
                     available,
                     standby,
+                    failover_target_ms: failover_target,
                     add_columns,
                     ..AlterTable::default()
                 },
@@ -141,7 +154,7 @@ fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
     let nothing = AlterTable { name: request.name.clone(), ..AlterTable::default() };
     if request == nothing {
         return Err(Failure::usage(
-            "nothing is to be changed: give --policy, --min-in-sync, --available, --strict, --standby or --add-column",
+            "nothing is to be changed: give --policy, --min-in-sync, --available, --strict, --standby, --failover-target or --add-column",
         ));
     }
     let name = request.name.clone();
@@ -219,6 +232,7 @@ pub fn choices(options: &CreateOptions) -> Result<Choices, Failure> {
         placement,
         scheme: scheme.unwrap_or_default(),
         standby: Some(options.standby.into()),
+        failover_target_ms: options.failover_target,
     })
 }
 

@@ -4,4 +4,5 @@
 
 pub mod failovers;
 pub mod overview;
+pub mod replay;
 pub mod survive;

@@ -2,6 +2,7 @@
 //!
 //! Made from the picture of the records and the last status of every node. It is for people; safety never rests on it.
 
+use super::replay::Estimates;
 use super::survive;
 use crate::route::Map;
 use serde::Serialize;
@@ -37,6 +38,11 @@ pub struct TableLine {
     pub behind: Vec<String>,
     /// True if some partition acknowledges no writes.
     pub stopped: bool,
+    /// Milliseconds of log that a failover would replay now before the last of the table's partitions serves again, as estimated;
+    /// none before anything was measured.
+    pub replay_ms: Option<u64>,
+    /// What that is to stay below, if the table has a failover target.
+    pub failover_target_ms: Option<u64>,
     /// All of it in one line.
     pub words: String,
 }
@@ -97,6 +103,8 @@ pub struct PartitionLine {
     pub replicas: Vec<ReplicaLine>,
     /// What the primary waits for, or empty.
     pub waits: String,
+    /// Milliseconds of this partition's log that a failover would replay now, as estimated.
+    pub replay_ms: Option<u64>,
 }
 
 /// A replica of a partition.
@@ -145,8 +153,9 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
             records.insert(record.id, record.clone());
         }
     }
-    let look = Look { reports, records };
+    let mut look = Look { reports, records, estimates: Estimates::default() };
     let tables: Vec<&TableRecord> = map.tables().map(|table| table.as_ref()).collect();
+    look.estimate(&tables);
     let name = |record: &PartitionRecord| {
         tables.iter().find(|table| table.id == record.table).map(|table| table.name.clone())
     };
@@ -161,9 +170,21 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
 struct Look<'a> {
     reports: BTreeMap<NodeId, (&'a NodeStatus, u64)>,
     records: BTreeMap<types::PartitionId, PartitionRecord>,
+    estimates: Estimates,
 }
 
 impl Look<'_> {
+    fn estimate(&mut self, tables: &[&TableRecord]) {
+        let mut estimates = Estimates::default();
+        for record in self.records.values() {
+            let table = tables.iter().find(|table| table.id == record.table);
+            if let (Some(table), Some(lead)) = (table, self.lead(record)) {
+                estimates.add(table, record, lead);
+            }
+        }
+        self.estimates = estimates;
+    }
+
     fn is_live(&self, node: NodeId) -> bool {
         self.reports.get(&node).is_some_and(|(_, age)| *age < SILENT_MS)
     }
@@ -248,6 +269,7 @@ impl Look<'_> {
             committed: lead.map_or(0, |lead| lead.committed.0),
             replicas: replicas.collect(),
             waits: lead.map(|lead| lead.waits.clone()).unwrap_or_default(),
+            replay_ms: self.estimates.partition(record.id).map(|micros| micros.div_ceil(1000)),
         }
     }
 
@@ -272,6 +294,8 @@ impl Look<'_> {
         for sentence in &stopped {
             words.push_str(&format!("; {sentence}"));
         }
+        let replay_ms = self.estimates.table(table).map(|micros| micros.div_ceil(1000));
+        words.push_str(&replay_words(table, replay_ms));
         TableLine {
             table: table.name.clone(),
             policy: policy.name.clone(),
@@ -280,6 +304,8 @@ impl Look<'_> {
             survives,
             behind: behind.into_iter().chain(stopped).collect(),
             stopped: wrong,
+            replay_ms,
+            failover_target_ms: table.failover_target_ms,
             words,
         }
     }
@@ -346,6 +372,20 @@ impl Look<'_> {
     }
 }
 
+/// What a failover would replay, where there is something to say.
+fn replay_words(table: &TableRecord, replay_ms: Option<u64>) -> String {
+    match (replay_ms, table.failover_target_ms) {
+        (Some(now), Some(target)) => {
+            format!("; recovery would replay {now} ms of log now (target {target} ms)")
+        }
+        (None, Some(target)) => {
+            format!("; what recovery would replay is not measured yet (target {target} ms)")
+        }
+        (Some(now), None) if now > 0 => format!("; recovery would replay {now} ms of log now"),
+        _ => String::new(),
+    }
+}
+
 fn partitions_text(count: usize) -> String {
     if count == 1 { "1 partition".into() } else { format!("{count} partitions") }
 }
@@ -364,7 +404,7 @@ pub fn size(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use types::config::{Addresses, Cause};
     use types::data::{Column, ColumnType, Schema};
@@ -372,7 +412,7 @@ mod tests {
     use wire::RecordText;
     use wire::control::Picture;
 
-    fn table(partitions: u32) -> TableRecord {
+    pub fn table(partitions: u32) -> TableRecord {
         let columns = vec![Column::new("id", ColumnType::Int).not_null()];
         TableRecord {
             format: 1,
@@ -389,15 +429,16 @@ mod tests {
             placement: vec![vec![NodeId(1)]; partitions as usize],
             created_ms: 0,
             indexes: Default::default(),
+            failover_target_ms: None,
             unknown: Default::default(),
         }
     }
 
-    fn member(node: u32) -> Member {
+    pub fn member(node: u32) -> Member {
         Member { node: NodeId(node), ..Member::default() }
     }
 
-    fn record(partition: u32, in_sync: &[u32], catching_up: &[u32]) -> PartitionRecord {
+    pub fn record(partition: u32, in_sync: &[u32], catching_up: &[u32]) -> PartitionRecord {
         PartitionRecord {
             format: 1,
             id: PartitionId(partition),

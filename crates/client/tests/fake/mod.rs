@@ -100,6 +100,7 @@ impl Fake {
             placement: Vec::new(),
             created_ms: 0,
             indexes: Default::default(),
+            failover_target_ms: None,
             unknown: BTreeMap::new(),
         };
         let records = table

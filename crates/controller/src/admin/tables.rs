@@ -22,6 +22,9 @@ use wire::control::{AddIndex, AlterTable, CreateTable};
 /// The most partitions of one table.
 const MOST_PARTITIONS: u32 = 4096;
 
+/// Milliseconds that can be asked for as the most that a failover replays. Below, each flush would be a file of next to nothing.
+const TARGETS: std::ops::RangeInclusive<u64> = 20..=3_600_000;
+
 /// Copies, if nothing else is said and there are enough nodes.
 const COPIES: usize = 3;
 
@@ -75,6 +78,7 @@ impl<R: Remedy> Controller<R> {
             placement,
             created_ms: now.wall_ms,
             indexes: Default::default(),
+            failover_target_ms: request.failover_target_ms.filter(|target| *target > 0),
             unknown: pinned(&request),
         };
         cluster.next_table += 1;
@@ -208,6 +212,7 @@ impl<R: Remedy> Controller<R> {
         let mut policy =
             policy(&request.policy, factor, request.log, 1, request.min_in_sync, Some(request.available))?;
         policy.standby = request.standby.unwrap_or(policy.standby);
+        new_target(None, request.failover_target_ms)?;
         policy.check(request.engine).map_err(|error| (USAGE, error.to_string()))?;
         let (copies, partitions) = (usize::from(factor), request.partitions as usize);
         if copies > sites.len() {
@@ -272,7 +277,8 @@ impl<R: Remedy> Controller<R> {
         let altered = new_policy(table, &request).and_then(|policy| {
             let schema = new_schema(table, &request)?;
             let indexes = new_indexes(table, &schema, &request)?;
-            Ok(TableRecord { policy, schema, indexes, ..table.clone() })
+            let failover_target_ms = new_target(table.failover_target_ms, request.failover_target_ms)?;
+            Ok(TableRecord { policy, schema, indexes, failover_target_ms, ..table.clone() })
         });
         let record = match altered {
             Ok(record) if record == *table => return Some(self.altered(&request)),
@@ -295,8 +301,10 @@ impl<R: Remedy> Controller<R> {
 /// The table's policy as it is to be.
 fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, String)> {
     let AlterTable { policy: name, min_in_sync, available, standby, .. } = request;
-    let others =
-        !request.add_columns.is_empty() || request.add_index.is_some() || request.drop_index.is_some();
+    let others = !request.add_columns.is_empty()
+        || request.add_index.is_some()
+        || request.drop_index.is_some()
+        || request.failover_target_ms.is_some();
     let old = &table.policy;
     match (name, min_in_sync, available, standby) {
         (None, None, None, None) if !others => {
@@ -312,6 +320,23 @@ fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, 
     changed.standby = standby.unwrap_or(old.standby);
     changed.check(table.engine).map_err(|error| (USAGE, error.to_string()))?;
     Ok(changed)
+}
+
+/// The bound on what a failover replays, as it is to be.
+fn new_target(old: Option<u64>, wanted: Option<u64>) -> Result<Option<u64>, (u8, String)> {
+    match wanted {
+        None => Ok(old),
+        Some(0) => Ok(None),
+        Some(target) if TARGETS.contains(&target) => Ok(Some(target)),
+        Some(target) => Err((
+            USAGE,
+            format!(
+                "a failover target of {target} ms is out of range: {} to {} ms",
+                TARGETS.start(),
+                TARGETS.end()
+            ),
+        )),
+    }
 }
 
 /// The table's columns as they are to be.

@@ -46,6 +46,7 @@ pub fn table(name: &str, policy: &str, log: LogKind, factor: Option<u8>, partiti
         placement: vec![],
         scheme: Default::default(),
         standby: None,
+        failover_target_ms: None,
     }
 }
 

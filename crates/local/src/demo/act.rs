@@ -152,6 +152,7 @@ impl Act<'_> {
             placement: Vec::new(),
             scheme: Default::default(),
             standby: None,
+            failover_target_ms: None,
         }
     }
 

@@ -48,6 +48,7 @@ fn create(client: &mut Client, policy: &str) -> Table {
         placement: Vec::new(),
         scheme: Default::default(),
         standby: None,
+        failover_target_ms: None,
     };
     client.create_table(&table).expect("created")
 }

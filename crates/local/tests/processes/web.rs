@@ -32,6 +32,7 @@ fn table() -> CreateTable {
         placement: vec![],
         scheme: Scheme::default(),
         standby: None,
+        failover_target_ms: None,
     }
 }
 

@@ -144,6 +144,7 @@ fn table(client: &mut Client) -> Result<Table, ClientError> {
         placement: Vec::new(),
         scheme: Default::default(),
         standby: None,
+        failover_target_ms: None,
     })
 }
 

@@ -24,6 +24,7 @@ mod links;
 mod peers;
 mod picture;
 mod start;
+mod target;
 mod timer;
 
 pub use start::{Running, start};

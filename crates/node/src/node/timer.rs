@@ -16,6 +16,8 @@ use wire::control::{NodeStatus, Role};
 const LOOK: Micros = Micros::from_millis(500);
 /// The same while a checkpoint could make room for what waits.
 const LOOK_WHEN_FULL: Micros = Micros::from_millis(50);
+/// How often what a failover would replay is compared with the tables' targets.
+const LOOK_AT_TARGETS: Micros = Micros::from_millis(100);
 /// What a component takes on the disk beside its rows, at most.
 const COMPONENT: u64 = 1 << 20;
 /// A proposal that comes again within this time was not answered.
@@ -30,6 +32,7 @@ pub struct Timer {
     status_every: Micros,
     next_status: Micros,
     next_look: Micros,
+    next_targets: Micros,
     /// Partitions whose log has grown past the budget.
     to_checkpoint: Vec<PartitionId>,
     /// The partition whose engine is being written to disk, one at a time, since when, and where it stands.
@@ -57,6 +60,7 @@ impl Timer {
             status_every: Micros(settings.suspect.0 / 2),
             next_status: now,
             next_look: now,
+            next_targets: now,
             to_checkpoint: Vec::new(),
             checkpoint: None,
             full: false,
@@ -138,6 +142,10 @@ impl Node {
             self.look_at_disk();
             self.forget_discarded();
             self.leave_moved()?;
+        }
+        if now >= self.timer.next_targets {
+            self.timer.next_targets = now + LOOK_AT_TARGETS;
+            self.beyond_targets().into_iter().for_each(|id| self.timer.checkpoint_soon(id));
         }
         self.retry_held()?;
         self.timer.full = self.journal.is_full() || self.timer.low_room;

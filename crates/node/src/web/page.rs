@@ -182,6 +182,8 @@ mod tests {
             survives: "survives any one node crash".into(),
             behind: vec![EVIL.into()],
             stopped: false,
+            replay_ms: None,
+            failover_target_ms: None,
             words: EVIL.into(),
         };
         let node = NodeLine {
@@ -210,6 +212,7 @@ mod tests {
             catching_up: vec![3],
             committed: 12_300,
             replicas: vec![replica(1, "primary"), replica(2, "in sync"), replica(3, "catching up")],
+            replay_ms: None,
             waits: EVIL.into(),
         };
         Look {

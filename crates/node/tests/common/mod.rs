@@ -171,6 +171,7 @@ pub fn create(name: &str, policy: &str, engine: EngineKind, log: LogKind) -> Cre
         placement: Vec::new(),
         scheme: Default::default(),
         standby: None,
+        failover_target_ms: None,
     }
 }
 

@@ -209,6 +209,7 @@ fn request(entry: &TableEntry, factor: Option<u8>) -> CreateTable {
         placement: Vec::new(),
         scheme: types::Scheme::default(),
         standby: Some(policy.standby),
+        failover_target_ms: record.failover_target_ms,
     }
 }
 

@@ -25,6 +25,7 @@ impl<R: Remedy> Replica<R> {
             marks: self.marks(),
             committed: self.committed,
             waits: self.waits(),
+            replay_ns: self.engine.replay_ns(),
             ..ReplicaStatus::default()
         };
         if let Role::Leader(leader) = &self.role {

@@ -142,6 +142,7 @@ fn creation(table: &TablePlan) -> CreateTable {
         placement: Vec::new(),
         scheme: Default::default(),
         standby: table.cold.map(standby),
+        failover_target_ms: None,
     }
 }
 

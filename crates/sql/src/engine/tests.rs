@@ -39,6 +39,7 @@ fn table(id: u32, name: &str, columns: &[(&str, ColumnType)], key: &[&str]) -> A
         placement: Vec::new(),
         created_ms: 0,
         indexes: Default::default(),
+        failover_target_ms: None,
         unknown: BTreeMap::new(),
     })
 }
