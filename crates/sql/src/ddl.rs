@@ -10,7 +10,7 @@ use sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, TableCons
 use std::time::Duration;
 use types::data::Schema;
 use types::policy::Standby;
-use types::system::{self, SEQUENCES};
+use types::system::SEQUENCES;
 use types::{EngineKind, LogKind};
 use wire::control::{AdminCommand, CreateTable as Request};
 
@@ -217,9 +217,6 @@ pub async fn create(handle: &Handle, request: Request, if_not_exists: bool) -> R
     Ok(())
 }
 
-/// Copies of the table that counts, where there are as many nodes.
-const COPIES: usize = 3;
-
 /// Makes the table that numbers rows, unless it is there.
 fn counters(client: &mut Client) -> Result<(), ClientError> {
     // A table that is not there is not waited for.
@@ -228,22 +225,8 @@ fn counters(client: &mut Client) -> Result<(), ClientError> {
         Err(ClientError::NoTable(_)) => {}
         Err(error) => return Err(error),
     }
-    let copies = client.picture().nodes().count().min(COPIES);
-    let made = client.create_table(&Request {
-        name: SEQUENCES.into(),
-        schema: system::schema(SEQUENCES).expect("a table of this version"),
-        engine: EngineKind::Lsm,
-        log: LogKind::Disk,
-        policy: if copies > 1 { "durable" } else { "local" }.into(),
-        factor: Some(copies as u8),
-        min_in_sync: None,
-        available: false,
-        partitions: 1,
-        placement: Vec::new(),
-        scheme: Default::default(),
-        standby: None,
-        failover_target_ms: None,
-    });
+    let nodes = client.picture().nodes().count();
+    let made = client.create_table(&Request::system(SEQUENCES, nodes).expect("a table of this version"));
     match made {
         Ok(_) => Ok(()),
         // Somebody else may have been faster.

@@ -292,6 +292,29 @@ pub struct CreateTable {
     pub failover_target_ms: Option<u64>,
 }
 
+impl CreateTable {
+    /// One of the cluster's own tables ([`types::system`]), in a cluster of so many nodes: up to three copies, on disk. None if there is no
+    /// such table in this version.
+    pub fn system(name: &str, nodes: usize) -> Option<CreateTable> {
+        let copies = nodes.clamp(1, 3) as u8;
+        Some(CreateTable {
+            name: name.into(),
+            schema: types::system::schema(name)?,
+            engine: types::EngineKind::Lsm,
+            log: types::LogKind::Disk,
+            policy: if copies > 1 { "durable" } else { "local" }.into(),
+            factor: Some(copies),
+            min_in_sync: None,
+            available: false,
+            partitions: 1,
+            placement: Vec::new(),
+            scheme: Default::default(),
+            standby: None,
+            failover_target_ms: None,
+        })
+    }
+}
+
 /// A change of a table.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct AlterTable {

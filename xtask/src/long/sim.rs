@@ -66,7 +66,8 @@ pub(super) fn plants(root: &Path) -> Result<Measured, String> {
         match summary["found_at"].as_u64() {
             Some(seed) => {
                 let first = &summary["violations"][0];
-                let text = |field: &str| first[field].as_str().unwrap_or("").replace('|', "/");
+                let text =
+                    |field: &str| first[field].as_str().unwrap_or("").replace('|', "/").replace('\n', " ");
                 let _ = writeln!(rows, "| {plant} | {seed} | {} | {} |", text("id"), text("sentence"));
                 found_at.push(seed as f64);
             }

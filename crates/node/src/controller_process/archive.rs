@@ -12,7 +12,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::data::Value;
-use types::policy::{EngineKind, LogKind};
 use types::{FailoverRecord, system};
 use wire::control::{AdminCommand, CreateTable};
 
@@ -22,8 +21,6 @@ const CALM: Duration = Duration::from_millis(1_000);
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long the cluster may take for one thing.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Copies, if there are so many nodes.
-const COPIES: usize = 3;
 
 /// The thread. Dropping it ends it.
 pub struct Archive {
@@ -130,22 +127,8 @@ fn table(client: &mut Client) -> Result<Table, ClientError> {
         Err(ClientError::NoTable(_)) => {}
         other => return other,
     }
-    let copies = client.picture().nodes().count().min(COPIES);
-    client.create_table(&CreateTable {
-        name: system::FAILOVERS.into(),
-        schema: system::schema(system::FAILOVERS).expect("a table of this version"),
-        engine: EngineKind::Lsm,
-        log: LogKind::Disk,
-        policy: if copies > 1 { "durable" } else { "local" }.into(),
-        factor: Some(copies as u8),
-        min_in_sync: None,
-        available: false,
-        partitions: 1,
-        placement: Vec::new(),
-        scheme: Default::default(),
-        standby: None,
-        failover_target_ms: None,
-    })
+    let nodes = client.picture().nodes().count();
+    client.create_table(&CreateTable::system(system::FAILOVERS, nodes).expect("a table of this version"))
 }
 
 /// Writes a row unless it is there: a controller that starts knows nothing.
