@@ -103,6 +103,24 @@ fn a_frozen_primary_is_replaced_and_comes_back_level() {
     assert_eq!(cluster.ok(&["scan", "t", "--timeout", "30s"]).lines().count(), 2);
     cluster.in_sync();
     assert_eq!(cluster.ok(&["count", "t"]).trim(), "2");
+    // Whoever has the token of a write reads it from any replica.
+    let mut newest = second;
+    for n in 3..20 {
+        newest = cluster.json(&["put", "t", "id=2", &format!("n={n}")]);
+        let token = newest["token"].as_str().expect("a token");
+        let read = cluster.ok(&["get", "t", "2", "--any", "--max-lag", "10s", "--after", token, "--json"]);
+        let read: serde_json::Value = serde_json::from_str(&read).expect("JSON");
+        assert_eq!(read["n"], n, "{token}");
+    }
+    let token = newest["token"].as_str().expect("a token");
+    let later = token
+        .rsplit_once(':')
+        .map(|(front, lsn)| format!("{front}:{}", lsn.parse::<u64>().expect("an LSN") + 1000));
+    let ran =
+        cluster.run(&["get", "t", "2", "--any", "--after", &later.expect("three parts"), "--timeout", "1s"]);
+    assert_ne!(ran.status, 0, "nobody has what was never written: {ran:?}");
+    let ran = cluster.run(&["get", "t", "2", "--any", "--after", "7:1:1"]);
+    assert!(ran.status == 2 && ran.err.contains("of no partition of table t"), "{ran:?}");
 }
 
 #[test]

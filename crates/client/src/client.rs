@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
-use types::{ClusterId, Micros, NodeId};
-use wire::Message;
+use types::{ClusterId, Lsn, Micros, NodeId, PartitionId};
 use wire::control::AdminCommand;
 use wire::hello::HelloRole;
+use wire::{Message, ReadLevel};
 
 /// The controller's connection; nodes follow by their number.
 const CONTROL: Token = Token(0);
@@ -79,6 +79,8 @@ pub struct Client {
     jitter: Jitter,
     traffic: Traffic,
     next_own_lane: u32,
+    /// What reads from any replica must show at least.
+    after: BTreeMap<PartitionId, Lsn>,
     /// A controller said why we may not come in.
     unwelcome: Option<ClientError>,
 }
@@ -104,6 +106,7 @@ impl Client {
             done: VecDeque::new(),
             identity: Identity { cluster: options.cluster, secret: options.secret, agent: options.agent },
             timeout: options.timeout,
+            after: BTreeMap::new(),
             traffic: Traffic::default(),
             next_own_lane: OWN_LANES,
             unwelcome: None,
@@ -125,7 +128,23 @@ impl Client {
     /// Takes a call in; it is sent by the next [`Client::poll`]. Lanes from 2^31 on are the client's own.
     pub fn submit(&mut self, lane: LaneId, call: Call) -> Ticket {
         let now = self.now();
-        self.core.submit(now, lane, call)
+        self.core.submit(now, lane, self.not_before(call))
+    }
+
+    /// From now on reads of this partition that any replica may answer ([`ReadLevel::Any`]) show at least this write: a replica that does not
+    /// have it yet refuses, and another one is asked, or the same one later.
+    pub fn read_after(&mut self, token: crate::Token) {
+        let least = self.after.entry(token.partition).or_default();
+        *least = (*least).max(token.at.lsn);
+    }
+
+    fn not_before(&self, mut call: Call) -> Call {
+        if let (ReadLevel::Any { min_lsn, .. }, Some(least)) =
+            (&mut call.read, self.after.get(&call.partition))
+        {
+            *min_lsn = (*min_lsn).max(*least);
+        }
+        call
     }
 
     /// Sends what was submitted, waits until something completes, at most `timeout`, and returns what did.

@@ -16,6 +16,7 @@ pub mod route;
 pub mod scan;
 pub mod session;
 pub mod table;
+pub mod token;
 pub mod view;
 
 pub use call::{Answer, Call, Completed, FailKind, Fate, LaneId, Loss, Outcome, Ticket};
@@ -28,3 +29,4 @@ pub use load::{LoadOptions, LoadReport, Loader};
 pub use route::Map;
 pub use scan::{Found, Scan, ScanOptions};
 pub use table::{PartitionDigest, Table};
+pub use token::Token;

@@ -30,7 +30,8 @@ pub struct PutArgs {
 #[command(after_help = "Examples:
   understudy get users 42
   understudy get flights 2013 1 1 UA 1545 EWR
-  understudy get users 42 --any --max-lag 500ms")]
+  understudy get users 42 --any --max-lag 500ms
+  understudy get users 42 --any --after 64:3:120    what `put --json` said as \"token\"")]
 pub struct GetArgs {
     /// Which row.
     #[command(flatten)]
@@ -61,6 +62,9 @@ pub struct LevelArgs {
     /// With --any: how old the answer may be.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub max_lag: Duration,
+    /// With --any: the answer shows the write whose answer had this token. May be repeated.
+    #[arg(long, value_name = "TOKEN", requires = "any")]
+    pub after: Vec<client::Token>,
 }
 
 /// A part of a table.

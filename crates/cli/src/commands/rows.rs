@@ -5,12 +5,12 @@ use crate::args::data::{CountArgs, GetArgs, KeyArgs, LevelArgs, PutArgs, RangeAr
 use crate::connect::Context;
 use crate::out::counted;
 use client::table::Table;
-use client::{Answer, ScanOptions};
+use client::{Answer, Fate, ScanOptions, Token};
 use ops::filter::Filter;
 use ops::{Failure, Status, keys};
 use serde::Serialize;
 use types::data::{key_to_text, row_to_json_text, row_to_text};
-use types::{Lsn, PartitionId};
+use types::{Lsn, PartitionId, Position};
 use wire::{Body, Op, ReadLevel};
 
 /// What is said of a write.
@@ -23,6 +23,8 @@ struct Written<'a> {
     lsn: u64,
     copies: u8,
     policy: String,
+    /// For `--after`.
+    token: String,
 }
 
 impl Written<'_> {
@@ -58,6 +60,7 @@ fn written<'a>(
         lsn: answer.lsn.0,
         copies: answer.copies,
         policy,
+        token: Token { partition, at: Position { epoch: answer.epoch, lsn: answer.lsn } }.to_string(),
     })
 }
 
@@ -98,7 +101,8 @@ pub fn get(args: &GetArgs, context: &mut Context) -> Result<(), Failure> {
     let client = context.client()?;
     let table = client.table(&args.key.table)?;
     let key = keys::whole_key(&table, &args.key.key)?;
-    let row = client.get_at(&table, &key, level(&args.level))?;
+    let level = level(&args.level, &table, client)?;
+    let row = client.get_at(&table, &key, level)?;
     let row = row.ok_or_else(|| no_row(&table, &key))?;
     let json = context.out.json;
     let schema = table.schema();
@@ -113,11 +117,12 @@ pub fn scan(args: &ScanArgs, context: &mut Context) -> Result<(), Failure> {
     let filter = Filter::read(&table, &args.conditions)?;
     let limit = args.limit.unwrap_or(u64::MAX);
     let page = if filter.is_empty() { limit.clamp(1, 1000) as u32 } else { 1000 };
+    let level = level(&args.level, &table, client)?;
     let mut options = ScanOptions {
         from: range.from.clone(),
         to: range.to.clone(),
         page,
-        read: level(&args.level),
+        read: level,
         ..ScanOptions::default()
     };
     if !filter.is_empty() {
@@ -191,10 +196,35 @@ fn range(args: &RangeArgs, client: &mut client::Client) -> Result<(Table, keys::
     Ok((table, range))
 }
 
-fn level(args: &LevelArgs) -> ReadLevel {
-    match args.any {
+/// Who may answer, and what has to be in the answer.
+fn level(args: &LevelArgs, table: &Table, client: &mut client::Client) -> Result<ReadLevel, Failure> {
+    for token in &args.after {
+        if !table.partitions().any(|partition| partition == token.partition) {
+            return Err(Failure::usage(format!(
+                "token {token} is of no partition of table {}",
+                table.name()
+            )));
+        }
+        still_there(*token, table, client)?;
+        client.read_after(*token);
+    }
+    Ok(match args.any {
         true => ReadLevel::Any { max_lag_ms: args.max_lag.as_millis() as u64, min_lsn: Lsn::ZERO },
         false => ReadLevel::Primary,
+    })
+}
+
+/// A write that a failover lost will never be in an answer (PR-29). Only where there was one the primary is asked.
+fn still_there(token: Token, table: &Table, client: &mut client::Client) -> Result<(), Failure> {
+    let led_since = client.picture().partition(token.partition).map(|record| record.led_since);
+    if led_since.is_none_or(|since| since <= token.at.epoch) {
+        return Ok(());
+    }
+    match client.fate(table, token.partition, token.at)? {
+        Fate::Kept => Ok(()),
+        Fate::Lost { ended } => Err(Failure::failed(format!(
+            "the write of token {token} was lost in a failover: of its epoch nothing above LSN {ended} was kept"
+        ))),
     }
 }
 
