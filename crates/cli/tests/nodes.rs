@@ -1,4 +1,4 @@
-//! A node is added to a cluster of real processes and removed again while rows are written.
+//! Clusters of one to seven real processes; a node is added and removed again while rows are written.
 
 mod common;
 
@@ -109,4 +109,58 @@ fn add_and_remove(cluster: &Cluster, own: &mut Own) {
     assert_eq!(ended.code(), Some(5));
     let said = fs::read_to_string(cluster.path("node4.log")).expect("written");
     assert!(said.contains("n4 was removed from the cluster"), "{said}");
+}
+
+/// What a table with a copy on every node goes through: as many nodes are killed as it can lose, then all of them.
+fn lives_through_it(nodes: usize) {
+    // Seven processes share two cores: who was not run for a moment is not dead.
+    let mut cluster = Cluster::of(nodes, |_| vec![("UNDERSTUDY_TIMING_SUSPECT_MS", "1000".into())]);
+    let (factor, partitions) = (nodes.to_string(), (2 * nodes).to_string());
+    let create = ["table", "create", "t", "--columns", "id:int,n:int", "--key", "id", "--available"];
+    cluster.ok(&[&create[..], &["--factor", &factor, "--partitions", &partitions]].concat());
+    cluster.in_sync();
+    let leads = cluster.json(&["status"])["nodes"].as_array().expect("a list").clone();
+    assert!(leads.iter().all(|node| node["leads"].as_u64() >= Some(2)), "{nodes} nodes: {leads:?}");
+    let put = |cluster: &Cluster, id: usize| {
+        cluster.json(&["put", "t", &format!("id={id}"), "n=1", "--timeout", "60s"])
+    };
+    let first = put(&cluster, 0);
+    assert_eq!(first["copies"].as_u64(), Some(nodes as u64), "{first}");
+    // One is enough to go on with, as the table says.
+    let dead = nodes - 1;
+    for node in 1..=dead {
+        cluster.ok(&["dev", "kill", &node.to_string()]);
+    }
+    for id in 1..=5 {
+        put(&cluster, id);
+    }
+    for node in 1..=dead {
+        cluster.ok(&["dev", "restart", &node.to_string()]);
+    }
+    cluster.in_sync();
+    cluster.kill_everything();
+    cluster.up();
+    cluster.in_sync();
+    assert_eq!(cluster.ok(&["count", "t", "--timeout", "60s"]).trim(), "6", "{nodes} nodes");
+    assert_eq!(put(&cluster, 6)["copies"].as_u64(), Some(nodes as u64));
+}
+
+#[test]
+fn one_node() {
+    lives_through_it(1);
+}
+
+#[test]
+fn two_nodes() {
+    lives_through_it(2);
+}
+
+#[test]
+fn five_nodes() {
+    lives_through_it(5);
+}
+
+#[test]
+fn seven_nodes() {
+    lives_through_it(7);
 }

@@ -66,6 +66,7 @@ pub struct Cluster {
     pub dir: tempfile::TempDir,
     dev: Option<Child>,
     env: Vec<(&'static str, String)>,
+    nodes: usize,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -80,23 +81,29 @@ impl Cluster {
 
     /// The same, with these in the environment of every process; they may name files in the cluster's directory.
     pub fn with(env: impl FnOnce(&Path) -> Vec<(&'static str, String)>) -> Cluster {
+        Cluster::of(3, env)
+    }
+
+    /// The same with so many nodes.
+    pub fn of(nodes: usize, env: impl FnOnce(&Path) -> Vec<(&'static str, String)>) -> Cluster {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().expect("a directory");
         let env = env(dir.path());
-        let mut cluster = Cluster { dir, dev: None, env, _alone: alone };
+        let mut cluster = Cluster { dir, dev: None, env, nodes, _alone: alone };
         cluster.up();
         cluster
     }
 
     /// Starts `dev` on what is there.
     pub fn up(&mut self) {
+        let nodes = self.nodes;
         let log = fs::File::create(self.path("dev.log")).expect("writable");
         let mut command = understudy(self.dir.path());
-        command.args(["dev", "--nodes", "3"]).stdout(Stdio::null()).stderr(log);
+        command.args(["dev", "--nodes", &self.nodes.to_string()]).stdout(Stdio::null()).stderr(log);
         // A log that is opened again is read to the end of its segment, which takes long without optimisation.
         command.env("UNDERSTUDY_LOG_SEGMENT_BYTES", "4194304").envs(self.env.iter().cloned());
         self.dev = Some(command.spawn().expect("the binary runs"));
-        eventually("three live nodes", || {
+        eventually("all nodes are live", || {
             let ended = self.dev.as_mut().expect("just started").try_wait().expect("a child");
             assert!(
                 ended.is_none(),
@@ -109,7 +116,7 @@ impl Cluster {
                     .as_array()
                     .map(|nodes| nodes.iter().filter(|n| n["live"] == true).count())
             };
-            (seen.status == 0 && live(&seen) == Some(3)).then_some(())
+            (seen.status == 0 && live(&seen) == Some(nodes)).then_some(())
         });
     }
 
