@@ -473,7 +473,13 @@ impl Engine for LsmEngine {
 
     fn receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
         self.usable()?;
-        let outcome = self.begin_receive(set);
+        let outcome = self.begin_receive(set, false);
+        self.note(outcome)
+    }
+
+    fn receive_whole(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+        self.usable()?;
+        let outcome = self.begin_receive(set, true);
         self.note(outcome)
     }
 

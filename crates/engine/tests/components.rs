@@ -158,6 +158,29 @@ fn what_has_arrived_is_kept_over_a_restart_and_for_the_next_set() {
     pair.check();
 }
 
+/// To compare with: whatever is here counts for nothing, also if nothing is lacking.
+#[test]
+fn a_set_is_received_whole_where_that_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pair = Pair::new(dir.path());
+    pair.flush(60);
+    for above in [0, 7, 0] {
+        let (pin, set) = pair.source.pin().unwrap().unwrap();
+        assert!(pair.target.receive_whole(set.clone()).unwrap());
+        assert_eq!(pair.ship(pin, &set, |_| {}), set.bytes());
+        pair.run(above);
+        let end = pair.source.published().lsn;
+        pair.target.publish(end).unwrap();
+        assert_eq!(pair.install(), Installation::Done);
+        assert_eq!((pair.target.persisted(), pair.target.published().lsn), (set.at, end));
+        pair.source.unpin(pin);
+        pair.check();
+        assert!(!pair.target.receive(set).unwrap() || above == 0, "there is more here than in the set");
+        pair.target.stop_receiving().unwrap();
+    }
+    pair.target.verify().unwrap();
+}
+
 #[test]
 fn a_crash_leaves_the_old_state_or_the_new_one() {
     let dir = tempfile::tempdir().unwrap();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
-use wire::control::{ReplicaStatus, Role};
+use wire::control::{NodeStatus, ReplicaStatus, Role};
 
 type Shared = State<Arc<Board>>;
 
@@ -226,6 +226,7 @@ fn print_status(board: &Board, out: &mut String) {
             line(out, &format!("{name}{labels}"), all.saturating_sub(*have));
         }
     }
+    print_failback(&status, out);
     for (name, help) in [
         (
             "understudy_replica_lag_bytes",
@@ -241,5 +242,29 @@ fn print_status(board: &Board, out: &mut String) {
                 line(out, &format!("{name}{labels}"), value);
             }
         }
+    }
+}
+
+/// How copies on this node came back into their sets, or come back.
+fn print_failback(status: &NodeStatus, out: &mut String) {
+    let name = "understudy_failback_received_bytes";
+    head(
+        out,
+        name,
+        "gauge",
+        "Bytes that brought this node's copy level when it last came back, by what they were.",
+    );
+    for replica in &status.replicas {
+        let told = &replica.failback;
+        for (by, bytes) in [("files", told.file_bytes), ("rows", told.row_bytes), ("log", told.log_bytes)] {
+            let labels = format!("{{partition=\"{}\",by=\"{by}\"}}", replica.partition.0);
+            line(out, &format!("{name}{labels}"), bytes);
+        }
+    }
+    let name = "understudy_failback_seconds";
+    head(out, name, "gauge", "From this copy's admission until it was in the set, or until now.");
+    for replica in &status.replicas {
+        let labels = format!("{{partition=\"{}\"}}", replica.partition.0);
+        line(out, &format!("{name}{labels}"), replica.failback.took_us as f64 / 1e6);
     }
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use types::data::Value;
 use types::policy::Standby;
 use types::{EngineKind, LogKind, Lsn, NodeId, PartitionId};
-use wire::control::{AdminCommand, AlterTable, ClusterStatus, RecordText, ReplicaStatus, Role};
+use wire::control::{
+    AdminCommand, AlterTable, ClusterStatus, Failback, RecordText, ReplicaStatus, Role, Stage, Way,
+};
 use wire::{Op, ReadLevel};
 
 fn table(client: &mut Client) -> Table {
@@ -101,7 +103,15 @@ fn a_node_that_comes_back_is_sent_the_files_that_it_lacks() {
         cluster.kill(victim);
         write_and_flush(&mut client, &table, 1500 + round * 100, 1570 + round * 100);
         cluster.start_node(victim);
-        wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
+        let mut told = Failback::default();
+        wait_for(&mut client, "the return of the node", |status| {
+            let back = status.nodes.iter().filter(|(node, _)| node.member.node.0 == victim);
+            let ours = back.flat_map(|(node, _)| &node.replicas).find(|replica| replica.partition == id);
+            told = ours.map(|replica| replica.failback).unwrap_or_default();
+            in_sync(status, 3) && told.stage == Stage::InSync
+        });
+        assert!(told.way == Way::Files && !told.full && told.set_bytes > 1_500_000, "{told:?}");
+        assert!(told.file_bytes > 0 && told.took_us > 0, "{told:?}");
         rounds.push(received(&cluster, victim));
     }
     println!("bytes of files received in each round: {rounds:?}");

@@ -49,6 +49,8 @@ pub struct Settings {
     pub copy_bytes: usize,
     /// Bytes of files that a node ships in a second to all members of all partitions together; 0: as many as it can.
     pub ship_bytes_per_second: u64,
+    /// A replica that comes back ignores what it has, and is sent everything: to be compared with.
+    pub failback_full: bool,
     /// Bytes of files and log that a node reads back in a second when it is scrubbed; 0: as many as it can.
     pub scrub_bytes_per_second: u64,
     /// Rows and bytes that a count or a digest looks at before others have their turn.
@@ -82,6 +84,7 @@ impl Default for Settings {
             tail_bytes: 4 << 20,
             copy_bytes: 1 << 20,
             ship_bytes_per_second: 64 << 20,
+            failback_full: false,
             scrub_bytes_per_second: 16 << 20,
             slice_rows: 2048,
             slice_bytes: 512 << 10,

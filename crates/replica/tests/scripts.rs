@@ -56,6 +56,8 @@ scripts! {
     ship_amid_garbage,
     ship_sets_a_tail_aside,
     r5_stale_refusal,
+    failback_files,
+    failback_full,
     failover_keeps_what_was_acknowledged,
     f02_divergent_tail,
     f19_stuck_disk,

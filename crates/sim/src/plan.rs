@@ -67,6 +67,8 @@ pub struct Plan {
     pub ships: BTreeSet<u32>,
     /// Bytes of them that a node ships in a second; slow enough that faults strike on the way, or without a limit.
     pub ship_bytes_per_second: u64,
+    /// Replicas that come back ignore what they have.
+    pub failback_full: bool,
     /// Indexes are created and dropped.
     pub indexes: bool,
     /// Points over all partitions are taken meanwhile.
@@ -97,6 +99,7 @@ impl Plan {
         let ships = (0..2).filter(|_| shipping.chance(600)).collect();
         let ship_bytes_per_second = *shipping.pick(&[0, 6_000, 30_000]).expect("not empty");
         let indexes = Stream::new(seed, Concern::Shape, 3).chance(350);
+        let failback_full = profile.is_none() && Stream::new(seed, Concern::Shape, 4).chance(150);
         let mut plan = Plan {
             nodes,
             controllers,
@@ -108,6 +111,7 @@ impl Plan {
             pace_us,
             ships,
             ship_bytes_per_second,
+            failback_full,
             indexes,
             // One in eleven, and none of those that once found something without it.
             points: profile.is_none() && seed % 11 == 4,

@@ -245,6 +245,11 @@ pub trait Engine: Send {
         Ok(false)
     }
 
+    /// The same, as if the engine had no files of its own: all of the set comes in, but for what came of it before.
+    fn receive_whole(&mut self, _set: ComponentSet) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+
     /// What is missing of the set that is being received.
     fn missing(&self) -> Vec<Missing> {
         Vec::new()

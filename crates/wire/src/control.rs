@@ -160,6 +160,65 @@ pub struct ReplicaStatus {
     pub shipping: Vec<(Member, u64, u64)>,
     /// Nanoseconds that executing one entry of its log takes, as its engine measured; 0: not measured.
     pub replay_ns: u64,
+    /// For others: how it comes back into the set, or came back last.
+    pub failback: Failback,
+}
+
+/// How far a replica has come on its way into the set.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// It was never on its way in this life.
+    #[default]
+    Idle,
+    /// It is to be brought level, and has nothing of this primary yet.
+    Admitted,
+    /// Files were offered; what they are comes in.
+    Offered,
+    /// What it lacks of the files comes in.
+    Files,
+    /// The files are checked and become its state.
+    Installing,
+    /// The state comes in as rows.
+    Rows,
+    /// It follows the log until it is level.
+    Log,
+    /// It is in the set.
+    InSync,
+}
+
+/// By what a replica was brought level, beside the log above it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// By the log alone.
+    #[default]
+    Log,
+    /// By files, of which those that it had were not sent.
+    Files,
+    /// By rows: all of them.
+    Rows,
+}
+
+/// How a replica comes back into its set, or came back last in this life of its node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Failback {
+    /// How far it has come.
+    pub stage: Stage,
+    /// By what.
+    pub way: Way,
+    /// It ignores what it had: everything is sent.
+    pub full: bool,
+    /// Bytes of files that came in, descriptions of sets included.
+    pub file_bytes: u64,
+    /// Bytes of all the files of the newest set that was offered; 0: none was.
+    pub set_bytes: u64,
+    /// Bytes of rows that came in, keys included.
+    pub row_bytes: u64,
+    /// Bytes of entries of the log that came in.
+    pub log_bytes: u64,
+    /// Microseconds from its admission until it was in the set, or until now.
+    pub took_us: u64,
 }
 
 /// A new primary tells how its failover went.

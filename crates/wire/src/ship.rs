@@ -52,6 +52,8 @@ pub struct Offer {
     pub description_bytes: u64,
     /// How long the pieces are to be that the member asks for, in bytes.
     pub piece_bytes: u32,
+    /// The member follows the log meanwhile; else the files are to be its state, and the log goes on above them.
+    pub beside: bool,
 }
 
 /// A piece of a set.

@@ -8,7 +8,7 @@ use crate::route::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
-use wire::control::{ClusterStatus, NodeStatus, ReplicaStatus, Role};
+use wire::control::{ClusterStatus, Failback, NodeStatus, ReplicaStatus, Role};
 
 /// Everything.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -128,6 +128,8 @@ pub struct ReplicaLine {
     pub lag_bytes: u64,
     /// Seconds behind the primary.
     pub lag_seconds: f64,
+    /// How it comes back into the set, or came back last in this life of its node.
+    pub failback: Failback,
 }
 
 /// What operators ask of nodes.
@@ -255,6 +257,7 @@ impl Look<'_> {
                 persisted: marks.persisted.0,
                 lag_bytes: seen.map_or(0, |(_, _, bytes, _)| *bytes),
                 lag_seconds: seen.map_or(0.0, |(_, _, _, micros)| *micros as f64 / 1e6),
+                failback: told.map(|replica| replica.failback).unwrap_or_default(),
             }
         });
         let nodes = |members: &[Member]| members.iter().map(|member| member.node.0).collect();

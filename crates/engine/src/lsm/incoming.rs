@@ -32,6 +32,8 @@ pub(super) struct Incoming {
     have: Vec<u64>,
     /// Files that the current tree has: they are durable.
     linked: BTreeSet<usize>,
+    /// Nothing of the current tree is used.
+    whole: bool,
 }
 
 impl Incoming {
@@ -40,6 +42,7 @@ impl Incoming {
         dir: &Path,
         set: ComponentSet,
         here: &BTreeMap<Component, PathBuf>,
+        whole: bool,
     ) -> io::Result<Incoming> {
         let dir = dir.join(DIR);
         let tables = dir.join("tree").join("tables");
@@ -47,7 +50,8 @@ impl Incoming {
         let before = read_set(&dir).map(|set| set.files).unwrap_or_default();
         keep_only(&tables, &before, &set.files)?;
         write_set(&dir, &set)?;
-        let mut incoming = Incoming { dir, have: vec![0; set.files.len()], set, linked: BTreeSet::new() };
+        let have = vec![0; set.files.len()];
+        let mut incoming = Incoming { dir, have, set, linked: BTreeSet::new(), whole };
         for (index, file) in incoming.set.files.iter().enumerate() {
             let path = incoming.path(file);
             if let Some(source) = here.get(file) {
@@ -75,6 +79,11 @@ impl Incoming {
     /// The set.
     pub(super) fn set(&self) -> &ComponentSet {
         &self.set
+    }
+
+    /// True if nothing of the current tree is used for it.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole
     }
 
     /// The directory that becomes the tree's.

@@ -14,29 +14,31 @@ use types::engine::Wake;
 use types::{ComponentSet, EngineError, Installation};
 
 impl LsmEngine {
-    pub(super) fn begin_receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+    /// If it is to come `whole`, the files here count for nothing.
+    pub(super) fn begin_receive(&mut self, set: ComponentSet, whole: bool) -> Result<bool, EngineError> {
         let useful = set.fault().is_none() && order_files(&set.order).is_some();
-        if !useful || self.installing.is_some() || !self.lacks(&set) {
+        if !useful || self.installing.is_some() || !self.lacks(&set, whole) {
             return Ok(false);
         }
         self.stop_sealing()?;
         // What cannot be read is not here.
         let here = match self.tree.pin(self.persisted) {
-            Ok(here) => here,
+            Ok(here) => here.filter(|_| !whole),
             Err(EngineError::Corrupt(_)) => None,
             Err(error) => return Err(error),
         };
         let here =
             here.iter().flat_map(|here| here.set.files.iter().copied().zip(here.paths.iter().cloned()));
         let here = here.collect();
-        self.incoming = Some(Incoming::begin(&self.dir, set, &here)?);
+        self.incoming = Some(Incoming::begin(&self.dir, set, &here, whole)?);
         Ok(true)
     }
 
-    /// True if the set has more than the files here. What is published above it is in memory, and stays.
-    fn lacks(&self, set: &ComponentSet) -> bool {
-        let at = set.at.lsn;
-        at > self.persisted.lsn || (at == self.persisted.lsn && self.overlay.published() == self.persisted)
+    /// True if the set has more than the files here, or is wanted whole and has as much. What is published above it is in memory,
+    /// and stays.
+    fn lacks(&self, set: &ComponentSet, whole: bool) -> bool {
+        let (at, same) = (set.at.lsn, self.overlay.published() == self.persisted);
+        at > self.persisted.lsn || (at == self.persisted.lsn && (same || whole))
     }
 
     pub(super) fn begin_sealing(&mut self, wake: &Wake) -> Result<Installation, EngineError> {
@@ -92,7 +94,7 @@ impl LsmEngine {
         self.end_all()?;
         let incoming = self.incoming.take().expect("sealed");
         let at = incoming.set().at;
-        if !self.lacks(incoming.set()) {
+        if !self.lacks(incoming.set(), incoming.is_whole()) {
             let dir = tree.dir().to_owned();
             drop(tree);
             fs::remove_dir_all(dir)?;

@@ -57,6 +57,8 @@ struct Incoming {
     set: ComponentSet,
     have: Vec<u64>,
     sealing: bool,
+    /// Nothing of the engine's own is used.
+    whole: bool,
 }
 
 impl Incoming {
@@ -121,18 +123,19 @@ impl<R: Remedy> PartsEngine<R> {
         Ok((header.position, files))
     }
 
-    /// True if a set at `at` has more than the snapshot here.
-    fn lacks(&self, at: Position) -> bool {
+    /// True if a set at `at` has more than the snapshot here, or is wanted whole and has as much.
+    fn lacks(&self, at: Position, whole: bool) -> bool {
         let persisted = self.persisted();
-        at.lsn > persisted.lsn || (at.lsn == persisted.lsn && self.published() == persisted)
+        at.lsn > persisted.lsn || (at.lsn == persisted.lsn && (whole || self.published() == persisted))
     }
 
-    fn begin_receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+    fn begin_receive(&mut self, set: ComponentSet, whole: bool) -> Result<bool, EngineError> {
         let useful = set.fault().is_none() && set.order == ORDER;
-        if !useful || self.engine.installing.is_some() || !self.lacks(set.at) {
+        if !useful || self.engine.installing.is_some() || !self.lacks(set.at, whole) {
             return Ok(false);
         }
         let here = match self.files() {
+            Ok(_) if whole => BTreeMap::new(),
             Ok((_, files)) => files,
             Err(EngineError::Corrupt(_)) => BTreeMap::new(),
             Err(error) => return Err(error),
@@ -154,7 +157,7 @@ impl<R: Remedy> PartsEngine<R> {
         }
         let bytes = postcard::to_stdvec(&set).expect("numbers and bytes can be encoded");
         self.parts.replace(SET, &bytes).map_err(not_written)?;
-        let mut incoming = Incoming { have: vec![0; set.files.len()], set, sealing: false };
+        let mut incoming = Incoming { have: vec![0; set.files.len()], set, sealing: false, whole };
         for (index, file) in incoming.set.files.iter().enumerate() {
             let name = incoming.name(index);
             if let Some(content) = here.get(&file.number)
@@ -203,8 +206,8 @@ impl<R: Remedy> PartsEngine<R> {
             }
             return Ok(Installation::Spoilt(spoilt));
         }
-        let at = incoming.set.at;
-        if !self.lacks(at) {
+        let (at, whole) = (incoming.set.at, incoming.whole);
+        if !self.lacks(at, whole) {
             self.stop_receiving()?;
             return Ok(Installation::Refused("it has newer files of its own".into()));
         }
@@ -361,7 +364,11 @@ impl<R: Remedy> Engine for PartsEngine<R> {
     }
 
     fn receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
-        self.begin_receive(set)
+        self.begin_receive(set, false)
+    }
+
+    fn receive_whole(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+        self.begin_receive(set, true)
     }
 
     fn missing(&self) -> Vec<Missing> {

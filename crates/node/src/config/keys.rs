@@ -102,6 +102,10 @@ pub const SETTINGS: &[Setting] = &[
         "67108864",
         "engines' files sent to other nodes, all together; 0: as fast as it goes",
     ),
+    flag(
+        "failback.full",
+        "copies that come back on this node ignore what they have and are sent everything; to compare with",
+    ),
     number(
         "scrub.bytes_per_second",
         "16777216",

@@ -333,6 +333,7 @@ fn timing(values: &Values) -> Result<Settings, String> {
         tail_bytes: bytes("limits.tail_bytes")?,
         copy_bytes: bytes("limits.copy_bytes")?,
         ship_bytes_per_second: values.number("ship.bytes_per_second")?,
+        failback_full: values.flag("failback.full"),
         scrub_bytes_per_second: values.number("scrub.bytes_per_second")?,
         ..Settings::default()
     })

@@ -150,6 +150,7 @@ mod tests {
             persisted: 0,
             lag_bytes: 3 << 20,
             lag_seconds: 0.25,
+            failback: Default::default(),
         }
     }
 

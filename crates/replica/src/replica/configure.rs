@@ -23,6 +23,7 @@ impl<R: Remedy> Replica<R> {
         self.configured_at = ctx.now.mono;
         self.departed = false;
         self.reconsider_incoming(&record, old.as_ref());
+        self.reconsider_return(ctx.now.mono, &record);
         if same_reign {
             self.go_on(ctx, &record);
         } else if record.primary == self.me {

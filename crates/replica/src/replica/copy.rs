@@ -239,7 +239,9 @@ impl<R: Remedy> Replica<R> {
             .map(|(key, lsn, value)| Row { key: key.clone(), lsn: *lsn, value: value.clone() })
             .collect();
         self.engine.install(&rows).map_err(|error| error.to_string())?;
+        self.count_rows(rows.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum());
         if copy.last {
+            self.given(self.wants_all(ctx));
             self.engine.finish_install().map_err(|error| error.to_string())?;
             let mut history = History::new(copy.history.clone())?;
             history.cut(copy.at.lsn);

@@ -77,6 +77,7 @@ impl<R: Remedy> Replica<R> {
                 return Taken::Refused(Refusal::Mismatch(unusable()));
             }
             Role::Damaged(_) => return Taken::Refused(Refusal::Busy),
+            _ if self.wants_all(ctx) => return Taken::Refused(Refusal::Mismatch(unusable())),
             Role::Follower(follower) if follower.copy.is_some() => return Taken::Ignored,
             Role::Follower(_) => {}
             _ => return Taken::Ignored,
@@ -101,6 +102,7 @@ impl<R: Remedy> Replica<R> {
                 return taken;
             }
         }
+        self.count_log(append.entries.len() as u64);
         self.note_append(ctx, append, last);
         Taken::Yes
     }
@@ -247,7 +249,7 @@ impl<R: Remedy> Replica<R> {
             partition: self.id,
             epoch: request.epoch,
             from: self.me,
-            log: if awaits_copy { unusable() } else { self.summary() },
+            log: if awaits_copy || self.wants_all(ctx) { unusable() } else { self.summary() },
             marks: self.marks(),
             committed: self.committed,
             cut: self.cut || damaged,

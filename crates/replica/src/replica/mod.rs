@@ -25,6 +25,7 @@ mod change;
 mod configure;
 mod copy;
 mod depart;
+mod failback;
 mod flush;
 mod follow;
 mod index;
@@ -47,6 +48,7 @@ use crate::settings::Settings;
 use crate::tail::Tail;
 use change::{Change, HandOver};
 use copy::CopyIn;
+use failback::Return;
 use flush::Wish;
 use lead::Progress;
 use pause::Pause;
@@ -304,6 +306,8 @@ pub struct Replica<R: Remedy> {
     wish: Option<Wish>,
     /// It gave none for long: the next checkpoint is this replica's own.
     makes_own_files: bool,
+    /// How it comes back into the set, or did.
+    way_back: Return,
     configured_at: Micros,
     truncated_at: Micros,
     commits: u64,
@@ -371,6 +375,7 @@ impl<R: Remedy> Replica<R> {
             warm_reads: false,
             wish: None,
             makes_own_files: false,
+            way_back: Return::default(),
             configured_at: Micros::ZERO,
             truncated_at: Micros::ZERO,
             commits: 0,

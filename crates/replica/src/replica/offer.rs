@@ -196,7 +196,9 @@ impl<R: Remedy> Replica<R> {
         let now = ctx.now.mono;
         let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
         let (partition, from, history) = (self.id, self.me, self.history.starts().to_vec());
-        let Some(shipping) = self.shipping(member) else { return };
+        let Some(progress) = self.progress(member) else { return };
+        let beside = !matches!(progress.mode, Mode::Shipping);
+        let Some(shipping) = progress.files.as_deref_mut() else { return };
         let Some(pinned) = &shipping.pinned else { return };
         shipping.offered_at = now;
         let offer = Offer {
@@ -209,6 +211,7 @@ impl<R: Remedy> Replica<R> {
             history,
             description_bytes: pinned.description.len() as u64,
             piece_bytes: pinned.piece_bytes,
+            beside,
         };
         ctx.out.push(Output::Send { to: member, message: PeerMessage::Offer(offer) });
     }

@@ -12,10 +12,10 @@ use types::engine::Wake;
 use types::{
     ComponentSet, EngineError, Finding, Installation, Lsn, Micros, Missing, PartitionRecord, Remedy,
 };
-use wire::PeerMessage;
 use wire::ship::{
     Chunk, DESCRIPTION, MAX_REASON_BYTES, Offer, Outcome, Piece, Taken, Want, Withdrawn, decode_set,
 };
+use wire::{PeerMessage, control};
 
 /// Pieces that are wanted at once.
 const AT_ONCE: usize = 8;
@@ -79,6 +79,20 @@ impl Incoming {
         match &self.stage {
             Stage::Installing { .. } => "installs the files that it was sent".into(),
             _ => format!("receives files: {} of {} bytes are here", self.have, self.all),
+        }
+    }
+
+    /// It comes beside the log.
+    pub fn is_beside(&self) -> bool {
+        self.offer.beside
+    }
+
+    /// How far it is.
+    pub fn stage(&self) -> control::Stage {
+        match &self.stage {
+            Stage::Description(_) => control::Stage::Offered,
+            Stage::Files(_) => control::Stage::Files,
+            Stage::Installing { .. } => control::Stage::Installing,
         }
     }
 
@@ -227,10 +241,11 @@ impl<R: Remedy> Replica<R> {
             return Ok(());
         }
         bytes.extend_from_slice(&chunk.bytes);
-        if (bytes.len() as u64) < all {
-            return Ok(());
-        }
-        let why = match decode_set(bytes) {
+        let decoded = ((bytes.len() as u64) >= all).then(|| decode_set(bytes));
+        self.count_files(chunk.bytes.len() as u64);
+        let Some(decoded) = decoded else { return Ok(()) };
+        let Some(incoming) = self.incoming.as_mut() else { return Ok(()) };
+        let why = match decoded {
             Ok(set) if set.at == incoming.offer.at || !self.remedy.has(Finding::F14) => {
                 return self.receive_set(ctx, set);
             }
@@ -247,7 +262,10 @@ impl<R: Remedy> Replica<R> {
         incoming.all = set.bytes();
         incoming.lengths = set.files.iter().map(|file| file.bytes).collect();
         self.leftovers = true;
-        match self.engine.receive(set)? {
+        let (bytes, whole) = (set.bytes(), self.wants_all(ctx));
+        self.returns_by_files(bytes);
+        let useful = if whole { self.engine.receive_whole(set) } else { self.engine.receive(set) };
+        match useful? {
             true => self.begin_files(ctx),
             false => self.refuse_files(ctx, "its engine has no use for this set".into()),
         }
@@ -299,6 +317,7 @@ impl<R: Remedy> Replica<R> {
             missing.remove(&piece.file);
         }
         incoming.have += length;
+        self.count_files(length);
         self.install_if_whole(ctx);
         Ok(())
     }
@@ -452,6 +471,7 @@ impl<R: Remedy> Replica<R> {
             follower.matched = if agrees { follower.matched.max(at.lsn) } else { at.lsn };
         }
         (self.installed, self.leftovers) = (offer.number, false);
+        self.given(self.wants_all(ctx));
         self.send_taken(ctx, &offer, Outcome::Installed);
     }
 

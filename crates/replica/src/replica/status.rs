@@ -26,6 +26,7 @@ impl<R: Remedy> Replica<R> {
             committed: self.committed,
             waits: self.waits(),
             replay_ns: self.engine.replay_ns(),
+            failback: self.failback(now.mono),
             ..ReplicaStatus::default()
         };
         if let Role::Leader(leader) = &self.role {

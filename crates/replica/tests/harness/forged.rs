@@ -71,6 +71,7 @@ impl World {
                     history: vec![(Epoch(draw(3)), Lsn(draw(9))); draw(3) as usize],
                     description_bytes: [0, 1, 50, 95, u64::MAX][draw(5) as usize],
                     piece_bytes: [0, 1, 60, u32::MAX][draw(4) as usize],
+                    beside: draw(2) == 0,
                 }),
                 1 => {
                     let pieces = vec![piece; draw(9) as usize];

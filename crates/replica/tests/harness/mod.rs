@@ -291,19 +291,6 @@ impl World {
         }
     }
 
-    fn begin_with(&mut self, setting: &str, number: usize, files: &[u32]) {
-        let mut settings = ships::settings();
-        let field = match setting {
-            "slice_rows" => &mut settings.slice_rows,
-            "tail_bytes" => &mut settings.tail_bytes,
-            "waiting_replies" => &mut settings.waiting_replies,
-            "copy_bytes" => &mut settings.copy_bytes,
-            other => panic!("no setting {other}"),
-        };
-        *field = number;
-        *self = World::with_settings(settings, files);
-    }
-
     fn connect(&mut self, nodes: &[u32]) {
         self.with(nodes[0], |host, now, out| host.connected(now, member(nodes[1]), out));
     }

@@ -103,6 +103,23 @@ pub fn show(body: &Body) -> Option<String> {
 }
 
 impl World {
+    /// A new world with one setting, in which some have engines with files.
+    pub fn begin_with(&mut self, setting: &str, number: usize, files: &[u32]) {
+        let mut settings = settings();
+        let mut failback_full = usize::from(settings.failback_full);
+        let field = match setting {
+            "failback_full" => &mut failback_full,
+            "slice_rows" => &mut settings.slice_rows,
+            "tail_bytes" => &mut settings.tail_bytes,
+            "waiting_replies" => &mut settings.waiting_replies,
+            "copy_bytes" => &mut settings.copy_bytes,
+            other => panic!("no setting {other}"),
+        };
+        *field = number;
+        settings.failback_full = failback_full > 0;
+        *self = World::with_settings(settings, files);
+    }
+
     /// Commands about files; false if it is none of them.
     pub fn run_ships(&mut self, words: &[&str]) -> bool {
         match words[0] {

@@ -122,7 +122,11 @@ impl World {
             struck: BTreeMap::new(),
             operations: 0,
             remedy,
-            settings: replica::Settings { ship_bytes_per_second: plan.ship_bytes_per_second, ..settings() },
+            settings: replica::Settings {
+                ship_bytes_per_second: plan.ship_bytes_per_second,
+                failback_full: plan.failback_full,
+                ..settings()
+            },
             network: Network::new(Stream::new(seed, Concern::Network, 0)),
             machines,
             brains,
