@@ -4,6 +4,7 @@ mod backup;
 mod bench;
 mod bulk;
 mod failover;
+mod follow;
 mod index;
 mod log;
 mod nodes;

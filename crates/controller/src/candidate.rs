@@ -72,7 +72,8 @@ impl<R: Remedy> Controller<R> {
         record.in_sync.iter().filter(asked).filter_map(intact).collect()
     }
 
-    /// The best of them: with the longest log, so that the least must be fetched; then who leads least, then by placement.
+    /// The best of them: one on a node that may lead, if there is any; with the longest log, so that the least must be
+    /// fetched; then who leads least, then by placement.
     pub(crate) fn best(
         &self,
         record: &PartitionRecord,
@@ -86,7 +87,7 @@ impl<R: Remedy> Controller<R> {
             let node = candidate.present.node;
             let end = self.hearing.end_of(&candidate.present, record.id);
             let led = led.get(&node).copied().unwrap_or(0);
-            (Reverse(end), placement::order_of_lead(led, rank(node), node))
+            (self.is_draining(node), Reverse(end), placement::order_of_lead(led, rank(node), node))
         };
         candidates.iter().min_by_key(order).copied()
     }

@@ -39,6 +39,7 @@ mod propose;
 mod records;
 mod register;
 mod report;
+pub mod resize;
 mod seal;
 pub mod settings;
 pub mod txn;

@@ -107,6 +107,11 @@ pub fn order_of_home(shares_zone: bool, copies: usize, node: NodeId) -> impl Ord
     (shares_zone, copies, node)
 }
 
+/// The nodes in the order of the ring.
+pub(crate) fn ring_of(sites: &[Site]) -> Vec<NodeId> {
+    ring(sites).into_iter().map(|seat| seat.node).collect()
+}
+
 /// A node of the ring with the number of its zone.
 #[derive(Clone, Copy, Debug)]
 struct Seat {

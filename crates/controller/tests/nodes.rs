@@ -2,132 +2,14 @@
 
 mod common;
 
-use common::lines::table;
-use common::{OPERATOR, World};
+use common::OPERATOR;
+use common::cluster::Cluster;
 use std::collections::{BTreeMap, BTreeSet};
-use types::config::{Cause, Reign};
-use types::{Epoch, LogKind, Member, NodeId, NodeRecord, PartitionId, PartitionRecord, Scheme, TableRecord};
+use types::config::Cause;
+use types::{NodeId, NodeRecord, PartitionId, PartitionRecord, Scheme};
 use understudy_controller::Settings;
-use wire::control::{AdminCommand, Advice, Advise, Picture};
-use wire::{Message, RecordText};
-
-/// A cluster whose primaries do at once what they are advised to.
-struct Cluster {
-    world: World,
-    /// The fewest copies in sync that each partition ever had since it was looked at last.
-    fewest: BTreeMap<PartitionId, usize>,
-}
-
-impl Cluster {
-    fn new(nodes: u32, tables: &[(&str, u8, u32, Scheme)]) -> Cluster {
-        let mut cluster = Cluster { world: World::new(), fewest: BTreeMap::new() };
-        for node in 1..=nodes {
-            cluster.world.start(node, 1, u64::from(node) * 10);
-        }
-        cluster.world.pass(100);
-        for (name, factor, partitions, scheme) in tables {
-            let mut request = table(name, "durable", LogKind::Disk, Some(*factor), *partitions);
-            request.scheme = *scheme;
-            let id = cluster.world.admin(AdminCommand::CreateTable(RecordText::new(&request)));
-            cluster.world.answered(id).expect("answered").as_ref().expect("created");
-        }
-        cluster
-    }
-
-    /// The answer to an operator.
-    fn ask(&mut self, command: AdminCommand) -> Result<String, (u8, String)> {
-        let id = self.world.admin(command);
-        self.world.answered(id).expect("answered").clone()
-    }
-
-    /// Time passes, and what is advised is done.
-    fn pass(&mut self, ms: u64) {
-        for _ in 0..ms.div_ceil(100) {
-            self.world.pass(100);
-            let sent = std::mem::take(&mut self.world.sent);
-            for (_, _, message) in sent {
-                if let Message::Advise(advise) = message {
-                    self.follow(&advise);
-                }
-            }
-            for record in self.world.partitions() {
-                let fewest = self.fewest.entry(record.id).or_insert(usize::MAX);
-                *fewest = (*fewest).min(record.in_sync.len());
-            }
-        }
-    }
-
-    fn follow(&mut self, advise: &Advise) {
-        let record = self.world.partition(advise.partition.0);
-        if record.epoch != advise.epoch {
-            return;
-        }
-        match &advise.advice {
-            Advice::Admit(member) => {
-                let member = *member;
-                self.propose(&record, |record| {
-                    record.catching_up.push(member);
-                    record.cause = Cause::CatchingUp;
-                });
-                self.propose(&record, |record| {
-                    record.catching_up.retain(|other| *other != member);
-                    record.in_sync.push(member);
-                    record.cause = Cause::InSync;
-                });
-            }
-            Advice::Remove(member) => self.propose(&record, |record| {
-                record.in_sync.retain(|other| other != member);
-                record.catching_up.retain(|other| other != member);
-                record.cause = Cause::EvictedSilent;
-            }),
-            Advice::HandOver(member) => self.propose(&record, |record| hand_over(record, *member)),
-            Advice::Policy(_) => panic!("no policy changes here"),
-        }
-    }
-
-    fn propose(&mut self, record: &PartitionRecord, change: impl FnOnce(&mut PartitionRecord)) {
-        self.world.propose(0, record.id.0, change);
-    }
-
-    fn tables(&self) -> Vec<TableRecord> {
-        let entries = self.world.table.snapshot("table/").entries;
-        entries.iter().map(|entry| serde_json::from_slice(&entry.value).expect("a table")).collect()
-    }
-
-    fn node(&self, node: u32) -> Option<NodeRecord> {
-        let entries = self.world.table.snapshot(&format!("node/{node}")).entries;
-        entries.first().map(|entry| serde_json::from_slice(&entry.value).expect("a node"))
-    }
-
-    /// How many copies each node is to have; every one of them is in sync, and there are no others.
-    fn settled(&self) -> BTreeMap<u32, usize> {
-        let mut copies = BTreeMap::new();
-        for table in self.tables() {
-            for (partition, row) in table.partition_ids().zip(&table.placement) {
-                let record = self.world.partition(partition.0);
-                let nodes: BTreeSet<NodeId> = record.members().map(|member| member.node).collect();
-                assert_eq!(nodes, row.iter().copied().collect(), "{partition}");
-                assert_eq!(record.in_sync.len(), row.len(), "{partition}");
-                assert_eq!(record.primary.node, row[0], "{partition}");
-                row.iter().for_each(|node| *copies.entry(node.0).or_insert(0) += 1);
-            }
-        }
-        copies
-    }
-}
-
-fn hand_over(record: &mut PartitionRecord, to: Member) {
-    let epoch = Epoch(record.epoch.0 - 1);
-    record.before =
-        Some(Reign { epoch, primary: record.primary, handed_over: true, in_sync: record.in_sync.clone() });
-    record.in_sync.retain(|member| *member != to);
-    record.in_sync.insert(0, to);
-    record.primary = to;
-    record.led_since = record.epoch;
-    record.failover = None;
-    record.lossy = false;
-    record.cause = Cause::Switchover;
-}
+use wire::Message;
+use wire::control::{AdminCommand, Picture};
 
 #[test]
 fn a_node_is_added_and_removed_again_without_a_copy_less() {
@@ -264,6 +146,29 @@ fn a_dead_node_is_removed_when_others_have_what_it_had() {
     cluster.pass(60_000);
     assert_eq!(cluster.node(2), None);
     assert_eq!(cluster.settled().values().sum::<usize>(), 8);
+}
+
+#[test]
+fn a_removal_does_not_wait_for_a_third_node_that_is_away() {
+    let mut cluster = Cluster::new(5, &[("a", 2, 10, Scheme::Chained)]);
+    cluster.pass(4000);
+    cluster.world.kill(2);
+    cluster.world.pass(500);
+    (1..=5).filter(|by| *by != 2).for_each(|by| cluster.world.suspect(by, 2, 100));
+    for record in cluster.world.partitions() {
+        if record.member_on(NodeId(2)).is_some() {
+            cluster.propose(&record, |record| {
+                record.in_sync.retain(|member| member.node != NodeId(2));
+                record.cause = Cause::EvictedSilent;
+            });
+        }
+    }
+    cluster.pass(20_000);
+    cluster.ask(AdminCommand::Remove(NodeId(3))).expect("others have it");
+    cluster.pass(60_000);
+    assert_eq!(cluster.node(3), None);
+    assert!(cluster.world.partitions().iter().all(|record| record.in_sync.len() == 2));
+    assert!(cluster.node(2).is_some(), "who is away is waited for");
 }
 
 #[test]

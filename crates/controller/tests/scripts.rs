@@ -237,6 +237,7 @@ fn operator(world: &mut World, words: &Words) {
             min_in_sync: words.named.get("min").map(|text| text.parse().unwrap()),
             available: None,
             failover_target_ms: words.named.get("target").map(|text| text.parse().unwrap()),
+            factor: words.named.get("factor").map(|text| text.parse().unwrap()),
             add_index: words.named.get("index").map(|columns| AddIndex {
                 name: words.named.get("name").unwrap_or(&"one").to_string(),
                 columns: columns.split(',').map(str::to_string).collect(),

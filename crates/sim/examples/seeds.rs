@@ -1,4 +1,4 @@
-//! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose] [one]`; `one` uses one thread.
+//! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose] [one] [nodes=N]`; `one` uses one thread.
 //!
 //! `seeds hunt FROM TO FINDING...` shows how soon plants are found, and whether the same seeds are clean with the remedy
 //! in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the remedy in, and
@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 use types::Finding;
-use understudy_sim::{Options, Outcome, run, run_range};
+use understudy_sim::{Options, Outcome, run, run_all};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -83,16 +83,18 @@ fn plain(words: &[String]) {
     let number = |at: usize| words.get(at).and_then(|word| word.parse().ok());
     let (from, to): (u64, u64) = (number(0).unwrap_or(0), number(1).unwrap_or(100));
     let plant = words.get(2).and_then(|word| Finding::parse(word));
+    let nodes = words.iter().find_map(|word| word.strip_prefix("nodes=")?.parse().ok());
     if words.iter().any(|word| word == "verbose") {
         let profile = words.iter().any(|word| word == "remedied");
         let planted = plant.map_or_else(Options::default, Options::planted);
-        let options = Options { plant: planted.plant.filter(|_| !profile), ..planted };
+        let options = Options { plant: planted.plant.filter(|_| !profile), nodes, ..planted };
         println!("{}", run(from, Options { verbose: true, ..options }));
         return;
     }
     let begun = Instant::now();
     let threads = if words.iter().any(|word| word == "one") { 1 } else { 2 };
-    let summary = run_range(from..to, plant, |_, _| {}, threads);
+    let planted = plant.map_or_else(Options::default, Options::planted);
+    let summary = run_all(from..to, Options { nodes, ..planted }, plant.is_some(), |_, _| {}, threads);
     for violation in &summary.violations {
         println!("seed {} {} at {} us: {}", violation.seed, violation.id, violation.at, violation.sentence);
     }

@@ -115,7 +115,7 @@ impl Client {
         for (number, table) in plan.tables.iter().enumerate() {
             for _ in 0..table.partitions {
                 let table = TableId(number as u32 + 1);
-                let members = (1..=plan.nodes).collect();
+                let members = (1..=plan.all_nodes()).collect();
                 views.insert(PartitionId(next), View { table, epoch: 0, members });
                 next += 1;
             }
@@ -126,7 +126,7 @@ impl Client {
             id,
             width: 1 + random.below(4) as usize,
             slots: 1 + random.below(3) as u16,
-            nodes: plan.nodes,
+            nodes: plan.all_nodes(),
             typed: plan.indexes,
             left: share + u64::from(u64::from(id) < rest),
             random,

@@ -34,4 +34,4 @@ pub mod world;
 pub use check::Violation;
 pub use outcome::{Options, Outcome, run};
 pub use remedy::Without;
-pub use summary::{Summary, run_range};
+pub use summary::{Summary, run_all, run_range};

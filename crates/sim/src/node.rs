@@ -29,6 +29,8 @@ pub struct Machine {
     pub stalled: bool,
     /// It will not be started again by itself.
     pub dead: bool,
+    /// It was removed from the cluster.
+    pub removed: bool,
     /// A start is on its way.
     pub starting: bool,
     /// What happens when it goes on.
@@ -106,6 +108,7 @@ impl Machine {
             paused: false,
             stalled: false,
             dead: false,
+            removed: false,
             starting: false,
             deferred: Vec::new(),
             sync_us: 400,

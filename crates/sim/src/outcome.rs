@@ -21,11 +21,13 @@ pub struct Options {
     pub operations: u64,
     /// Keep every line of the trace.
     pub verbose: bool,
+    /// So many nodes instead of the seed's own: 1 to 64.
+    pub nodes: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { plant: None, profile: None, operations: 300, verbose: false }
+        Options { plant: None, profile: None, operations: 300, verbose: false, nodes: None }
     }
 }
 
@@ -74,6 +76,10 @@ impl fmt::Display for Outcome {
 /// Runs a seed.
 pub fn run(seed: u64, options: Options) -> Outcome {
     let plan = Plan::new(seed, options.operations, options.profile);
+    let plan = match options.nodes {
+        Some(nodes) => plan.with_nodes(nodes),
+        None => plan,
+    };
     let mut world = World::new(seed, plan, Plan::remedy(options.plant), options.verbose);
     let run = catching(|| {
         world.run();

@@ -73,7 +73,14 @@ pub struct Plan {
     pub indexes: bool,
     /// Points over all partitions are taken meanwhile.
     pub points: bool,
+    /// The number of copies is changed meanwhile.
+    pub factors: bool,
+    /// So many nodes come meanwhile, and nodes are removed.
+    pub joins: u32,
 }
+
+/// The most nodes of a plan.
+pub const MOST_NODES: u32 = 64;
 
 impl Plan {
     /// The plan of a seed. A planted run may be biased towards what brings the plant to light: see [`crate::plants`].
@@ -115,6 +122,11 @@ impl Plan {
             indexes,
             // One in eleven, and none of those that once found something without it.
             points: profile.is_none() && seed % 11 == 4,
+            factors: profile.is_none() && [7, 8, 12, 15].contains(&(seed % 19)),
+            joins: match profile.is_none() && [4, 6, 14, 17, 22].contains(&(seed % 23)) {
+                true => 1 + (seed / 23 % 2) as u32,
+                false => 0,
+            },
         };
         // One in five has tables whose backups are cold, or hot in turn.
         if profile.is_none() && seed % 5 == 2 {
@@ -125,6 +137,23 @@ impl Plan {
             crate::plants::bias(&mut plan, finding, &mut random);
         }
         plan
+    }
+
+    /// Nodes, those that come later included.
+    pub fn all_nodes(&self) -> u32 {
+        self.nodes + self.joins
+    }
+
+    /// The same with so many nodes, and partitions for them: 1 to [`MOST_NODES`].
+    pub fn with_nodes(mut self, nodes: u32) -> Plan {
+        self.nodes = nodes.clamp(1, MOST_NODES);
+        let count = self.tables.len() as u32;
+        for table in &mut self.tables {
+            table.factor = table.factor.min(self.nodes as u8);
+            table.min_in_sync = table.min_in_sync.min(table.factor);
+            table.partitions = table.partitions.max(self.nodes / 4 / count);
+        }
+        self
     }
 
     /// The remedies of a run with this plant.

@@ -64,7 +64,7 @@ impl Taker {
         let tables = (PartitionId::FIRST_USER..).map(PartitionId).zip(each).collect();
         Taker {
             id,
-            nodes: plan.nodes,
+            nodes: plan.all_nodes(),
             random,
             remedy,
             tables,

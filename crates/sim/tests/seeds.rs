@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use understudy_sim::faults::Fault;
-use understudy_sim::{Options, run, run_range};
+use understudy_sim::{Options, run, run_all, run_range};
 
 /// Seeds that are run by every build.
 const SEEDS: u64 = 100;
@@ -57,6 +57,10 @@ fn a_hundred_seeds_keep_every_promise() {
         "{} seeds change one twice",
         summary.double_failovers
     );
+    for change in ["factor", "node-comes", "node-removed"] {
+        let seeds = summary.faults.get(change).copied().unwrap_or(0);
+        assert!(seeds * 10 >= SEEDS, "{change} in {seeds} seeds");
+    }
     let struck: BTreeSet<&str> = summary.faults.keys().map(String::as_str).collect();
     for fault in Fault::ALL {
         assert!(struck.contains(fault.name()), "{fault} never struck");
@@ -65,6 +69,21 @@ fn a_hundred_seeds_keep_every_promise() {
             "{fault} struck in {}",
             summary.faults[fault.name()]
         );
+    }
+}
+
+#[test]
+fn clusters_of_one_to_sixty_four_nodes_keep_every_promise() {
+    for (nodes, seeds, operations) in
+        [(1, 0..4, 200), (2, 0..4, 200), (9, 0..3, 200), (32, 4..5, 60), (64, 2..3, 20)]
+    {
+        let options = Options { nodes: Some(nodes), operations, ..Options::default() };
+        let summary = run_all(seeds.clone(), options, false, |_, _| {}, 2);
+        for violation in &summary.violations {
+            println!("{nodes} nodes, seed {} {}: {}", violation.seed, violation.id, violation.sentence);
+        }
+        assert!(summary.violations.is_empty(), "{nodes} nodes: {} violations", summary.violations.len());
+        assert!(summary.operations > 0, "{nodes} nodes");
     }
 }
 

@@ -1,4 +1,4 @@
-//! ALTER TABLE: a table's policy, and columns that are added to it.
+//! ALTER TABLE: a table's policy and number of copies, and columns that are added to it.
 
 use crate::bind::{folded, table_name};
 use crate::catalog::Catalog;
@@ -52,7 +52,7 @@ pub fn plan(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Request>, Fa
                 }
             }
             other => {
-                let hint = "what can be changed: SET (policy = ..., min_in_sync = ..., available = ...), and ADD COLUMN of a \
+                let hint = "what can be changed: SET (policy = ..., factor = ..., min_in_sync = ..., available = ...), and ADD COLUMN of a \
                             nullable column";
                 return Err(Failure::unsupported(format!("ALTER TABLE ... {other}"), hint));
             }
@@ -97,17 +97,19 @@ fn set(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
         "policy" => request.policy = Some(text),
         "min_in_sync" => request.min_in_sync = Some(text.parse().map_err(|_| wrong("1 to 7"))?),
         "available" => request.available = Some(text.parse().map_err(|_| wrong("true or false"))?),
+        "factor" => request.factor = Some(text.parse().map_err(|_| wrong("1 to 7"))?),
         "standby" => request.standby = Some(crate::ddl::standby(&text).ok_or_else(|| wrong("hot or cold"))?),
         "failover_target" => {
             let target = crate::ddl::target(&text).ok_or_else(|| wrong("a time, as 500ms, or none"))?;
             request.failover_target_ms = Some(target);
         }
-        "factor" | "partitions" | "partition_by" | "engine" | "log" | "placement" => {
+        "partitions" | "partition_by" | "engine" | "log" | "placement" => {
             let hint = "it is chosen when the table is created; copies are moved by `understudy node add` and `remove`";
             return Err(Failure::unsupported(format!("changing {name}"), hint));
         }
         _ => {
-            let hint = "the options that can be changed are policy, min_in_sync, available, standby and failover_target";
+            let hint = "the options that can be changed are policy, factor, min_in_sync, available, standby and \
+                        failover_target";
             return Err(Failure::new("22023", format!("unrecognized parameter \"{name}\"")).hint(hint));
         }
     }
@@ -128,7 +130,7 @@ pub async fn alter(handle: &Handle, request: Request) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::new(
             "57P03",
-            format!("table \"{name}\" is changed, but some partitions do not keep the new policy yet"),
+            format!("table \"{name}\" is changed, but some partitions have not taken it over yet"),
         )
         .hint("`understudy status` shows which; nothing has to be repeated")),
     }
@@ -144,7 +146,9 @@ fn everywhere(client: &mut Client, request: &Request) -> Result<bool, ClientErro
         let map = client.picture();
         let Some(table) = map.table(&request.name).map(|table| table.id) else { return Ok(true) };
         let keeps = |partition: &PartitionRecord| {
-            partition.policy.version >= policy.version && partition.next_policy.is_none()
+            let (copies, all) = (partition.in_sync.len(), partition.members().count());
+            let there = request.factor.is_none_or(|factor| copies == all && all == usize::from(factor));
+            there && partition.policy.version >= policy.version && partition.next_policy.is_none()
         };
         if map.partitions().filter(|partition| partition.table == table).all(keeps) {
             return Ok(true);
@@ -181,6 +185,8 @@ mod tests {
         let request = Request { name: "t".into(), ..Request::default() };
         let policy = Request { policy: Some("semi".into()), min_in_sync: Some(2), ..request.clone() };
         assert_eq!(planned("t SET (policy = semi, min_in_sync = 2)"), Ok(Some(policy)));
+        let wider = Request { factor: Some(3), ..request.clone() };
+        assert_eq!(planned("t SET (factor = 3)"), Ok(Some(wider)));
         let column = Column::new("note", ColumnType::Text);
         let added = Request { add_columns: vec![column], ..request };
         assert_eq!(planned("t ADD COLUMN note text"), Ok(Some(added.clone())));
@@ -194,7 +200,8 @@ mod tests {
             ("t ADD COLUMN x int DEFAULT 1", "0A000"),
             ("t ADD COLUMN x serial", "0A000"),
             ("t ADD COLUMN x int PRIMARY KEY", "0A000"),
-            ("t SET (factor = 2)", "0A000"),
+            ("t SET (partitions = 2)", "0A000"),
+            ("t SET (factor = many)", "22023"),
             ("t SET (speed = 2)", "22023"),
             ("t SET (available = maybe)", "22023"),
             ("t DROP COLUMN name", "0A000"),

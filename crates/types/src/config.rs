@@ -6,6 +6,7 @@ use crate::ids::{ClusterId, Incarnation, Member, NodeId, PartitionId, ProposalId
 use crate::index::Indexes;
 use crate::policy::{EngineKind, LogKind, Policy};
 use crate::position::{Epoch, Lsn};
+use crate::scheme::Scheme;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -161,6 +162,15 @@ impl TableRecord {
     /// A field among those that older versions do not know: somebody wrote the placement down, so copies are not moved to
     /// make nodes even.
     pub const PINNED: &str = "pinned";
+
+    /// Such a field: the name of the scheme that copies were placed by, where it is not the default one.
+    pub const SCHEME: &str = "scheme";
+
+    /// The scheme by which copies are placed.
+    pub fn scheme(&self) -> Scheme {
+        let name = self.unknown.get(TableRecord::SCHEME).and_then(|value| value.as_str());
+        name.and_then(|name| Scheme::parse(name).ok()).unwrap_or_default()
+    }
 
     /// True if the placement was written down by somebody.
     pub fn is_pinned(&self) -> bool {

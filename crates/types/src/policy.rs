@@ -257,6 +257,11 @@ impl Policy {
         self.ranks == other.ranks && self.log == other.log && self.factor == other.factor
     }
 
+    /// True if both say the same, whenever each was said.
+    pub fn same_but_version(&self, other: &Policy) -> bool {
+        Policy { version: other.version, ..self.clone() } == *other
+    }
+
     /// The demand on the replica of this rank; rank 0 is the primary.
     pub fn need(&self, rank: usize) -> Need {
         self.ranks.get(rank).or(self.ranks.last()).copied().unwrap_or_default()

@@ -282,7 +282,7 @@ pub enum AdminCommand {
     CreateTable(RecordText),
     /// Drops a table with all its data.
     DropTable(String),
-    /// Changes a table's policy or `min_in_sync`, adds columns, adds or drops an index. JSON of [`AlterTable`].
+    /// Changes a table's policy, factor or `min_in_sync`, adds columns, adds or drops an index. JSON of [`AlterTable`].
     AlterTable(RecordText),
     /// Hands a partition's lead to a node; an id of `None` balances all.
     Switchover {
@@ -391,6 +391,9 @@ pub struct AlterTable {
     /// At most so many milliseconds of log are to be replayed in a failover; 0: no bound but the log's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_target_ms: Option<u64>,
+    /// Copies of each partition. What is there stays where it is as far as it stays at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub factor: Option<u8>,
     /// Columns that are added, nullable ones; those that are there just so already are passed over, so that the request can
     /// be repeated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -32,9 +32,10 @@ Policies: none, async, semi, local, durable, sync.")]
     #[command(after_help = "Example:
   understudy table list --json")]
     List,
-    /// Change what a table's commits promise, or add columns, while it serves.
+    /// Change what a table's commits promise, how many copies there are, or add columns, while it serves.
     #[command(after_help = "Examples:
   understudy table alter users --policy sync
+  understudy table alter users --factor 3       copies are made, or removed, while rows are written
   understudy table alter users --available      go on with fewer copies than min_in_sync
   understudy table alter users --standby cold   backups keep the log and files, and apply nothing
   understudy table alter users --add-column note:text,seen:timestamp")]
@@ -44,6 +45,9 @@ Policies: none, async, semi, local, durable, sync.")]
         /// The new policy.
         #[arg(long)]
         policy: Option<String>,
+        /// How many copies there are; those that stay are not moved.
+        #[arg(long, value_name = "COPIES")]
+        factor: Option<u8>,
         /// The fewest copies with which commits go on.
         #[arg(long, value_name = "COPIES")]
         min_in_sync: Option<u8>,

@@ -202,6 +202,9 @@ pub struct SimArgs {
     /// Run one seed and print all that happens in it.
     #[arg(long, value_name = "SEED", conflicts_with = "seeds")]
     pub trace: Option<u64>,
+    /// So many nodes in each seed's world, 1 to 64; otherwise as the seed has it.
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub nodes: Option<u32>,
     /// Operations of clients per seed, with --trace.
     #[arg(long, requires = "trace", default_value_t = 300)]
     pub operations: u64,

@@ -1,21 +1,13 @@
 //! `node list|add|drain|remove`.
 
+use super::follow::{Steps, follow};
 use super::status;
 use crate::args::cluster::NodeCommand;
 use crate::connect::{Context, node};
-use crate::interrupt;
-use crate::out::note;
 use client::Map;
-use indicatif::{ProgressBar, ProgressStyle};
-use ops::{Failure, Status};
-use std::io::{IsTerminal, stderr};
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use ops::Failure;
 use types::{NodeId, NodeRecord};
 use wire::control::AdminCommand;
-
-/// Between two looks at the picture.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// `node list|add|drain|remove`.
 pub fn run(command: NodeCommand, context: &mut Context) -> Result<(), Failure> {
@@ -130,69 +122,6 @@ fn remove(node: NodeId, context: &mut Context) -> Result<(), Failure> {
         format!("node {} is removed: its {begun} copies are elsewhere, and its process has ended", node.0)
     });
     Ok(())
-}
-
-/// How far something is.
-struct Steps {
-    /// 0: done.
-    left: usize,
-    /// In words.
-    says: String,
-}
-
-/// Shows progress until nothing is left. Gives up when nothing has changed for the usual time; what was begun goes on.
-fn follow(context: &mut Context, what: &str, steps: impl Fn(&Map) -> Steps) -> Result<(), Failure> {
-    let stop = interrupt::stop_flag();
-    let bar = bar(what);
-    let (mut said, mut changed, mut most) = (String::new(), Instant::now(), 0);
-    let patience = context.global.timeout;
-    loop {
-        let now = steps(context.picture()?);
-        if now.left == 0 {
-            break;
-        }
-        if now.says != said {
-            (said, changed, most) = (now.says, Instant::now(), most.max(now.left));
-            match &bar {
-                Some(bar) => {
-                    bar.set_length(most as u64);
-                    bar.set_position((most - now.left) as u64);
-                    bar.set_message(said.clone());
-                }
-                None => note(format!("{what}: {said}")),
-            }
-        }
-        let why = match () {
-            () if stop.load(Ordering::Relaxed) => "interrupted".to_string(),
-            () if changed.elapsed() >= patience => {
-                format!("nothing changed for {:.0} s (--timeout)", patience.as_secs_f64())
-            }
-            () => {
-                let _ = context.client()?.poll(LOOK)?;
-                continue;
-            }
-        };
-        return Err(Failure::new(
-            Status::Unreachable,
-            format!(
-                "{what}: {said}; {why}. It goes on by itself; `understudy status` shows what it waits for"
-            ),
-        ));
-    }
-    bar.into_iter().for_each(|bar| bar.finish_and_clear());
-    Ok(())
-}
-
-/// A bar where a person looks; elsewhere a line is printed for each change.
-fn bar(what: &str) -> Option<ProgressBar> {
-    if !stderr().is_terminal() {
-        return None;
-    }
-    let shape = "{prefix} [{bar:30}] {msg}";
-    let style = ProgressStyle::with_template(shape).expect("the shape is right").progress_chars("=> ");
-    let bar = ProgressBar::new(1).with_style(style);
-    bar.set_prefix(what.to_string());
-    Some(bar)
 }
 
 /// Partitions with a place or a member on the node.

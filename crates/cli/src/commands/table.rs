@@ -1,8 +1,10 @@
 //! `table`.
 
+use super::follow::{Steps, follow};
 use crate::args::cluster::{CreateOptions, EngineArg, LogArg, TableCommand};
 use crate::connect::Context;
 use crate::out::counted;
+use client::Map;
 use ops::design::{Choices, parse_placement};
 use ops::{Failure, survive};
 use serde::Serialize;
@@ -84,6 +86,7 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
         TableCommand::Alter {
             name,
             policy,
+            factor,
             min_in_sync,
             available,
             strict,
@@ -98,6 +101,7 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
                 AlterTable {
                     name,
                     policy,
+                    factor,
                     min_in_sync,
                     available,
                     standby,
@@ -149,12 +153,12 @@ fn new_columns(text: Option<&str>) -> Result<Vec<Column>, Failure> {
     Ok(columns.into_iter().map(|(name, of)| Column::new(name, of)).collect())
 }
 
-/// Changes the policy or the columns, and waits until every partition has it: before that the old promise may still be the weaker one.
+/// Changes the policy, the copies or the columns, and waits until every partition has it: before that the old promise may still be the weaker one.
 fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
     let nothing = AlterTable { name: request.name.clone(), ..AlterTable::default() };
     if request == nothing {
         return Err(Failure::usage(
-            "nothing is to be changed: give --policy, --min-in-sync, --available, --strict, --standby, --failover-target or --add-column",
+            "nothing is to be changed: give --policy, --factor, --min-in-sync, --available, --strict, --standby, --failover-target or --add-column",
         ));
     }
     let name = request.name.clone();
@@ -165,6 +169,12 @@ fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
     }
     let answer = context.admin(AdminCommand::AlterTable(RecordText::new(&request)))?;
     let policy: Policy = ops::secured::read(&answer)?;
+    if request.factor.is_some() {
+        let copies = counted(policy.factor.into(), "copy", "copies");
+        follow(context, &format!("table {name} is to have {copies} of each partition"), |map| {
+            copying(map, &name)
+        })?;
+    }
     let (wanted, table) = (policy.version, name.clone());
     let everywhere = context.wait_for(move |map| {
         let Some(table) = map.table(&table) else { return true };
@@ -181,6 +191,23 @@ fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
         format!("table {name}: {policy}{rest}")
     });
     Ok(())
+}
+
+/// What is left to do until the table has as many copies as it is to have, and its partitions say so.
+fn copying(map: &Map, name: &str) -> Steps {
+    let Some(table) = map.table(name) else { return Steps { left: 0, says: String::new() } };
+    let (mut there, mut coming, mut going) = (0, 0, 0);
+    for (partition, row) in table.partition_ids().zip(&table.placement) {
+        let Some(record) = map.partition(partition) else { continue };
+        coming += row.len().saturating_sub(record.in_sync.len());
+        going += record.members().count().saturating_sub(row.len());
+        let says_so = record.policy.version >= table.policy.version && record.next_policy.is_none();
+        let level = record.in_sync.len() == row.len() && record.catching_up.is_empty();
+        there += usize::from(says_so && level);
+    }
+    let all = table.partitions as usize;
+    let says = format!("{there} of {all} partitions have them, {coming} copies to come, {going} to go");
+    Steps { left: all - there, says }
 }
 
 fn drop(name: String, yes: bool, context: &mut Context) -> Result<(), Failure> {

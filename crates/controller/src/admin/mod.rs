@@ -95,7 +95,7 @@ impl<R: Remedy> Controller<R> {
                 Err(why) => Some(Err((USAGE, why))),
             },
             AdminCommand::AlterTable(text) => match text.read::<AlterTable>() {
-                Ok(request) => self.alter_table(conn, id, request),
+                Ok(request) => self.alter_table(now, conn, id, request),
                 Err(why) => Some(Err((USAGE, why))),
             },
             AdminCommand::DropTable(name) => self.drop_table(conn, id, name),
@@ -156,7 +156,7 @@ impl<R: Remedy> Controller<R> {
             (Job::Drop(name), true) => Some(Ok(serde_json::json!({ "dropped": name }).to_string())),
             (Job::Drop(name), false) => self.drop_table(conn, id, name),
             (Job::Alter(request), true) => Some(self.altered(&request)),
-            (Job::Alter(request), false) => self.alter_table(conn, id, request),
+            (Job::Alter(request), false) => self.alter_table(now, conn, id, request),
             (Job::Move { partition, .. }, true) => Some(self.placed(partition)),
             (Job::Move { partition, from, to }, false) => self.move_copy(now, conn, id, partition, from, to),
             (Job::Prefer(partition, to), _) => self.switchover(now, conn, id, Some(partition), Some(to)),

@@ -10,6 +10,7 @@ use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::placement::{self, Site};
+use crate::resize;
 use crate::txn::Txn;
 use std::collections::BTreeSet;
 use types::config::{Cause, FORMAT, PartitionRecord, TableRecord, Unknown};
@@ -30,6 +31,9 @@ const COPIES: usize = 3;
 
 /// The policy of a table to be, and where its copies go.
 type Checked = (Policy, Vec<Vec<NodeId>>);
+
+/// Why something is refused: the exit status that fits it, and a sentence.
+type Refusal = (u8, String);
 
 /// A creation under way.
 #[derive(Clone, PartialEq, Debug)]
@@ -79,7 +83,7 @@ impl<R: Remedy> Controller<R> {
             created_ms: now.wall_ms,
             indexes: Default::default(),
             failover_target_ms: request.failover_target_ms.filter(|target| *target > 0),
-            unknown: pinned(&request),
+            unknown: as_placed(&request),
         };
         cluster.next_table += 1;
         let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
@@ -201,9 +205,7 @@ impl<R: Remedy> Controller<R> {
                 format!("{} partitions are out of range: 1 to {MOST_PARTITIONS}", request.partitions),
             ));
         }
-        let nodes =
-            self.records.nodes().filter(|node| self.is_live(now, node.id) && !self.is_draining(node.id));
-        let sites: Vec<Site> = nodes.map(|node| Site { node: node.id, zone: node.zone.clone() }).collect();
+        let sites = self.open_sites(now);
         if sites.is_empty() {
             return Err((UNREACHABLE, "no node is live".into()));
         }
@@ -268,17 +270,24 @@ impl<R: Remedy> Controller<R> {
         None
     }
 
-    /// Writes the new policy, columns and indexes into the table's record; the partitions follow with the policy, advised by the
-    /// planner (PR-24), and with the indexes, brought to it by their primaries. Columns concern only those who read and write rows: a row says under which version it was written.
-    pub(super) fn alter_table(&mut self, conn: ConnId, id: u64, request: AlterTable) -> Option<Answer> {
+    /// Writes the new policy, places of copies, columns and indexes into the table's record; the partitions follow with the
+    /// policy and the copies, advised by the planner (PR-24), and with the indexes, brought to it by their primaries. Columns concern only those who read and write rows: a row says under which version it was written.
+    pub(super) fn alter_table(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        id: u64,
+        request: AlterTable,
+    ) -> Option<Answer> {
         let Some(table) = self.records.table_named(&request.name) else {
             return Some(Err(no_table(&request.name)));
         };
         let altered = new_policy(table, &request).and_then(|policy| {
             let schema = new_schema(table, &request)?;
             let indexes = new_indexes(table, &schema, &request)?;
+            let placement = self.resized(now, table, policy.factor.into())?;
             let failover_target_ms = new_target(table.failover_target_ms, request.failover_target_ms)?;
-            Ok(TableRecord { policy, schema, indexes, failover_target_ms, ..table.clone() })
+            Ok(TableRecord { policy, placement, schema, indexes, failover_target_ms, ..table.clone() })
         });
         let record = match altered {
             Ok(record) if record == *table => return Some(self.altered(&request)),
@@ -291,6 +300,44 @@ impl<R: Remedy> Controller<R> {
         None
     }
 
+    /// The table's wanted nodes with so many copies of each partition: what is there and stays is not moved.
+    fn resized(&self, now: Now, table: &TableRecord, factor: usize) -> Result<Vec<Vec<NodeId>>, Refusal> {
+        let rows = &table.placement;
+        if rows.iter().all(|row| row.len() == factor) {
+            return Ok(rows.clone());
+        }
+        let record =
+            |index: usize| self.records.partition(PartitionId(table.first_partition.0 + index as u32));
+        let narrowed = rows.iter().enumerate().map(|(index, row)| {
+            let record = record(index);
+            let level = |node: NodeId| {
+                self.is_live(now, node)
+                    && record.is_some_and(|record| record.in_sync.iter().any(|member| member.node == node))
+            };
+            resize::narrow(row, record.map(|record| record.primary.node), level, factor)
+        });
+        let narrowed: Vec<Vec<NodeId>> = narrowed.collect();
+        if narrowed.iter().all(|row| row.len() == factor) {
+            return Ok(narrowed);
+        }
+        let sites = self.open_sites(now);
+        let holders = |index: usize| {
+            let members = record(index).into_iter().flat_map(|record| record.members());
+            members.map(|member| member.node).collect()
+        };
+        let holders: Vec<Vec<NodeId>> = (0..rows.len()).map(holders).collect();
+        let widened = resize::widen(table.scheme(), &sites, &narrowed, &holders, factor);
+        let enough = sites.len() >= factor;
+        widened.filter(|_| enough).ok_or_else(|| (REFUSED, too_few(&table.name, factor, &sites)))
+    }
+
+    /// Nodes that may be given copies.
+    fn open_sites(&self, now: Now) -> Vec<Site> {
+        let nodes =
+            self.records.nodes().filter(|node| self.is_live(now, node.id) && !self.is_draining(node.id));
+        nodes.map(|node| Site { node: node.id, zone: node.zone.clone() }).collect()
+    }
+
     /// The table's record has the new policy.
     pub(super) fn altered(&self, request: &AlterTable) -> Answer {
         let table = self.records.table_named(&request.name).ok_or_else(|| no_table(&request.name))?;
@@ -300,26 +347,42 @@ impl<R: Remedy> Controller<R> {
 
 /// The table's policy as it is to be.
 fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, String)> {
-    let AlterTable { policy: name, min_in_sync, available, standby, .. } = request;
+    let AlterTable { policy: name, min_in_sync, available, standby, factor, .. } = request;
     let others = !request.add_columns.is_empty()
         || request.add_index.is_some()
         || request.drop_index.is_some()
         || request.failover_target_ms.is_some();
     let old = &table.policy;
-    match (name, min_in_sync, available, standby) {
-        (None, None, None, None) if !others => {
+    match (name, min_in_sync, available, standby, factor) {
+        (None, None, None, None, None) if !others => {
             return Err((USAGE, format!("nothing is to be changed in table '{}'", request.name)));
         }
-        (None, None, None, None) => return Ok(old.clone()),
+        (None, None, None, None, None) => return Ok(old.clone()),
         _ => {}
     }
     let name = name.as_ref().unwrap_or(&old.name);
     let min = min_in_sync.or(Some(old.min_in_sync));
     let available = available.or(Some(old.below == Below::Available));
-    let mut changed = policy(name, old.factor, table.log, old.version + 1, min, available)?;
+    let factor = factor.unwrap_or(old.factor);
+    let mut changed = policy(name, factor, table.log, old.version + 1, min, available)?;
     changed.standby = standby.unwrap_or(old.standby);
+    if factor < old.min_in_sync && min_in_sync.is_none() {
+        let (least, table) = (old.min_in_sync, &table.name);
+        let copies = if factor == 1 { "copy" } else { "copies" };
+        return Err((
+            USAGE,
+            format!(
+                "table '{table}' commits with at least {least} copies in sync; for {factor} {copies} lower that in the \
+                 same step: min_in_sync {factor}"
+            ),
+        ));
+    }
     changed.check(table.engine).map_err(|error| (USAGE, error.to_string()))?;
-    Ok(changed)
+    // Asked for again what is there already: the copies may still be on their way.
+    match Policy::same_but_version(&changed, old) {
+        true => Ok(old.clone()),
+        false => Ok(changed),
+    }
 }
 
 /// The bound on what a failover replays, as it is to be.
@@ -373,10 +436,13 @@ fn new_indexes(table: &TableRecord, schema: &Schema, request: &AlterTable) -> Re
     Ok(indexes)
 }
 
-/// A placement that somebody wrote down is not changed to make nodes even.
-fn pinned(request: &CreateTable) -> Unknown {
-    let pinned = !request.placement.is_empty();
-    pinned.then(|| (TableRecord::PINNED.to_string(), serde_json::Value::Bool(true))).into_iter().collect()
+/// How the table was placed. A placement that somebody wrote down is not changed to make nodes even.
+fn as_placed(request: &CreateTable) -> Unknown {
+    if !request.placement.is_empty() {
+        return Unknown::from([(TableRecord::PINNED.to_string(), serde_json::Value::Bool(true))]);
+    }
+    let other = (request.scheme != types::Scheme::default()).then(|| serde_json::json!(request.scheme));
+    other.map(|scheme| (TableRecord::SCHEME.to_string(), scheme)).into_iter().collect()
 }
 
 /// A preset with its adjustments.

@@ -46,17 +46,32 @@ impl<R: Remedy> Controller<R> {
         copies
     }
 
+    /// How many copies there are to be: as many as have a place, which is what an operator asked for last.
+    fn wanted(&self, record: &PartitionRecord) -> usize {
+        match self.records.placement(record).len() {
+            0 => record.policy.factor.into(),
+            places => places,
+        }
+    }
+
+    /// False for a member without a place on a node that leaves: it is only waited for until enough others are there.
+    fn stays(&self, record: &PartitionRecord, member: &Member) -> bool {
+        !self.is_leaving(member.node) || self.records.placement(record).contains(&member.node)
+    }
+
     /// A copy that catches up is still lacking: one that never gets there must not keep a spare from standing in.
     fn note_short(&mut self, now: Now, record: &PartitionRecord) {
-        if record.in_sync.len() >= usize::from(record.policy.factor) {
+        let stay = record.in_sync.iter().filter(|member| self.stays(record, member)).count();
+        if stay >= self.wanted(record) {
             self.planner.short.remove(&record.id);
         } else {
             self.planner.short.entry(record.id).or_insert(now.mono);
         }
     }
 
-    /// A member that only stands in the way: one that catches up in a life that has ended, or one that stood in while every
-    /// node of the placement is in-sync again.
+    /// A member that only stands in the way: one that catches up in a life that has ended, or one that has no place (it stood
+    /// in, its place is elsewhere now, or fewer copies are wanted) while every node of the placement is in-sync, or, on a
+    /// node that leaves, as many others are.
     fn useless(&self, now: Now, record: &PartitionRecord) -> Option<Member> {
         let ended =
             |member: &&Member| self.records.node(member.node).is_some_and(|node| node.member() != **member);
@@ -64,16 +79,21 @@ impl<R: Remedy> Controller<R> {
             return Some(*member);
         }
         let placement = self.records.placement(record);
-        let level = |node: &NodeId| {
-            record.in_sync.iter().any(|member| {
-                member.node == *node && self.hearing.hears(member, now.mono, self.settings.alive)
-            })
-        };
-        if placement.is_empty() || !placement.iter().all(level) {
+        let heard = |member: &Member| self.hearing.hears(member, now.mono, self.settings.alive);
+        let level = |node: &NodeId| record.in_sync.iter().any(|member| member.node == *node && heard(member));
+        // Fewer copies are wanted, and the policy in force still says more: first it is changed (N3).
+        let agreed = usize::from(record.policy.factor) <= placement.len() && record.next_policy.is_none();
+        if placement.is_empty() || !agreed {
             return None;
         }
-        let stands_in = |member: &&Member| !placement.contains(&member.node) && **member != record.primary;
-        record.members().find(stands_in).copied()
+        let all = placement.iter().all(level);
+        let stay = record.in_sync.iter().filter(|member| heard(member) && self.stays(record, member));
+        let enough = stay.count() >= placement.len();
+        let goes = |member: &&Member| {
+            let placeless = !placement.contains(&member.node) && **member != record.primary;
+            placeless && (all || enough && !self.stays(record, member))
+        };
+        record.members().find(goes).copied()
     }
 
     /// The node that should be admitted next, in its present life. One at a time per partition.
@@ -92,7 +112,8 @@ impl<R: Remedy> Controller<R> {
                 && record.member_on(*node).is_none()
                 && self.planner.forgiven(record.id, *node, now.mono)
         };
-        let short = record.members().count() < usize::from(record.policy.factor);
+        let stay = record.members().filter(|member| self.stays(record, member)).count();
+        let short = stay < self.wanted(record);
         let substituted = record.members().any(|member| !placement.contains(&member.node));
         if let Some(node) = placement.iter().find(|node| ready(node)).filter(|_| short || substituted) {
             return self.records.node(*node).map(|node| node.member());

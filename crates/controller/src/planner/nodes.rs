@@ -60,8 +60,13 @@ impl<R: Remedy> Controller<R> {
             };
             let whole = nodes.iter().all(level);
             let comes = nodes.iter().any(|node| !level(node) && self.is_live(now, *node));
-            let goes =
-                record.is_none_or(|record| record.members().any(|member| !nodes.contains(&member.node)));
+            // Who leaves may have to lead until a copy is where one can lead: the next move is not held up by that.
+            let goes = record.is_none_or(|record| {
+                record.members().any(|member| {
+                    let leads_on = *member == record.primary && self.is_leaving(member.node);
+                    !nodes.contains(&member.node) && !leads_on
+                })
+            });
             Row { partition, nodes: nodes.clone(), moving: comes || whole && goes, whole, pinned }
         })
     }

@@ -2,7 +2,7 @@
 
 use super::copies::starves;
 use crate::controller::Controller;
-use types::{Now, PartitionId, Remedy};
+use types::{Now, PartitionId, PartitionRecord, Policy, Remedy};
 use wire::RecordText;
 use wire::control::Advice;
 
@@ -25,8 +25,16 @@ impl<R: Remedy> Controller<R> {
             if !(self.serves(&record) || bound_only || starves(&record)) || self.advised(partition) {
                 continue;
             }
+            if awaits_copies(&record, &table.policy) && !starves(&record) {
+                continue;
+            }
             let advice = Advice::Policy(RecordText::new(&table.policy));
             self.advise(now, &record, advice);
         }
     }
+}
+
+/// True if the policy wants more copies than before, and would stop commits until they are there: first they come.
+fn awaits_copies(record: &PartitionRecord, wanted: &Policy) -> bool {
+    wanted.factor > record.policy.factor && record.in_sync.len() < usize::from(wanted.min_in_sync)
 }

@@ -3,6 +3,7 @@
 //! Used by the scripts and by the tests in Rust. Every effect that a person would look at is written down as a line.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
+pub mod cluster;
 pub mod lines;
 
 use metastore as meta;

@@ -1,4 +1,4 @@
-//! Checkers: each knows the promises alone. The ids are those of the invariants (I1 to I15) and rules (R1 to R12).
+//! Checkers: each knows the promises alone. The ids are those of the invariants (I1 to I16) and rules (R1 to R12).
 //!
 //! | file | what |
 //! | --- | --- |
@@ -12,6 +12,7 @@
 //! | `linear` | R5: linearizability per key |
 //! | `effects` | I9, I4, I5: exactly once, nothing visible that is lost |
 //! | `indexes` | I15: index rows are what the rows say |
+//! | `world/online` | I16: a node is removed that is a member of nothing, and stays out |
 //! | `points` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 
@@ -41,7 +42,7 @@ use wire::{Entry, RecordText};
 pub struct Violation {
     /// The seed.
     pub seed: u64,
-    /// The promise: I1 to I15, R1 to R12, or `panic`.
+    /// The promise: I1 to I16, R1 to R12, or `panic`.
     pub id: String,
     /// When, virtual microseconds.
     pub at: u64,

@@ -306,8 +306,11 @@ impl World {
         };
         self.meta.seen = revision;
         for change in changes {
-            let Some(value) = change.value else { continue };
-            let text = RecordText(String::from_utf8_lossy(&value).into_owned());
+            let text = change.value.map(|value| RecordText(String::from_utf8_lossy(&value).into_owned()));
+            if let Some(node) = change.key.strip_prefix("node/").and_then(|name| name.parse().ok()) {
+                self.note_node(node, text.as_ref());
+            }
+            let Some(text) = text else { continue };
             if change.key.starts_with("table/") {
                 self.note_table(&text);
             }

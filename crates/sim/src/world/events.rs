@@ -63,6 +63,10 @@ pub enum Event {
     Operator,
     /// An index is wanted, or not any more.
     Index,
+    /// Another number of copies is wanted.
+    Factor,
+    /// A node comes, or is to go.
+    Nodes,
     /// A fault strikes.
     Strike,
     /// A fault is over.
@@ -161,6 +165,8 @@ impl World {
             Event::Client { id } => self.client_wakes(id),
             Event::Operator => self.operator_wakes(),
             Event::Index => self.wish_index(),
+            Event::Factor => self.wish_factor(),
+            Event::Nodes => self.wish_nodes(),
             Event::Strike => self.strike(),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),

@@ -208,8 +208,11 @@ impl World {
                 process.host.leases().on_answer(clock, &answer);
             }
             Message::Picture(picture) => {
+                let removed = self.learn_nodes(node, &picture);
                 self.learn_tables(node, &picture);
-                self.configure(node, &picture);
+                if !removed {
+                    self.configure(node, &picture);
+                }
             }
             Message::Proposed(proposed) => {
                 self.input(node, |host, now, out| host.proposed(now, &proposed, out))

@@ -41,7 +41,11 @@ impl World {
                     self.trace.note(self.now, format_args!("{} wants {:?}", table.name, table.indexes));
                     self.struck("index");
                 }
-                self.wanted.insert(table.id, table.indexes);
+                if self.wanted.get(&table.id).is_some_and(|known| known.policy.factor != table.policy.factor)
+                {
+                    self.struck("factor");
+                }
+                self.learn_table(table);
             }
             Err(reason) => self.checks.fault("I10", self.now, reason),
         }
@@ -81,7 +85,7 @@ impl World {
 
     /// What a partition still lacks of what its table wants, once it is served.
     pub(super) fn lacks_indexes(&self, record: &PartitionRecord) -> Option<String> {
-        let wanted: &Indexes = self.wanted.get(&record.table)?;
+        let wanted: &Indexes = &self.wanted.get(&record.table)?.indexes;
         let process = self.machine(record.primary.node.0).process.as_ref()?;
         let definitions = process.host.replica(record.id)?.definitions_at(ReadAt::Applied).ok()?;
         let ready = |number: u32| {

@@ -479,7 +479,8 @@ impl World {
         let alive = self
             .machines
             .iter()
-            .filter(|machine| machine.process.is_some() && machine.stuck_until < u64::MAX);
+            .filter(|machine| machine.process.is_some() && machine.stuck_until < u64::MAX)
+            .filter(|machine| !self.is_removed(machine.id));
         usize::from(record.policy.factor).min(alive.count())
     }
 
@@ -505,7 +506,7 @@ impl World {
         None
     }
 
-    fn state_of(&self, record: &PartitionRecord) -> String {
+    pub(super) fn state_of(&self, record: &PartitionRecord) -> String {
         let mut text = format!(
             "{} {:?} in sync {:?} catching up {:?}",
             record.epoch, record.cause, record.in_sync, record.catching_up

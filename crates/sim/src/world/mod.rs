@@ -11,6 +11,7 @@
 //! | `clients` | the clients' side |
 //! | `strikes` | when which fault strikes |
 //! | `indexes` | indexes are wanted, and compared with the rows |
+//! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
 //! | `inspect` | what is looked at after events and now and then |
 
@@ -23,6 +24,7 @@ mod indexes;
 mod inspect;
 mod links;
 mod machines;
+mod online;
 mod phases;
 mod strikes;
 
@@ -41,7 +43,7 @@ use crate::taker::Taker;
 use crate::trace::Trace;
 use control::{Brain, Meta, Operator};
 use events::Scheduled;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use types::Micros;
 
 /// What stage a run is in.
@@ -83,9 +85,18 @@ pub struct World {
     meta: Meta,
     operator: Operator,
     clients: Vec<Client>,
-    /// The indexes that tables are to have, as the metastore has them.
-    wanted: BTreeMap<types::TableId, types::Indexes>,
+    /// What tables are to be, as the metastore has it.
+    wanted: BTreeMap<types::TableId, types::TableRecord>,
+    /// The nodes, as the metastore has them.
+    node_records: BTreeMap<types::NodeId, types::NodeRecord>,
+    /// Disks of nodes that were removed.
+    removed: BTreeSet<types::StoreId>,
+    /// Nodes that an operator has brought copies to.
+    added: BTreeSet<types::NodeId>,
+    /// Nodes that were there from the beginning.
+    founders: u32,
     wishes: Stream,
+    online: Stream,
     taker: Taker,
     strikes: strikes::Strikes,
     timing: Stream,
@@ -100,7 +111,7 @@ impl World {
     /// A world before anything has happened.
     pub fn new(seed: u64, plan: Plan, remedy: Without, verbose: bool) -> World {
         let mut shape = Stream::new(seed, Concern::Shape, 1);
-        let machines = (1..=plan.nodes)
+        let machines = (1..=plan.all_nodes())
             .map(|id| {
                 let disk = Disk::new(Stream::new(seed, Concern::Disk, u64::from(id)));
                 Machine::new(id, disk, Clock::new(0, shape.between(10_000_000, 900_000_000)))
@@ -134,6 +145,11 @@ impl World {
             operator: Operator::default(),
             clients,
             wanted: BTreeMap::new(),
+            node_records: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            added: BTreeSet::new(),
+            founders: plan.nodes,
+            online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
             wishes: Stream::new(seed, Concern::Workload, 1 << 32),
             taker,
             strikes,

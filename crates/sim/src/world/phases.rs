@@ -65,6 +65,12 @@ impl World {
             }
             let wait = self.plan.pace_us / 2;
             self.after(wait, Event::Strike);
+            if self.plan.factors {
+                self.after(40_000, Event::Factor);
+            }
+            if self.plan.joins > 0 {
+                self.after(100_000, Event::Nodes);
+            }
             if self.plan.indexes {
                 self.after(20_000, Event::Index);
             }
@@ -111,7 +117,7 @@ impl World {
             if stalled {
                 self.cure(super::strikes::Cure::Unstall(node));
             }
-            if self.machine(node).process.is_none() {
+            if self.machine(node).process.is_none() && !self.machine(node).removed {
                 self.start_later(node, 1_000);
             }
         }
@@ -125,7 +131,8 @@ impl World {
         let node = 1 + self.strikes.random.below(u64::from(self.plan.nodes)) as u32;
         let spare = self.strikes.random.chance(400) && self.plan.nodes > 2;
         let needless = |record: &types::PartitionRecord| {
-            let others = self.plan.nodes - 1;
+            let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
+            let others = others.count() as u32;
             let holds = record.in_sync.iter().any(|member| member.node.0 == node);
             let rest_is_sound = record.before.is_none()
                 && record.next_policy.is_none()
@@ -142,7 +149,7 @@ impl World {
     }
 
     fn converge(&mut self) {
-        let missing = self.what_is_missing().or_else(|| self.ask_again());
+        let missing = self.what_is_missing().or_else(|| self.what_is_wanted()).or_else(|| self.ask_again());
         if missing.is_none() {
             self.phase = Phase::Done;
             self.trace.note(self.now, format_args!("phase: converged"));

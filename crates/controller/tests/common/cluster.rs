@@ -1,0 +1,150 @@
+//! A cluster whose primaries follow advice.
+
+use super::World;
+use super::lines::table;
+use std::collections::{BTreeMap, BTreeSet};
+use types::config::{Cause, Reign};
+use types::{
+    Epoch, LogKind, Member, NodeId, NodeRecord, PartitionId, PartitionRecord, Policy, Scheme, TableRecord,
+};
+use wire::control::{AdminCommand, Advice, Advise};
+use wire::{Message, RecordText};
+
+/// A cluster whose primaries do at once what they are advised to.
+pub struct Cluster {
+    /// The controller's world.
+    pub world: World,
+    /// The fewest copies in sync that each partition ever had since it was looked at last.
+    pub fewest: BTreeMap<PartitionId, usize>,
+}
+
+impl Cluster {
+    /// So many nodes with these tables: name, factor, partitions, scheme.
+    pub fn new(nodes: u32, tables: &[(&str, u8, u32, Scheme)]) -> Cluster {
+        let mut cluster = Cluster { world: World::new(), fewest: BTreeMap::new() };
+        for node in 1..=nodes {
+            cluster.world.start(node, 1, u64::from(node) * 10);
+        }
+        cluster.world.pass(100);
+        for (name, factor, partitions, scheme) in tables {
+            let mut request = table(name, "durable", LogKind::Disk, Some(*factor), *partitions);
+            request.scheme = *scheme;
+            let id = cluster.world.admin(AdminCommand::CreateTable(RecordText::new(&request)));
+            cluster.world.answered(id).expect("answered").as_ref().expect("created");
+        }
+        cluster
+    }
+
+    /// The answer to an operator.
+    pub fn ask(&mut self, command: AdminCommand) -> Result<String, (u8, String)> {
+        let id = self.world.admin(command);
+        self.world.answered(id).expect("answered").clone()
+    }
+
+    /// Time passes, and what is advised is done.
+    pub fn pass(&mut self, ms: u64) {
+        for _ in 0..ms.div_ceil(100) {
+            self.world.pass(100);
+            let sent = std::mem::take(&mut self.world.sent);
+            for (_, _, message) in sent {
+                if let Message::Advise(advise) = message {
+                    self.follow(&advise);
+                }
+            }
+            for record in self.world.partitions() {
+                let fewest = self.fewest.entry(record.id).or_insert(usize::MAX);
+                *fewest = (*fewest).min(record.in_sync.len());
+            }
+        }
+    }
+
+    /// Does what is advised.
+    pub fn follow(&mut self, advise: &Advise) {
+        let record = self.world.partition(advise.partition.0);
+        if record.epoch != advise.epoch {
+            return;
+        }
+        match &advise.advice {
+            Advice::Admit(member) => {
+                let member = *member;
+                self.propose(&record, |record| {
+                    record.catching_up.push(member);
+                    record.cause = Cause::CatchingUp;
+                });
+                self.propose(&record, |record| {
+                    record.catching_up.retain(|other| *other != member);
+                    record.in_sync.push(member);
+                    record.cause = Cause::InSync;
+                });
+            }
+            Advice::Remove(member) => self.propose(&record, |record| {
+                record.in_sync.retain(|other| other != member);
+                record.catching_up.retain(|other| other != member);
+                record.cause = Cause::EvictedSilent;
+            }),
+            Advice::HandOver(member) => self.propose(&record, |record| hand_over(record, *member)),
+            Advice::Policy(text) => self.change_policy(&record, text.read().expect("a policy")),
+        }
+    }
+
+    /// The three steps of a change of policy; a bound that changes beside other things changes first, by itself.
+    fn change_policy(&mut self, record: &PartitionRecord, wanted: Policy) {
+        let (min_in_sync, below) = (wanted.min_in_sync, wanted.below);
+        let same_bound = (min_in_sync, below) == (record.policy.min_in_sync, record.policy.below);
+        let aim = match same_bound || wanted.same_demands(&record.policy) {
+            true => wanted,
+            false => Policy { min_in_sync, below, ..record.policy.clone() },
+        };
+        let next = aim.clone();
+        self.propose(record, |record| (record.next_policy, record.cause) = (Some(next), Cause::Policy));
+        self.propose(record, |record| {
+            (record.policy, record.next_policy, record.cause) = (aim, None, Cause::Policy);
+        });
+    }
+
+    /// A primary's proposal.
+    pub fn propose(&mut self, record: &PartitionRecord, change: impl FnOnce(&mut PartitionRecord)) {
+        self.world.propose(0, record.id.0, change);
+    }
+
+    /// The tables' records.
+    pub fn tables(&self) -> Vec<TableRecord> {
+        let entries = self.world.table.snapshot("table/").entries;
+        entries.iter().map(|entry| serde_json::from_slice(&entry.value).expect("a table")).collect()
+    }
+
+    /// A node's record.
+    pub fn node(&self, node: u32) -> Option<NodeRecord> {
+        let entries = self.world.table.snapshot(&format!("node/{node}")).entries;
+        entries.first().map(|entry| serde_json::from_slice(&entry.value).expect("a node"))
+    }
+
+    /// How many copies each node is to have; every one of them is in sync, and there are no others.
+    pub fn settled(&self) -> BTreeMap<u32, usize> {
+        let mut copies = BTreeMap::new();
+        for table in self.tables() {
+            for (partition, row) in table.partition_ids().zip(&table.placement) {
+                let record = self.world.partition(partition.0);
+                let nodes: BTreeSet<NodeId> = record.members().map(|member| member.node).collect();
+                assert_eq!(nodes, row.iter().copied().collect(), "{partition}");
+                assert_eq!(record.in_sync.len(), row.len(), "{partition}");
+                assert_eq!(record.primary.node, row[0], "{partition}");
+                row.iter().for_each(|node| *copies.entry(node.0).or_insert(0) += 1);
+            }
+        }
+        copies
+    }
+}
+
+fn hand_over(record: &mut PartitionRecord, to: Member) {
+    let epoch = Epoch(record.epoch.0 - 1);
+    record.before =
+        Some(Reign { epoch, primary: record.primary, handed_over: true, in_sync: record.in_sync.clone() });
+    record.in_sync.retain(|member| *member != to);
+    record.in_sync.insert(0, to);
+    record.primary = to;
+    record.led_since = record.epoch;
+    record.failover = None;
+    record.lossy = false;
+    record.cause = Cause::Switchover;
+}

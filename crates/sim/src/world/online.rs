@@ -1,0 +1,208 @@
+//! What an operator changes while everything works: how many copies there are, and which nodes there are (I16).
+
+use super::{Event, Phase, World};
+use crate::network::{Endpoint, Lane};
+use crate::world::machines::End;
+use std::collections::BTreeSet;
+use types::config::NodeRecord;
+use types::{LogKind, NodeId, TableRecord};
+use wire::RecordText;
+use wire::control::{AdminCommand, AlterTable, Picture};
+
+/// Copies that a table is given at most.
+const MOST: u64 = 5;
+
+impl World {
+    /// The operator wants another number of copies of a table.
+    pub(super) fn wish_factor(&mut self) {
+        if self.phase != Phase::Faults {
+            return;
+        }
+        let there = u64::from(self.plan.nodes).min(MOST);
+        let random = &mut self.online;
+        let wait = random.between(300_000, 3_000_000);
+        let factor = random.between(1, there);
+        let min = random.between(1, factor.min(2)) as u8;
+        let (bound, table) = (random.chance(500), random.pick(&self.plan.tables));
+        let table = table.map(|table| (table.name.clone(), table.log));
+        self.after(wait, Event::Factor);
+        let Some((name, log)) = table else { return };
+        if log == LogKind::Memory && factor < 2 && self.plan.recoverable {
+            // One copy in one memory is lost with the first process that ends.
+            return;
+        }
+        let alter = AlterTable {
+            name,
+            factor: Some(factor as u8),
+            min_in_sync: (bound || factor < 2).then_some(min),
+            ..AlterTable::default()
+        };
+        self.ask(AdminCommand::AlterTable(RecordText::new(&alter)));
+    }
+
+    /// A node comes, or one is asked to go; what the last one needs may still be under way.
+    pub(super) fn wish_nodes(&mut self) {
+        if self.phase != Phase::Faults {
+            return;
+        }
+        let random = &mut self.online;
+        let wait = random.between(300_000, 2_500_000);
+        let (join, some) = (random.chance(600), random.below(u64::from(self.plan.nodes)) as u32);
+        self.after(wait, Event::Nodes);
+        let started = self.plan.nodes as usize;
+        if join && started < self.machines.len() {
+            return self.join_node();
+        }
+        let waits = self.node_records.values().find(|node| {
+            node.id.0 > self.founders
+                && !node.is_marked(NodeRecord::JOINING)
+                && !self.added.contains(&node.id)
+        });
+        if let Some(node) = waits.map(|node| node.id) {
+            return self.ask(AdminCommand::Add(node));
+        }
+        let leaving = |node: &NodeRecord| node.is_marked(NodeRecord::LEAVING);
+        let taken = self.node_records.values().filter(|node| leaving(node)).count();
+        let left = self.node_records.len() - taken;
+        if started > self.founders as usize && left > self.founders as usize - 1 && left > 2 {
+            self.ask(AdminCommand::Remove(NodeId(some + 1)));
+        }
+    }
+
+    /// A machine that was not there starts its first process, and meets the others.
+    fn join_node(&mut self) {
+        self.plan.nodes += 1;
+        let node = self.plan.nodes;
+        self.trace.note(self.now, format_args!("n{node} comes"));
+        self.struck("node-comes");
+        self.start_later(node, 1_000);
+        for peer in 1..node {
+            let Some(life) = self.machine(peer).life() else { continue };
+            for lane in [Lane::Beacon, Lane::Peer] {
+                let from = (Endpoint::Node(peer), life);
+                self.after(60_000, Event::Dial { from, to: Endpoint::Node(node), lane });
+            }
+        }
+    }
+
+    /// A node's record was written or removed.
+    pub(super) fn note_node(&mut self, node: u32, text: Option<&RecordText>) {
+        let id = NodeId(node);
+        let Some(text) = text else {
+            let Some(gone) = self.node_records.remove(&id) else { return };
+            self.trace.note(self.now, format_args!("n{node} is removed"));
+            self.struck("node-removed");
+            self.removed.insert(gone.store);
+            let held = self.checks.epochs.records().find(|record| record.member_on(id).is_some());
+            if let Some(partition) = held.map(|record| record.id) {
+                let sentence = format!("n{node} is removed, and is a member of {partition}");
+                self.checks.fault("I16", self.now, sentence);
+            }
+            return;
+        };
+        match text.read::<NodeRecord>() {
+            Ok(record) if self.removed.contains(&record.store) => {
+                let sentence = format!("n{node} was removed, and is let in again on its old disk");
+                self.checks.fault("I16", self.now, sentence);
+            }
+            Ok(record) => {
+                for (mark, what) in [(NodeRecord::JOINING, "joins"), (NodeRecord::LEAVING, "leaves")] {
+                    let was = self.node_records.get(&id).is_some_and(|known| known.is_marked(mark));
+                    if record.is_marked(mark) && !was {
+                        self.trace.note(self.now, format_args!("n{node} {what}"));
+                    }
+                }
+                if record.is_marked(NodeRecord::JOINING) {
+                    self.added.insert(id);
+                }
+                self.node_records.insert(id, record);
+            }
+            Err(reason) => self.checks.fault("I10", self.now, reason),
+        }
+    }
+
+    /// A node that does not find itself in a whole picture was removed: its process ends. Now and then somebody starts it
+    /// again.
+    pub(super) fn learn_nodes(&mut self, node: u32, picture: &Picture) -> bool {
+        let Some(process) = self.machine(node).process.as_ref() else { return false };
+        let newer = picture.whole && picture.revision >= process.pictured;
+        let named = |text: &RecordText| text.read::<NodeRecord>().is_ok_and(|record| record.id.0 == node);
+        if !newer || picture.nodes.iter().any(named) {
+            return false;
+        }
+        self.trace.note(self.now, format_args!("n{node} finds that it was removed"));
+        self.end(node, End::Crash);
+        self.machine_mut(node).removed = true;
+        if self.online.chance(500) {
+            let wait = self.online.between(50_000, 1_500_000);
+            self.start_later(node, wait);
+        } else {
+            self.machine_mut(node).dead = true;
+        }
+        true
+    }
+
+    /// True if the node was removed from the cluster.
+    pub(super) fn is_removed(&self, node: u32) -> bool {
+        self.machine(node).removed
+            || self.machine(node).member().is_some_and(|me| self.removed.contains(&me.store))
+    }
+
+    /// What a healed world still lacks of what the tables' and nodes' records want.
+    pub(super) fn what_is_wanted(&self) -> Option<String> {
+        let able: BTreeSet<NodeId> = self
+            .machines
+            .iter()
+            .filter(|machine| {
+                machine.process.is_some() && machine.stuck_until < u64::MAX && !self.is_removed(machine.id)
+            })
+            .map(|machine| NodeId(machine.id))
+            .collect();
+        let closed = self.closed_for_good();
+        for record in self.checks.epochs.records().filter(|record| !closed.contains(&record.id)) {
+            let Some(table) = self.wanted.get(&record.table) else { continue };
+            let row = &table.placement[(record.id.0 - table.first_partition.0) as usize];
+            let members: BTreeSet<NodeId> = record.members().map(|member| member.node).collect();
+            // Where all are to lead nothing for a while, whoever leads goes on, wanted or not.
+            let drained = |node: &NodeId| {
+                self.node_records.get(node).is_none_or(|record| record.is_marked(NodeRecord::DRAINING))
+            };
+            if row.iter().all(|node| able.contains(node)) && !row.iter().all(drained) {
+                let level =
+                    record.in_sync.len() == row.len() && row.iter().all(|node| members.contains(node));
+                if !level || members.len() != row.len() || record.policy != table.policy {
+                    return Some(format!(
+                        "{} is wanted on {row:?} with '{}': {}",
+                        record.id,
+                        table.policy,
+                        self.state_of(record)
+                    ));
+                }
+            }
+        }
+        if !closed.is_empty() {
+            return None;
+        }
+        // A node that is to lead nothing for a while is given nothing meanwhile.
+        let takes = |node: &&NodeRecord| able.contains(&node.id) && !node.is_marked(NodeRecord::DRAINING);
+        let joining = |node: &&NodeRecord| takes(node) && node.is_marked(NodeRecord::JOINING);
+        if let Some(node) = self.node_records.values().find(joining) {
+            return Some(format!("{} has not joined", node.id));
+        }
+        let leaving = |node: &&NodeRecord| node.is_marked(NodeRecord::LEAVING);
+        let most = self.wanted.values().map(|table| usize::from(table.policy.factor)).max().unwrap_or(0);
+        let rest = self.node_records.values().filter(takes).filter(|node| !leaving(node)).count();
+        let node = self.node_records.values().find(leaving).filter(|_| rest >= most)?;
+        Some(format!("{} has not left: {}", node.id, self.held_by(node.id)))
+    }
+
+    fn held_by(&self, node: NodeId) -> String {
+        let held = self.checks.epochs.records().filter(|record| record.member_on(node).is_some());
+        held.map(|record| format!("{}: {}; ", record.id, self.state_of(record))).collect()
+    }
+
+    /// The table's record, as the metastore has it.
+    pub(super) fn learn_table(&mut self, table: TableRecord) {
+        self.wanted.insert(table.id, table);
+    }
+}
