@@ -39,6 +39,8 @@ faults! {
     SyncFails = "sync-fails";
     /// A byte on the disk changes.
     Rot = "rot";
+    /// A byte of a component changes while its node runs, and nobody notices.
+    QuietRot = "quiet-rot";
     /// A read gives another byte than what is on the disk.
     ReadFlip = "read-flip";
     /// A write lands elsewhere.
@@ -102,7 +104,13 @@ impl Fault {
 
     /// True if it can cost what one disk holds.
     pub fn harms_disk(self) -> bool {
-        matches!(self, Fault::DiskLoss | Fault::Rot | Fault::Misdirect | Fault::ReadFlip)
+        use Fault::{DiskLoss, Misdirect, QuietRot, ReadFlip, Rot};
+        matches!(self, DiskLoss | Rot | QuietRot | Misdirect | ReadFlip)
+    }
+
+    /// False for classes that only some seeds have, by their numbers: the others stay what they were.
+    pub fn is_drawn(self) -> bool {
+        self != Fault::QuietRot
     }
 
     /// True if a process forgets what was in its memory.

@@ -90,7 +90,8 @@ impl Plan {
         let controllers = 1 + u32::from(random.chance(400));
         let tables = 1 + random.below(2);
         let tables = (0..tables).map(|n| table(&mut random, n, nodes)).collect();
-        let mut faults: BTreeSet<Fault> = Fault::ALL.into_iter().filter(|_| random.chance(350)).collect();
+        let drawn = Fault::ALL.into_iter().filter(|fault| fault.is_drawn());
+        let mut faults: BTreeSet<Fault> = drawn.filter(|_| random.chance(350)).collect();
         if random.chance(850) {
             // Most seeds have something that ends a reign.
             faults.insert(*random.pick(&Fault::DEPOSING).expect("not empty"));
@@ -132,6 +133,10 @@ impl Plan {
         if profile.is_none() && seed % 5 == 2 {
             let disk = plan.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
             disk.for_each(|table| table.cold = Some(table.policy != "sync"));
+        }
+        let quiet = [11, 14].contains(&(seed % 19)) || [13, 16, 19].contains(&(seed % 23));
+        if profile.is_none() && quiet {
+            plan.faults.insert(Fault::QuietRot);
         }
         if let Some(finding) = profile {
             crate::plants::bias(&mut plan, finding, &mut random);

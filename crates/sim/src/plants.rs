@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 38] = [
+pub const FOUND: [(Finding, u64); 40] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -20,6 +20,7 @@ pub const FOUND: [(Finding, u64); 38] = [
     (Finding::F08, 6),
     (Finding::F09, 0),
     (Finding::F10, 0),
+    (Finding::F11, 44),
     (Finding::F12, 195),
     (Finding::F13, 0),
     (Finding::F14, 0),
@@ -41,6 +42,7 @@ pub const FOUND: [(Finding, u64); 38] = [
     (Finding::Pr23, 0),
     (Finding::Pr31, 5),
     (Finding::Pr36, 0),
+    (Finding::Pr37, 0),
     (Finding::Pr40, 0),
     (Finding::Pr45, 0),
     (Finding::Pr47, 0),
@@ -148,7 +150,7 @@ const USUAL: Profile = Profile {
     indexes: false,
 };
 
-const PROFILES: [Profile; 38] = [
+const PROFILES: [Profile; 40] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -213,6 +215,18 @@ const PROFILES: [Profile; 38] = [
         always: &[Fault::Rot, Fault::Crash],
         perhaps: &[Fault::ReadFlip, Fault::Restart],
         rules: &[DURABLE, SYNC],
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::F11,
+        always: &[Fault::QuietRot, Fault::Restart],
+        perhaps: &[Fault::Crash, Fault::Pause],
+        rules: &[DURABLE, SEMI],
+        tables: 1,
+        clients: (2, 3),
+        work: 40,
+        pace_ms: (200, 500),
+        ships: true,
         ..USUAL
     },
     Profile {
@@ -373,6 +387,16 @@ const PROFILES: [Profile; 38] = [
         finding: Finding::Pr36,
         always: &[Fault::SlowDisk, Fault::Pause],
         perhaps: &[Fault::Crash, Fault::Isolate],
+        tables: 1,
+        clients: (8, 12),
+        work: 250,
+        ships: true,
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr37,
+        always: &[Fault::SlowDisk, Fault::Pause, Fault::Crash],
+        perhaps: &[Fault::Isolate, Fault::Power],
         tables: 1,
         clients: (8, 12),
         work: 250,

@@ -16,6 +16,7 @@ pub enum Finding {
     F08,
     F09,
     F10,
+    F11,
     F12,
     F13,
     F14,
@@ -37,6 +38,7 @@ pub enum Finding {
     Pr23,
     Pr31,
     Pr36,
+    Pr37,
     Pr40,
     Pr45,
     Pr47,
@@ -48,7 +50,7 @@ pub enum Finding {
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 38] = [
+    pub const ALL: [Finding; 40] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -59,6 +61,7 @@ impl Finding {
         Finding::F08,
         Finding::F09,
         Finding::F10,
+        Finding::F11,
         Finding::F12,
         Finding::F13,
         Finding::F14,
@@ -80,6 +83,7 @@ impl Finding {
         Finding::Pr23,
         Finding::Pr31,
         Finding::Pr36,
+        Finding::Pr37,
         Finding::Pr40,
         Finding::Pr45,
         Finding::Pr47,

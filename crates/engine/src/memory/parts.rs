@@ -6,7 +6,7 @@ use super::{MemoryEngine, SnapshotStore};
 use crate::files::not_written;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
 use types::{
     Component, ComponentSet, Engine, EngineError, Finding, Installation, Lsn, Missing, Mutation, PinId,
@@ -48,6 +48,8 @@ pub struct PartsEngine<R: Remedy> {
     pins: BTreeMap<PinId, ComponentSet>,
     last_pin: u64,
     incoming: Option<Incoming>,
+    /// Without the remedy of F11: what the files of the snapshot were when they were written.
+    noted: BTreeMap<u64, Component>,
     /// Entries that may not be in the snapshot, in LSN order.
     recent: VecDeque<(Position, Vec<Mutation>)>,
 }
@@ -59,6 +61,8 @@ struct Incoming {
     sealing: bool,
     /// Nothing of the engine's own is used.
     whole: bool,
+    /// Files that were here.
+    linked: BTreeSet<usize>,
 }
 
 impl Incoming {
@@ -83,6 +87,14 @@ fn rows_of(mut bytes: &[u8]) -> Option<Vec<(Bytes, Lsn, Bytes)>> {
     Some(rows)
 }
 
+fn push_row(file: &mut Vec<u8>, key: &[u8], lsn: Lsn, value: &[u8]) {
+    file.extend_from_slice(&(key.len() as u32).to_le_bytes());
+    file.extend_from_slice(&(value.len() as u32).to_le_bytes());
+    file.extend_from_slice(&lsn.0.to_le_bytes());
+    file.extend_from_slice(key);
+    file.extend_from_slice(value);
+}
+
 fn component(number: u64, content: &[u8]) -> Component {
     Component { number, bytes: content.len() as u64, digest: xxh3_128(content) }
 }
@@ -97,15 +109,59 @@ impl<R: Remedy> PartsEngine<R> {
         for name in parts.names().into_iter().filter(|name| name.starts_with(PINNED)) {
             parts.remove(&name)?;
         }
-        Ok(PartsEngine {
+        let mut engine = PartsEngine {
             engine,
             snapshot,
             parts,
             pins: BTreeMap::new(),
             last_pin: 0,
             incoming: None,
+            noted: BTreeMap::new(),
             recent: VecDeque::new(),
-        })
+        };
+        engine.note_files();
+        Ok(engine)
+    }
+
+    /// Without the remedy of F11 files are known by what they were when they were written.
+    fn note_files(&mut self) {
+        if self.engine.remedy.has(Finding::F11) {
+            return;
+        }
+        if let Ok((_, files)) = self.files() {
+            self.noted =
+                files.iter().map(|(number, content)| (*number, component(*number, content))).collect();
+        }
+    }
+
+    /// The files that are here, with what they are: read anew each time, since they may have rotted (F11).
+    fn files_here(&mut self) -> Result<BTreeMap<u64, (Component, Vec<u8>)>, EngineError> {
+        if !self.engine.remedy.has(Finding::F11) {
+            return self.files_unread();
+        }
+        let files = match self.files() {
+            Ok((_, files)) => files,
+            Err(EngineError::Corrupt(_)) => BTreeMap::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(files
+            .into_iter()
+            .map(|(number, content)| (number, (component(number, &content), content)))
+            .collect())
+    }
+
+    /// The planted bug: what was noted of a file is believed, and its bytes are taken as they are.
+    fn files_unread(&mut self) -> Result<BTreeMap<u64, (Component, Vec<u8>)>, EngineError> {
+        let mut bytes = Vec::new();
+        if let Some(mut input) = self.snapshot.load()? {
+            input.read_to_end(&mut bytes)?;
+        }
+        let mut files: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for (key, lsn, value) in snapshot::unchecked(&bytes).into_iter().filter_map(rows_of).flatten() {
+            push_row(files.entry(xxh3_64(&key) % FILES).or_default(), &key, lsn, &value);
+        }
+        let noted = |(number, content)| Some((number, (*self.noted.get(&number)?, content)));
+        Ok(files.into_iter().filter_map(noted).collect())
     }
 
     /// The files of the snapshot, and the state that they are.
@@ -113,12 +169,7 @@ impl<R: Remedy> PartsEngine<R> {
         let Some(mut input) = self.snapshot.load()? else { return Ok((Position::ZERO, BTreeMap::new())) };
         let mut files: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         let header = snapshot::read(&mut input, |row| {
-            let file = files.entry(xxh3_64(&row.key) % FILES).or_default();
-            file.extend_from_slice(&(row.key.len() as u32).to_le_bytes());
-            file.extend_from_slice(&(row.value.len() as u32).to_le_bytes());
-            file.extend_from_slice(&row.lsn.0.to_le_bytes());
-            file.extend_from_slice(&row.key);
-            file.extend_from_slice(&row.value);
+            push_row(files.entry(xxh3_64(&row.key) % FILES).or_default(), &row.key, row.lsn, &row.value);
         })?;
         Ok((header.position, files))
     }
@@ -134,12 +185,8 @@ impl<R: Remedy> PartsEngine<R> {
         if !useful || self.engine.installing.is_some() || !self.lacks(set.at, whole) {
             return Ok(false);
         }
-        let here = match self.files() {
-            Ok(_) if whole => BTreeMap::new(),
-            Ok((_, files)) => files,
-            Err(EngineError::Corrupt(_)) => BTreeMap::new(),
-            Err(error) => return Err(error),
-        };
+        let here = self.files_here()?;
+        let here = if whole { BTreeMap::new() } else { here };
         let before = self.parts.read(SET).ok();
         let before = before.and_then(|bytes| postcard::from_bytes::<ComponentSet>(&bytes).ok());
         let before: BTreeSet<Component> = before.into_iter().flat_map(|set| set.files).collect();
@@ -157,16 +204,18 @@ impl<R: Remedy> PartsEngine<R> {
         }
         let bytes = postcard::to_stdvec(&set).expect("numbers and bytes can be encoded");
         self.parts.replace(SET, &bytes).map_err(not_written)?;
-        let mut incoming = Incoming { have: vec![0; set.files.len()], set, sealing: false, whole };
+        let (have, linked) = (vec![0; set.files.len()], BTreeSet::new());
+        let mut incoming = Incoming { have, set, sealing: false, whole, linked };
         for (index, file) in incoming.set.files.iter().enumerate() {
             let name = incoming.name(index);
-            if let Some(content) = here.get(&file.number)
-                && same(&component(file.number, content), file)
+            if let Some((known, content)) = here.get(&file.number)
+                && same(known, file)
             {
                 self.parts.remove(&name)?;
                 self.parts.create(&name).map_err(not_written)?;
                 self.parts.append(&name, content).map_err(not_written)?;
-                incoming.have[index] = if strict { content.len() as u64 } else { file.bytes };
+                incoming.have[index] = file.bytes;
+                incoming.linked.insert(index);
             } else if let Ok(content) = self.parts.read(&name) {
                 incoming.have[index] = content.len() as u64;
             } else {
@@ -191,6 +240,9 @@ impl<R: Remedy> PartsEngine<R> {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                 content => content.unwrap_or_default(),
             };
+            // F11: one that was here may have rotted since.
+            let strict =
+                strict && (self.engine.remedy.has(Finding::F11) || !incoming.linked.contains(&index));
             match rows_of(&content).filter(|_| !strict || component(file.number, &content) == *file) {
                 Some(more) => rows.extend(more),
                 None if strict => spoilt.push(index),
@@ -217,7 +269,13 @@ impl<R: Remedy> PartsEngine<R> {
         let header = Header { position: at, floor: at.lsn };
         snapshot::write(&mut bytes, header, rows.into_iter()).expect("writing into memory does not fail");
         self.recent.retain(|(entry, _)| entry.lsn > at.lsn);
+        let had_files = self.persisted() > Position::ZERO;
         self.engine.take_over(&bytes, self.recent.make_contiguous())?;
+        if had_files && !self.engine.remedy.has(Finding::Pr37) {
+            // The planted bug: the old files go when nobody reads them, by names that are the new ones'.
+            self.snapshot.clear()?;
+        }
+        self.note_files();
         self.unpin_all();
         self.stop_receiving()?;
         Ok(Installation::Done)
@@ -293,15 +351,21 @@ impl<R: Remedy> Engine for PartsEngine<R> {
     }
 
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
-        self.engine.checkpoint()
+        let position = self.engine.checkpoint();
+        self.note_files();
+        position
     }
 
     fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
-        self.engine.begin_checkpoint(wake)
+        let begun = self.engine.begin_checkpoint(wake);
+        self.note_files();
+        begun
     }
 
     fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
-        self.engine.go_on_checkpoint()
+        let done = self.engine.go_on_checkpoint();
+        self.note_files();
+        done
     }
 
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {

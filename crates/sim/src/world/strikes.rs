@@ -75,6 +75,7 @@ impl World {
             Fault::DiskLoss
             | Fault::SyncFails
             | Fault::Rot
+            | Fault::QuietRot
             | Fault::ReadFlip
             | Fault::Misdirect
             | Fault::Full
@@ -166,6 +167,12 @@ impl World {
                 // Rot is found when the disk is read: at the next start.
                 self.end(node, End::Crash);
                 self.start_later(node, wait);
+            }
+            Fault::QuietRot => {
+                if !disk.rot("snapshot/") {
+                    return false;
+                }
+                self.harm(node);
             }
             Fault::ReadFlip => {
                 self.end(node, End::Crash);
