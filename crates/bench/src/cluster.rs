@@ -178,25 +178,30 @@ impl Ours {
 
     /// Every node's status, made after this was asked.
     fn status(&mut self) -> Result<ClusterStatus, BenchError> {
-        let asked = Instant::now();
-        loop {
-            let text = self.client.admin(AdminCommand::Status)?;
-            let status: ClusterStatus = serde_json::from_str(&text).map_err(|error| {
-                BenchError::Wrong(format!("the cluster's status cannot be read: {error}"))
-            })?;
-            let since = asked.elapsed();
-            if status.nodes.iter().all(|(_, age)| u128::from(*age) < since.as_millis()) {
-                return Ok(status);
-            }
-            if since > PATIENCE {
-                return Err(BenchError::Wrong("a node's status has not come for 30 seconds".into()));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        fresh_status(&mut self.client)
     }
 }
 
-fn connect(controllers: &[String]) -> Result<Client, client::ClientError> {
+/// Every node's status, made after this was asked.
+pub(crate) fn fresh_status(client: &mut Client) -> Result<ClusterStatus, BenchError> {
+    let asked = Instant::now();
+    loop {
+        let text = client.admin(AdminCommand::Status)?;
+        let status: ClusterStatus = serde_json::from_str(&text)
+            .map_err(|error| BenchError::Wrong(format!("the cluster's status cannot be read: {error}")))?;
+        let since = asked.elapsed();
+        if status.nodes.iter().all(|(_, age)| u128::from(*age) < since.as_millis()) {
+            return Ok(status);
+        }
+        if since > PATIENCE {
+            return Err(BenchError::Wrong("a node's status has not come for 30 seconds".into()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A client of a cluster.
+pub(crate) fn connect(controllers: &[String]) -> Result<Client, client::ClientError> {
     let controllers = controllers.to_vec();
     let secret = local::secret();
     Client::connect(Options { controllers, secret, timeout: PATIENCE, wait: true, ..Options::default() })

@@ -1,8 +1,9 @@
 //! Floor 6: workloads, comparisons, figures.
 //!
-//! Four benches, each a function that takes its options, a writer for progress and a receiver for lines: [`log()`] (the
+//! Five benches, each a function that takes its options, a writer for progress and a receiver for lines: [`log()`] (the
 //! write-ahead log against a bare thread), [`ycsb()`] (policies against each other), [`compare()`] (against Redis and
-//! PostgreSQL) and [`sql()`] (the SQL door beside PostgreSQL). A [`Line`] is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who
+//! PostgreSQL), [`sql()`] (the SQL door beside PostgreSQL) and [`gleambook()`] (the experiments of the AsterixDB replication document).
+//! A [`Line`] is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who
 //! decides why a goal was missed in `explain.rs`.
 
 pub mod appends;
@@ -12,6 +13,7 @@ mod crowd;
 pub mod error;
 mod explain;
 pub mod generate;
+pub mod gleambook;
 pub mod load;
 pub mod options;
 pub mod peers;
@@ -28,6 +30,7 @@ pub use cluster::Target;
 pub use compare::{CompareOptions, Peer, compare};
 pub use error::BenchError;
 pub use generate::{Distribution, Workload};
+pub use gleambook::{GleambookOptions, gleambook};
 pub use options::Common;
 pub use report::Line;
 pub use sql::{SqlOptions, sql};

@@ -4,6 +4,7 @@ mod common;
 
 use common::run;
 use serde_json::Value;
+use std::path::Path;
 
 #[test]
 fn the_sql_door_is_measured_beside_postgresql() {
@@ -50,5 +51,111 @@ fn the_sql_door_is_measured_beside_postgresql() {
                 );
             }
         }
+    }
+}
+
+/// How many configurations each experiment has with one data set.
+const EXPERIMENTS: [(&str, usize); 7] = [
+    ("ingestion-by-factor", 3),
+    ("query-by-factor", 3),
+    ("failover", 5),
+    ("ingestion-by-memory", 2),
+    ("failover-by-checkpoint", 3),
+    ("failback", 6),
+    ("moves", 1),
+];
+
+/// The experiments with a few records: what each configuration must say, and figures that can be read.
+#[test]
+fn the_documents_experiments_have_their_figures() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().to_str().expect("UTF-8");
+    let words =
+        "bench gleambook --json --records 2000 --sizes 20 --rounds 1 --seconds 0.3 --moves 3 --plot figures";
+    let words: Vec<&str> = words.split(' ').chain(["--work-dir", place]).collect();
+    let ran = run(dir.path(), &words);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let points: Vec<Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let of = |name: &str| -> Vec<&Value> { points.iter().filter(|point| point["name"] == name).collect() };
+    for (name, expected) in EXPERIMENTS {
+        assert_eq!(of(name).len(), expected, "{name} in {}", ran.out);
+        for point in of(name) {
+            assert!(point["value"]["median"].as_f64().is_some_and(|value| value > 0.0), "{point}");
+            assert_eq!(point["bench"], "gleambook");
+        }
+        figure_of(&dir.path().join(format!("figures/gleambook-{name}.svg")), expected);
+    }
+    ingested(&of("ingestion-by-factor"));
+    ingested(&of("ingestion-by-memory"));
+    let increases =
+        of("ingestion-by-factor").iter().filter(|point| !point["increase_percent"].is_null()).count();
+    assert_eq!(increases, 2, "of factors 2 and 3");
+    for point in of("query-by-factor") {
+        above_zero(point, &["queries", "p50_ms", "p99_ms", "ingested_per_s"]);
+        assert_eq!(point["counted"], 899, "{point}");
+    }
+    for point in of("failover").into_iter().chain(of("failover-by-checkpoint")) {
+        above_zero(point, &["from_fault_ms", "from_detection_ms", "first_write_ms", "log_bytes_of_node"]);
+        above_zero(point, &["new_primaries", "failed_over", "others_reads"]);
+        assert!(point["from_fault_ms"].as_f64() >= point["from_detection_ms"].as_f64(), "{point}");
+    }
+    for point in of("failback") {
+        above_zero(point, &["lead_back_s", "log_bytes", "missed_records"]);
+        // A full copy is sent as files.
+        assert!(point["full"] == false || point["shipped_bytes"].as_f64() > Some(0.0), "{point}");
+    }
+    let moves = of("moves")[0];
+    above_zero(moves, &["p99_ms", "max_ms", "move_s", "writes_per_s", "writes_per_s_moving", "share"]);
+    assert_eq!((&moves["moves"], &moves["rounds"]), (&3.into(), &3.into()), "{moves}");
+    let goals = points.iter().flat_map(|point| point["goals"].as_array().expect("a list"));
+    let judged: Vec<&str> = goals.filter_map(|goal| goal["what"].as_str()).collect();
+    for what in ["CPU per record", "bytes between nodes", "replay of cold", "replay of hot", "longest gap"] {
+        assert!(judged.iter().any(|goal| goal.starts_with(what)), "{what} in {judged:?}");
+    }
+}
+
+fn above_zero(point: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(point[field].as_f64().is_some_and(|value| value > 0.0), "{field} of {point}");
+    }
+}
+
+fn ingested(points: &[&Value]) {
+    for point in points {
+        above_zero(point, &["records", "records_per_s", "cpu_us_per_record", "log_bytes_per_record"]);
+        assert_eq!(point["copies"], point["factor"], "{point}");
+        let backups = point["factor"].as_u64() > Some(1);
+        // A log that backups do not get would show here.
+        assert_eq!(point["network_bytes_per_record"].as_f64() > Some(300.0), backups, "{point}");
+    }
+}
+
+/// A well formed SVG with a bar for each point on its ground.
+fn figure_of(path: &Path, points: usize) {
+    let svg = std::fs::read_to_string(path).expect("a figure");
+    let document = roxmltree::Document::parse(&svg).expect("well formed");
+    let named =
+        |node: &roxmltree::Node<'_, '_>, name: &str| node.has_tag_name(("http://www.w3.org/2000/svg", name));
+    assert!(named(&document.root_element(), "svg"));
+    let bars = document.descendants().filter(|node| named(node, "rect")).count();
+    assert!(bars > points, "{bars} in {}", path.display());
+}
+
+#[test]
+fn an_experiment_that_is_not_there_is_one_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (words, says) in [
+        (
+            "bench gleambook --only failovers",
+            "there is no experiment 'failovers'; choose from ingestion-by-factor, ",
+        ),
+        ("bench gleambook --records 3", "the largest data set has 100 to 100000000 records, not 3"),
+        ("bench gleambook --sizes 0", "sizes are twentieths of the largest data set, 1 to 20"),
+    ] {
+        let ran = run(dir.path(), &words.split(' ').collect::<Vec<_>>());
+        assert_eq!(ran.status, 2, "{ran:?}");
+        assert!(ran.sentence().starts_with(says), "{ran:?}");
+        assert!(ran.out.is_empty());
     }
 }

@@ -26,6 +26,7 @@ const COMMANDS: &[&str] = &[
     "bench ycsb",
     "bench compare",
     "bench sql",
+    "bench gleambook",
     "backup create",
     "backup restore",
     "backup verify",

@@ -8,12 +8,7 @@ use std::time::Duration;
 const ANSWER_BYTES: u64 = 64 * 1024;
 
 /// Asks and returns the status and the body. The error is a sentence.
-pub(crate) fn request(
-    method: &str,
-    address: &str,
-    path: &str,
-    timeout: Duration,
-) -> Result<(u16, String), String> {
+pub fn request(method: &str, address: &str, path: &str, timeout: Duration) -> Result<(u16, String), String> {
     let failed = |error: std::io::Error| format!("{address}: {error}");
     let socket: SocketAddr = address.parse().map_err(|_| format!("{address} is no address"))?;
     let mut stream = TcpStream::connect_timeout(&socket, timeout).map_err(failed)?;

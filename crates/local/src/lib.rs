@@ -13,7 +13,7 @@ pub mod cluster;
 pub mod demo;
 pub mod dev;
 mod error;
-mod http;
+pub mod http;
 mod ports;
 pub mod process;
 mod terminal;

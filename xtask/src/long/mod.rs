@@ -3,6 +3,7 @@
 mod bench;
 mod demo;
 mod document;
+mod gleambook;
 mod sim;
 
 use document::Document;
@@ -13,7 +14,7 @@ use std::process::{Command, Stdio};
 /// A part: its name, its heading, and what measures it. What it measured is text even where a goal was missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("demo", "Failover of the demo", demo::failovers),
@@ -23,6 +24,7 @@ const PARTS: [Part; 9] = [
     ("redis", "Beside Redis", bench::redis),
     ("postgres", "Beside PostgreSQL", bench::postgres),
     ("sql", "SQL beside PostgreSQL", bench::sql),
+    ("gleambook", "The AsterixDB document's experiments", gleambook::all),
 ];
 
 /// What a part found out.

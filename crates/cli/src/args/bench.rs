@@ -23,6 +23,8 @@ pub enum BenchCommand {
     Compare(CompareArgs),
     /// The SQL door beside PostgreSQL: SELECT and UPDATE by key, counts, psql.
     Sql(SqlArgs),
+    /// The experiments of the AsterixDB replication document: ingestion, queries, failover, failback; and moves of copies.
+    Gleambook(GleambookArgs),
 }
 
 /// What every bench takes.
@@ -131,6 +133,51 @@ pub struct SqlArgs {
     /// Rows of the table that is counted.
     #[arg(long, default_value_t = 1_000_000)]
     pub rows: u64,
+}
+
+/// `understudy bench gleambook`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy bench gleambook --plot figures
+  understudy bench gleambook --only ingestion-by-factor --records 1000000 --json
+
+Each configuration is one JSON object with --json; otherwise each experiment is a table, with increases in percent beside times. Three
+nodes share this machine, and sizes of data sets and memory components have the document's proportions to --records, so increases
+compare with the document's and times do not.")]
+pub struct GleambookArgs {
+    /// Only these experiments.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub only: Vec<String>,
+    /// Records of the largest data set, 384 bytes each.
+    #[arg(long, default_value_t = bench::gleambook::RECORDS)]
+    pub records: u64,
+    /// Data sets, in twentieths of the largest.
+    #[arg(long, value_delimiter = ',', value_name = "N", default_values_t = bench::gleambook::SIZES)]
+    pub sizes: Vec<u64>,
+    /// Partitions of each table.
+    #[arg(long, default_value_t = 6)]
+    pub partitions: u32,
+    /// Copies that are moved, one after the other.
+    #[arg(long, default_value_t = 50)]
+    pub moves: u32,
+    /// What backups do, where an experiment does not compare both.
+    #[arg(long, value_enum, default_value_t = super::cluster::StandbyArg::Cold)]
+    pub standby: super::cluster::StandbyArg,
+    /// Rounds of each configuration where times are compared.
+    #[arg(long, default_value_t = 3)]
+    pub rounds: u32,
+    /// Length of a round of queries.
+    #[arg(long, default_value_t = 2.0)]
+    pub seconds: f64,
+    /// Where temporary files go: its disk is part of what is measured. (--dir is a dev cluster's.)
+    #[arg(long, value_name = "DIR")]
+    pub work_dir: Option<PathBuf>,
+    /// Also draw each experiment as an SVG file there.
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
+    /// Decides the records.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
 }
 
 /// How keys are drawn.

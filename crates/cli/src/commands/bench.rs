@@ -1,15 +1,21 @@
 //! `bench`.
 
-use crate::args::bench::{BenchCommand, CommonArgs, CompareArgs, LogArgs, SqlArgs, YcsbArgs};
+use crate::args::bench::{BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LogArgs, SqlArgs, YcsbArgs};
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
-use bench::{BenchError, Common, CompareOptions, Line, LogOptions, SqlOptions, YcsbOptions};
+use bench::gleambook::Told;
+use bench::{
+    BenchError, Common, CompareOptions, GleambookOptions, Line, LogOptions, SqlOptions, YcsbOptions,
+};
 use ops::Failure;
 use std::io::stderr;
 use types::{EngineKind, LogKind};
 
 /// Runs a bench and prints its lines as they come.
 pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> {
+    if let BenchCommand::Gleambook(args) = command {
+        return gleambook(args, context);
+    }
     let mut emit = |line: &Line| {
         context.out.either(line, || line.in_words());
         // A bench takes minutes: each line is to be read at once.
@@ -20,7 +26,45 @@ pub fn run(command: BenchCommand, context: &mut Context) -> Result<(), Failure> 
         BenchCommand::Ycsb(args) => bench::ycsb(&ycsb(args), &mut stderr(), &mut emit),
         BenchCommand::Sql(args) => bench::sql(&sql(args), &mut stderr(), &mut emit),
         BenchCommand::Compare(args) => bench::compare(&compare(args), &mut stderr(), &mut emit),
+        BenchCommand::Gleambook(_) => unreachable!("it has no lines and was taken above"),
     };
+    ended.map(drop).map_err(|error| failure(&error))
+}
+
+/// Prints points as objects, or experiments as tables.
+fn gleambook(args: GleambookArgs, context: &mut Context) -> Result<(), Failure> {
+    let options = GleambookOptions {
+        common: Common {
+            only: args.only,
+            seconds: args.seconds,
+            rounds: args.rounds,
+            dir: args.work_dir,
+            plot: args.plot,
+            seed: args.seed,
+            stop: Some(crate::interrupt::stop_flag()),
+        },
+        records: args.records,
+        sizes: args.sizes,
+        partitions: args.partitions,
+        moves: args.moves,
+        standby: args.standby.into(),
+        ..GleambookOptions::default()
+    };
+    let mut tell = |told: Told| {
+        match told {
+            Told::Point(point) if context.out.json => context.out.object(point),
+            Told::Table(table) if !context.out.json => {
+                context.out.line(&table.title);
+                let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
+                context.out.table(&head, table.rows.iter().cloned());
+                table.remarks.iter().for_each(|remark| context.out.line(remark));
+                context.out.line("");
+            }
+            _ => {}
+        }
+        context.out.flush();
+    };
+    let ended = bench::gleambook(&options, &mut stderr(), &mut tell);
     ended.map(drop).map_err(|error| failure(&error))
 }
 

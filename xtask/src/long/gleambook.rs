@@ -1,0 +1,112 @@
+//! The experiments of the AsterixDB replication document: a table for each, and its goals.
+
+use super::{Measured, figure, shown, understudy};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Columns that an experiment has if any of its points has them: figure and heading.
+const COLUMNS: [(&str, &str); 29] = [
+    ("records_per_s", "records/s"),
+    ("cpu_us_per_record", "CPU us/record"),
+    ("cluster_cpu_us_per_record", "of it nodes"),
+    ("cpu_ratio", "CPU ratio"),
+    ("network_bytes_per_record", "network bytes/record"),
+    ("log_bytes_per_record", "log bytes/record"),
+    ("files_bytes_per_record", "shipped bytes/record"),
+    ("components", "components"),
+    ("queries", "queries"),
+    ("ingested_per_s", "ingested/s"),
+    ("from_fault_ms", "from fault ms"),
+    ("detect_ms", "detection ms"),
+    ("seal_ms", "seal ms"),
+    ("replay_ms", "replay ms"),
+    ("estimated_replay_ms", "estimated ms"),
+    ("first_write_ms", "first write ms"),
+    ("replay_bytes", "replayed bytes"),
+    ("log_bytes_of_node", "log bytes of a node"),
+    ("others_longest_ms", "others' longest read ms"),
+    ("shipped_bytes", "shipped bytes"),
+    ("log_bytes", "log bytes"),
+    ("lead_back_s", "lead back s"),
+    ("moves", "moves"),
+    ("p99_ms", "p99 ms"),
+    ("max_ms", "max ms"),
+    ("move_s", "s per move"),
+    ("moved_mb_per_s", "MB/s moved"),
+    ("writes_per_s", "writes/s"),
+    ("writes_per_s_moving", "writes/s while moving"),
+];
+
+pub(super) fn all(root: &Path) -> Result<Measured, String> {
+    let arguments = ["bench", "gleambook", "--json"];
+    let (points, good) = understudy(root, &arguments)?;
+    let mut text = format!(
+        "`understudy {}`: {} records of 384 bytes in the largest data set. Data sets and memory components have the document's \
+         proportions; three nodes share two processors. Medians of the rounds, with the least and the greatest.\n",
+        arguments.join(" "),
+        points.iter().filter_map(|point| point["records"].as_u64()).max().unwrap_or(0),
+    );
+    let mut names: Vec<&str> = Vec::new();
+    for name in points.iter().filter_map(|point| point["name"].as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    for name in names {
+        let of_it: Vec<&Value> = points.iter().filter(|point| point["name"] == name).collect();
+        let _ = writeln!(text, "\n### {name}\n\n{}", table(&of_it));
+        for point in of_it {
+            for goal in point["goals"].as_array().into_iter().flatten() {
+                let _ = writeln!(text, "- {}", judged(point, goal));
+            }
+        }
+    }
+    let wrong = if good { Vec::new() } else { vec!["the bench failed".to_string()] };
+    Ok(Measured { text, wrong })
+}
+
+fn table(points: &[&Value]) -> String {
+    let there = |name: &str| points.iter().any(|point| figure(point, &format!("/{name}")).is_some());
+    let columns: Vec<(&str, &str)> = COLUMNS.into_iter().filter(|(name, _)| there(name)).collect();
+    let increases = points.iter().any(|point| !point["increase_percent"].is_null());
+    let mut head = vec!["at", "series", "time"];
+    head.extend(increases.then_some("increase %"));
+    head.extend(columns.iter().map(|(_, heading)| *heading));
+    let mut text = format!("| {} |\n{}|\n", head.join(" | "), "| --- ".repeat(head.len()));
+    for point in points {
+        let name = |field: &str| point[field].as_str().unwrap_or("?").to_string();
+        let mut row = vec![name("at"), name("series"), spread(&point["value"])];
+        row.extend(increases.then(|| spread(&point["increase_percent"])));
+        row.extend(columns.iter().map(|(name, _)| shown(figure(point, &format!("/{name}")))));
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+    text
+}
+
+fn spread(spread: &Value) -> String {
+    match spread["rounds"].as_array().map(Vec::len) {
+        None => "-".into(),
+        Some(1) => shown(figure(spread, "/median")),
+        Some(_) => format!(
+            "{} ({} to {})",
+            shown(figure(spread, "/median")),
+            shown(figure(spread, "/min")),
+            shown(figure(spread, "/max"))
+        ),
+    }
+}
+
+fn judged(point: &Value, goal: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_string();
+    format!(
+        "{}, {}: {}: {}, goal at {} {}: {}",
+        text(&point["at"]),
+        text(&point["series"]),
+        text(&goal["what"]),
+        shown(figure(goal, "/value")),
+        if goal["at_least"] == true { "least" } else { "most" },
+        shown(figure(goal, "/limit")),
+        if goal["met"] == true { "met" } else { "**missed**" },
+    )
+}
