@@ -12,6 +12,7 @@
 
 mod incoming;
 mod merger;
+mod pace;
 mod pins;
 mod pointer;
 mod ship;

@@ -1,7 +1,7 @@
 //! What the LSM engine takes for granted about the crate `lsm-tree` in exactly this version, traps included. A new version
 //! of the crate is taken in only when this file has been read against it.
 
-use lsm_tree::compaction::Leveled;
+use lsm_tree::compaction::{Leveled, MoveDown};
 use lsm_tree::{AbstractTree, AnyTree, Config, Guard, SequenceNumberCounter};
 use std::path::Path;
 use std::sync::Arc;
@@ -162,4 +162,28 @@ fn opening_deletes_what_is_not_named_and_makes_what_is_missing() {
     std::fs::remove_file(dir.path().join("current")).unwrap();
     let tree = open(dir.path(), SequenceNumberCounter::default());
     assert_eq!(tree.table_count(), 0, "an empty tree without a word");
+}
+
+/// A level above an empty one goes down whole, in its order. Left to the crate's own strategy, a debug build panics.
+#[test]
+fn a_level_moves_down_into_an_empty_one_as_it_is() {
+    let (_dir, tree) = fresh();
+    for from in [5, 1, 3] {
+        tree.insert(format!("k{from}"), "v", BASE + from);
+        tree.insert(format!("k{}", from + 1), "v", BASE + from);
+        flush(&tree);
+    }
+    let files = |level: usize| tree.level_table_count(level).unwrap();
+    assert_eq!(
+        (files(0), tree.current_version().level(0).unwrap().run_count()),
+        (3, 1),
+        "they do not overlap"
+    );
+    for (from, to) in [(0, 4), (4, 5), (5, 6)] {
+        tree.compact(Arc::new(MoveDown(from, to)), 0).unwrap();
+        assert_eq!((files(from.into()), files(to.into())), (0, 3));
+        for key in 1..=6 {
+            assert_eq!(value(&tree, &format!("k{key}"), BASE + 9), Some("v".into()));
+        }
+    }
 }

@@ -9,17 +9,18 @@
 //!   the version's checksum and panics on some damage. All that is looked at before, behind a barrier (PR-72).
 //! - A range read does not give sequence numbers, so the LSN stands in front of each value.
 
+use super::pace::{Pace, Shape};
 use crate::files::is_full;
 use crate::scan::FIRST_KEY;
 use bytes::Bytes;
-use lsm_tree::compaction::Leveled;
-use lsm_tree::{AbstractTree, AnyTree, Config, Guard, SequenceNumberCounter, Slice};
+use lsm_tree::compaction::{CompactionStrategy, MoveDown};
+use lsm_tree::{AbstractTree, AnyTree, Config, DescriptorTable, Guard, SequenceNumberCounter, Slice};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use types::engine::{MAX_KEY_BYTES, Row, space};
 use types::{Component, ComponentSet, EngineError, Epoch, Lsn, Position};
 use xxhash_rust::xxh3::Xxh3;
@@ -32,16 +33,15 @@ const PRUNE_BELOW: u64 = 1 << 39;
 const MAX_SEQUENCE: u64 = (1 << 63) - 1;
 /// The row of the applied position (PR-40).
 const POSITION_KEY: &[u8] = &[space::POSITION];
-/// Tables on the first level that make a merge worth its while, the crate's default.
-const MERGE_AT: usize = 4;
-/// Merges in one go. Each moves one level's overhang to the next, and there are seven levels.
-const MERGE_ROUNDS: usize = 8;
+/// Files of components that are kept open, of all engines of a process together.
+const OPEN_FILES: usize = 512;
 
 /// A tree whose versions are LSNs. Clones share it.
 #[derive(Clone)]
 pub(super) struct Tree {
     tree: AnyTree,
     dir: PathBuf,
+    pace: Arc<Pace>,
 }
 
 /// Rows that were set apart to be flushed.
@@ -177,6 +177,7 @@ impl Tree {
             // The crate syncs each table, then its directory, then the version that names it.
             let (tables, blobs) = self.tree.flush_to_tables(rows)?.expect("no memtable is empty");
             assert!(blobs.is_none(), "PR-72: key-value separation is off");
+            self.pace.flushed(tables.iter().map(|table| table.metadata.file_size).sum());
             self.tree.register_tables(&tables, None, None, &[memtable.id()], PRUNE_BELOW)
         })?;
         assert_eq!(self.tree.sealed_memtable_count(), 0, "the flushed memtable has left the tree");
@@ -215,35 +216,53 @@ impl Tree {
         Ok(())
     }
 
-    /// True if there are enough small files.
+    /// True if files are to be merged.
     pub(super) fn wants_merge(&self) -> bool {
-        self.tree.level_table_count(0).unwrap_or(0) >= MERGE_AT
+        self.pace.wants_merge(&self.shape())
     }
 
-    /// Merges files until no level is too large. No read looks below `readers_from`; `persisted` is the newest flush.
+    /// Merges files until no level is too large, or as many as are due now. No read looks below `readers_from`; `persisted` is
+    /// the newest flush.
     ///
     /// The caller keeps flushes away meanwhile, so that nothing newer than `persisted` is merged (PR-69).
     pub(super) fn merge(&self, readers_from: Lsn, persisted: Lsn) -> Result<(), EngineError> {
-        match persisted > Lsn::ZERO && readers_from >= persisted {
-            true => self.merge_below(sequence(persisted)),
-            false => self.merge_keeping_all(),
-        }
-    }
-
-    /// Merges files and collects nothing.
-    fn merge_keeping_all(&self) -> Result<(), EngineError> {
-        self.merge_below(0)
-    }
-
-    fn merge_below(&self, threshold: u64) -> Result<(), EngineError> {
-        for _ in 0..MERGE_ROUNDS {
+        let collects = persisted > Lsn::ZERO && readers_from >= persisted;
+        let threshold = if collects { sequence(persisted) } else { 0 };
+        let mut shape = self.shape();
+        self.pace.begin(&shape);
+        while self.pace.goes_on(&shape) {
             let before = self.tree.current_version().id();
-            self.writing(|| self.tree.compact(Arc::new(Leveled::default()), threshold).map(drop))?;
+            let strategy: Arc<dyn CompactionStrategy + Send + Sync> = match self.hole() {
+                Some(above) => Arc::new(MoveDown(above, above + 1)),
+                None => Arc::new(shape.strategy()),
+            };
+            self.writing(|| self.tree.compact(strategy, threshold).map(drop))?;
             if self.tree.current_version().id() == before {
+                self.pace.is_even();
                 break;
             }
+            let now = self.shape();
+            self.pace.merged(now.bytes_beside(&shape));
+            shape = now;
         }
         Ok(())
+    }
+
+    /// A level that has files above one that has none. The crate's strategy takes it for granted that there is none, and
+    /// asserts it in a debug build.
+    fn hole(&self) -> Option<u8> {
+        let version = self.tree.current_version();
+        let empty: Vec<bool> = version.iter_levels().map(|level| level.is_empty()).collect();
+        let above = (1..empty.len().saturating_sub(1)).rev().find(|above| !empty[*above] && empty[above + 1]);
+        above.map(|above| above as u8)
+    }
+
+    /// The files as merges see them.
+    fn shape(&self) -> Shape {
+        let version = self.tree.current_version();
+        let first_level = version.level(0).map_or(0, |level| level.table_count());
+        let tables = version.iter_tables().map(|table| (table.id(), table.metadata.file_size));
+        Shape::new(first_level, tables)
     }
 
     /// Reads every file whole and compares it with the checksum that the version has for it.
@@ -331,14 +350,20 @@ fn split_lsn(stored: &[u8]) -> Result<(Lsn, Bytes), EngineError> {
     Ok((Lsn(u64::from_le_bytes(*lsn)), Bytes::copy_from_slice(value)))
 }
 
+/// The open files of all trees of the process together: a tree has many.
+fn descriptors() -> Arc<DescriptorTable> {
+    static TABLE: OnceLock<Arc<DescriptorTable>> = OnceLock::new();
+    TABLE.get_or_init(|| Arc::new(DescriptorTable::new(OPEN_FILES))).clone()
+}
+
 /// Opens or makes the tree in `dir`. A panic of the crate is damage that it did not expect (PR-72).
 fn open_behind_barrier(dir: &Path) -> Result<Tree, EngineError> {
     let open = || {
         let (stamps, visible) = (SequenceNumberCounter::default(), SequenceNumberCounter::default());
-        Config::new(dir, stamps, visible).open()
+        Config::new(dir, stamps, visible).use_descriptor_table(Some(descriptors())).open()
     };
     match catch_unwind(AssertUnwindSafe(open)) {
-        Ok(Ok(tree)) => Ok(Tree { tree, dir: dir.to_owned() }),
+        Ok(Ok(tree)) => Ok(Tree { tree, dir: dir.to_owned(), pace: Arc::default() }),
         Ok(Err(failure)) => Err(error(failure)),
         Err(_) => Err(corrupt(&format!("{} cannot be opened", dir.display()))),
     }
