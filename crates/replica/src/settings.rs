@@ -49,6 +49,10 @@ pub struct Settings {
     pub copy_bytes: usize,
     /// Bytes of files that a node ships in a second to all members of all partitions together; 0: as many as it can.
     pub ship_bytes_per_second: u64,
+    /// So many bytes of log are sent to a replica that comes back without looking whether it lacks less in files.
+    pub failback_log_bytes: u64,
+    /// While copies are missing, the newest log of a partition up to so many bytes is kept for those that come back; 0: none.
+    pub failback_keep_bytes: u64,
     /// A replica that comes back ignores what it has, and is sent everything: to be compared with.
     pub failback_full: bool,
     /// Bytes of files and log that a node reads back in a second when it is scrubbed; 0: as many as it can.
@@ -84,6 +88,8 @@ impl Default for Settings {
             tail_bytes: 4 << 20,
             copy_bytes: 1 << 20,
             ship_bytes_per_second: 64 << 20,
+            failback_log_bytes: 4 << 20,
+            failback_keep_bytes: 0,
             failback_full: false,
             scrub_bytes_per_second: 16 << 20,
             slice_rows: 2048,

@@ -56,6 +56,8 @@ scripts! {
     ship_amid_garbage,
     ship_sets_a_tail_aside,
     r5_stale_refusal,
+    failback_by_files,
+    failback_by_log,
     failback_files,
     failback_full,
     failover_keeps_what_was_acknowledged,

@@ -69,6 +69,10 @@ pub struct Plan {
     pub ship_bytes_per_second: u64,
     /// Replicas that come back ignore what they have.
     pub failback_full: bool,
+    /// So many bytes of log are sent to who comes back without looking at files.
+    pub failback_log_bytes: u64,
+    /// So many bytes of log are kept for those that are away.
+    pub failback_keep_bytes: u64,
     /// Indexes are created and dropped.
     pub indexes: bool,
     /// Points over all partitions are taken meanwhile.
@@ -107,7 +111,10 @@ impl Plan {
         let ships = (0..2).filter(|_| shipping.chance(600)).collect();
         let ship_bytes_per_second = *shipping.pick(&[0, 6_000, 30_000]).expect("not empty");
         let indexes = Stream::new(seed, Concern::Shape, 3).chance(350);
-        let failback_full = profile.is_none() && Stream::new(seed, Concern::Shape, 4).chance(150);
+        let mut failback = Stream::new(seed, Concern::Shape, 4);
+        let failback_full = profile.is_none() && failback.chance(150);
+        let failback_log_bytes = *failback.pick(&[0, 600, 4 << 20]).expect("not empty");
+        let failback_keep_bytes = *failback.pick(&[0, 0, 2_000, 20_000]).expect("not empty");
         let mut plan = Plan {
             nodes,
             controllers,
@@ -120,6 +127,8 @@ impl Plan {
             ships,
             ship_bytes_per_second,
             failback_full,
+            failback_log_bytes,
+            failback_keep_bytes: if profile.is_none() { failback_keep_bytes } else { 0 },
             indexes,
             // One in eleven, and none of those that once found something without it.
             points: profile.is_none() && seed % 11 == 4,

@@ -213,6 +213,10 @@ pub struct Failback {
     pub file_bytes: u64,
     /// Bytes of all the files of the newest set that was offered; 0: none was.
     pub set_bytes: u64,
+    /// Bytes that it lacked of these files and of the log above them; 0: nobody looked.
+    pub lacking_bytes: u64,
+    /// Bytes of log that would have done instead, if the log reached back so far.
+    pub log_alone_bytes: Option<u64>,
     /// Bytes of rows that came in, keys included.
     pub row_bytes: u64,
     /// Bytes of entries of the log that came in.

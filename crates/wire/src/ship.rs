@@ -54,6 +54,10 @@ pub struct Offer {
     pub piece_bytes: u32,
     /// The member follows the log meanwhile; else the files are to be its state, and the log goes on above them.
     pub beside: bool,
+    /// Bytes of log that would bring the member level without any files, if the log reaches back so far: the member chooses.
+    pub log_alone: Option<u64>,
+    /// Bytes of log above the files.
+    pub log_above: u64,
 }
 
 /// A piece of a set.
@@ -110,6 +114,8 @@ pub enum Outcome {
     Installed,
     /// It is of no use there, for this reason. Rows are.
     Refused(String),
+    /// The log alone ([`Offer::log_alone`]) is less than what it lacks of the files and the log above them.
+    LogIsLess,
 }
 
 /// The member is through with an offer.

@@ -102,6 +102,16 @@ pub const SETTINGS: &[Setting] = &[
         "67108864",
         "engines' files sent to other nodes, all together; 0: as fast as it goes",
     ),
+    number(
+        "failback.log_bytes",
+        "4194304",
+        "a copy that comes back and lacks no more log than this is sent it; beyond it, log or files, whichever is less",
+    ),
+    number(
+        "failback.keep_bytes",
+        "0",
+        "while a partition lacks copies, so much of its newest log is kept for them; 0: none",
+    ),
     flag(
         "failback.full",
         "copies that come back on this node ignore what they have and are sent everything; to compare with",

@@ -333,6 +333,8 @@ fn timing(values: &Values) -> Result<Settings, String> {
         tail_bytes: bytes("limits.tail_bytes")?,
         copy_bytes: bytes("limits.copy_bytes")?,
         ship_bytes_per_second: values.number("ship.bytes_per_second")?,
+        failback_log_bytes: values.number("failback.log_bytes")?,
+        failback_keep_bytes: values.number("failback.keep_bytes")?,
         failback_full: values.flag("failback.full"),
         scrub_bytes_per_second: values.number("scrub.bytes_per_second")?,
         ..Settings::default()

@@ -61,6 +61,9 @@ impl<R: Remedy> Replica<R> {
         if common.lsn < self.log_base.lsn || common.lsn < theirs.base.lsn {
             return self.start_copy(ctx, member);
         }
+        if self.files_may_be_less(ctx, member, common.lsn) {
+            return self.offer_choice(ctx, member, common.lsn);
+        }
         if let Some(progress) = self.progress(member) {
             progress.mode = Mode::Stream;
             progress.agree(common.lsn);

@@ -21,7 +21,7 @@ impl<R: Remedy> Replica<R> {
         let old = self.record.replace(record);
         let record = self.record.clone().expect("just set");
         self.configured_at = ctx.now.mono;
-        self.departed = false;
+        (self.departed, self.no_room) = (false, false);
         self.reconsider_incoming(&record, old.as_ref());
         self.reconsider_return(ctx.now.mono, &record);
         if same_reign {

@@ -2,7 +2,8 @@
 //! it has. Nothing here decides what is safe.
 
 use super::{Ctx, Replica, Role};
-use types::{Micros, PartitionRecord, Remedy};
+use crate::output::Output;
+use types::{Lsn, Micros, PartitionRecord, Remedy};
 use wire::control::{Failback, Stage, Way};
 
 /// A way back into the set.
@@ -45,6 +46,43 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
+    /// True if the log alone would bring it level too.
+    pub(super) fn may_choose_log(&self) -> bool {
+        self.incoming.as_ref().is_some_and(|incoming| incoming.logs().0.is_some())
+    }
+
+    /// Compares what is lacking of the files that are offered, and the log above them, with the log alone, if that would do too. What
+    /// is cheaper is chosen, and said.
+    pub(super) fn chooses_log(&mut self, ctx: &mut Ctx) -> bool {
+        if !self.is_offered_state() {
+            return false;
+        }
+        let Some(incoming) = &self.incoming else { return false };
+        let (log_alone, log_above) = incoming.logs();
+        let files = incoming.lacking(&self.engine.missing());
+        let lacking = files.saturating_add(log_above);
+        let log = log_alone.is_some_and(|log_alone| log_alone <= lacking);
+        let told = &mut self.way_back.told;
+        (told.lacking_bytes, told.log_alone_bytes) = (lacking, log_alone);
+        told.way = if log { Way::Log } else { Way::Files };
+        let set = told.set_bytes;
+        let why = match log_alone {
+            None => "the log does not reach back so far".to_string(),
+            Some(bytes) => format!("the log alone would be {bytes}"),
+        };
+        let what = match log {
+            true => format!(
+                "comes back by the log: {} bytes; it lacks {files} of {set} bytes of files, and {log_above} of log above them",
+                log_alone.unwrap_or(0)
+            ),
+            false => format!(
+                "comes back by files: it lacks {files} of {set} bytes, and {log_above} of log above them; {why}"
+            ),
+        };
+        ctx.out.push(Output::Notice { partition: self.id, what });
+        log
+    }
+
     /// Bytes of files came in, or of what describes them.
     pub(super) fn count_files(&mut self, bytes: u64) {
         if self.is_offered_state() {
@@ -77,6 +115,22 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn given(&mut self, full: bool) {
         self.way_back.given = true;
         self.way_back.told.full = full;
+    }
+
+    /// What lies above here is kept for copies that are missing and may come back, unless room is short.
+    pub(super) fn kept_for_absent(&self, keep_bytes: u64) -> Lsn {
+        let end = self.tail.end().lsn;
+        // Until it has said what it has, a copy that comes back counts as missing.
+        let absent = self
+            .record
+            .as_ref()
+            .is_some_and(|record| record.in_sync.len() < usize::from(record.policy.factor));
+        if keep_bytes == 0 || !absent || self.no_room {
+            return Lsn::MAX;
+        }
+        // As many entries as have these bytes, by the mean of those in memory.
+        let mean = self.bytes_above(Lsn(end.0.saturating_sub(1))).max(1);
+        Lsn(end.0.saturating_sub(keep_bytes / mean))
     }
 
     /// As it is told.

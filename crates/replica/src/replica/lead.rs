@@ -61,6 +61,8 @@ pub(super) struct Progress {
     pub stuck: bool,
     /// It cannot be given files.
     pub rows_only: bool,
+    /// Files were offered instead of the log, and it took none: the log alone brings it level.
+    pub log_only: bool,
     /// Files on their way to it, as its state or beside the log.
     pub files: Option<Box<Shipping>>,
     /// The newest files that went to it beside the log, whether it took them or not.
@@ -92,6 +94,7 @@ impl Progress {
             spoilt: false,
             stuck: false,
             rows_only: false,
+            log_only: false,
             files: None,
             delivered: Lsn::ZERO,
             wants_flush: false,
@@ -113,8 +116,9 @@ impl Progress {
 
     /// It is not what it was, as it left the set or is given a copy: what it has is found out anew.
     pub fn begin_anew(&mut self, now: Micros) {
-        let (number, stuck, rows_only) = (self.number, self.stuck, self.rows_only);
-        *self = Progress { number, fence: number, stuck, rows_only, ..Progress::new(now) };
+        let (number, stuck) = (self.number, self.stuck);
+        let (rows_only, log_only) = (self.rows_only, self.log_only);
+        *self = Progress { number, fence: number, stuck, rows_only, log_only, ..Progress::new(now) };
     }
 
     /// Starts sending again from behind what the member has surely taken.
@@ -485,7 +489,7 @@ impl<R: Remedy> Replica<R> {
             assert!(point <= self.tail.end().lsn, "R4: committed {point} is beyond the log");
             self.committed = point;
         }
-        self.bounds();
+        self.bounds(ctx.settings.failback_keep_bytes);
         self.publish(ctx);
         self.release(ctx);
         self.serve_if_ready(ctx);
@@ -499,7 +503,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Recomputes `secured` (R7) and what the log must keep (R8) over every member that is or may become one.
-    fn bounds(&mut self) {
+    fn bounds(&mut self, keep_bytes: u64) {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
         let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
         members.extend(
@@ -512,7 +516,7 @@ impl<R: Remedy> Replica<R> {
             _ => met(member),
         };
         let catching_up = record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);
-        let kept = secured.min(catching_up);
+        let kept = secured.min(catching_up).min(self.kept_for_absent(keep_bytes));
         self.secured = self.secured.max(secured.min(self.tail.end().lsn));
         self.kept_from = self.kept_from.max(kept.min(self.secured));
     }

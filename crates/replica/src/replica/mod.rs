@@ -308,6 +308,8 @@ pub struct Replica<R: Remedy> {
     makes_own_files: bool,
     /// How it comes back into the set, or did.
     way_back: Return,
+    /// The log was short of room in this configuration.
+    no_room: bool,
     configured_at: Micros,
     truncated_at: Micros,
     commits: u64,
@@ -376,6 +378,7 @@ impl<R: Remedy> Replica<R> {
             wish: None,
             makes_own_files: false,
             way_back: Return::default(),
+            no_room: false,
             configured_at: Micros::ZERO,
             truncated_at: Micros::ZERO,
             commits: 0,

@@ -44,6 +44,8 @@ pub(super) struct Shipping {
     answered: bool,
     /// Bytes of the files that the member said it has, or has and has checked, and when they were fewer.
     have: (u64, Micros),
+    /// Up to where its log is that of this replica, as long as it may choose the log alone.
+    agreed: Option<Lsn>,
 }
 
 #[derive(Debug)]
@@ -106,6 +108,7 @@ impl<R: Remedy> Replica<R> {
             heard_at: now,
             answered: false,
             have: (0, now),
+            agreed: None,
         })
     }
 
@@ -177,9 +180,10 @@ impl<R: Remedy> Replica<R> {
         let at_crc = self.tail.at(at.lsn).map_or(0, |(_, crc)| crc);
         let (bytes, piece_bytes) = (set.bytes(), piece_bytes(ctx.settings));
         let Some(progress) = self.progress(member) else { return };
+        let agreed = progress.files.as_ref().and_then(|shipping| shipping.agreed);
         if matches!(progress.mode, Mode::Shipping) {
             progress.rewind(at.lsn.next());
-            progress.needs = at.lsn;
+            progress.needs = at.lsn.min(agreed.unwrap_or(Lsn::MAX));
         }
         let Some(shipping) = progress.files.as_mut() else { return };
         shipping.pinned = Some(Pinned { pin, at, at_crc, description, bytes, piece_bytes });
@@ -196,6 +200,7 @@ impl<R: Remedy> Replica<R> {
         let now = ctx.now.mono;
         let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
         let (partition, from, history) = (self.id, self.me, self.history.starts().to_vec());
+        let (log_alone, log_above) = self.log_bytes_for(member);
         let Some(progress) = self.progress(member) else { return };
         let beside = !matches!(progress.mode, Mode::Shipping);
         let Some(shipping) = progress.files.as_deref_mut() else { return };
@@ -212,6 +217,8 @@ impl<R: Remedy> Replica<R> {
             description_bytes: pinned.description.len() as u64,
             piece_bytes: pinned.piece_bytes,
             beside,
+            log_alone,
+            log_above,
         };
         ctx.out.push(Output::Send { to: member, message: PeerMessage::Offer(offer) });
     }
@@ -228,6 +235,7 @@ impl<R: Remedy> Replica<R> {
 
     fn look_anew(&mut self, member: Member) {
         let Some(progress) = self.progress(member) else { return };
+        progress.log_only |= progress.files.as_ref().is_some_and(|shipping| shipping.agreed.is_some());
         progress.files = None;
         if matches!(progress.mode, Mode::Shipping) {
             progress.mode = Mode::Probe { asked_at: Micros::ZERO };
@@ -237,6 +245,7 @@ impl<R: Remedy> Replica<R> {
     /// The log is short of room: members that are sent files are offered newer ones, which need less of it.
     pub(crate) fn offer_newer(&mut self) {
         let persisted = self.engine.persisted().lsn;
+        self.no_room = true;
         let Some(leader) = self.leader() else { return };
         for progress in leader.members.values_mut() {
             let pinned = progress.files.as_ref().and_then(|shipping| shipping.pinned.as_ref());
@@ -275,6 +284,11 @@ impl<R: Remedy> Replica<R> {
                 shipping.wanted.push_back(*piece);
             }
         }
+        let takes_files = want.pieces.iter().any(|piece| piece.file != DESCRIPTION);
+        if takes_files && shipping.agreed.take().is_some() {
+            // It has chosen: the log below the files is not kept for it any more.
+            progress.needs = shipping.pinned.as_ref().map_or(progress.needs, |pinned| pinned.at.lsn);
+        }
         if want.spoilt > 0 {
             let what =
                 format!("{} got {} files from here that were spoilt on the way", want.from, want.spoilt);
@@ -291,9 +305,10 @@ impl<R: Remedy> Replica<R> {
         else {
             return;
         };
-        progress.files = None;
+        let agreed = progress.files.take().and_then(|shipping| shipping.agreed);
         let state = matches!(progress.mode, Mode::Shipping);
         match &taken.outcome {
+            Outcome::LogIsLess => self.send_log(ctx, taken.from, agreed),
             Outcome::Installed if state => {
                 progress.mode = Mode::Stream;
                 progress.agree(at);
@@ -308,6 +323,57 @@ impl<R: Remedy> Replica<R> {
                 let what = format!("{} takes no files: {why}", taken.from);
                 ctx.out.push(Output::Notice { partition: id, what });
             }
+        }
+    }
+
+    /// True if a member whose log agrees up to here may lack less in files than in the log.
+    pub(super) fn files_may_be_less(&mut self, ctx: &Ctx, member: Member, agreed: Lsn) -> bool {
+        let (persisted, missing) = (self.engine.persisted().lsn, self.bytes_above(agreed));
+        let ships = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
+        let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&member));
+        let asked = self.progress(member).is_some_and(|progress| progress.log_only || progress.rows_only);
+        ships && catching_up && !asked && persisted > agreed && missing > ctx.settings.failback_log_bytes
+    }
+
+    /// Offers files to a member that the log alone would bring level, too. The log is kept until it has chosen.
+    pub(super) fn offer_choice(&mut self, ctx: &mut Ctx, member: Member, agreed: Lsn) {
+        let now = ctx.now.mono;
+        let mut files = self.new_shipping(now);
+        files.agreed = Some(agreed);
+        let Some(progress) = self.progress(member) else { return };
+        progress.begin_anew(now);
+        progress.rewind(agreed.next());
+        progress.needs = agreed;
+        progress.mode = Mode::Shipping;
+        progress.files = Some(files);
+        self.ship_on(ctx, member);
+    }
+
+    /// Bytes of log that bring a member level without files, if it may choose, and above the files that it is offered.
+    fn log_bytes_for(&self, member: Member) -> (Option<u64>, u64) {
+        let Role::Leader(leader) = &self.role else { return (None, 0) };
+        let shipping = leader.members.get(&member).and_then(|progress| progress.files.as_ref());
+        let Some(shipping) = shipping else { return (None, 0) };
+        let above = shipping.pinned.as_ref().map_or(0, |pinned| self.bytes_above(pinned.at.lsn));
+        (shipping.agreed.map(|agreed| self.bytes_above(agreed)), above)
+    }
+
+    /// A member chose the log.
+    fn send_log(&mut self, ctx: &mut Ctx, member: Member, agreed: Option<Lsn>) {
+        let log_base = self.log_base.lsn;
+        let Some(progress) = self.progress(member) else { return };
+        progress.log_only = true;
+        if !matches!(progress.mode, Mode::Shipping) {
+            return;
+        }
+        match agreed.filter(|agreed| *agreed >= log_base) {
+            Some(agreed) => {
+                progress.mode = Mode::Stream;
+                progress.needs = Lsn::MAX;
+                progress.agree(agreed);
+                self.ship(ctx);
+            }
+            None => progress.mode = Mode::Probe { asked_at: Micros::ZERO },
         }
     }
 

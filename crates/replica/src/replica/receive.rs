@@ -82,6 +82,17 @@ impl Incoming {
         }
     }
 
+    /// Bytes of the files that are not here.
+    pub fn lacking(&self, missing: &[Missing]) -> u64 {
+        let length = |file: usize| self.lengths.get(file).copied().unwrap_or(0);
+        missing.iter().map(|missing| length(missing.file).saturating_sub(missing.from)).sum()
+    }
+
+    /// Bytes of log alone that would do as well, and of log above the files.
+    pub fn logs(&self) -> (Option<u64>, u64) {
+        (self.offer.log_alone, self.offer.log_above)
+    }
+
     /// It comes beside the log.
     pub fn is_beside(&self) -> bool {
         self.offer.beside
@@ -266,7 +277,18 @@ impl<R: Remedy> Replica<R> {
         self.returns_by_files(bytes);
         let useful = if whole { self.engine.receive_whole(set) } else { self.engine.receive(set) };
         match useful? {
+            true if self.chooses_log(ctx) => {
+                if let Some(incoming) = self.incoming.take() {
+                    self.send_taken(ctx, &incoming.offer, Outcome::LogIsLess);
+                }
+                self.engine.stop_receiving()?;
+            }
             true => self.begin_files(ctx),
+            false if self.may_choose_log() => {
+                if let Some(incoming) = self.incoming.take() {
+                    self.send_taken(ctx, &incoming.offer, Outcome::LogIsLess);
+                }
+            }
             false => self.refuse_files(ctx, "its engine has no use for this set".into()),
         }
         Ok(())

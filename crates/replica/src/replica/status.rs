@@ -55,7 +55,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Bytes of log above an LSN; entries that are not in memory are counted by the mean of those that are.
-    fn bytes_above(&self, lsn: types::Lsn) -> u64 {
+    pub(super) fn bytes_above(&self, lsn: types::Lsn) -> u64 {
         let (base, end) = (self.tail.base().lsn.0, self.tail.end().lsn.0);
         let (missing, held) = (end.saturating_sub(lsn.0), end - base);
         let mean = (self.tail.bytes() as u64).checked_div(held).unwrap_or(0);

@@ -72,6 +72,8 @@ impl World {
                     description_bytes: [0, 1, 50, 95, u64::MAX][draw(5) as usize],
                     piece_bytes: [0, 1, 60, u32::MAX][draw(4) as usize],
                     beside: draw(2) == 0,
+                    log_alone: (draw(2) == 0).then_some(7),
+                    log_above: 3,
                 }),
                 1 => {
                     let pieces = vec![piece; draw(9) as usize];

@@ -80,7 +80,8 @@ impl Parts for Files {
 
 /// Pieces of files leave whenever they are asked for, and are read back slowly.
 pub fn settings() -> Settings {
-    Settings { ship_bytes_per_second: 0, scrub_bytes_per_second: 100, ..Settings::default() }
+    let (ship_bytes_per_second, scrub_bytes_per_second, failback_log_bytes) = (0, 100, 0);
+    Settings { ship_bytes_per_second, scrub_bytes_per_second, failback_log_bytes, ..Settings::default() }
 }
 
 /// What a replica says of its own files.
@@ -106,9 +107,10 @@ impl World {
     /// A new world with one setting, in which some have engines with files.
     pub fn begin_with(&mut self, setting: &str, number: usize, files: &[u32]) {
         let mut settings = settings();
-        let mut failback_full = usize::from(settings.failback_full);
+        let (mut failback_full, mut failback_keep_bytes) = (0, 0);
         let field = match setting {
             "failback_full" => &mut failback_full,
+            "failback_keep_bytes" => &mut failback_keep_bytes,
             "slice_rows" => &mut settings.slice_rows,
             "tail_bytes" => &mut settings.tail_bytes,
             "waiting_replies" => &mut settings.waiting_replies,
@@ -117,6 +119,7 @@ impl World {
         };
         *field = number;
         settings.failback_full = failback_full > 0;
+        settings.failback_keep_bytes = failback_keep_bytes as u64;
         *self = World::with_settings(settings, files);
     }
 
@@ -287,6 +290,7 @@ impl World {
             PeerMessage::Taken(taken) => match &taken.outcome {
                 Outcome::Installed => "has installed them".into(),
                 Outcome::Refused(why) => format!("refuses: {why}"),
+                Outcome::LogIsLess => "takes the log instead".into(),
             },
             PeerMessage::Withdrawn(_) => "withdraws the offer".into(),
             PeerMessage::FlushRequest(asked) => format!("asks for files above {}", asked.persisted),

@@ -99,6 +99,13 @@ impl World {
                     self.after(wait, Event::Component { node, life, partition });
                 }
                 Output::Notice { partition, what } => {
+                    for (words, name) in
+                        [("comes back by the log", "back-by-log"), ("the log alone would", "back-by-choice")]
+                    {
+                        if what.contains(words) {
+                            self.struck(name);
+                        }
+                    }
                     self.trace.note(self.now, format_args!("n{node} p{}: {what}", partition.0));
                 }
                 Output::Damaged { partition, reason } => {

@@ -136,6 +136,8 @@ impl World {
             settings: replica::Settings {
                 ship_bytes_per_second: plan.ship_bytes_per_second,
                 failback_full: plan.failback_full,
+                failback_log_bytes: plan.failback_log_bytes,
+                failback_keep_bytes: plan.failback_keep_bytes,
                 ..settings()
             },
             network: Network::new(Stream::new(seed, Concern::Network, 0)),
