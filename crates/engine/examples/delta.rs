@@ -1,7 +1,7 @@
 //! What a replica that missed some updates lacks of the primary's files: one JSON object per kind of updates.
 //!
-//! `delta [MIB] [WINDOWS]`: a table of so many MiB is loaded in key order; then a hundredth of its rows is updated in each window, one
-//! after the other or at random, flushed, and merged. Shown are the bytes of files that one has to be sent who has those of
+//! `delta [MIB] [WINDOWS] [FLUSHES]`: a table of so many MiB is loaded in key order; then a hundredth of its rows is updated in each
+//! window, one after the other or at random, flushed in so many times, and merged. Shown are the bytes of files that one has to be sent who has those of
 //! before the window, in per cent of all.
 
 use bytes::Bytes;
@@ -103,11 +103,20 @@ fn main() {
         let mean = lacking.iter().sum::<f64>() / lacking.len() as f64;
         let most = lacking.iter().copied().fold(0.0, f64::max);
         println!(
-            "{{\"updates\":\"{kind}\",\"mib\":{mib},\"flushes\":{flushes},\"files\":{},\"load_seconds\":{:.2},\"update_seconds\":{:.2},\"mean_per_cent\":{mean:.2},\
-             \"most_per_cent\":{most:.2},\"per_cent\":{lacking:?}}}",
+            "{{\"updates\":\"{kind}\",\"mib\":{mib},\"flushes\":{flushes},\"files\":{},\"load_seconds\":{:.2},\"update_seconds\":{:.2},\
+             \"resident_mib\":{},\"mean_per_cent\":{mean:.2},\"most_per_cent\":{most:.2},\"per_cent\":{lacking:?}}}",
             table.files().len(),
             loaded.as_secs_f64(),
             start.elapsed().as_secs_f64(),
+            resident_mib(),
         );
     }
+}
+
+/// The memory of this process, MiB; 0 where it cannot be told.
+fn resident_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
 }

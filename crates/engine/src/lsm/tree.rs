@@ -252,8 +252,10 @@ impl Tree {
     /// asserts it in a debug build.
     fn hole(&self) -> Option<u8> {
         let version = self.tree.current_version();
-        let empty: Vec<bool> = version.iter_levels().map(|level| level.is_empty()).collect();
-        let above = (1..empty.len().saturating_sub(1)).rev().find(|above| !empty[*above] && empty[above + 1]);
+        let runs: Vec<usize> = version.iter_levels().map(|level| level.run_count()).collect();
+        // Only one run keeps its order in an empty level.
+        let above =
+            (1..runs.len().saturating_sub(1)).rev().find(|above| runs[*above] == 1 && runs[above + 1] == 0);
         above.map(|above| above as u8)
     }
 
