@@ -3,7 +3,7 @@
 //!
 //! While the node is away a hundredth of the records is written again, in the order of their keys or at random.
 
-use super::failover::{Victim, records_of};
+use super::failover::{Victim, records_of, wall_ms};
 use super::point::{Goal, Shape};
 use super::stage::{Counts, Stage, ingest};
 use super::{LARGE, Memory, NODES, Point, Run, SMALL, bytes_in_words, records_in_words};
@@ -77,11 +77,13 @@ fn fail_back(run: &mut Run, case: Case) -> Result<Back, BenchError> {
     let mut stage = Stage::start(common, target, NODES, Some(case.memory.of_partition), &settings)?;
     let table = stage.table(3, run.options.partitions, run.options.standby)?;
     stage.copies(&table, 3, Duration::from_secs(10))?;
-    let victim = Victim::choose(&mut stage, &table, &run.users)?;
+    let mut victim = Victim::choose(&mut stage, &table, &run.users)?;
     ingest(&mut stage.client, &table, &run.users, 0..case.records)?;
     stage.settle()?;
+    victim.look_again(&stage.last_status()?, &table)?;
+    let fault_ms = wall_ms();
     stage.cluster.kill(victim.node)?;
-    records_of(&mut stage, &victim)?;
+    records_of(&mut stage, &victim, fault_ms)?;
     let mut random = Random::new(common.seed);
     let missed = case.missed();
     match case.random {
@@ -130,16 +132,18 @@ fn lead_back(
     Err(BenchError::Wrong("a node did not lead again after two minutes".into()))
 }
 
-/// `failback`: both ways at every size, with updates in order and at random; with the small memory at the largest.
+/// `failback`: both ways at every size with random updates; at the largest also with updates in order, and with the small memory.
 pub(super) fn failback(run: &mut Run) -> Result<(), BenchError> {
     let (large, small) = (run.options.memory(LARGE), run.options.memory(SMALL));
     let mut cases = Vec::new();
-    let kinds = [(true, true), (false, false), (false, true)];
-    for records in run.options.data_sets() {
-        cases.extend(kinds.map(|(full, random)| Case { records, memory: large, full, random }));
+    let largest = run.options.records;
+    for records in run.options.data_sets().into_iter().filter(|records| *records != largest) {
+        cases.extend([true, false].map(|full| Case { records, memory: large, full, random: true }));
     }
-    let records = run.options.records;
-    cases.extend(kinds.map(|(full, random)| Case { records, memory: small, full, random }));
+    for memory in [large, small] {
+        let kinds = [(true, true), (false, true), (false, false)];
+        cases.extend(kinds.map(|(full, random)| Case { records: largest, memory, full, random }));
+    }
     let mut full_bytes = None;
     for case in cases {
         let mut backs = Vec::new();

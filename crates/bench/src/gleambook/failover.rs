@@ -131,9 +131,19 @@ impl Victim {
         }
         Ok(Victim { node, led, records })
     }
+
+    /// What it leads now: under load partitions may have found another primary since it was chosen.
+    pub fn look_again(&mut self, status: &ClusterStatus, table: &Table) -> Result<(), BenchError> {
+        let ours = status.partitions.iter().filter(|record| record.table == table.id());
+        self.led = ours.filter(|record| record.primary.node == self.node).map(|record| record.id).collect();
+        match self.led.is_empty() {
+            true => Err(BenchError::Wrong("the node to be lost leads nothing any more".into())),
+            false => Ok(()),
+        }
+    }
 }
 
-fn wall_ms() -> f64 {
+pub(super) fn wall_ms() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64() * 1_000.0)
 }
 
@@ -145,12 +155,13 @@ fn fail(run: &mut Run, case: Case) -> Result<Failed, BenchError> {
     let mut stage = Stage::start(common, target, NODES, memory, &[])?;
     let table = stage.table(3, run.options.partitions, case.standby)?;
     stage.copies(&table, 3, Duration::from_secs(10))?;
-    let victim = Victim::choose(&mut stage, &table, &run.users)?;
+    let mut victim = Victim::choose(&mut stage, &table, &run.users)?;
     ingest(&mut stage.client, &table, &run.users, 0..case.records)?;
     if case.settled {
         stage.settle()?;
     }
     let status = stage.last_status()?;
+    victim.look_again(&status, &table)?;
     let estimate = estimate(&stage, &table, &status);
     let mut failed = Failed { estimated_ms: estimate, ..Failed::default() };
     measure_logs(&mut failed, &status, &victim, &table, &case);
@@ -232,7 +243,7 @@ fn kill_and_watch(
     failed.first_write_ms = (watch.written - fault).as_secs_f64() * 1_000.0;
     failed.others_longest_ms = watch.longest.as_secs_f64() * 1_000.0;
     failed.others_reads = watch.reads;
-    let records = records_of(stage, victim)?;
+    let records = records_of(stage, victim, fault_ms)?;
     let latest = |of: fn(&FailoverRecord) -> u64| records.iter().map(of).max().unwrap_or(0) as f64;
     let suspected = records.iter().map(|record| record.suspected_ms).min().unwrap_or(0) as f64;
     let serving = latest(|record| record.serving_ms.unwrap_or(0));
@@ -253,15 +264,21 @@ fn kill_and_watch(
     Ok(())
 }
 
-/// The newest record of every partition that the victim led, once all of them serve.
-pub(super) fn records_of(stage: &mut Stage, victim: &Victim) -> Result<Vec<FailoverRecord>, BenchError> {
+/// The newest record of every partition that the victim led, once all of them serve. What was suspected more than a second before
+/// the fault, in milliseconds since 1970, was another failover.
+pub(super) fn records_of(
+    stage: &mut Stage,
+    victim: &Victim,
+    fault_ms: f64,
+) -> Result<Vec<FailoverRecord>, BenchError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let text = stage.client.admin(AdminCommand::Failovers)?;
         let all: Vec<FailoverRecord> = serde_json::from_str(&text)
             .map_err(|error| BenchError::Wrong(format!("the failovers cannot be read: {error}")))?;
         let newest = all.into_iter().filter(|record| {
-            victim.led.contains(&record.partition) && record.old_primary.node == victim.node
+            let of_victim = victim.led.contains(&record.partition) && record.old_primary.node == victim.node;
+            of_victim && record.suspected_ms as f64 + 1_000.0 > fault_ms
         });
         let newest: BTreeMap<PartitionId, FailoverRecord> =
             newest.map(|record| (record.partition, record)).collect();
