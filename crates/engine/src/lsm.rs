@@ -4,19 +4,26 @@
 //! dir/CURRENT        names the tree, and says whether it is complete
 //! dir/tree-000001/   the tree's files, of the crate lsm-tree
 //! dir/incoming/      a set of components that is being received
+//! dir/staged/        files of bulk loads that are no part of the state yet
 //! ```
 //!
 //! The applied position is a row of the tree, written last before each flush, so that the files cannot disagree with it
 //! (PR-40). An installation fills a new directory, which becomes current by one rename (PR-37). Only `lsm/tree.rs` touches
 //! the crate.
 
+mod digest;
 mod incoming;
+mod loads;
 mod merger;
 mod pace;
 mod pins;
 mod pointer;
+mod refill;
 mod ship;
+mod staged;
 mod tree;
+
+pub use loads::write_load;
 
 use crate::files;
 use crate::memory::check_installed;
@@ -25,20 +32,20 @@ use crate::pace::Pace;
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
 use incoming::{Incoming, Sealing};
+use loads::PendingLoad;
 use merger::{Flush, Kept, Merger};
 use pins::Pins;
-use pointer::{Pointer, remove_others, tree_dir, tree_numbers};
+use pointer::{Pointer, has_tables, remove_others, tree_dir, tree_numbers};
+use staged::Stage;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 use tree::Tree;
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
-use types::{ComponentSet, Engine, EngineError, Installation, Lsn, Missing, Mutation, PinId, Position};
-
-/// An installation is written to disk whenever so much of it is in memory.
-const INSTALL_FLUSH_BYTES: u64 = 32 << 20;
-/// A disk that is slower than what arrives is waited for when so much of it is in memory.
-const INSTALL_WAIT_BYTES: u64 = 2 * INSTALL_FLUSH_BYTES;
+use types::{
+    Component, ComponentSet, Engine, EngineError, Installation, LoadId, Lsn, Missing, Mutation, PinId,
+    Position, Staged, Staging,
+};
 
 /// An engine on disk.
 pub struct LsmEngine {
@@ -70,6 +77,12 @@ pub struct LsmEngine {
     sealing: Option<Sealing>,
     /// It is to be checked when what runs has ended.
     sealing_waits: Option<Wake>,
+    /// Files of bulk loads.
+    stage: Stage,
+    /// Entries whose loads are not installed, in log order.
+    pending: VecDeque<PendingLoad>,
+    /// Up to where they may be.
+    allowed: Lsn,
     /// A write to disk failed. What is on disk is then unknown, and no later success may hide it (F08).
     failed: bool,
     /// What was on disk is damaged: nothing more is made of it. Another state can take its place.
@@ -96,7 +109,7 @@ impl LsmEngine {
             None => begin(dir, 1)?,
         };
         let persisted = tree.position()?;
-        Ok(LsmEngine {
+        let mut engine = LsmEngine {
             dir: dir.to_owned(),
             number,
             flush: None,
@@ -113,10 +126,15 @@ impl LsmEngine {
             incoming: None,
             sealing: None,
             sealing_waits: None,
+            stage: Stage::open(dir)?,
+            pending: VecDeque::new(),
+            allowed: Lsn::ZERO,
             failed: false,
             corrupt: false,
             pace: Pace::default(),
-        })
+        };
+        engine.settle_loads()?;
+        Ok(engine)
     }
 
     /// Reads every file and compares it with its checksum (F11). Waits for a merge that is running.
@@ -192,14 +210,14 @@ impl LsmEngine {
         self.flush_kept()?;
         self.tree.write_position(at);
         let sealed = self.tree.seal().expect("the position was just written");
-        self.kept = Some(Kept { sealed, at, bytes: self.unflushed });
+        self.kept = Some(Kept { sealed, at, bytes: self.unflushed, load: None });
         self.flush_kept()
     }
 
     /// Writes to disk what was set apart.
     fn flush_kept(&mut self) -> Result<(), EngineError> {
         let Some(kept) = self.kept.take() else { return Ok(()) };
-        let outcome = self.tree.flush_sealed(&kept.sealed);
+        let outcome = kept.flush(&self.tree);
         self.flushed(kept, outcome)
     }
 
@@ -209,6 +227,9 @@ impl LsmEngine {
             Ok(()) => {
                 self.persisted = kept.at;
                 self.unflushed -= kept.bytes.min(self.unflushed);
+                if kept.load.is_some() {
+                    return self.load_installed(kept.at);
+                }
             }
             Err(EngineError::Full(_)) => self.kept = Some(kept),
             Err(_) => {}
@@ -219,12 +240,18 @@ impl LsmEngine {
     /// Begins the same beside other work.
     fn begin_flush(&mut self, at: Position, wake: &Wake) -> Result<Checkpoint, EngineError> {
         self.merger.wait()?;
-        let kept = self.kept.take().unwrap_or_else(|| {
-            self.tree.write_position(at);
-            let sealed = self.tree.seal().expect("the position was just written");
-            Kept { sealed, at, bytes: self.unflushed }
-        });
-        self.flush = Some(self.merger.start_flush(&self.tree, kept, self.floor, wake)?);
+        let kept = match self.next_load()? {
+            Some(kept) => kept,
+            None if at == self.persisted => return Ok(Checkpoint::Idle),
+            None => self.kept.take().unwrap_or_else(|| {
+                self.tree.write_position(at);
+                let sealed = self.tree.seal().expect("the position was just written");
+                Kept { sealed, at, bytes: self.unflushed, load: None }
+            }),
+        };
+        // No merge may hold up a load.
+        let merges = self.pending.len() <= usize::from(kept.load.is_some());
+        self.flush = Some(self.merger.start_flush(&self.tree, kept, self.floor, merges, wake)?);
         Ok(Checkpoint::Waiting)
     }
 
@@ -242,49 +269,6 @@ impl LsmEngine {
         }
         Ok(())
     }
-
-    /// Takes the old state out of the way and begins a new tree beside it.
-    fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
-        self.end_all()?;
-        self.pins.clear();
-        self.number += 1;
-        let tree = Tree::create(&tree_dir(&self.dir, self.number))?;
-        // From here on a restart finds an empty engine; up to here the old one.
-        Pointer { number: self.number, complete: false }.write(&self.dir)?;
-        (self.tree, self.kept) = (tree, None);
-        remove_others(&self.dir, Some(self.number))?;
-        (self.overlay, self.floor) = (Overlay::new(base), base.lsn);
-        (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
-        self.corrupt = false;
-        Ok(())
-    }
-
-    /// Bounds the memory and the number of files of an installation.
-    fn flush_install(&mut self) -> Result<(), EngineError> {
-        if self.unflushed < INSTALL_FLUSH_BYTES {
-            return Ok(());
-        }
-        if self.merger.is_busy() && self.unflushed < INSTALL_WAIT_BYTES {
-            return Ok(());
-        }
-        self.end_flush()?;
-        self.merger.wait()?;
-        self.flush_kept()?;
-        let sealed = self.tree.seal().expect("there is something in memory");
-        self.unflushed = 0;
-        // Nothing counts as persisted before the whole is, and nothing is collected.
-        let kept = Kept { sealed, at: Position::ZERO, bytes: 0 };
-        let unasked: Wake = Arc::new(|| {});
-        self.flush = Some(self.merger.start_flush(&self.tree, kept, Lsn::ZERO, &unasked)?);
-        Ok(())
-    }
-
-    /// Makes the installed tree the current one.
-    fn end_install(&mut self, base: Position) -> Result<(), EngineError> {
-        self.end_flush()?;
-        self.flush_at(base)?;
-        Ok(Pointer { number: self.number, complete: true }.write(&self.dir)?)
-    }
 }
 
 /// Begins with an empty tree, in a directory that no tree had before.
@@ -295,17 +279,6 @@ fn begin(dir: &Path, at_least: u64) -> Result<(u64, Tree), EngineError> {
     Pointer { number, complete: true }.write(dir)?;
     remove_others(dir, Some(number))?;
     Ok((number, tree))
-}
-
-/// True if a tree in `dir` has rows on disk.
-fn has_tables(dir: &Path) -> std::io::Result<bool> {
-    for number in tree_numbers(dir)? {
-        let tables = tree_dir(dir, number).join("tables");
-        if tables.is_dir() && std::fs::read_dir(tables)?.next().is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 impl Engine for LsmEngine {
@@ -321,6 +294,7 @@ impl Engine for LsmEngine {
     }
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
+        let upto = self.publishable(upto);
         let (tree, unflushed) = (&self.tree, &mut self.unflushed);
         let (begun, before) = (Instant::now(), self.overlay.published().lsn);
         self.overlay.drain(upto, |key, lsn, value| {
@@ -332,6 +306,8 @@ impl Engine for LsmEngine {
 
     fn discard_above(&mut self, to: Position) {
         self.overlay.discard_above(to);
+        self.pending.retain(|pending| pending.at.lsn <= to.lsn);
+        self.allowed = self.allowed.min(to.lsn);
     }
 
     fn applied(&self) -> Position {
@@ -395,6 +371,8 @@ impl Engine for LsmEngine {
             let outcome = self.flush_at(published).and_then(|()| self.merge_if_due());
             self.note(outcome)?;
         }
+        let outcome = self.install_loads();
+        self.note(outcome)?;
         Ok(self.persisted)
     }
 
@@ -405,7 +383,8 @@ impl Engine for LsmEngine {
         }
         let at = self.overlay.published();
         // A merge that runs may take long; the log is kept until after it.
-        if self.installing.is_some() || at == self.persisted || self.merger.is_busy() {
+        let nothing = at == self.persisted && self.pending.is_empty();
+        if self.installing.is_some() || nothing || self.merger.is_busy() {
             return Ok(Checkpoint::Idle);
         }
         let outcome = self.begin_flush(at, wake);
@@ -516,5 +495,69 @@ impl Engine for LsmEngine {
     fn stop_receiving(&mut self) -> Result<(), EngineError> {
         let outcome = self.give_up_set();
         self.note(outcome)
+    }
+
+    fn stage(&mut self, load: LoadId, files: &[Component]) -> Result<Staging, EngineError> {
+        self.usable()?;
+        let outcome = self.begin_stage(load, files);
+        self.note(outcome)
+    }
+
+    fn stage_piece(
+        &mut self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        bytes: &[u8],
+    ) -> Result<bool, EngineError> {
+        self.usable()?;
+        let outcome = self.stage.write(load, file, from, bytes);
+        self.note(outcome)
+    }
+
+    fn staged(&self, load: LoadId) -> Option<Staged> {
+        self.stage.ready(load)
+    }
+
+    fn staged_files(&self, load: LoadId) -> Vec<Component> {
+        self.stage.files(load).unwrap_or_default().into_iter().map(|(file, _)| file).collect()
+    }
+
+    fn read_staged(
+        &self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        self.read_load(load, file, from, max_bytes)
+    }
+
+    fn loads(&self) -> Vec<LoadId> {
+        self.stage.loads()
+    }
+
+    fn unstage(&mut self, load: LoadId) -> Result<(), EngineError> {
+        if self.pending.iter().any(|pending| pending.load == load) {
+            return Ok(());
+        }
+        let outcome = self.stage.remove(load).map_err(EngineError::from);
+        self.note(outcome)
+    }
+
+    fn execute_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]) {
+        self.push_load(at, load, mutations);
+    }
+
+    fn pending_load(&self) -> Option<Position> {
+        self.pending.front().map(|pending| pending.at)
+    }
+
+    fn allow_load(&mut self, upto: Lsn) {
+        self.allowed = self.allowed.max(upto.min(self.overlay.applied().lsn));
+    }
+
+    fn is_settled(&self) -> bool {
+        self.may_load_soon()
     }
 }

@@ -10,7 +10,7 @@ mod saving;
 mod snapshot;
 mod store;
 
-pub use parts::{Parts, PartsEngine};
+pub use parts::{Parts, PartsEngine, load_files};
 pub use store::{SnapshotStore, SnapshotWriter};
 
 use crate::files::not_written;

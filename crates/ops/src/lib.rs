@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | rows in batches on their way to their partitions | [`pipeline`] |
 //! | `load`: a file into a table, all or nothing or without its bad rows | [`load`] |
+//! | `load --bulk`: files that are built once and staged on all copies | [`bulk`] |
 //! | `ingest`: feeds that neither skip nor repeat | [`ingest`] |
 //! | all tables at one point into a directory, and back | [`backup`] |
 //! | keys and ranges as people write them | [`keys`] |
@@ -18,6 +19,7 @@
 
 pub mod backup;
 pub mod badrows;
+pub mod bulk;
 pub mod design;
 pub mod door;
 mod failure;

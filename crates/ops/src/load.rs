@@ -248,7 +248,7 @@ fn report(table: &Table, done: &Done, took: Duration, bad_rows: u64, kept: Optio
 }
 
 /// The header line of a CSV file, for the file of its bad rows.
-fn header(plan: &Plan) -> Result<Option<String>, Failure> {
+pub(crate) fn header(plan: &Plan) -> Result<Option<String>, Failure> {
     if plan.options.columns.is_some() {
         return Ok(None);
     }

@@ -226,6 +226,10 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             PeerMessage::Withdrawn(withdrawn) => replica.on_withdrawn(&withdrawn),
             PeerMessage::FlushRequest(request) => replica.on_flush_request(ctx, &request),
             PeerMessage::FlushAnswer(answer) => replica.on_flush_answer(ctx, &answer),
+            PeerMessage::Stage(stage) => replica.on_stage(ctx, &stage),
+            PeerMessage::StageTold(told) => replica.on_stage_told(ctx, told),
+            PeerMessage::StagePiece(piece) => replica.on_stage_piece(ctx, &piece),
+            PeerMessage::Unstage(unstage) => replica.on_unstage(ctx, &unstage),
         });
         if let Some(partition) = wanted {
             self.note_shipping(partition);

@@ -57,6 +57,8 @@ pub struct Settings {
     pub failback_full: bool,
     /// Bytes of files and log that a node reads back in a second when it is scrubbed; 0: as many as it can.
     pub scrub_bytes_per_second: u64,
+    /// Files of a bulk load that nobody asked for during this time are removed.
+    pub load_unasked: Micros,
     /// Rows and bytes that a count or a digest looks at before others have their turn.
     pub slice_rows: usize,
     /// See `slice_rows`.
@@ -92,6 +94,7 @@ impl Default for Settings {
             failback_keep_bytes: 0,
             failback_full: false,
             scrub_bytes_per_second: 16 << 20,
+            load_unasked: Micros::from_millis(600_000),
             slice_rows: 2048,
             slice_bytes: 512 << 10,
         }

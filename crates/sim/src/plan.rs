@@ -81,6 +81,8 @@ pub struct Plan {
     pub factors: bool,
     /// So many nodes come meanwhile, and nodes are removed.
     pub joins: u32,
+    /// Rows are loaded in bulk.
+    pub loads: bool,
 }
 
 /// The most nodes of a plan.
@@ -137,6 +139,7 @@ impl Plan {
                 true => 1 + (seed / 23 % 2) as u32,
                 false => 0,
             },
+            loads: profile.is_none() && seed % 6 == 1,
         };
         // One in five has tables whose backups are cold, or hot in turn.
         if profile.is_none() && seed % 5 == 2 {

@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 40] = [
+pub const FOUND: [(Finding, u64); 41] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -43,6 +43,7 @@ pub const FOUND: [(Finding, u64); 40] = [
     (Finding::Pr31, 5),
     (Finding::Pr36, 0),
     (Finding::Pr37, 0),
+    (Finding::Pr39, 2),
     (Finding::Pr40, 0),
     (Finding::Pr45, 0),
     (Finding::Pr47, 0),
@@ -80,6 +81,7 @@ pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
     plan.ships = if profile.ships { [0, 1].into() } else { Default::default() };
     plan.ship_bytes_per_second = plan.ship_bytes_per_second.clamp(6_000, 30_000);
     plan.points = profile.points;
+    plan.loads = profile.loads;
     plan.indexes = profile.indexes;
     plan.pace_us = 1_000 * random.between(profile.pace_ms.0, profile.pace_ms.1);
 }
@@ -122,6 +124,8 @@ struct Profile {
     points: bool,
     /// There are indexes.
     indexes: bool,
+    /// Rows are loaded in bulk.
+    loads: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -148,9 +152,10 @@ const USUAL: Profile = Profile {
     ships: false,
     points: false,
     indexes: false,
+    loads: false,
 };
 
-const PROFILES: [Profile; 40] = [
+const PROFILES: [Profile; 41] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -401,6 +406,15 @@ const PROFILES: [Profile; 40] = [
         clients: (8, 12),
         work: 250,
         ships: true,
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr39,
+        always: &[Fault::Crash, Fault::Loss],
+        perhaps: &[Fault::Isolate, Fault::Restart],
+        tables: 1,
+        ships: true,
+        loads: true,
         ..USUAL
     },
     Profile {

@@ -5,7 +5,8 @@
 //! to `min(committed, secured)`, so what an engine has published, flushed or merged can never be part of a divergent tail
 //! (R7, PR-31). Sessions, feed positions and the applied position are rows under reserved keys ([`crate::engine::space`]).
 
-use crate::component::{ComponentSet, Installation, Missing, PinId};
+use crate::bulk::{LoadId, Staged, Staging};
+use crate::component::{Component, ComponentSet, Installation, Missing, PinId};
 use crate::position::{Lsn, Position};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -280,6 +281,80 @@ pub trait Engine: Send {
     /// Gives up the set that is being received, and removes what is there of it.
     fn stop_receiving(&mut self) -> Result<(), EngineError> {
         Ok(())
+    }
+
+    /// Begins to stage the files of a bulk load, or says how far they are. The files of a load are always the same; what is
+    /// wanted comes by [`Engine::stage_piece`]. When all is here, the files are checked and made durable beside other work, and
+    /// this is to be asked again. Staged files are no part of the state.
+    fn stage(&mut self, _load: LoadId, _files: &[Component]) -> Result<Staging, EngineError> {
+        Ok(Staging::Refused("this engine has no files".into()))
+    }
+
+    /// Takes the bytes of a file from `from` on. False if they are not the next ones that are wanted; nothing is changed then,
+    /// nor if there is no room ([`EngineError::Full`]).
+    fn stage_piece(
+        &mut self,
+        _load: LoadId,
+        _file: usize,
+        _from: u64,
+        _bytes: &[u8],
+    ) -> Result<bool, EngineError> {
+        Ok(false)
+    }
+
+    /// What is staged of a load, if it is [`Staging::Ready`].
+    fn staged(&self, _load: LoadId) -> Option<Staged> {
+        None
+    }
+
+    /// The files of a load that is [`Staging::Ready`], in order; none if it is not.
+    fn staged_files(&self, _load: LoadId) -> Vec<Component> {
+        Vec::new()
+    }
+
+    /// At most `max_bytes` bytes of such a file from `from` on. None if there is no such file.
+    fn read_staged(
+        &self,
+        _load: LoadId,
+        _file: usize,
+        _from: u64,
+        _max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        Ok(None)
+    }
+
+    /// Every load of which something is staged.
+    fn loads(&self) -> Vec<LoadId> {
+        Vec::new()
+    }
+
+    /// Removes what is staged of a load. What is pending ([`Engine::pending_load`]) stays.
+    fn unstage(&mut self, _load: LoadId) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// [`Engine::execute`] for the entry that makes a staged load part of the state; its own mutations are reserved rows. The
+    /// rows of the load can be read when the entry is published, and not before, not even at [`ReadAt::Applied`].
+    /// [`Engine::publish`] stops below the entry until its files are installed: by a checkpoint, once that is allowed
+    /// ([`Engine::allow_load`]), or with a received set that has them.
+    ///
+    /// Panics if the load is not staged, or if the engine has no files.
+    fn execute_load(&mut self, _at: Position, _load: LoadId, _mutations: &[Mutation]) {
+        panic!("PR-39: this engine has no files")
+    }
+
+    /// The first such entry that is executed and whose files are not installed.
+    fn pending_load(&self) -> Option<Position> {
+        None
+    }
+
+    /// Such entries up to here are committed and secured: checkpoints may install their files, one each, when everything below
+    /// is persisted.
+    fn allow_load(&mut self, _upto: Lsn) {}
+
+    /// False while what would have to end before a load could be installed may take long.
+    fn is_settled(&self) -> bool {
+        true
     }
 
     /// A hash of every row (reserved ones too, except the position) at `at`, independent of how it was stored (I6).

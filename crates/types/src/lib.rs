@@ -4,6 +4,7 @@
 //! small values with pure functions ([`policy`]). The records that the metastore keeps are in [`config`], the contract
 //! between a replica and its engine is in [`engine`]. Nothing here does IO, reads a clock or starts a thread.
 
+pub mod bulk;
 pub mod choice;
 pub mod component;
 pub mod config;
@@ -18,6 +19,7 @@ pub mod scheme;
 pub mod system;
 pub mod time;
 
+pub use bulk::{LoadId, Staged, Staging};
 pub use component::{Component, ComponentSet, Installation, Missing, PinId};
 pub use config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
 pub use engine::{Engine, EngineError, Mutation, ReadAt};

@@ -39,6 +39,7 @@ pub enum Finding {
     Pr31,
     Pr36,
     Pr37,
+    Pr39,
     Pr40,
     Pr45,
     Pr47,
@@ -50,7 +51,7 @@ pub enum Finding {
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 40] = [
+    pub const ALL: [Finding; 41] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -84,6 +85,7 @@ impl Finding {
         Finding::Pr31,
         Finding::Pr36,
         Finding::Pr37,
+        Finding::Pr39,
         Finding::Pr40,
         Finding::Pr45,
         Finding::Pr47,

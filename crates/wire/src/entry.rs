@@ -41,7 +41,7 @@ pub enum Kind {
     Configuration = 5,
     /// An index begins, is built, is ready or goes: [`crate::effects`] on definitions and index rows.
     Schema = 6,
-    /// A bulk load becomes visible here. Reserved.
+    /// A bulk load becomes part of the state here: [`crate::bulk::LoadMark`].
     Bulk = 7,
     /// The primary rotates its memory component here. Reserved.
     Flush = 8,

@@ -1,7 +1,8 @@
 //! Floor 2: messages and codec. The frame on a connection ([`frame`]), the messages in it ([`message`]), the request and reply
 //! envelopes ([`request`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the handshake
-//! ([`hello`]), how files are shipped ([`ship`]) and read back ([`scrub`]), and the entry of a partition's log ([`entry`], [`effects`]).
+//! ([`hello`]), how files are shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), and the entry of a partition's log ([`entry`], [`effects`]).
 
+pub mod bulk;
 pub mod control;
 pub mod effects;
 pub mod entry;

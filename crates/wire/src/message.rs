@@ -1,5 +1,6 @@
 //! Messages are one enum; each has a number that is never reused, a cap on its size and a validator (habits 4).
 
+use crate::bulk::{MAX_STAGED_BYTES, Stage, StagePiece, StageTold, Unstage};
 use crate::control::{
     Admin, AdminAnswer, Advise, NodeStatus, Picture, Propose, Proposed, Register, Served, Suspect,
 };
@@ -12,6 +13,8 @@ use crate::request::{Op, Reply, Request};
 use crate::ship::{
     Chunk, FlushAnswer, FlushRequest, MAX_PIECES, MAX_REASON_BYTES, Offer, Outcome, Taken, Want, Withdrawn,
 };
+use types::Staging;
+use types::bulk::files_fault;
 use types::config::TailReport;
 
 const KB: usize = 1024;
@@ -101,6 +104,10 @@ messages! {
     48 TailSetAside(TailReport) cap 16 * KB;
     50 Admin(Admin) cap 4 * MB;
     51 AdminAnswer(AdminAnswer) cap 64 * MB;
+    60 Stage(Stage) cap 256 * KB;
+    61 StageTold(StageTold) cap KB;
+    62 StagePiece(StagePiece) cap 2 * MB;
+    63 Unstage(Unstage) cap KB;
 }
 
 /// The most row operations in one write.
@@ -120,6 +127,17 @@ impl Message {
             Message::Offer(offer) => offer.fault().map_or(Ok(()), |fault| Err(fault.into())),
             Message::Want(want) if want.pieces.len() > MAX_PIECES => {
                 Err(format!("{} pieces are wanted at once, the limit is {MAX_PIECES}", want.pieces.len()))
+            }
+            Message::Stage(stage) => {
+                files_fault(stage.load, &stage.files).map_or(Ok(()), |fault| Err(fault.into()))
+            }
+            Message::StageTold(StageTold { staging: Staging::Refused(why), .. })
+                if why.len() > MAX_REASON_BYTES =>
+            {
+                Err("a reason is too long".into())
+            }
+            Message::StagePiece(piece) if piece.bytes.len() > MAX_STAGED_BYTES => {
+                Err("a piece of a load is too long".into())
             }
             Message::Taken(Taken { outcome: Outcome::Refused(why), .. }) if why.len() > MAX_REASON_BYTES => {
                 Err("a reason is too long".into())
@@ -148,6 +166,10 @@ impl Message {
             Message::Withdrawn(m) => PeerMessage::Withdrawn(m),
             Message::FlushRequest(m) => PeerMessage::FlushRequest(m),
             Message::FlushAnswer(m) => PeerMessage::FlushAnswer(m),
+            Message::Stage(m) => PeerMessage::Stage(m),
+            Message::StageTold(m) => PeerMessage::StageTold(m),
+            Message::StagePiece(m) => PeerMessage::StagePiece(m),
+            Message::Unstage(m) => PeerMessage::Unstage(m),
             _ => return None,
         })
     }
@@ -173,6 +195,10 @@ impl From<PeerMessage> for Message {
             PeerMessage::Withdrawn(m) => Message::Withdrawn(m),
             PeerMessage::FlushRequest(m) => Message::FlushRequest(m),
             PeerMessage::FlushAnswer(m) => Message::FlushAnswer(m),
+            PeerMessage::Stage(m) => Message::Stage(m),
+            PeerMessage::StageTold(m) => Message::StageTold(m),
+            PeerMessage::StagePiece(m) => Message::StagePiece(m),
+            PeerMessage::Unstage(m) => Message::Unstage(m),
         }
     }
 }
@@ -194,6 +220,16 @@ fn validate_request(request: &Request) -> Result<(), String> {
         && why.len() > MAX_REASON_BYTES
     {
         return Err("a reason is too long".into());
+    }
+    if let Op::Stage { load, files } = &request.op
+        && let Some(fault) = files_fault(*load, files)
+    {
+        return Err(fault.into());
+    }
+    if let Op::StagePiece { bytes, .. } = &request.op
+        && bytes.len() > MAX_STAGED_BYTES
+    {
+        return Err("a piece of a load is too long".into());
     }
     let Op::Write { ops, .. } = &request.op else { return Ok(()) };
     if ops.len() > MAX_OPS {

@@ -1,5 +1,6 @@
 //! What nodes tell each other: log shipping, reconciliation, beacons.
 
+use crate::bulk::{Stage, StagePiece, StageTold, Unstage};
 use crate::ship::{Chunk, FlushAnswer, FlushRequest, Offer, Taken, Want, Withdrawn};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,8 @@ pub enum Refusal {
     NotMine,
     /// The member cannot take entries: its disk is full or it is busy installing.
     Busy,
+    /// The next entry, at this LSN, makes a bulk load part of the state whose files the member does not have (PR-39).
+    Unstaged(Lsn),
 }
 
 /// An append that was not taken.
@@ -268,6 +271,14 @@ pub enum PeerMessage {
     FlushRequest(FlushRequest),
     /// See [`FlushAnswer`].
     FlushAnswer(FlushAnswer),
+    /// See [`Stage`].
+    Stage(Stage),
+    /// See [`StageTold`].
+    StageTold(StageTold),
+    /// See [`StagePiece`].
+    StagePiece(StagePiece),
+    /// See [`Unstage`].
+    Unstage(Unstage),
 }
 
 impl PeerMessage {
@@ -291,6 +302,10 @@ impl PeerMessage {
             PeerMessage::Withdrawn(m) => m.partition,
             PeerMessage::FlushRequest(m) => m.partition,
             PeerMessage::FlushAnswer(m) => m.partition,
+            PeerMessage::Stage(m) => m.partition,
+            PeerMessage::StageTold(m) => m.partition,
+            PeerMessage::StagePiece(m) => m.partition,
+            PeerMessage::Unstage(m) => m.partition,
         }
     }
 }

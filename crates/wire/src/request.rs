@@ -1,9 +1,11 @@
 //! What a client asks of a partition, and what it is told (design section 5, steps 1 and 4).
 
+use crate::bulk::LoadStatus;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::{
-    Epoch, FeedId, IndexState, Lsn, NodeId, PartitionId, PartitionRecord, Position, SessionId, TableId,
+    Component, Epoch, FeedId, IndexState, LoadId, Lsn, NodeId, PartitionId, PartitionRecord, Position,
+    SessionId, TableId,
 };
 
 /// Who may answer a read, and how old the answer may be.
@@ -206,6 +208,38 @@ pub enum Op {
         /// Why, for the node's messages.
         why: String,
     },
+    /// Has the files of a bulk load staged at every replica that counts, or asks how far they are: [`Body::Load`]. Also where it
+    /// was loaded long ago.
+    Stage {
+        /// The load.
+        load: LoadId,
+        /// Its files, always the same.
+        files: Vec<Component>,
+    },
+    /// A piece of such a file, for every replica that counts. That it was taken says the next [`Op::Stage`].
+    StagePiece {
+        /// The load.
+        load: LoadId,
+        /// An index into its files.
+        file: u32,
+        /// Its first byte.
+        from: u64,
+        /// At most [`crate::bulk::MAX_STAGED_BYTES`].
+        bytes: Bytes,
+    },
+    /// Removes what is staged of a load that is not part of the state.
+    Unstage {
+        /// The load.
+        load: LoadId,
+    },
+    /// Makes a staged load part of the state, all of it at one LSN. Its rows take the place of those that were there. "Not yet" if
+    /// it is not staged everywhere.
+    Load {
+        /// The load.
+        load: LoadId,
+        /// `types::bulk::files_digest` of its files.
+        digest: [u8; 16],
+    },
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -229,12 +263,13 @@ impl Op {
 
     /// True if it may change something, and so belongs into the log.
     pub fn writes(&self) -> bool {
-        matches!(self, Op::Write { .. } | Op::OpenSession)
+        matches!(self, Op::Write { .. } | Op::OpenSession | Op::Load { .. })
     }
 
     /// True if only a primary can do it, whatever read level the request has.
     pub fn needs_primary(&self) -> bool {
-        self.writes() || matches!(self, Op::Pause { .. } | Op::Resume { .. })
+        let staging = matches!(self, Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. });
+        self.writes() || staging || matches!(self, Op::Pause { .. } | Op::Resume { .. })
     }
 }
 
@@ -352,6 +387,8 @@ pub enum Body {
     Indexes(Vec<IndexStatus>),
     /// How a replica's own files are.
     Scrubbed(crate::scrub::Scrubbed),
+    /// How far a bulk load is.
+    Load(LoadStatus),
 }
 
 /// How far an index of a partition is.

@@ -65,7 +65,7 @@ pub struct RestoreArgs {
 }
 
 /// Reads `500KB`, `20MB`, `1GB`; a number alone is bytes. A kilobyte is 1024 bytes.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let number: u64 = number.parse().map_err(|_| "expected bytes such as 500KB or 20MB".to_string())?;

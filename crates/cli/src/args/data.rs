@@ -1,5 +1,6 @@
 //! Commands on rows, and those that bring many.
 
+use super::backup::bytes;
 use super::cluster::CreateOptions;
 use super::duration;
 use clap::{Args, Subcommand, ValueEnum};
@@ -215,9 +216,14 @@ pub struct ReadArgs {
   understudy load users.ndjson --table users --key id --create
   understudy load flights.csv.gz --table flights --key year,month,day,carrier,flight,origin --create --null NA
   understudy load more.csv --table users --on-error skip --bad-rows bad.csv
+  understudy load big.csv.gz --table users --bulk --sort-memory 1GB
 
 With --on-error abort, the default, the whole file is read once before anything is written: if any row is
-malformed, nothing is loaded and no table is made. A row whose key is there already replaces what was there.")]
+malformed, nothing is loaded and no table is made. A row whose key is there already replaces what was there.
+
+With --bulk, for tables with the engine lsm, nothing can be seen of the load before its files are at all copies of all
+partitions. Each partition then has all of its rows or none; if a failure leaves it in some partitions only, you are told
+in which, and loading the file again is safe. Indexes of the table are built anew.")]
 pub struct LoadArgs {
     /// The file: CSV with a header line, or NDJSON; either also gzipped.
     pub file: PathBuf,
@@ -230,6 +236,15 @@ pub struct LoadArgs {
     /// Make the table, with types inferred from the first rows.
     #[arg(long, requires = "key")]
     pub create: bool,
+    /// Sort the rows, build the engine's files of them once, and have all copies install those.
+    #[arg(long)]
+    pub bulk: bool,
+    /// Memory for sorting, with --bulk.
+    #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = bytes, requires = "bulk")]
+    pub sort_memory: u64,
+    /// Where sorted rows and files are kept meanwhile, with --bulk; otherwise the system's directory for temporary files.
+    #[arg(long, value_name = "DIR", requires = "bulk")]
+    pub sort_dir: Option<PathBuf>,
     /// How the file is read.
     #[command(flatten)]
     pub read: ReadArgs,

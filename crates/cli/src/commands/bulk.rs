@@ -6,6 +6,7 @@ use crate::connect::Context;
 use crate::interrupt;
 use crate::out::{counted, note};
 use crate::progress::Bar;
+use ops::bulk::{self, Means};
 use ops::ingest::{self, Source};
 use ops::load::{self, OnBad, Plan, Watcher};
 use ops::pipeline::Limits;
@@ -30,6 +31,13 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
     load::open(&plan)?;
     context.be_patient(PATIENCE);
     let (schema, create) = target(args, &plan, context)?;
+    if args.bulk {
+        let known = context.picture()?.table(&args.table).map(|record| (record.engine, record.log));
+        let wanted = create.as_ref().map(|request| (request.engine, request.log));
+        if let Some((engine, log)) = wanted.or(known) {
+            bulk::check_engine(&args.table, engine, log)?;
+        }
+    }
     let mut bar = Bar::new();
     if plan.on_bad == OnBad::Abort {
         load::check(&plan, &schema, &mut bar)?;
@@ -41,6 +49,9 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
         Some(request) => client.create_table(request)?,
         None => client.wait_table(&args.table)?,
     };
+    if args.bulk {
+        return load_bulk(args, &plan, create.is_some(), (context, table), bar);
+    }
     let mut report = load::load(client, &table, &plan, &mut bar)?;
     bar.clear();
     report.created = create.is_some();
@@ -55,6 +66,52 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
             report.table,
             report.seconds,
             report.rows_per_second,
+            report.policy
+        )
+    });
+    if let (false, Some(file)) = (context.out.json, &report.bad_rows_file) {
+        context.out.line(format!(
+            "left out {}; they are in {}",
+            counted(report.bad_rows, "malformed row", "malformed rows"),
+            file.display()
+        ));
+    }
+    Ok(())
+}
+
+/// `load --bulk`, into a table that is there.
+fn load_bulk(
+    args: &LoadArgs,
+    plan: &Plan,
+    created: bool,
+    (context, table): (&mut Context, client::Table),
+    mut bar: Bar,
+) -> Result<(), Failure> {
+    let dir = args.sort_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let means = Means { memory: usize::try_from(args.sort_memory).unwrap_or(usize::MAX), dir };
+    let mut report = bulk::load(context.client()?, &table, plan, &means, &mut bar)?;
+    bar.clear();
+    report.created = created;
+    context.out.either(&report, || {
+        let copies = report.copies.map_or_else(String::new, |copies| {
+            format!(", {} secured", counted(copies.into(), "copy", "copies"))
+        });
+        let spilled = match report.spilled_bytes {
+            0 => String::new(),
+            bytes => format!(", {} sorted on disk", overview::size(bytes)),
+        };
+        let installed = match report.installed {
+            true => "",
+            false => "; some copies have not installed the files yet",
+        };
+        format!(
+            "loaded {} ({}) into {} in {:.1} s: {:.0} rows/s; {} of files{spilled}; policy {}{copies}{installed}",
+            counted(report.rows, "row", "rows"),
+            overview::size(report.bytes),
+            report.table,
+            report.seconds,
+            report.rows_per_second,
+            overview::size(report.file_bytes),
             report.policy
         )
     });

@@ -376,6 +376,9 @@ impl Partition {
             Op::DigestAt { .. } | Op::Scrub { .. } | Op::GiveUp { .. } => {
                 Err(Status::Bad("no files here".into()))
             }
+            Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
+                Err(Status::Bad("no files here".into()))
+            }
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
         }
     }

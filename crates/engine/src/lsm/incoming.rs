@@ -9,7 +9,8 @@
 //! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced it, so a restart may
 //! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
 
-use super::tree::{Sealed, Tree, Watch, digest_unless, order_files};
+use super::digest::{Watch, digest_unless};
+use super::tree::{Sealed, Tree, order_files};
 use crate::files::{not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};

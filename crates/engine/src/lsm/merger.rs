@@ -2,11 +2,12 @@
 
 use super::tree::{Sealed, Tree};
 use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use types::engine::Wake;
-use types::{EngineError, Lsn, Position};
+use types::{Component, EngineError, Lsn, Position};
 
 /// At most one flush or merge of one tree, on a thread of its own. Another flush waits for it (PR-69).
 #[derive(Default)]
@@ -23,6 +24,7 @@ struct End {
 }
 
 /// Rows that were set apart, until they are in files.
+#[derive(Clone)]
 pub(super) struct Kept {
     /// The rows.
     pub(super) sealed: Sealed,
@@ -30,6 +32,18 @@ pub(super) struct Kept {
     pub(super) at: Position,
     /// Bytes that leave the memory with it.
     pub(super) bytes: u64,
+    /// The files of the load that becomes part of the state with it.
+    pub(super) load: Option<Vec<(Component, PathBuf)>>,
+}
+
+impl Kept {
+    /// Writes it into the tree.
+    pub(super) fn flush(&self, tree: &Tree) -> Result<(), EngineError> {
+        match &self.load {
+            None => tree.flush_sealed(&self.sealed),
+            Some(files) => tree.flush_load(&self.sealed, self.at.lsn, files),
+        }
+    }
 }
 
 /// A flush beside other work.
@@ -62,21 +76,22 @@ impl Merger {
         self.spawn("lsm merge", move || merge(&tree, readers_from, persisted))
     }
 
-    /// Starts a flush of what was set apart, and a merge after it if one is due then.
+    /// Starts a flush of what was set apart, and, if it `merges`, a merge after it if one is due then.
     pub(super) fn start_flush(
         &mut self,
         tree: &Tree,
         kept: Kept,
         readers_from: Lsn,
+        merges: bool,
         wake: &Wake,
     ) -> io::Result<Flush> {
         let (to, outcome) = channel();
         let (tree, wake) = (tree.clone(), wake.clone());
-        let (sealed, at) = (kept.sealed.clone(), kept.at);
+        let (work, at) = (kept.clone(), kept.at);
         self.spawn("lsm flush", move || {
-            let flushed = tree.flush_sealed(&sealed);
-            drop(sealed);
-            let goes_on = flushed.is_ok();
+            let flushed = work.flush(&tree);
+            drop(work);
+            let goes_on = flushed.is_ok() && merges;
             // Fails only when the engine is gone.
             let _ = to.send(flushed);
             drop(to);

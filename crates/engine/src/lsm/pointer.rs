@@ -78,6 +78,17 @@ pub(super) fn tree_number(dir: &Path) -> Option<u64> {
     dir.file_name()?.to_str()?.strip_prefix("tree-")?.parse().ok()
 }
 
+/// True if a tree in `dir` has rows on disk.
+pub(super) fn has_tables(dir: &Path) -> io::Result<bool> {
+    for number in tree_numbers(dir)? {
+        let tables = tree_dir(dir, number).join("tables");
+        if tables.is_dir() && fs::read_dir(tables)?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Removes every tree but the one with the number `keep`.
 pub(super) fn remove_others(dir: &Path, keep: Option<u64>) -> io::Result<()> {
     for number in tree_numbers(dir)? {

@@ -29,7 +29,8 @@ impl LsmEngine {
         };
         let here =
             here.iter().flat_map(|here| here.set.files.iter().copied().zip(here.paths.iter().cloned()));
-        let here = here.collect();
+        let staged = if whole { Vec::new() } else { self.stage.all_files() };
+        let here = here.chain(staged).collect();
         self.incoming = Some(Incoming::begin(&self.dir, set, &here, whole)?);
         Ok(true)
     }
@@ -58,7 +59,7 @@ impl LsmEngine {
         if self.kept.is_none() && published != self.persisted {
             self.tree.write_position(published);
             let sealed = self.tree.seal().expect("the position was just written");
-            self.kept = Some(Kept { sealed, at: published, bytes: self.unflushed });
+            self.kept = Some(Kept { sealed, at: published, bytes: self.unflushed, load: None });
         }
         let above = self.kept.as_ref().map(|kept| kept.sealed.clone());
         let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(self.number);
@@ -113,6 +114,7 @@ impl LsmEngine {
         (self.persisted, self.unflushed) = (at, bytes);
         self.corrupt = false;
         self.pins.clear();
+        self.settle_loads()?;
         remove_others(&self.dir, Some(number))?;
         Incoming::remove(&self.dir)?;
         Ok(Installation::Done)

@@ -7,23 +7,31 @@
 //! - Its flush merges and collects. Ours writes one sealed memtable as it is (section 10 of the protocol).
 //! - Opening deletes files that the version does not name, makes an empty tree where the version is missing, does not check
 //!   the version's checksum and panics on some damage. All that is looked at before, behind a barrier (PR-72).
-//! - A range read does not give sequence numbers, so the LSN stands in front of each value.
+//! - A range read does not give sequence numbers, so the LSN stands in front of each value. A bulk load's rows were written
+//!   before their LSN was known: the load's number stands there, and a row of the partition says at which LSN it became part of
+//!   the state.
+//! - Its ingestion stamps what it takes in by its own counter and flushes everything (PR-71, PR-79). Ours writes a load's files in
+//!   a scratch tree and registers them with the sequence number of the load's entry, together with the flush of that entry.
 
+use super::digest::{digest_file, missing_is_damage, read_whole};
 use super::pace::{Pace, Shape};
-use crate::files::is_full;
+use crate::files::{is_full, remove_if_there, sync_dir};
 use crate::scan::FIRST_KEY;
 use bytes::Bytes;
 use lsm_tree::compaction::{CompactionStrategy, MoveDown};
-use lsm_tree::{AbstractTree, AnyTree, Config, DescriptorTable, Guard, SequenceNumberCounter, Slice};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use lsm_tree::{
+    AbstractTree, AnyTree, Cache, Checksum, Config, DescriptorTable, Guard, InternalValue,
+    SequenceNumberCounter, Slice, Table, ValueType,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use types::bulk::{load_of, load_range};
 use types::engine::{MAX_KEY_BYTES, Row, space};
-use types::{Component, ComponentSet, EngineError, Epoch, Lsn, Position};
-use xxhash_rust::xxh3::Xxh3;
+use types::{Component, ComponentSet, EngineError, Epoch, LoadId, Lsn, Position};
 
 /// Lies above every stamp that the crate draws and below every sequence number.
 const SEQUENCE_BASE: u64 = 1 << 40;
@@ -35,6 +43,8 @@ const MAX_SEQUENCE: u64 = (1 << 63) - 1;
 const POSITION_KEY: &[u8] = &[space::POSITION];
 /// Files of components that are kept open, of all engines of a process together.
 const OPEN_FILES: usize = 512;
+/// In front of a value: the rest is the number of a load, not an LSN.
+const LOADED: u64 = 1 << 63;
 
 /// A tree whose versions are LSNs. Clones share it.
 #[derive(Clone)]
@@ -42,6 +52,35 @@ pub(super) struct Tree {
     tree: AnyTree,
     dir: PathBuf,
     pace: Arc<Pace>,
+    loads: Arc<Loads>,
+}
+
+/// The loads that are part of a tree, and at which LSN each became so.
+#[derive(Default)]
+pub(super) struct Loads(RwLock<BTreeMap<LoadId, Lsn>>);
+
+impl Loads {
+    fn note(&self, load: LoadId, lsn: Lsn) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(load, lsn);
+    }
+
+    fn lsn(&self, load: LoadId) -> Option<Lsn> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&load).copied()
+    }
+
+    /// Takes the stored value apart again.
+    fn split(&self, stored: &[u8]) -> Result<(Lsn, Bytes), EngineError> {
+        let Some((stamp, value)) = stored.split_first_chunk::<8>() else {
+            return Err(corrupt("a value without its LSN"));
+        };
+        let stamp = u64::from_le_bytes(*stamp);
+        let lsn = match stamp & LOADED {
+            0 => Some(Lsn(stamp)),
+            _ => self.lsn(LoadId(stamp & !LOADED)),
+        };
+        let lsn = lsn.ok_or_else(|| corrupt("a row of a load that is not part of the state"))?;
+        Ok((lsn, Bytes::copy_from_slice(value)))
+    }
 }
 
 /// Rows that were set apart to be flushed.
@@ -68,12 +107,22 @@ impl Tree {
     /// Opens the tree in `dir`, which must be whole.
     pub(super) fn open(dir: &Path) -> Result<Tree, EngineError> {
         verify_version(dir)?;
-        open_behind_barrier(dir)
+        let tree = open_behind_barrier(dir)?;
+        let (from, to) = load_range();
+        for row in tree.range(&from, &to, Lsn::MAX) {
+            let row = row?;
+            let load = load_of(&row.key).ok_or_else(|| corrupt("a row about a load has another key"))?;
+            tree.loads.note(load, row.lsn);
+        }
+        Ok(tree)
     }
 
     /// Writes a version of a row, or a tombstone. Gives the memory it takes.
     pub(super) fn write(&self, key: &[u8], lsn: Lsn, value: Option<&[u8]>) -> u64 {
         assert!((1..=MAX_KEY_BYTES).contains(&key.len()), "PR-72: a key of {} bytes", key.len());
+        if let (Some(load), Some(_)) = (load_of(key), value) {
+            self.loads.note(load, lsn);
+        }
         let (bytes, _) = match value {
             Some(value) => self.tree.insert(key, with_lsn(lsn, value), sequence(lsn)),
             None => self.tree.remove(key, sequence(lsn)),
@@ -112,7 +161,7 @@ impl Tree {
     /// The version of `key` at `at`.
     pub(super) fn get(&self, key: &[u8], at: Lsn) -> Result<Option<(Lsn, Bytes)>, EngineError> {
         match self.tree.get(key, read_sequence(at)).map_err(error)? {
-            Some(stored) => split_lsn(&stored).map(Some),
+            Some(stored) => self.loads.split(&stored).map(Some),
             None => Ok(None),
         }
     }
@@ -128,9 +177,10 @@ impl Tree {
         // The crate does not say what it makes of an empty range.
         let empty = !to.is_empty() && from >= to;
         let rows = (!empty).then(|| self.tree.range::<&[u8], _>(bounds, read_sequence(at), None));
-        rows.into_iter().flatten().map(|item| {
+        let loads = self.loads.clone();
+        rows.into_iter().flatten().map(move |item| {
             let (key, stored) = item.into_inner().map_err(error)?;
-            let (lsn, value) = split_lsn(&stored)?;
+            let (lsn, value) = loads.split(&stored)?;
             Ok(Row { key: Bytes::copy_from_slice(&key), lsn, value })
         })
     }
@@ -154,6 +204,9 @@ impl Tree {
             let key = row.key.user_key.clone();
             if *key == *POSITION_KEY {
                 continue;
+            }
+            if let Some(load) = load_of(&key) {
+                self.loads.note(load, Lsn(row.key.seqno - SEQUENCE_BASE));
             }
             bytes += match row.is_tombstone() {
                 false => self.tree.insert(key, row.value.clone(), row.key.seqno).0,
@@ -182,6 +235,90 @@ impl Tree {
         })?;
         assert_eq!(self.tree.sealed_memtable_count(), 0, "the flushed memtable has left the tree");
         Ok(())
+    }
+
+    /// The same for the flush of the entry that makes a load part of the state: its files go in with it, all or none.
+    pub(super) fn flush_load(
+        &self,
+        Sealed(memtable): &Sealed,
+        at: Lsn,
+        files: &[(Component, PathBuf)],
+    ) -> Result<(), EngineError> {
+        let AnyTree::Standard(tree) = &self.tree else { unreachable!("PR-72: key-value separation is off") };
+        let last = files.iter().map(|(file, _)| file.number).max().unwrap_or(0);
+        if self.has_numbers(files) {
+            return Err(corrupt("PR-36: the tree has files with a load's numbers already"));
+        }
+        let tables = self.dir.join("tables");
+        for (file, path) in files {
+            let name = tables.join(file.number.to_string());
+            remove_if_there(&name)?;
+            fs::hard_link(path, &name)?;
+        }
+        sync_dir(&tables)?;
+        let written = self.writing(|| {
+            let loaded = files.iter().map(|(file, _)| {
+                let name = tables.join(file.number.to_string());
+                let config = &tree.config;
+                let (cache, descriptors) = (config.cache.clone(), config.descriptor_table.clone());
+                let digest = Checksum::from_raw(file.digest);
+                Table::recover(name, digest, sequence(at), tree.id(), cache, descriptors, false, false)
+            });
+            let loaded = loaded.collect::<lsm_tree::Result<Vec<_>>>()?;
+            let rows = memtable.iter().map(Ok);
+            let (mut all, blobs) = self.tree.flush_to_tables(rows)?.expect("no memtable is empty");
+            assert!(blobs.is_none(), "PR-72: key-value separation is off");
+            // The entry's own rows are reserved ones: their keys are below those of all users' rows, so together they are one run.
+            all.extend(loaded);
+            self.tree.register_tables(&all, None, None, &[memtable.id()], PRUNE_BELOW)
+        });
+        if let Err(EngineError::Full(_)) = &written {
+            for (file, _) in files {
+                remove_if_there(&tables.join(file.number.to_string()))?;
+            }
+        }
+        written?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this counter numbers files, it stamps nothing (PR-68)"
+        )]
+        tree.table_id_counter.fetch_max(last + 1);
+        assert_eq!(self.tree.sealed_memtable_count(), 0, "the flushed memtable has left the tree");
+        Ok(())
+    }
+
+    /// True if the tree has files that are numbered as these.
+    pub(super) fn has_numbers(&self, files: &[(Component, PathBuf)]) -> bool {
+        let numbers: BTreeSet<u64> = files.iter().map(|(file, _)| file.number).collect();
+        self.tree.current_version().iter_tables().any(|table| numbers.contains(&table.id()))
+    }
+
+    /// True if a load is part of the state, flushed or not.
+    pub(super) fn has_load(&self, load: LoadId) -> bool {
+        self.loads.lsn(load).is_some()
+    }
+
+    /// Writes a load's files in a new directory, which nothing else uses. Rows come in the order of their keys, each once.
+    pub(super) fn write_load(
+        dir: &Path,
+        load: LoadId,
+        rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
+    ) -> Result<Vec<(Component, PathBuf)>, EngineError> {
+        let scratch = Tree::create(dir)?;
+        let AnyTree::Standard(tree) = &scratch.tree else {
+            unreachable!("PR-72: key-value separation is off")
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this counter numbers files, it stamps nothing (PR-68)"
+        )]
+        tree.table_id_counter.fetch_max(load.first_file());
+        let rows = rows.map(|(key, value)| {
+            let value = with_lsn(Lsn(LOADED | load.0), &value);
+            Ok(InternalValue::from_components(key, value, 0, ValueType::Value))
+        });
+        let (tables, _) = scratch.tree.flush_to_tables(rows).map_err(error)?.expect("not without rows");
+        tables.iter().map(|table| Ok((component(table)?, table.path.to_path_buf()))).collect()
     }
 
     /// Runs what writes files, while nothing else does. If the disk has no room for them and they are not part of the tree,
@@ -325,6 +462,46 @@ impl Tree {
     }
 }
 
+/// Why the files cannot be those of a load, if so; else how many rows they have. Their digests are right.
+pub(super) fn check_load(
+    load: LoadId,
+    files: &[(Component, PathBuf)],
+) -> Result<Result<u64, String>, EngineError> {
+    let cache = Arc::new(Cache::with_capacity_bytes(1 << 20));
+    let open = |(file, path): &(Component, PathBuf)| {
+        let digest = Checksum::from_raw(file.digest);
+        Table::recover(path.clone(), digest, 0, 0, cache.clone(), None, false, false)
+    };
+    let opened =
+        catch_unwind(AssertUnwindSafe(|| files.iter().map(open).collect::<lsm_tree::Result<Vec<_>>>()));
+    let tables = match opened {
+        Ok(Ok(tables)) => tables,
+        Ok(Err(failure)) => match error(failure) {
+            EngineError::Corrupt(why) => return Ok(Err(why)),
+            other => return Err(other),
+        },
+        Err(_) => return Ok(Err("a file of the load cannot be opened".into())),
+    };
+    let (mut rows, mut before) = (0, Slice::from([space::ROW]));
+    for (table, (file, _)) in tables.iter().zip(files) {
+        let (meta, range) = (&table.metadata, &table.metadata.key_range);
+        let fits = table.id() == file.number
+            && table.get_highest_seqno() == 0
+            && meta.tombstone_count == 0
+            && meta.weak_tombstone_count == 0
+            && before < *range.min()
+            && *range.min() <= *range.max()
+            && range.max().first() == Some(&space::ROW)
+            && range.max().len() <= MAX_KEY_BYTES;
+        if !fits {
+            return Ok(Err(format!("file {} is none of load {load}", file.number)));
+        }
+        rows += meta.item_count;
+        before = range.max().clone();
+    }
+    Ok(Ok(rows))
+}
+
 /// The sequence number of what `lsn` wrote.
 fn sequence(lsn: Lsn) -> u64 {
     let sequence = SEQUENCE_BASE.checked_add(lsn.0).filter(|sequence| *sequence < MAX_SEQUENCE);
@@ -344,14 +521,6 @@ fn with_lsn(lsn: Lsn, value: &[u8]) -> Slice {
     stored.into()
 }
 
-/// Takes the stored value apart again.
-fn split_lsn(stored: &[u8]) -> Result<(Lsn, Bytes), EngineError> {
-    let Some((lsn, value)) = stored.split_first_chunk::<8>() else {
-        return Err(corrupt("a value without its LSN"));
-    };
-    Ok((Lsn(u64::from_le_bytes(*lsn)), Bytes::copy_from_slice(value)))
-}
-
 /// The open files of all trees of the process together: a tree has many.
 fn descriptors() -> Arc<DescriptorTable> {
     static TABLE: OnceLock<Arc<DescriptorTable>> = OnceLock::new();
@@ -365,7 +534,7 @@ fn open_behind_barrier(dir: &Path) -> Result<Tree, EngineError> {
         Config::new(dir, stamps, visible).use_descriptor_table(Some(descriptors())).open()
     };
     match catch_unwind(AssertUnwindSafe(open)) {
-        Ok(Ok(tree)) => Ok(Tree { tree, dir: dir.to_owned(), pace: Arc::default() }),
+        Ok(Ok(tree)) => Ok(Tree { tree, dir: dir.to_owned(), pace: Arc::default(), loads: Arc::default() }),
         Ok(Err(failure)) => Err(error(failure)),
         Err(_) => Err(corrupt(&format!("{} cannot be opened", dir.display()))),
     }
@@ -405,51 +574,8 @@ fn verify_version(dir: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The contents of a small file; a missing one is damage.
-fn read_whole(path: &Path) -> Result<Vec<u8>, EngineError> {
-    fs::read(path).map_err(|error| missing_is_damage(error, path))
-}
-
-/// The XXH3 of a file, read in pieces.
-fn digest_file(path: &Path) -> Result<u128, EngineError> {
-    let digest = digest_unless(path, &Watch::default())?;
-    Ok(digest.expect("nobody gives it up"))
-}
-
-/// What others see of a check, and how they end it.
-#[derive(Default)]
-pub(super) struct Watch {
-    /// Nobody waits for it any more.
-    pub(super) given_up: AtomicBool,
-    /// Bytes that were read.
-    pub(super) checked: AtomicU64,
-}
-
-/// The same, or none if that is given up meanwhile.
-pub(super) fn digest_unless(path: &Path, watch: &Watch) -> Result<Option<u128>, EngineError> {
-    let mut file = File::open(path).map_err(|error| missing_is_damage(error, path))?;
-    let (mut hash, mut piece) = (Xxh3::new(), vec![0; 128 * 1024]);
-    while !watch.given_up.load(Ordering::Relaxed) {
-        match file.read(&mut piece)? {
-            0 => return Ok(Some(hash.digest128())),
-            bytes => {
-                hash.update(&piece[..bytes]);
-                watch.checked.fetch_add(bytes as u64, Ordering::Relaxed);
-            }
-        }
-    }
-    Ok(None)
-}
-
-fn missing_is_damage(error: std::io::Error, path: &Path) -> EngineError {
-    match error.kind() {
-        ErrorKind::NotFound => corrupt(&format!("{} is missing", path.display())),
-        _ => EngineError::Io(error),
-    }
-}
-
 /// The crate's error in our words: what the disk refused, or what it gave back wrongly.
-fn error(failure: lsm_tree::Error) -> EngineError {
+pub(super) fn error(failure: lsm_tree::Error) -> EngineError {
     use ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
     match failure {
         // A file that is cut or gone ends a read early, or sends it before the file's begin.
@@ -463,7 +589,7 @@ fn error(failure: lsm_tree::Error) -> EngineError {
     }
 }
 
-fn corrupt(what: &str) -> EngineError {
+pub(super) fn corrupt(what: &str) -> EngineError {
     EngineError::Corrupt(format!("lsm: {what}"))
 }
 

@@ -1,16 +1,21 @@
 //! A memory engine whose snapshot ships as files: what simulators and tests use in place of [`crate::LsmEngine`]. Its files are
 //! the snapshot's rows, dealt out by their keys, and it keeps the same promises as the LSM engine's directory `incoming/`.
 
+mod staged;
+
+pub use staged::load_files;
+
 use super::snapshot::{self, Header};
 use super::{MemoryEngine, SnapshotStore};
 use crate::files::not_written;
 use bytes::Bytes;
+use staged::{Load, PendingLoad};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read};
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
 use types::{
-    Component, ComponentSet, Engine, EngineError, Finding, Installation, Lsn, Missing, Mutation, PinId,
-    Position, Remedy,
+    Component, ComponentSet, Engine, EngineError, Finding, Installation, LoadId, Lsn, Missing, Mutation,
+    PinId, Position, Remedy, Staged, Staging,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -52,6 +57,12 @@ pub struct PartsEngine<R: Remedy> {
     noted: BTreeMap<u64, Component>,
     /// Entries that may not be in the snapshot, in LSN order.
     recent: VecDeque<(Position, Vec<Mutation>)>,
+    /// Files of bulk loads that are no part of the state yet.
+    loads: BTreeMap<LoadId, Load>,
+    /// Entries whose loads are not installed, in log order.
+    pending: VecDeque<PendingLoad>,
+    /// Up to where they may be.
+    allowed: Lsn,
 }
 
 /// A set that is being received.
@@ -118,8 +129,12 @@ impl<R: Remedy> PartsEngine<R> {
             incoming: None,
             noted: BTreeMap::new(),
             recent: VecDeque::new(),
+            loads: BTreeMap::new(),
+            pending: VecDeque::new(),
+            allowed: Lsn::ZERO,
         };
         engine.note_files();
+        engine.find_loads()?;
         Ok(engine)
     }
 
@@ -277,6 +292,7 @@ impl<R: Remedy> PartsEngine<R> {
         }
         self.note_files();
         self.unpin_all();
+        self.settle_loads()?;
         self.stop_receiving()?;
         Ok(Installation::Done)
     }
@@ -303,12 +319,14 @@ impl<R: Remedy> Engine for PartsEngine<R> {
     }
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
-        self.engine.publish(upto)
+        self.engine.publish(self.publishable(upto))
     }
 
     fn discard_above(&mut self, to: Position) {
         self.engine.discard_above(to);
         self.recent.retain(|(entry, _)| entry.lsn <= to.lsn);
+        self.pending.retain(|pending| pending.at.lsn <= to.lsn);
+        self.allowed = self.allowed.min(to.lsn);
     }
 
     fn applied(&self) -> Position {
@@ -351,12 +369,17 @@ impl<R: Remedy> Engine for PartsEngine<R> {
     }
 
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
-        let position = self.engine.checkpoint();
+        self.engine.checkpoint()?;
+        while self.install_load()? {}
         self.note_files();
-        position
+        Ok(self.engine.persisted())
     }
 
     fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        if self.install_load()? {
+            self.note_files();
+            return Ok(Checkpoint::Idle);
+        }
         let begun = self.engine.begin_checkpoint(wake);
         self.note_files();
         begun
@@ -371,6 +394,8 @@ impl<R: Remedy> Engine for PartsEngine<R> {
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {
         self.unpin_all();
         self.recent.clear();
+        self.pending.clear();
+        self.allowed = Lsn::ZERO;
         self.engine.reset(base)
     }
 
@@ -480,6 +505,59 @@ impl<R: Remedy> Engine for PartsEngine<R> {
             }
         }
         Ok(())
+    }
+
+    fn stage(&mut self, load: LoadId, files: &[Component]) -> Result<Staging, EngineError> {
+        self.begin_stage(load, files)
+    }
+
+    fn stage_piece(
+        &mut self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        bytes: &[u8],
+    ) -> Result<bool, EngineError> {
+        self.write_stage(load, file, from, bytes)
+    }
+
+    fn staged(&self, load: LoadId) -> Option<Staged> {
+        self.ready_load(load)
+    }
+
+    fn staged_files(&self, load: LoadId) -> Vec<Component> {
+        self.files_of_load(load)
+    }
+
+    fn read_staged(
+        &self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        self.read_load(load, file, from, max_bytes)
+    }
+
+    fn loads(&self) -> Vec<LoadId> {
+        self.loads.keys().copied().collect()
+    }
+
+    fn unstage(&mut self, load: LoadId) -> Result<(), EngineError> {
+        if self.is_pending(load) { Ok(()) } else { self.remove_load(load) }
+    }
+
+    fn execute_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]) {
+        self.execute(at, mutations);
+        self.push_load(at, load, mutations);
+    }
+
+    fn pending_load(&self) -> Option<Position> {
+        self.pending.front().map(|pending| pending.at)
+    }
+
+    fn allow_load(&mut self, upto: Lsn) {
+        self.allowed = self.allowed.max(upto.min(self.engine.applied().lsn));
     }
 
     fn digest(&self, at: ReadAt) -> Result<u64, EngineError> {

@@ -166,6 +166,10 @@ fn sender(message: &PeerMessage) -> Option<Member> {
         PeerMessage::Withdrawn(m) => Some(m.from),
         PeerMessage::FlushRequest(m) => Some(m.from),
         PeerMessage::FlushAnswer(m) => Some(m.from),
+        PeerMessage::Stage(m) => Some(m.from),
+        PeerMessage::StageTold(m) => Some(m.from),
+        PeerMessage::StagePiece(m) => Some(m.from),
+        PeerMessage::Unstage(m) => Some(m.from),
         PeerMessage::Inform(_) => None,
     }
 }

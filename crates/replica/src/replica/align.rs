@@ -18,6 +18,7 @@ impl<R: Remedy> Replica<R> {
                 }
             }
             Refusal::Mismatch(summary) => self.realign(ctx, refused.from, refused.number, &summary),
+            Refusal::Unstaged(lsn) => self.on_unstaged(ctx, &refused, lsn),
             Refusal::NotMine => {
                 let Some(record) = &self.record else { return };
                 let inform = Inform { partition: self.id, record: RecordText::new(record) };

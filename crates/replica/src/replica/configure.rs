@@ -140,6 +140,7 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
         let hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
         let partition = self.id;
+        self.stop_staging(ctx);
         let Some(leader) = self.leader() else { return };
         for waiting in std::mem::take(&mut leader.waiting) {
             let mut reply = waiting.reply;

@@ -66,7 +66,12 @@ impl<R: Remedy> Replica<R> {
     /// Asks the primary, and gives up waiting for it.
     pub(super) fn wish_tick(&mut self, ctx: &mut Ctx) {
         let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
-        let (busy, ours) = (self.incoming.is_some(), self.engine.published().lsn > persisted);
+        let loads = self.awaits_load();
+        let busy = self.incoming.is_some();
+        let ours = loads || self.engine.published().lsn > persisted;
+        if loads && self.wish.is_none() {
+            self.wish = Some(Wish { persisted, since: Micros::ZERO, asked_at: now });
+        }
         let (Some(record), Some(wish)) = (&self.record, &mut self.wish) else { return };
         if !matches!(&self.role, Role::Follower(_)) || wish.persisted < persisted {
             self.wish = None;
@@ -77,6 +82,9 @@ impl<R: Remedy> Replica<R> {
         }
         if now.since(wish.since) >= PATIENCE {
             (self.wish, self.makes_own_files) = (None, ours);
+            if loads {
+                ctx.out.push(Output::Checkpoint { partition: self.id });
+            }
             return;
         }
         if busy || now.since(wish.asked_at) < ASKS {
@@ -86,6 +94,17 @@ impl<R: Remedy> Replica<R> {
         let request = FlushRequest { partition: self.id, epoch: record.epoch, from: self.me, persisted };
         let to = record.primary;
         ctx.out.push(Output::Send { to, message: PeerMessage::FlushRequest(request) });
+    }
+
+    /// True if a bulk load is committed, secured and not in this member's files. The primary's next set has it.
+    fn awaits_load(&mut self) -> bool {
+        let (committed, secured) = (self.committed, self.secured);
+        let Some(at) = self.engine.pending_load() else { return false };
+        let here = matches!(&self.role, Role::Follower(_)) && committed.min(secured) >= at.lsn;
+        if here {
+            self.engine.allow_load(at.lsn);
+        }
+        here
     }
 
     /// A member's log is too long.

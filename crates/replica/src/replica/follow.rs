@@ -162,8 +162,10 @@ impl<R: Remedy> Replica<R> {
         if !self.chains(&entry) {
             return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
         }
+        let lsn = entry.lsn();
         self.append(ctx, entry).map_err(|unfit| match unfit {
             Unfit::Entry(_) => Taken::Ignored,
+            Unfit::Unstaged(_) => Taken::Refused(Refusal::Unstaged(lsn)),
             Unfit::Here(reason) => Taken::Broken(reason),
         })
     }

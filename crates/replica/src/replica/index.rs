@@ -143,7 +143,12 @@ impl<R: Remedy> Replica<R> {
             .indexes
             .as_ref()
             .is_some_and(|known| known.reign == leader.reign && known.last > self.committed);
-        if !serving || pending || self.too_few().is_some() || self.overfull(ctx).is_some() {
+        if !serving
+            || pending
+            || self.is_loading().is_some()
+            || self.too_few().is_some()
+            || self.overfull(ctx).is_some()
+        {
             return;
         }
         let mutations = self.definitions().and_then(|definitions| {
@@ -218,6 +223,11 @@ impl<R: Remedy> Replica<R> {
             None => mutations.push(Mutation { key: index::definition_key(number), value: None }),
         }
         Ok(mutations)
+    }
+
+    /// An entry at `at` has changed the definitions.
+    pub(super) fn forget_definitions(&mut self, at: types::Position) {
+        self.indexes = Some(Known { reign: at.epoch, last: at.lsn, definitions: None });
     }
 
     fn log_index_step(&mut self, ctx: &mut Ctx, wanted: &Wanted, mutations: Vec<Mutation>) {

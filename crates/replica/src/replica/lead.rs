@@ -478,18 +478,19 @@ impl<R: Remedy> Replica<R> {
         if !matches!(self.role, Role::Leader(_)) {
             return;
         }
-        let point = self.held_at(ctx, self.commit_point(ctx));
+        self.bounds(ctx.settings.failback_keep_bytes);
+        let reached = self.held_at(ctx, self.commit_point(ctx));
+        let point = self.up_to_load(ctx, reached);
         let Role::Leader(leader) = &self.role else { return };
         // Entries of older reigns commit only with this reign's marker (PR-12).
         let covered = match leader.marker {
-            Some(marker) => point >= marker || !self.remedy.has(Finding::F07),
+            Some(marker) => reached >= marker || !self.remedy.has(Finding::F07),
             None => false,
         };
         if covered && point > self.committed {
             assert!(point <= self.tail.end().lsn, "R4: committed {point} is beyond the log");
             self.committed = point;
         }
-        self.bounds(ctx.settings.failback_keep_bytes);
         self.publish(ctx);
         self.release(ctx);
         self.serve_if_ready(ctx);

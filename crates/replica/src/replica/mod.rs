@@ -21,6 +21,7 @@
 //! | `state` | what all roles share: append, cut, publish, truncate |
 
 mod align;
+mod bulk;
 mod change;
 mod configure;
 mod copy;
@@ -310,6 +311,8 @@ pub struct Replica<R: Remedy> {
     way_back: Return,
     /// The log was short of room in this configuration.
     no_room: bool,
+    /// Bulk loads that are staged.
+    loads: bulk::Loads,
     configured_at: Micros,
     truncated_at: Micros,
     commits: u64,
@@ -379,6 +382,7 @@ impl<R: Remedy> Replica<R> {
             makes_own_files: false,
             way_back: Return::default(),
             no_room: false,
+            loads: bulk::Loads::default(),
             configured_at: Micros::ZERO,
             truncated_at: Micros::ZERO,
             commits: 0,
@@ -517,6 +521,7 @@ impl<R: Remedy> Replica<R> {
         }
         self.receive_tick(ctx);
         self.wish_tick(ctx);
+        self.loads_tick(ctx);
         if !matches!(self.role, Role::Leader(_)) {
             return;
         }

@@ -201,7 +201,7 @@ impl<R: Remedy> Replica<R> {
             match self.append(ctx, entry) {
                 Ok(()) => {}
                 Err(Unfit::Entry(_)) => return self.pass_over(ctx, from),
-                Err(Unfit::Here(reason)) => return self.fail(ctx, reason),
+                Err(Unfit::Unstaged(reason) | Unfit::Here(reason)) => return self.fail(ctx, reason),
             }
         }
         if self.tail.end() >= to {

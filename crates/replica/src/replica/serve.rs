@@ -34,6 +34,9 @@ impl<R: Remedy> Replica<R> {
             Op::Pause { for_ms } => self.pause(ctx, to, &request, *for_ms),
             Op::Resume { at } => self.resume(ctx, to, &request, *at),
             Op::Scrub { start } => self.on_scrub(ctx, to, &request, *start),
+            Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
+                self.on_load(ctx, to, request)
+            }
             Op::GiveUp { source, why } => self.on_give_up(ctx, to, &request, (*source, why)),
             _ => self.read(ctx, to, request, any),
         }
@@ -124,7 +127,7 @@ impl<R: Remedy> Replica<R> {
         ctx.out.push(Output::Reply { partition: self.id, to, reply: Box::new(reply), valid_until });
     }
 
-    fn reply(&self, request: &Request, status: Status, body: Body) -> Reply {
+    pub(super) fn reply(&self, request: &Request, status: Status, body: Body) -> Reply {
         let record = self.record.as_ref();
         Reply {
             id: request.id,
@@ -139,7 +142,14 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Holds a reply back until `committed` covers `at` (N7): the entry that it tells of.
-    fn answer_at(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, at: Lsn, reply: Reply) {
+    pub(super) fn answer_at(
+        &mut self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: &Request,
+        at: Lsn,
+        reply: Reply,
+    ) {
         self.hold_back(ctx, to, request, (at, false), reply);
     }
 
@@ -180,14 +190,12 @@ impl<R: Remedy> Replica<R> {
         match self.check_session(request, hash) {
             Ok(None) => {}
             Ok(Some(reply)) => {
-                let repeated = matches!(reply.status, Status::Ok | Status::Refused(_));
-                if self.remedy.has(Finding::Pr22) {
-                    let seen = self.tail.end().lsn;
-                    return self.hold_back(ctx, to, request, (seen, !repeated), reply);
-                }
-                return self.give(ctx, to, reply, None);
+                return self.answer_seen(ctx, to, request, reply);
             }
             Err(reason) => return self.fail(ctx, reason),
+        }
+        if let Some(status) = self.is_loading() {
+            return self.answer(ctx, to, request, status, Body::None, None);
         }
         let evaluated = self.evaluate(ops, mark, since).and_then(|evaluated| self.with_index_rows(evaluated));
         let (outcome, affected, mutations) = match evaluated {
@@ -220,6 +228,16 @@ impl<R: Remedy> Replica<R> {
         self.answer_at(ctx, to, request, at.lsn, reply);
     }
 
+    /// Answers from what was seen of a session, when all that was seen is committed (PR-22).
+    pub(super) fn answer_seen(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, reply: Reply) {
+        let repeated = matches!(reply.status, Status::Ok | Status::Refused(_));
+        if self.remedy.has(Finding::Pr22) {
+            let seen = self.tail.end().lsn;
+            return self.hold_back(ctx, to, request, (seen, !repeated), reply);
+        }
+        self.give(ctx, to, reply, None);
+    }
+
     /// Too much is waiting for slow backups: new writes wait at the client (F19). Replies are counted beside the bytes: those
     /// to repeated requests and refusals wait without an entry of their own.
     pub(super) fn overfull(&self, ctx: &Ctx) -> Option<Status> {
@@ -237,7 +255,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Where the request stands in its session: `None` to go on; else a reply to what was seen.
-    fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, String> {
+    pub(super) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, String> {
         if !request.session.is_some() || !self.remedy.has(Finding::F22) {
             return Ok(None);
         }
@@ -318,7 +336,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Makes the entry of a write, logs and executes it.
-    fn log_effects(
+    pub(super) fn log_effects(
         &mut self,
         ctx: &mut Ctx,
         request: &Request,
@@ -398,18 +416,18 @@ impl<R: Remedy> Replica<R> {
 
     /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept from now on.
     fn position_of(&mut self, ctx: &Ctx, snapshot: Snapshot) -> Result<(ReadAt, Lsn), Status> {
-        let newest =
-            if self.remedy.has(Finding::F03) { ReadAt::Lsn(self.committed) } else { ReadAt::Applied };
+        let committed = self.readable();
+        let newest = if self.remedy.has(Finding::F03) { ReadAt::Lsn(committed) } else { ReadAt::Applied };
         let wanted = match snapshot {
-            Snapshot::Newest => return Ok((newest, self.committed)),
-            Snapshot::Begin => self.committed,
+            Snapshot::Newest => return Ok((newest, committed)),
+            Snapshot::Begin => committed,
             Snapshot::At(wanted) if !self.on_history(wanted) => {
                 let why =
                     "the snapshot is no part of the partition's history: a failover has lost what it showed";
                 return Err(Status::TooOld(why.into()));
             }
-            Snapshot::At(wanted) if wanted.lsn > self.committed => {
-                let why = format!("this replica is at LSN {}, not at {} yet", self.committed, wanted.lsn);
+            Snapshot::At(wanted) if wanted.lsn > committed => {
+                let why = format!("this replica is at LSN {committed}, not at {} yet", wanted.lsn);
                 return Err(Status::NotYet(why));
             }
             Snapshot::At(wanted) if wanted.lsn < self.engine.floor() => {
@@ -426,11 +444,9 @@ impl<R: Remedy> Replica<R> {
         if !self.remedy.has(Finding::F25) {
             return None;
         }
-        if self.committed < min_lsn {
-            return Some(Status::NotYet(format!(
-                "this replica is at LSN {}, not at {min_lsn} yet",
-                self.committed
-            )));
+        let committed = self.readable();
+        if committed < min_lsn {
+            return Some(Status::NotYet(format!("this replica is at LSN {committed}, not at {min_lsn} yet")));
         }
         let Role::Follower(follower) = &self.role else { return None };
         let age = ctx.now.mono.since(follower.fresh_at);

@@ -29,15 +29,17 @@ const REMEMBERED: usize = 64 << 20;
 pub(super) enum Unfit {
     /// Its content: no engine could store it. Whoever sent it made it so.
     Entry(String),
+    /// The files that it names: they are not here.
+    Unstaged(String),
     /// This replica: it cannot go on.
     Here(String),
 }
 
 impl Unfit {
-    /// As a sentence, where both mean the same: the entry is this replica's own.
+    /// As a sentence, where all mean the same: the entry is this replica's own.
     pub fn reason(self) -> String {
         match self {
-            Unfit::Entry(reason) | Unfit::Here(reason) => reason,
+            Unfit::Entry(reason) | Unfit::Unstaged(reason) | Unfit::Here(reason) => reason,
         }
     }
 }
@@ -50,6 +52,7 @@ fn not_understood(entry: &Entry) -> Unfit {
 /// Refuses an entry that no engine of this version could execute.
 fn understood(entry: &Entry) -> Result<(), Unfit> {
     match entry.header().kind {
+        Kind::Bulk => Ok(()),
         Kind::Rows | Kind::SessionOpen | Kind::SessionExpire | Kind::Schema => Ok(()),
         Kind::Policy | Kind::Configuration | Kind::Noop => Ok(()),
         _ => Err(not_understood(entry)),
@@ -111,9 +114,13 @@ impl<R: Remedy> Replica<R> {
     fn take(&mut self, entry: Entry) -> Result<(), Unfit> {
         if self.lags() || self.is_cold() {
             understood(&entry)?;
+            if entry.header().kind == Kind::Bulk {
+                self.staged_load(&entry)?;
+            }
         } else {
             self.execute(&entry)?;
         }
+        self.note_load(&entry);
         self.tail.push(entry);
         Ok(())
     }
@@ -121,7 +128,13 @@ impl<R: Remedy> Replica<R> {
     /// Executes the entry that follows what the engine has.
     pub(super) fn execute(&mut self, entry: &Entry) -> Result<(), Unfit> {
         let mutations = self.mutations(entry)?;
-        self.engine.execute(entry.at(), &mutations);
+        match entry.header().kind {
+            Kind::Bulk => {
+                let load = self.staged_load(entry)?.load;
+                self.engine.execute_load(entry.at(), load, &mutations);
+            }
+            _ => self.engine.execute(entry.at(), &mutations),
+        }
         Ok(())
     }
 
@@ -157,6 +170,13 @@ impl<R: Remedy> Replica<R> {
                 if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
                     return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
                 }
+                let session = self.session_mutation(entry, &effects).map_err(Unfit::Here)?;
+                let mut mutations = effects.mutations;
+                mutations.extend(session);
+                Ok(mutations)
+            }
+            Kind::Bulk => {
+                let effects = self.staged_load(entry)?.effects;
                 let session = self.session_mutation(entry, &effects).map_err(Unfit::Here)?;
                 let mut mutations = effects.mutations;
                 mutations.extend(session);
@@ -261,6 +281,8 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn publish(&mut self, ctx: &mut Ctx) {
         let secured = if self.remedy.has(Finding::Pr31) { self.secured } else { self.committed };
         let upto = self.committed.min(secured).min(self.engine.applied().lsn);
+        // A load stops it, and what is above it must stay readable until then.
+        let upto = self.engine.pending_load().map_or(upto, |at| upto.min(at.lsn.prev()));
         if upto <= self.engine.published().lsn || self.copying() {
             return;
         }
@@ -321,6 +343,7 @@ impl<R: Remedy> Replica<R> {
         }
         let (position, _) = self.tail.at(to).expect("at or above the base");
         let cut = self.tail.cut(to);
+        self.forget_loads(to);
         self.set_aside(ctx, cut);
         ctx.out.push(Output::Log(LogOp::Cut { partition: self.id, to: position }));
         self.history.cut(to);
@@ -335,7 +358,8 @@ impl<R: Remedy> Replica<R> {
 
     /// Writes clients' entries aside that will not be part of the log any more (R9).
     pub(super) fn set_aside(&mut self, ctx: &mut Ctx, entries: Vec<Entry>) {
-        let ours = |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Call | Kind::Sql);
+        let ours =
+            |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk | Kind::Call | Kind::Sql);
         let commits = entries.iter().filter(ours).count() as u64;
         let (Some(first), Some(last), true) = (entries.first(), entries.last(), commits > 0) else { return };
         let surely = entries.iter().filter(ours).filter(|entry| entry.lsn() <= self.committed).count() as u64;
@@ -396,6 +420,7 @@ impl<R: Remedy> Replica<R> {
     /// Makes log and positions begin at `at`, which the engine holds.
     pub(super) fn rebase(&mut self, ctx: &mut Ctx, at: Position, crc: u32, history: History) {
         self.tail = Tail::new(at, crc);
+        self.forget_loads(Lsn::ZERO);
         self.history = history;
         self.log_base = at;
         self.durable = at.lsn;

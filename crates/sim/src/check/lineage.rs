@@ -4,7 +4,8 @@
 use crate::rows;
 use std::collections::BTreeMap;
 use types::engine::space;
-use types::{Lsn, PartitionId, Position, SessionId};
+use types::{LoadId, Lsn, PartitionId, Position, SessionId};
+use wire::bulk::LoadMark;
 use wire::entry::Kind;
 use wire::{Effects, Entry};
 
@@ -30,12 +31,28 @@ pub struct Known {
 #[derive(Debug, Default)]
 pub struct Lineage {
     entries: BTreeMap<(PartitionId, Lsn), Vec<Known>>,
+    /// What bulk loads change.
+    loads: BTreeMap<LoadId, Vec<Change>>,
 }
 
 impl Lineage {
+    /// A client will load this.
+    pub fn will_load(&mut self, load: LoadId, changes: Vec<Change>) {
+        self.loads.insert(load, changes);
+    }
+
+    fn changes(&self, entry: &Entry) -> Vec<Change> {
+        if entry.header().kind == Kind::Bulk {
+            let mark = LoadMark::decode(entry.payload()).ok();
+            return mark.and_then(|mark| self.loads.get(&mark.load)).cloned().unwrap_or_default();
+        }
+        changes(entry)
+    }
+
     /// Takes note of an entry. The error is a sentence.
     pub fn add(&mut self, entry: &Entry) -> Result<(), String> {
         let header = entry.header();
+        let changes = self.changes(entry);
         let same = self.entries.entry((header.partition, header.at.lsn)).or_default();
         if let Some(known) = same.iter().find(|known| known.at == header.at) {
             if known.crc != entry.crc() {
@@ -50,13 +67,7 @@ impl Lineage {
             return Ok(());
         }
         let session = header.session.is_some().then_some((header.session, header.seq));
-        let known = Known {
-            at: header.at,
-            crc: entry.crc(),
-            prev_crc: header.prev_crc,
-            session,
-            changes: changes(entry),
-        };
+        let known = Known { at: header.at, crc: entry.crc(), prev_crc: header.prev_crc, session, changes };
         same.push(known);
         let (partition, before) = (header.partition, header.at.lsn.prev());
         let follows = header.at.lsn == Lsn(1)

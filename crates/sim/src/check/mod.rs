@@ -13,6 +13,7 @@
 //! | `effects` | I9, I4, I5: exactly once, nothing visible that is lost |
 //! | `indexes` | I15: index rows are what the rows say |
 //! | `world/online` | I16: a node is removed that is a member of nothing, and stays out |
+//! | `loads` | PR-39: bulk loads, whole or not at all |
 //! | `points` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 
@@ -23,6 +24,7 @@ pub mod history;
 pub mod indexes;
 pub mod lineage;
 pub mod linear;
+pub mod loads;
 pub mod points;
 pub mod report;
 pub mod requests;

@@ -1,7 +1,9 @@
 //! The clients' side: their wants are carried out, and what they hear is handed in.
 
 use super::{Event, Phase, World};
+use crate::check::history::{Operation, Told};
 use crate::client::Want;
+use crate::loader::Loader;
 use crate::network::{Conn, Endpoint, Lane};
 use wire::Message;
 
@@ -19,7 +21,14 @@ impl World {
         let goes_on = self.phase == Phase::Faults;
         let wants = match self.clients.get_mut(id as usize) {
             Some(client) => client.step(self.now),
-            None => self.taker.step(self.now, goes_on),
+            None if id == self.plan.clients => self.taker.step(self.now, goes_on),
+            None => {
+                let wants = self.loader.step(self.now, goes_on);
+                for (load, changes) in self.loader.take_made() {
+                    self.checks.lineage.will_load(load, changes);
+                }
+                wants
+            }
         };
         for want in wants {
             match want {
@@ -37,7 +46,8 @@ impl World {
         let (Endpoint::Client(id), Endpoint::Node(node)) = (at, node) else { return };
         match self.clients.get_mut(id as usize) {
             Some(client) => client.linked(node, slot, conn),
-            None => self.taker.linked(node, conn),
+            None if id == self.plan.clients => self.taker.linked(node, conn),
+            None => self.loader.linked(node, conn),
         }
         if conn.is_some() {
             self.client_steps(id);
@@ -46,6 +56,18 @@ impl World {
 
     pub(super) fn client_hears(&mut self, id: u32, _from: Endpoint, message: Message) {
         let Message::Reply(reply) = message else { return };
+        if id > self.plan.clients {
+            let done = |loader: &Loader| {
+                let told = |operation: &&Operation| matches!(operation.told, Told::Done { .. });
+                loader.history().iter().filter(told).count()
+            };
+            let before = done(&self.loader);
+            self.loader.hear(self.now, &reply);
+            if done(&self.loader) > before {
+                self.struck("bulk-loaded");
+            }
+            return self.client_steps(id);
+        }
         if id as usize >= self.clients.len() {
             self.taker.hear(self.now, &reply);
             let before = self.taker.taken().len();

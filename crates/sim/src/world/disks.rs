@@ -5,7 +5,7 @@ use super::{Event, World};
 use replica::{LogOp, ReadFor};
 use std::collections::BTreeSet;
 use types::config::TailReport;
-use types::{Lsn, PartitionId};
+use types::{EngineError, Lsn, PartitionId};
 use wal::{LogError, ReadLog, Record};
 use wire::{Entry, Message};
 
@@ -200,9 +200,15 @@ impl World {
         let usable = self.machine(node).life() == Some(life) && self.machine(node).stuck_until <= self.now;
         let Some(process) = self.machine_mut(node).process.as_mut().filter(|_| usable) else { return };
         let made = process.host.replica_mut(partition).map(|replica| replica.checkpoint());
-        if let Some(Ok(position)) = made {
-            let what = format_args!("n{node} was asked for a component of p{}: {position}", partition.0);
-            self.trace.note(self.now, what);
+        match made {
+            Some(Ok(position)) => {
+                let what = format_args!("n{node} was asked for a component of p{}: {position}", partition.0);
+                self.trace.note(self.now, what);
+            }
+            Some(Err(EngineError::Corrupt(why))) => {
+                self.input(node, |host, now, out| host.fail(now, partition, why, out));
+            }
+            _ => {}
         }
         self.look_at(node);
     }

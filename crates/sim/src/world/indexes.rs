@@ -1,7 +1,7 @@
 //! Indexes are created and dropped while faults strike; every replica's are compared with its rows (I15).
 
 use super::{Event, Phase, World};
-use crate::check::indexes;
+use crate::check::{indexes, loads};
 use types::index::{IndexState, Wanted};
 use types::{Indexes, PartitionRecord, ReadAt, TableRecord};
 use wire::RecordText;
@@ -66,8 +66,10 @@ impl World {
     /// Compares a node's indexes with its rows.
     pub(super) fn look_at_indexes(&mut self, node: u32) {
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.indexes) else { return };
+        // Rows of a load can be read when it is published, and not before.
         let sound = |replica: &&replica::Replica<_>| {
-            !replica.is_damaged() && !process.damaged.contains(&replica.id())
+            let whole = replica.engine().pending_load().is_none();
+            whole && !replica.is_damaged() && !process.damaged.contains(&replica.id())
         };
         let faults: Vec<String> = process
             .host
@@ -81,6 +83,37 @@ impl World {
         for fault in faults {
             self.checks.fault("I15", self.now, fault);
         }
+    }
+
+    /// Looks at what bulk loads have left in a node's published states.
+    pub(super) fn look_at_loads(&mut self, node: u32) {
+        let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.loads) else { return };
+        let sound = |replica: &&replica::Replica<_>| {
+            !replica.is_damaged() && !process.damaged.contains(&replica.id())
+        };
+        let look = |replica: &replica::Replica<_>| {
+            let at = replica.engine().published().lsn;
+            let why = loads::check(replica.engine(), at)?.err()?;
+            Some(format!("n{node} {} at {at}: {why}", replica.id()))
+        };
+        let faults: Vec<String> = process.host.replicas().filter(sound).filter_map(look).collect();
+        for fault in faults {
+            self.checks.fault("PR-39", self.now, fault);
+        }
+    }
+
+    /// A node that has something staged of a load.
+    pub(super) fn stages_a_load(&self, record: &PartitionRecord) -> Option<types::Member> {
+        let mut processes = self
+            .machines
+            .iter()
+            .filter_map(|machine| machine.process.as_ref().filter(|_| machine.stuck_until != u64::MAX));
+        let stages = |process: &&crate::node::Process| {
+            process.host.replica(record.id).is_some_and(|replica| !replica.engine().loads().is_empty())
+        };
+        processes
+            .find(|process| record.holds(&process.member) && stages(process))
+            .map(|process| process.member)
     }
 
     /// What a partition still lacks of what its table wants, once it is served.

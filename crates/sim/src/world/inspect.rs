@@ -318,6 +318,7 @@ impl World {
         for node in 1..=self.plan.nodes {
             self.look_at_states(node);
             self.look_at_indexes(node);
+            self.look_at_loads(node);
             self.look_at_cover(node);
             self.look_at_repair(node);
         }
@@ -333,7 +334,10 @@ impl World {
             if let Ok(digest) = engine.digest(ReadAt::Lsn(published.lsn)) {
                 states.push((replica.id(), published, digest));
             }
-            if let Ok(digest) = engine.digest(ReadAt::Applied) {
+            // Rows of a load are read when it is published, and not before.
+            if engine.pending_load().is_none()
+                && let Ok(digest) = engine.digest(ReadAt::Applied)
+            {
                 states.push((replica.id(), applied, digest));
             }
         }
@@ -439,6 +443,9 @@ impl World {
             if record.in_sync.len() < wanted || record.next_policy.is_some() {
                 return Some(format!("{} has too few copies in sync: {}", record.id, self.state_of(record)));
             }
+            if let Some(member) = self.stages_a_load(record) {
+                return Some(format!("{member} has files of a load that is given up"));
+            }
             if let Some(lacks) = self.lacks_indexes(record) {
                 return Some(lacks);
             }
@@ -498,6 +505,9 @@ impl World {
             let sends = *member == record.primary && to_others;
             if other.is_shipping() && !sends && !hangs(member) {
                 return Some(format!("files are on their way from or to {member}"));
+            }
+            if other.engine().pending_load().is_some() && !hangs(member) {
+                return Some(format!("a bulk load is not installed at {member}"));
             }
             if other.end() != first.end() || other.committed() != first.committed() {
                 return Some(format!("{member} ends at {} of {}", other.end(), first.end()));

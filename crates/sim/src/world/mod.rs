@@ -34,6 +34,7 @@ use crate::check::Checks;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::disk::Disk;
+use crate::loader::Loader;
 use crate::network::Network;
 use crate::node::Machine;
 use crate::plan::Plan;
@@ -98,6 +99,7 @@ pub struct World {
     wishes: Stream,
     online: Stream,
     taker: Taker,
+    loader: Loader,
     strikes: strikes::Strikes,
     timing: Stream,
     next_life: u64,
@@ -122,6 +124,8 @@ impl World {
         let clients = (0..plan.clients).map(|id| Client::new(id, workload(id), &plan)).collect();
         let points = Stream::new(seed, Concern::Workload, 1_000);
         let taker = Taker::new(plan.clients, points, &plan, remedy);
+        let loads = Stream::new(seed, Concern::Workload, 1_001);
+        let loader = Loader::new(plan.clients + 1, loads, &plan);
         let meta = Meta::new(Disk::new(Stream::new(seed, Concern::Disk, 1000)));
         let strikes = strikes::Strikes::new(Stream::new(seed, Concern::Faults, 0));
         World {
@@ -154,6 +158,7 @@ impl World {
             online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
             wishes: Stream::new(seed, Concern::Workload, 1 << 32),
             taker,
+            loader,
             strikes,
             timing: Stream::new(seed, Concern::Timing, 0),
             next_life: 1,
@@ -179,7 +184,7 @@ impl World {
     /// Runs the checks that look at the whole history.
     pub fn finish(&mut self) {
         let operations = self.clients.iter().flat_map(|client| client.history().iter());
-        let operations: Vec<_> = operations.cloned().collect();
+        let operations: Vec<_> = operations.chain(self.loader.history()).cloned().collect();
         self.checks.finish(self.now, &operations);
         self.checks.points(self.now, self.taker.taken(), &operations);
     }
@@ -223,6 +228,7 @@ fn settings() -> replica::Settings {
         uncommitted_bytes: 1 << 20,
         tail_bytes: 1 << 20,
         copy_bytes: 2 << 10,
+        load_unasked: Micros::from_millis(2_500),
         slice_rows: 3,
         ..replica::Settings::default()
     }

@@ -63,6 +63,9 @@ impl World {
             if self.plan.points {
                 self.after(5_000, Event::Client { id: self.plan.clients });
             }
+            if self.plan.loads {
+                self.after(6_000, Event::Client { id: self.plan.clients + 1 });
+            }
             let wait = self.plan.pace_us / 2;
             self.after(wait, Event::Strike);
             if self.plan.factors {
@@ -154,6 +157,7 @@ impl World {
             self.phase = Phase::Done;
             self.trace.note(self.now, format_args!("phase: converged"));
             self.look_at_parts();
+            self.loader.abandon(self.now);
             for client in &mut self.clients {
                 client.abandon(self.now);
             }
@@ -170,6 +174,7 @@ impl World {
             self.checks.fault("I13", self.now, missing);
         } else {
             self.trace.note(self.now, format_args!("does not converge, as it need not: {missing}"));
+            self.loader.abandon(self.now);
             for client in &mut self.clients {
                 client.abandon(self.now);
             }

@@ -1,0 +1,61 @@
+//! The state given row by row: a new tree is filled beside the old one and takes its place (PR-37).
+
+use super::LsmEngine;
+use super::merger::Kept;
+use super::pointer::{Pointer, remove_others, tree_dir};
+use super::tree::Tree;
+use crate::overlay::Overlay;
+use std::sync::Arc;
+use types::engine::Wake;
+use types::{EngineError, Lsn, Position};
+
+/// An installation is written to disk whenever so much of it is in memory.
+const INSTALL_FLUSH_BYTES: u64 = 32 << 20;
+/// A disk that is slower than what arrives is waited for when so much of it is in memory.
+const INSTALL_WAIT_BYTES: u64 = 2 * INSTALL_FLUSH_BYTES;
+
+impl LsmEngine {
+    /// Takes the old state out of the way and begins a new tree beside it.
+    pub(super) fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
+        self.end_all()?;
+        self.pins.clear();
+        self.number += 1;
+        let tree = Tree::create(&tree_dir(&self.dir, self.number))?;
+        // From here on a restart finds an empty engine; up to here the old one.
+        Pointer { number: self.number, complete: false }.write(&self.dir)?;
+        (self.tree, self.kept) = (tree, None);
+        (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
+        remove_others(&self.dir, Some(self.number))?;
+        (self.overlay, self.floor) = (Overlay::new(base), base.lsn);
+        (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
+        self.corrupt = false;
+        Ok(())
+    }
+
+    /// Bounds the memory and the number of files of an installation.
+    pub(super) fn flush_install(&mut self) -> Result<(), EngineError> {
+        if self.unflushed < INSTALL_FLUSH_BYTES {
+            return Ok(());
+        }
+        if self.merger.is_busy() && self.unflushed < INSTALL_WAIT_BYTES {
+            return Ok(());
+        }
+        self.end_flush()?;
+        self.merger.wait()?;
+        self.flush_kept()?;
+        let sealed = self.tree.seal().expect("there is something in memory");
+        self.unflushed = 0;
+        // Nothing counts as persisted before the whole is, and nothing is collected.
+        let kept = Kept { sealed, at: Position::ZERO, bytes: 0, load: None };
+        let unasked: Wake = Arc::new(|| {});
+        self.flush = Some(self.merger.start_flush(&self.tree, kept, Lsn::ZERO, true, &unasked)?);
+        Ok(())
+    }
+
+    /// Makes the installed tree the current one.
+    pub(super) fn end_install(&mut self, base: Position) -> Result<(), EngineError> {
+        self.end_flush()?;
+        self.flush_at(base)?;
+        Ok(Pointer { number: self.number, complete: true }.write(&self.dir)?)
+    }
+}

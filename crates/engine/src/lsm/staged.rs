@@ -1,0 +1,258 @@
+//! Files of bulk loads that are no part of the state yet (PR-39): they grow in directories of their own, are checked and made
+//! durable there, and wait for the entry that makes them part of it.
+//!
+//! ```text
+//! dir/staged/LOAD/N     a file of the load
+//! dir/staged/LOAD/set   which files, with its CRC-32C; written when all of them are checked and durable
+//! ```
+//!
+//! A directory without `set` is of no use after a restart: its files may be torn.
+
+use super::digest::{Watch, digest_unless};
+use super::tree::check_load;
+use crate::files::{create_dir, not_written, remove_if_there, sync_dir};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use types::{Component, EngineError, LoadId, Staged, Staging};
+
+const DIR: &str = "staged";
+
+/// Everything that is staged.
+pub(super) struct Stage {
+    dir: PathBuf,
+    loads: BTreeMap<LoadId, Load>,
+}
+
+struct Load {
+    files: Vec<Component>,
+    /// How many bytes of each file are here.
+    have: Vec<u64>,
+    checking: Option<Check>,
+    ready: Option<Staged>,
+}
+
+/// What came of a check.
+enum Checked {
+    Ready(Staged),
+    /// These files are not what they should be.
+    Spoilt(Vec<usize>),
+    Refused(String),
+}
+
+struct Check {
+    outcome: Receiver<Result<Checked, EngineError>>,
+    watch: Arc<Watch>,
+}
+
+impl Drop for Check {
+    /// Nothing may happen to the directory while the thread works in it.
+    fn drop(&mut self) {
+        self.watch.given_up.store(true, Ordering::Relaxed);
+        // What came out of it does not matter any more.
+        let _ = self.outcome.recv();
+    }
+}
+
+impl Stage {
+    /// What is staged below the engine's directory `dir`.
+    pub(super) fn open(dir: &Path) -> Result<Stage, EngineError> {
+        let mut stage = Stage { dir: dir.join(DIR), loads: BTreeMap::new() };
+        let entries = match fs::read_dir(&stage.dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(stage),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let load = name.and_then(|name| u64::from_str_radix(name, 16).ok()).map(LoadId);
+            match load.zip(read_set(&path)) {
+                Some((load, (files, ready))) => {
+                    let have = files.iter().map(|file| file.bytes).collect();
+                    stage.loads.insert(load, Load { files, have, checking: None, ready: Some(ready) });
+                }
+                None => fs::remove_dir_all(&path)?,
+            }
+        }
+        Ok(stage)
+    }
+
+    /// Begins with a load, or says how far it is.
+    pub(super) fn stage(&mut self, load: LoadId, files: &[Component]) -> Result<Staging, EngineError> {
+        let dir = self.load_dir(load);
+        let known = match self.loads.entry(load) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                create_dir(&dir)?;
+                for file in files {
+                    File::create(dir.join(file.number.to_string())).map_err(not_written)?;
+                }
+                let have = vec![0; files.len()];
+                place.insert(Load { files: files.to_vec(), have, checking: None, ready: None })
+            }
+        };
+        if known.files != files {
+            return Ok(Staging::Refused(format!("load {load} has other files")));
+        }
+        let checked = match &known.checking {
+            None => None,
+            Some(check) => match check.outcome.try_recv() {
+                Ok(outcome) => Some(outcome?),
+                Err(TryRecvError::Empty) => return Ok(Staging::Checking),
+                Err(TryRecvError::Disconnected) => {
+                    return Err(EngineError::Library("lsm: the check of a load panicked".into()));
+                }
+            },
+        };
+        if let Some(checked) = checked {
+            known.checking = None;
+            match checked {
+                Checked::Ready(staged) => known.ready = Some(staged),
+                Checked::Spoilt(spoilt) => {
+                    for file in spoilt {
+                        File::create(dir.join(known.files[file].number.to_string()))?;
+                        known.have[file] = 0;
+                    }
+                }
+                Checked::Refused(why) => {
+                    self.remove(load)?;
+                    return Ok(Staging::Refused(why));
+                }
+            }
+        }
+        let known = self.loads.get_mut(&load).expect("it is still there");
+        if let Some(staged) = known.ready {
+            return Ok(Staging::Ready(staged));
+        }
+        let lacks = known.have.iter().zip(&known.files).position(|(have, file)| *have < file.bytes);
+        if let Some(file) = lacks {
+            return Ok(Staging::Wants { file: file as u32, from: known.have[file] });
+        }
+        known.checking = Some(begin_check(load, dir, known.files.clone())?);
+        Ok(Staging::Checking)
+    }
+
+    /// Takes a piece, if it is the next one of its file.
+    pub(super) fn write(
+        &mut self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        bytes: &[u8],
+    ) -> Result<bool, EngineError> {
+        let dir = self.load_dir(load);
+        let Some(known) = self.loads.get_mut(&load) else { return Ok(false) };
+        let Some(component) = known.files.get(file) else { return Ok(false) };
+        let fits = from.checked_add(bytes.len() as u64).is_some_and(|end| end <= component.bytes);
+        let idle = known.checking.is_none() && known.ready.is_none();
+        if !idle || from != known.have[file] || !fits || bytes.is_empty() {
+            return Ok(false);
+        }
+        let open = OpenOptions::new().write(true).open(dir.join(component.number.to_string()))?;
+        if let Err(error) = open.write_all_at(bytes, from) {
+            open.set_len(from)?;
+            return Err(not_written(error));
+        }
+        known.have[file] = from + bytes.len() as u64;
+        Ok(true)
+    }
+
+    /// What is ready of a load.
+    pub(super) fn ready(&self, load: LoadId) -> Option<Staged> {
+        self.loads.get(&load)?.ready
+    }
+
+    /// All loads of which something is here.
+    pub(super) fn loads(&self) -> Vec<LoadId> {
+        self.loads.keys().copied().collect()
+    }
+
+    /// The files of a load, if they are ready.
+    pub(super) fn files(&self, load: LoadId) -> Option<Vec<(Component, PathBuf)>> {
+        let known = self.loads.get(&load).filter(|known| known.ready.is_some())?;
+        let dir = self.load_dir(load);
+        Some(known.files.iter().map(|file| (*file, dir.join(file.number.to_string()))).collect())
+    }
+
+    /// All files that are ready.
+    pub(super) fn all_files(&self) -> Vec<(Component, PathBuf)> {
+        self.loads.keys().filter_map(|load| self.files(*load)).flatten().collect()
+    }
+
+    /// Removes what there is of a load.
+    pub(super) fn remove(&mut self, load: LoadId) -> io::Result<()> {
+        if self.loads.remove(&load).is_none() {
+            return Ok(());
+        }
+        let dir = self.load_dir(load);
+        // First, so that a restart never finds half of it.
+        remove_if_there(&dir.join("set"))?;
+        fs::remove_dir_all(dir)
+    }
+
+    fn load_dir(&self, load: LoadId) -> PathBuf {
+        self.dir.join(load.to_string())
+    }
+}
+
+/// Checks the files of a load and makes them durable, on a thread of its own.
+fn begin_check(load: LoadId, dir: PathBuf, files: Vec<Component>) -> io::Result<Check> {
+    let (sender, outcome) = channel();
+    let watch = Arc::new(Watch::default());
+    let watched = watch.clone();
+    std::thread::Builder::new().name("lsm stage".into()).spawn(move || {
+        // Fails only when the engine is gone.
+        let _ = sender.send(check(load, &dir, &files, &watched));
+    })?;
+    Ok(Check { outcome, watch })
+}
+
+fn check(load: LoadId, dir: &Path, files: &[Component], watch: &Watch) -> Result<Checked, EngineError> {
+    let mut spoilt = Vec::new();
+    let named: Vec<_> = files.iter().map(|file| (*file, dir.join(file.number.to_string()))).collect();
+    for (index, (file, path)) in named.iter().enumerate() {
+        match digest_unless(path, watch)? {
+            None => return Err(EngineError::Library("lsm: the check of a load was given up".into())),
+            Some(digest) if digest != file.digest => spoilt.push(index),
+            Some(_) => File::open(path)?.sync_all()?,
+        }
+    }
+    if !spoilt.is_empty() {
+        return Ok(Checked::Spoilt(spoilt));
+    }
+    let rows = match check_load(load, &named)? {
+        Ok(rows) => rows,
+        Err(why) => return Ok(Checked::Refused(why)),
+    };
+    let staged = Staged { digest: types::bulk::files_digest(files), rows };
+    write_set(dir, files, staged).map_err(not_written)?;
+    Ok(Checked::Ready(staged))
+}
+
+/// What is staged in a directory, if that is whole.
+fn read_set(dir: &Path) -> Option<(Vec<Component>, Staged)> {
+    let bytes = fs::read(dir.join("set")).ok()?;
+    let (crc, body) = bytes.split_first_chunk::<4>()?;
+    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    postcard::from_bytes(body).ok()
+}
+
+fn write_set(dir: &Path, files: &[Component], staged: Staged) -> io::Result<()> {
+    let body = postcard::to_stdvec(&(files, staged)).expect("numbers can be encoded");
+    let mut bytes = crc32c::crc32c(&body).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&body);
+    let unfinished = dir.join("set.new");
+    let mut file = File::create(&unfinished)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, dir.join("set"))?;
+    sync_dir(dir)
+}
