@@ -109,6 +109,26 @@ fn add_and_remove(cluster: &Cluster, own: &mut Own) {
     assert_eq!(ended.code(), Some(5));
     let said = fs::read_to_string(cluster.path("node4.log")).expect("written");
     assert!(said.contains("n4 was removed from the cluster"), "{said}");
+    // Nor does its directory start another one.
+    let again = cluster.run(&["node", "--config", "node4.toml"]);
+    assert_eq!(again.status, 5, "{again:?}");
+    assert!(again.sentence().contains("n4 was removed from the cluster"), "{again:?}");
+}
+
+#[test]
+fn a_removed_node_of_dev_is_not_started_again() {
+    let mut cluster = Cluster::start();
+    cluster.ok(&["table", "create", "t", "--columns", "id:int,n:int", "--key", "id", "--factor", "2"]);
+    cluster.ok(&["put", "t", "id=1", "n=1", "--timeout", "30s"]);
+    cluster.ok(&["node", "remove", "3", "--timeout", "60s"]);
+    common::eventually("it ends", || {
+        let identity = fs::read_to_string(cluster.path("understudy-dev/node-3/node.id")).expect("it ran");
+        identity.contains("\"removed\": true").then_some(())
+    });
+    cluster.kill_everything();
+    cluster.up_with(2);
+    assert_eq!(copies(&cluster).keys().copied().collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(cluster.ok(&["count", "t", "--timeout", "30s"]).trim(), "1");
 }
 
 /// What a table with a copy on every node goes through: as many nodes are killed as it can lose, then all of them.

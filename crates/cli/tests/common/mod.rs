@@ -96,7 +96,11 @@ impl Cluster {
 
     /// Starts `dev` on what is there.
     pub fn up(&mut self) {
-        let nodes = self.nodes;
+        self.up_with(self.nodes);
+    }
+
+    /// The same, where so many nodes will be live.
+    pub fn up_with(&mut self, nodes: usize) {
         let log = fs::File::create(self.path("dev.log")).expect("writable");
         let mut command = understudy(self.dir.path());
         command.args(["dev", "--nodes", &self.nodes.to_string()]).stdout(Stdio::null()).stderr(log);

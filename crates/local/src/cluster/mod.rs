@@ -18,7 +18,7 @@ use crate::ports::PortLock;
 use crate::process::{Process, Signal};
 use file::{CLUSTER_FILE, write_json};
 use launch::{addresses, sql_address, start_on, wait_http, wait_ports};
-use node::datadir::Kind;
+use node::datadir::{self, Kind};
 use plan::Plan;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,8 @@ pub struct Cluster {
     plan: Plan,
     etcd: Vec<Process>,
     controllers: Vec<Process>,
-    nodes: Vec<Process>,
+    /// By number; none for a node that was removed from the cluster.
+    nodes: Vec<Option<Process>>,
     /// Where nodes are reached in their present life.
     addresses: Vec<Addresses>,
     /// Where they speak SQL.
@@ -86,9 +87,9 @@ impl Cluster {
         self.plan.controllers.clone()
     }
 
-    /// The nodes' ids.
-    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (1..=self.plan.options.nodes).map(NodeId)
+    /// The nodes' ids, without those that were removed.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (1..).zip(&self.nodes).filter(|(_, process)| process.is_some()).map(|(id, _)| NodeId(id))
     }
 
     /// Where a node is reached in its present life.
@@ -102,12 +103,17 @@ impl Cluster {
             Some(file) => Some(password::read(file)?),
             None => password::secret(&self.plan.options),
         };
-        Ok(password::url(&self.sql, password.as_deref()))
+        Ok(password::url(&self.sql_addresses(), password.as_deref()))
+    }
+
+    fn sql_addresses(&self) -> Vec<String> {
+        self.sql.iter().filter(|address| !address.is_empty()).cloned().collect()
     }
 
     /// The web page: the first node's, any other shows the same.
     pub fn web_url(&self) -> String {
-        self.addresses.first().map(|addresses| format!("http://{}/", addresses.http)).unwrap_or_default()
+        let mut pages = self.addresses.iter().filter(|addresses| !addresses.http.is_empty());
+        pages.next().map(|addresses| format!("http://{}/", addresses.http)).unwrap_or_default()
     }
 
     /// Where a node keeps its data.
@@ -129,7 +135,7 @@ impl Cluster {
             }
         };
         let controllers = self.controllers.iter().zip(&self.plan.controllers);
-        let nodes = self.nodes.iter().zip(&self.addresses).zip(self.nodes());
+        let nodes = (1..).map(NodeId).zip(self.nodes.iter().zip(&self.addresses));
         ClusterFile {
             format: ClusterFile::FORMAT,
             keeper: std::process::id() as i32,
@@ -140,14 +146,16 @@ impl Cluster {
                 })
                 .collect(),
             nodes: nodes
-                .map(|((process, addresses), id)| NodeFile {
-                    id,
-                    process: of(process, "--config"),
-                    addresses: addresses.clone(),
-                    data_dir: self.plan.node_dir(id.0),
+                .filter_map(|(id, (process, addresses))| {
+                    Some(NodeFile {
+                        id,
+                        process: of(process.as_ref()?, "--config"),
+                        addresses: addresses.clone(),
+                        data_dir: self.plan.node_dir(id.0),
+                    })
                 })
                 .collect(),
-            sql_url: Some(password::url(&self.sql, None)),
+            sql_url: Some(password::url(&self.sql_addresses(), None)),
             etcd: self.etcd.iter().map(|process| of(process, "--data-dir")).collect(),
         }
     }
@@ -217,8 +225,8 @@ impl Cluster {
         let dir = self.plan.node_dir(node.0);
         for attempt in 1.. {
             self.news.extend(self.plan.replace_taken_of(node.0)?);
-            self.nodes[at] = start_on(self.plan.node(node.0)?, &dir, Kind::Node, node)?;
-            match wait_ports(&mut self.nodes[at], &dir, self.plan.options.ready_within) {
+            let process = start_on(self.plan.node(node.0)?, &dir, Kind::Node, node)?;
+            match wait_ports(self.nodes[at].insert(process), &dir, self.plan.options.ready_within) {
                 Ok(ports) => {
                     (self.addresses[at], self.sql[at]) = (addresses(&ports), sql_address(&ports));
                     break;
@@ -260,7 +268,8 @@ impl Cluster {
 
     /// Stops everything: nodes hand over and flush, then controllers, then the metastore. What takes too long is ended.
     pub fn shutdown(mut self) {
-        for nodes in [&mut self.nodes, &mut self.controllers, &mut self.etcd] {
+        let mut nodes = std::mem::take(&mut self.nodes).into_iter().flatten().collect();
+        for nodes in [&mut nodes, &mut self.controllers, &mut self.etcd] {
             for process in nodes.iter_mut() {
                 process.signal(Signal::Terminate);
                 // A frozen process cannot stop.
@@ -277,7 +286,7 @@ impl Cluster {
 
     fn process(&mut self, node: NodeId) -> Result<&mut Process, LocalError> {
         let nodes: Vec<String> = self.nodes().map(|id| id.0.to_string()).collect();
-        let found = (node.0 as usize).checked_sub(1).and_then(|at| self.nodes.get_mut(at));
+        let found = (node.0 as usize).checked_sub(1).and_then(|at| self.nodes.get_mut(at)?.as_mut());
         found.ok_or(LocalError::NoNode { asked: node.0.to_string(), nodes: nodes.join(", ") })
     }
 
@@ -288,7 +297,7 @@ impl Cluster {
     }
 
     fn all(&mut self) -> impl Iterator<Item = &mut Process> {
-        self.nodes.iter_mut().chain(&mut self.controllers).chain(&mut self.etcd)
+        self.nodes.iter_mut().flatten().chain(&mut self.controllers).chain(&mut self.etcd)
     }
 
     /// Starts everything; `lock` is held until every port is bound.
@@ -305,6 +314,7 @@ impl Cluster {
         drop(lock);
         self.write_file()?;
         for (process, addresses) in self.nodes.iter_mut().zip(&self.addresses) {
+            let Some(process) = process else { continue };
             wait_http(process, &addresses.http, "/readyz", self.plan.options.ready_within)?;
         }
         Ok(())
@@ -323,7 +333,12 @@ impl Cluster {
         self.nodes.clear();
         for id in 1..=self.plan.options.nodes {
             let dir = self.plan.node_dir(id);
-            self.nodes.push(start_on(self.plan.node(id)?, &dir, Kind::Node, NodeId(id))?);
+            // A directory that was removed from its cluster starts no process: without it the others go on.
+            let process = match datadir::is_removed(&dir) {
+                true => None,
+                false => Some(start_on(self.plan.node(id)?, &dir, Kind::Node, NodeId(id))?),
+            };
+            self.nodes.push(process);
         }
         for (process, number) in self.controllers.iter_mut().zip(1..) {
             wait_ports(process, &self.plan.controller_dir(number), within)?;
@@ -331,6 +346,11 @@ impl Cluster {
         self.addresses.clear();
         self.sql.clear();
         for (process, id) in self.nodes.iter_mut().zip(1..) {
+            let Some(process) = process else {
+                self.addresses.push(Addresses::default());
+                self.sql.push(String::new());
+                continue;
+            };
             let ports = wait_ports(process, &self.plan.node_dir(id), within)?;
             self.addresses.push(addresses(&ports));
             self.sql.push(sql_address(&ports));

@@ -36,6 +36,9 @@ pub struct Identity {
     pub incarnation: Incarnation,
     /// The cluster, once it is known.
     pub cluster: Option<ClusterId>,
+    /// The node was removed from its cluster: nothing here counts any more, and no process is started on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
 }
 
 impl Identity {

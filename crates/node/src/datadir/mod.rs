@@ -66,11 +66,17 @@ pub fn init(root: &Path, kind: Kind, node: NodeId) -> Result<Identity, Failure> 
         incarnation: Incarnation(0),
         // A node learns its cluster from the controllers; a controller's own directory founds one.
         cluster: (kind == Kind::Controller).then(|| ClusterId(random())),
+        removed: false,
     };
     identity.write(root, kind).map_err(io)?;
     // Last: with this file the directory is whole.
     files::replace(&root.join("VERSION"), format!("{VERSION}\n").as_bytes()).map_err(io)?;
     Ok(identity)
+}
+
+/// True if this is the directory of a node that was removed from its cluster.
+pub fn is_removed(root: &Path) -> bool {
+    Identity::read(root, Kind::Node).is_ok_and(|identity| identity.removed)
 }
 
 /// A number that nobody can guess or draw again.
@@ -90,6 +96,9 @@ impl DataDir {
         check_version(root, version)?;
         let lock = lock(root)?;
         let mut identity = Identity::read(root, kind)?;
+        if identity.removed {
+            return Err(was_removed(identity.node));
+        }
         identity.incarnation = Incarnation(identity.incarnation.0 + 1);
         identity.write(root, kind).map_err(io)?;
         let dir = DataDir { root: root.to_owned(), kind, identity, _lock: lock };
@@ -128,6 +137,15 @@ impl DataDir {
         }
     }
 
+    /// Notes that the node was removed from its cluster. The error to end with: it says so.
+    pub fn note_removed(&mut self) -> Failure {
+        self.identity.removed = true;
+        match self.identity.write(&self.root, self.kind) {
+            Ok(()) => was_removed(self.identity.node),
+            Err(error) => Failure::io(&self.root, &error),
+        }
+    }
+
     /// The directory of a partition's replica.
     pub fn partition(&self, id: PartitionId) -> PathBuf {
         self.root.join("partitions").join(id.0.to_string())
@@ -137,6 +155,12 @@ impl DataDir {
     pub fn tails(&self) -> PathBuf {
         self.root.join("tails")
     }
+}
+
+fn was_removed(node: NodeId) -> Failure {
+    Failure::refused(format!(
+        "{node} was removed from the cluster; to take part again it needs an empty data directory"
+    ))
 }
 
 fn check_version(root: &Path, version: Option<Vec<u8>>) -> Result<(), Failure> {
@@ -238,6 +262,20 @@ mod tests {
             error.status == 5 && error.sentence.contains("c5") && error.sentence.contains("c6"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_directory_of_a_removed_node_starts_no_process() {
+        let (_keep, root) = fresh();
+        init(&root, Kind::Node, NodeId(3)).expect("initialises");
+        let mut dir = DataDir::open(&root, Kind::Node).expect("opens");
+        assert!(!is_removed(&root));
+        let said = dir.note_removed();
+        drop(dir);
+        assert!(is_removed(&root) && !is_removed(&root.join("none")));
+        let error = DataDir::open(&root, Kind::Node).unwrap_err();
+        assert_eq!((error.status, &error.sentence), (5, &said.sentence));
+        assert!(error.sentence.starts_with("n3 was removed from the cluster"), "{error}");
     }
 
     #[test]

@@ -245,9 +245,7 @@ impl Node {
         let me = self.host.me().node;
         match there.contains(&me) {
             true => Ok(()),
-            false => Err(Failure::refused(format!(
-                "{me} was removed from the cluster; to take part again it needs an empty data directory"
-            ))),
+            false => Err(self.dir.note_removed()),
         }
     }
 
