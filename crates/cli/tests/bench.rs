@@ -55,7 +55,8 @@ fn the_sql_door_is_measured_beside_postgresql() {
 }
 
 /// How many configurations each experiment has with one data set.
-const EXPERIMENTS: [(&str, usize); 7] = [
+const EXPERIMENTS: [(&str, usize); 8] = [
+    ("bulk-by-factor", 3),
     ("ingestion-by-factor", 3),
     ("query-by-factor", 3),
     ("failover", 5),
@@ -91,6 +92,12 @@ fn the_documents_experiments_have_their_figures() {
     let increases =
         of("ingestion-by-factor").iter().filter(|point| !point["increase_percent"].is_null()).count();
     assert_eq!(increases, 2, "of factors 2 and 3");
+    for point in of("bulk-by-factor") {
+        above_zero(point, &["records_per_s", "cpu_us_per_record", "file_bytes_per_record"]);
+        assert_eq!(point["copies"], point["factor"], "{point}");
+        // The log has a mark for each partition, and no rows.
+        assert!(point["log_bytes_per_record"].as_f64() < Some(100.0), "{point}");
+    }
     for point in of("query-by-factor") {
         above_zero(point, &["queries", "p50_ms", "p99_ms", "ingested_per_s"]);
         assert_eq!(point["counted"], 899, "{point}");
@@ -148,7 +155,7 @@ fn an_experiment_that_is_not_there_is_one_line() {
     for (words, says) in [
         (
             "bench gleambook --only failovers",
-            "there is no experiment 'failovers'; choose from ingestion-by-factor, ",
+            "there is no experiment 'failovers'; choose from bulk-by-factor, ",
         ),
         ("bench gleambook --records 3", "the largest data set has 100 to 100000000 records, not 3"),
         ("bench gleambook --sizes 0", "sizes are twentieths of the largest data set, 1 to 20"),

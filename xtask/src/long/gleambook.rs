@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Columns that an experiment has if any of its points has them: figure and heading.
-const COLUMNS: [(&str, &str); 29] = [
+const COLUMNS: [(&str, &str); 30] = [
     ("records_per_s", "records/s"),
     ("cpu_us_per_record", "CPU us/record"),
     ("cluster_cpu_us_per_record", "of it nodes"),
@@ -14,6 +14,7 @@ const COLUMNS: [(&str, &str); 29] = [
     ("network_bytes_per_record", "network bytes/record"),
     ("log_bytes_per_record", "log bytes/record"),
     ("files_bytes_per_record", "shipped bytes/record"),
+    ("file_bytes_per_record", "file bytes/record"),
     ("components", "components"),
     ("queries", "queries"),
     ("ingested_per_s", "ingested/s"),

@@ -3,6 +3,7 @@
 //!
 //! | experiment | figure | file |
 //! | --- | --- | --- |
+//! | `bulk-by-factor` | 5.1 | `bulk.rs` |
 //! | `ingestion-by-factor` | 5.2 | `ingestion.rs` |
 //! | `query-by-factor` | 5.3 | `query.rs` |
 //! | `failover` | 5.4 | `failover.rs` |
@@ -15,6 +16,7 @@
 //! 100 MB. Here three nodes share two processors and a disk, so sizes are kept in the document's proportions to the largest data set
 //! ([`GleambookOptions::records`]), and increases and ratios are what can be compared.
 
+mod bulk;
 mod failback;
 mod failover;
 mod figure;
@@ -39,7 +41,8 @@ use types::policy::Standby;
 use users::Users;
 
 /// Experiments, in the order in which they run.
-pub const EXPERIMENTS: [&str; 7] = [
+pub const EXPERIMENTS: [&str; 8] = [
+    "bulk-by-factor",
     "ingestion-by-factor",
     "query-by-factor",
     "failover",
@@ -257,7 +260,8 @@ pub fn gleambook(
     let users = Users::new(options.common.seed, options.records);
     let mut run = Run { options, users, machine, progress, tell, points: Vec::new() };
     for (name, experiment) in [
-        ("ingestion-by-factor", ingestion::by_factor as fn(&mut Run) -> Result<(), BenchError>),
+        ("bulk-by-factor", bulk::by_factor as fn(&mut Run) -> Result<(), BenchError>),
+        ("ingestion-by-factor", ingestion::by_factor),
         ("query-by-factor", query::by_factor),
         ("failover", failover::by_size),
         ("ingestion-by-memory", ingestion::by_memory),
@@ -288,7 +292,7 @@ mod tests {
         let default = GleambookOptions::default;
         let only = |name: &str| Common { only: vec![name.into()], ..default().common };
         let unknown = refused(GleambookOptions { common: only("ingestion"), ..default() });
-        assert!(unknown.starts_with("there is no experiment 'ingestion'; choose from ingestion-by-factor, "));
+        assert!(unknown.starts_with("there is no experiment 'ingestion'; choose from bulk-by-factor, "));
         assert!(refused(GleambookOptions { records: 99, ..default() }).contains("100 to 100000000 records"));
         assert!(refused(GleambookOptions { sizes: vec![1, 21], ..default() }).contains("1 to 20"));
         assert!(refused(GleambookOptions { partitions: 0, ..default() }).contains("1 to 64 partitions"));

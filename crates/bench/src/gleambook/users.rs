@@ -5,7 +5,9 @@
 
 use crate::generate::Random;
 use bytes::Bytes;
-use types::data::{Bag, Column, ColumnType, Json, Row, Schema, Value, encode_key, encode_row};
+use types::data::{
+    Bag, Column, ColumnType, Json, Row, Schema, Value, decode_row, encode_key, encode_row, row_to_json_text,
+};
 use wire::RowOp;
 
 /// Different rows that are kept, some 100 MB.
@@ -143,16 +145,25 @@ impl Users {
 
     /// Writes the record with this id.
     pub fn put(&self, id: u64) -> RowOp {
+        let (key, row) = self.encoded(id);
+        RowOp::Put { key, row }
+    }
+
+    /// The record with this id as a line of JSON, without its end.
+    pub fn line(&self, id: u64) -> String {
+        let (key, row) = self.encoded(id);
+        row_to_json_text(&self.schema, &decode_row(&self.schema, &key, &row).expect("encoded here"))
+    }
+
+    fn encoded(&self, id: u64) -> (Bytes, Bytes) {
         let key = encode_key(&self.schema, &[Value::Int(id as i64)]).expect("a key of the schema");
-        let row = self.rows[(id % self.rows.len() as u64) as usize].clone();
-        RowOp::Put { key: key.into(), row }
+        (key.into(), self.rows[(id % self.rows.len() as u64) as usize].clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::data::decode_row;
 
     #[test]
     fn records_have_the_documents_size_and_repeat_with_the_seed() {
