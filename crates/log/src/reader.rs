@@ -98,10 +98,13 @@ impl Reader {
         self.shared.look().segments.values().map(|used| used.used).sum()
     }
 
-    /// The partitions that need an entry in the oldest segment: because of them no segment can be given back.
+    /// The partitions that need an entry in the oldest segment: because of them no segment can be given back. None while that is
+    /// the segment that is written, which stays whatever is needed of it.
     pub fn holding_back(&self) -> Vec<PartitionId> {
         let index = self.shared.look();
-        let Some((_, oldest)) = index.segments.first_key_value() else { return Vec::new() };
+        let Some((_, oldest)) = index.segments.first_key_value().filter(|_| index.segments.len() > 1) else {
+            return Vec::new();
+        };
         let needed = oldest.last.iter().filter(|(id, last)| index.needs(**id, **last));
         needed.map(|(id, _)| *id).collect()
     }

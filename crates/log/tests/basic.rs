@@ -225,3 +225,21 @@ fn distrust_lasts_until_there_is_a_copy() {
     log.sync().expect("syncs");
     assert_eq!(open(&files.crash(None)).1.partitions[&P].damaged, None);
 }
+
+#[test]
+fn f20_the_segment_that_is_written_is_held_back_by_nobody() {
+    let files = MemFiles::new();
+    let (mut log, _) = open_with(&files, understudy_log::Options { segment_bytes: 4096, ..small() }, Sound);
+    add(&mut log, P, 1, &[1; 1000]);
+    log.sync().expect("syncs");
+    assert_eq!(log.reader().holding_back(), vec![], "nothing of one segment can be given back");
+    (0..4).for_each(|_| drop(add(&mut log, Q, 1, &[2; 1000])));
+    log.sync().expect("syncs");
+    assert_eq!(log.reader().holding_back(), vec![P, Q]);
+    log.truncate(Q, Lsn(2)).expect("shortens");
+    log.sync().expect("syncs");
+    assert_eq!(log.reader().holding_back(), vec![P, Q], "the oldest segment has its second, too");
+    log.truncate(Q, Lsn(5)).expect("shortens");
+    log.sync().expect("syncs");
+    assert_eq!(log.reader().holding_back(), vec![P]);
+}

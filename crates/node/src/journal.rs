@@ -129,8 +129,18 @@ impl Journal {
         self.reader.durable(partition).is_some_and(|durable| lsn <= durable.get().lsn)
     }
 
-    /// Nothing of this partition is needed any more.
+    /// True if a write of this partition is on its way to the disk.
+    pub fn is_writing(&self, partition: PartitionId) -> bool {
+        let here = |record: &Record| record.partition() == partition;
+        self.in_flight.iter().any(|flight| flight.records.iter().any(here)) || self.batch.iter().any(here)
+    }
+
+    /// Nothing of this partition is needed any more, so what of it waits for room need not be written (F20).
     pub fn forget(&mut self, partition: PartitionId) {
+        self.backlog.remove(&partition);
+        for flight in &mut self.in_flight {
+            flight.records.retain(|record| record.partition() != partition);
+        }
         self.add(Record::Forget { partition });
         self.in_memory.remove(&partition);
     }
@@ -441,6 +451,33 @@ mod tests {
             assert!(now < Micros::from_millis(60_000), "it never went on: {durable} of {}", p.1);
         }
         assert_eq!(journal.reader.end(P).map(|(end, _)| end.lsn), Some(refused.next()));
+    }
+
+    #[test]
+    fn f20_a_partition_that_is_forgotten_gives_its_room_to_what_waits() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+        let (mut journal, mut poll) = journal(dir.path(), options);
+        let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+        let mut now = Micros(0);
+        while !journal.is_full() {
+            journal.push(LogOp::Entry(p.next(100_000)));
+            journal.submit(now);
+            wait(&mut journal, &mut poll);
+            assert!(p.1 < Lsn(40), "three megabytes never end");
+        }
+        // Its own next entry waits, too, and what was forgotten is not written behind the end of it.
+        journal.push(LogOp::Entry(p.next(100_000)));
+        journal.push(LogOp::Entry(q.next(100_000)));
+        journal.submit(now);
+        journal.forget(P);
+        while journal.is_full() || !journal.is_durable(Q, q.1) || journal.is_writing(P) {
+            now = now + RETRY;
+            journal.submit(now);
+            wait(&mut journal, &mut poll);
+            assert!(now < Micros::from_millis(60_000), "it never went on: {:?}", journal.reader.end(Q));
+        }
+        assert_eq!(journal.reader.end(P), None);
     }
 
     /// Bursts of several times what the log takes, and truncations that come in one turn with entries without room.

@@ -18,5 +18,5 @@ pub use host::Host;
 pub use lease::{Beat, Leases};
 pub use output::{ClientRef, LogOp, Note, Output, ReadFor};
 pub use point::Point;
-pub use replica::{Recovered, Replica};
+pub use replica::{Recovered, Replica, STAYS, has_moved};
 pub use settings::Settings;

@@ -9,7 +9,7 @@ use replica::{Beat, Host, Output, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use types::config::TailReport;
-use types::{Incarnation, Lsn, Member, NodeId, PartitionId, StoreId};
+use types::{Incarnation, Lsn, Member, NodeId, PartitionId, StoreId, TableId, TableRecord};
 use wal::{Log, MemoryLog, Record};
 use wire::control::Served;
 
@@ -89,6 +89,10 @@ pub struct Process {
     pub served: Vec<(Served, u32)>,
     /// What was last seen of each replica: serving, committed.
     pub seen: BTreeMap<PartitionId, (bool, Lsn)>,
+    /// The newest record of each table that it was told of.
+    pub tables: BTreeMap<TableId, TableRecord>,
+    /// Since when replicas have had no place here.
+    pub moved: BTreeMap<PartitionId, u64>,
     /// The newest revision of the metastore that it was told of.
     pub pictured: u64,
     /// Reused for outputs.

@@ -3,10 +3,8 @@
 
 use super::Node;
 use crate::failure::Failure;
-use types::{Micros, PartitionId, PartitionRecord};
-
-/// A replica without a place stays this long: what is planned may change again.
-const STAYS: Micros = Micros::from_millis(3_000);
+use replica::{STAYS, has_moved};
+use types::PartitionId;
 
 impl Node {
     /// Looks at all replicas; one that has gone on for long enough takes its leave, and is removed the next time.
@@ -24,21 +22,11 @@ impl Node {
         Ok(())
     }
 
-    /// True if all copies that there should be are elsewhere, and none is wanted here. While no controller is there,
-    /// nothing is known of it.
+    /// While no controller is there, nothing is known of it.
     fn has_moved(&self, id: PartitionId) -> bool {
         let Some(record) = self.view.partitions.get(&id) else { return false };
-        let enough = record.in_sync.len() >= usize::from(record.policy.factor);
-        let elsewhere = record.member_on(self.host.me().node).is_none();
-        enough && elsewhere && !self.is_placed_here(record) && !self.controllers.all().is_empty()
-    }
-
-    /// True if the table wants a copy of this partition here, or it is not known where it wants them.
-    fn is_placed_here(&self, record: &PartitionRecord) -> bool {
-        let Some(table) = self.view.tables.get(&record.table) else { return true };
-        let row = record.id.0.checked_sub(table.first_partition.0);
-        let row = row.and_then(|row| table.placement.get(row as usize));
-        row.is_none_or(|row| row.contains(&self.host.me().node))
+        let table = self.view.tables.get(&record.table);
+        has_moved(record, table, self.host.me().node) && !self.controllers.all().is_empty()
     }
 
     fn leave(&mut self, id: PartitionId) -> Result<(), Failure> {
@@ -53,7 +41,8 @@ impl Node {
             self.host.depart(self.now, id, &mut self.out);
             return Ok(());
         }
-        if self.holds(id) {
+        // What is being written must be known first: a replica that is made here again must not be told of it.
+        if self.holds(id) || self.journal.is_writing(id) {
             return Ok(());
         }
         eprintln!(

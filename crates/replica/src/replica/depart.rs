@@ -4,9 +4,23 @@
 use super::{Ctx, Replica};
 use crate::history::History;
 use crate::output::Output;
-use types::Remedy;
+use types::{Micros, NodeId, PartitionRecord, Remedy, TableRecord};
 use wire::peer::{Report, ReportRequest};
 use wire::{Entry, PeerMessage};
+
+/// A replica without a place stays this long: what is planned may change again.
+pub const STAYS: Micros = Micros::from_millis(3_000);
+
+/// True if all copies that there should be of a partition are elsewhere and none is wanted on `node`, as far as these records say.
+/// Without its table's record nobody knows where copies are wanted, and the answer is false.
+pub fn has_moved(record: &PartitionRecord, table: Option<&TableRecord>, node: NodeId) -> bool {
+    let row = table.and_then(|table| {
+        let row = record.id.0.checked_sub(table.first_partition.0)?;
+        table.placement.get(row as usize)
+    });
+    let enough = record.in_sync.len() >= usize::from(record.policy.factor);
+    enough && record.member_on(node).is_none() && row.is_some_and(|row| !row.contains(&node))
+}
 
 impl<R: Remedy> Replica<R> {
     /// Asks the primary for its log, until [`Replica::has_departed`].

@@ -49,6 +49,7 @@ use crate::settings::Settings;
 use crate::tail::Tail;
 use change::{Change, HandOver};
 use copy::CopyIn;
+pub use depart::{STAYS, has_moved};
 use failback::Return;
 use flush::Wish;
 use lead::Progress;

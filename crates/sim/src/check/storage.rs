@@ -45,6 +45,12 @@ impl Storage {
         }
     }
 
+    /// The replica was removed from the node.
+    pub fn removed(&mut self, node: NodeId, id: PartitionId) {
+        self.proven.remove(&(node, id));
+        self.settled.remove(&(node, id));
+    }
+
     /// The disk was replaced.
     pub fn wiped(&mut self, node: NodeId) {
         self.proven.retain(|(of, _), _| *of != node);

@@ -88,7 +88,9 @@ impl World {
     fn make_room(&mut self, node: u32, latency: u64) {
         let (now, stuck) = (self.now, self.machine(node).stuck_until);
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        let remade = |record: &Record| matches!(record, Record::Base { .. } | Record::Cut { .. });
+        let remade = |record: &Record| {
+            matches!(record, Record::Base { .. } | Record::Cut { .. } | Record::Forget { .. })
+        };
         let fixed: BTreeSet<PartitionId> =
             process.queue.iter().filter(|record| remade(record)).map(Record::partition).collect();
         let shortens = |record: &Record| match record {
@@ -96,6 +98,8 @@ impl World {
                 let written = process.log.end(*partition).is_some_and(|(end, _)| *below <= end.lsn.next());
                 written && !fixed.contains(partition)
             }
+            // What was queued of it before is gone with the replica.
+            Record::Forget { .. } => true,
             _ => false,
         };
         let (first, rest): (Vec<Record>, Vec<Record>) =

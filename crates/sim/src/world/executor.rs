@@ -289,6 +289,7 @@ impl World {
         }
         self.after(STATUS, Event::Status { node, life });
         self.note_damage(node);
+        self.leave_moved(node);
         let now = self.now;
         let machine = self.machine_mut(node);
         let clock = machine.clock.read(now);

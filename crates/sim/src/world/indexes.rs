@@ -60,6 +60,7 @@ impl World {
         process.pictured = picture.revision;
         for table in picture.tables.iter().filter_map(|text| text.read::<TableRecord>().ok()) {
             process.host.want_indexes(table.id, Some(Wanted::of(&table)));
+            process.tables.insert(table.id, table);
         }
     }
 

@@ -77,6 +77,8 @@ impl World {
             tails: Vec::new(),
             served: Vec::new(),
             seen: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            moved: BTreeMap::new(),
             pictured: 0,
             out: Vec::new(),
             progress_at: now,

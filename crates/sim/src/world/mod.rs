@@ -22,6 +22,7 @@ mod events;
 mod executor;
 mod indexes;
 mod inspect;
+mod leaving;
 mod links;
 mod machines;
 mod online;
