@@ -239,7 +239,7 @@ impl<R: Remedy> Controller<R> {
         if !silent && self.arbitration.settling(record.id, now.mono) {
             return None;
         }
-        if rests && !self.waited_for_primary(now, record) {
+        if rests && !self.has_given_up(record) && !self.waited_for_primary(now, record) {
             return None;
         }
         Some(verdict())
@@ -258,6 +258,13 @@ impl<R: Remedy> Controller<R> {
         };
         let backups = record.in_sync.iter().filter(|member| **member != record.primary);
         backups.filter(heard).all(|member| missing.contains(&member.node))
+    }
+
+    /// True if the primary's node says that its replica is damaged: what it has acknowledged alone is not to be had by waiting. What
+    /// its log has of that is set aside before it is given a copy (R9).
+    fn has_given_up(&self, record: &PartitionRecord) -> bool {
+        let node = self.records.node(record.primary.node);
+        node.is_some_and(|node| node.member() == record.primary && node.damaged.contains(&record.id))
     }
 
     /// True if the primary was missed by everybody for the whole wait (PR-80).

@@ -355,6 +355,25 @@ fn pr80_a_damaged_or_lost_disk_is_not_waited_for() {
 }
 
 #[test]
+fn pr80_a_primary_that_says_its_replica_is_damaged_is_not_waited_for() {
+    let damage = |said: bool| {
+        let mut world = World::new();
+        world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
+        if said {
+            world.nodes.get_mut(&NodeId(1)).unwrap().damaged = vec![PartitionId(64)];
+            world.connect(NodeId(1));
+        }
+        for _ in 0..8 {
+            (2..=3).for_each(|node| world.suspect(node, 1, 500));
+            world.pass(900);
+        }
+        world.partition(64)
+    };
+    assert_eq!(damage(false).primary.node, NodeId(1), "its node is heard all the time");
+    assert!(damage(true).primary.node == NodeId(2) && damage(true).lossy, "it has nothing to give");
+}
+
+#[test]
 fn pr66_a_node_with_many_partitions_is_sealed_in_few_transactions() {
     let mut world = World::new();
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 360));

@@ -201,6 +201,7 @@ fn print_status(board: &Board, out: &mut String) {
         head(out, name, "gauge", help);
         line(out, name, value);
     }
+    print_directories(&status, out);
     head(out, "process_cpu_seconds_total", "counter", "Processor time.");
     line(out, "process_cpu_seconds_total", status.cpu_us as f64 / 1e6);
     head(out, "understudy_partition_has_primary", "gauge", "1 if this node leads the partition and serves.");
@@ -241,6 +242,26 @@ fn print_status(board: &Board, out: &mut String) {
                 let value = if name.ends_with("bytes") { *bytes as f64 } else { *us as f64 / 1e6 };
                 line(out, &format!("{name}{labels}"), value);
             }
+        }
+    }
+}
+
+/// The directories of replicas, where there are several.
+fn print_directories(status: &NodeStatus, out: &mut String) {
+    let help = [
+        "1 if the directory is used, 0 if it is lost until the node starts again.",
+        "Bytes of replicas' files in the directory.",
+    ];
+    for (name, help) in ["understudy_directory_used", "understudy_directory_bytes"].into_iter().zip(help) {
+        if !status.directories.is_empty() {
+            head(out, name, "gauge", help);
+        }
+        for directory in &status.directories {
+            // As Prometheus has it: backslashes, quotes and line ends are escaped.
+            let path = directory.path.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let value =
+                if name.ends_with("bytes") { directory.bytes } else { u64::from(directory.lost.is_empty()) };
+            line(out, &format!("{name}{{directory=\"{path}\"}}"), value);
         }
     }
 }

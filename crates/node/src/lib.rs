@@ -30,6 +30,7 @@ pub mod stop;
 mod stores;
 pub mod tails;
 mod timed_files;
+mod watch;
 mod web;
 
 pub use ::sql::{DATABASE as SQL_DATABASE, USER as SQL_USER};

@@ -1,8 +1,8 @@
 //! The replicas on this node's disk: which there are, and how they are opened after a restart.
 //!
-//! A replica's directory has `partition.json` from the moment it exists, since it appears by a rename.
+//! A replica's directory in the data directory has `partition.json` from the moment it exists, since it appears by a rename.
 
-use crate::datadir::{DataDir, files};
+use crate::datadir::{DataDir, DirectoryId, files};
 use crate::failure::Failure;
 use crate::metrics::Metrics;
 use bytes::Bytes;
@@ -11,6 +11,7 @@ use replica::{Note, Recovered, Replica};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use types::{
@@ -34,6 +35,9 @@ pub struct Meta {
     pub engine: EngineKind,
     /// Where its log lives.
     pub log: LogKind,
+    /// The further directory that has its engine's files; none: they are beside this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<DirectoryId>,
 }
 
 impl Meta {
@@ -45,6 +49,7 @@ impl Meta {
             table: table.id,
             engine: table.engine,
             log: table.log,
+            directory: None,
         }
     }
 }
@@ -112,6 +117,13 @@ pub fn create(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
     made.map_err(|error| Failure::io(&path, &error))
 }
 
+/// Its files are elsewhere from now on.
+pub fn describe(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
+    let path = dir.partition(meta.partition).join("partition.json");
+    let text = serde_json::to_vec_pretty(meta).expect("a description has only text keys");
+    files::replace(&path, &text).map_err(|error| Failure::io(&path, &error))
+}
+
 /// What the log has of a replica that is opened.
 #[derive(Clone, Copy, Debug)]
 pub enum InLog<'a> {
@@ -125,9 +137,10 @@ pub enum InLog<'a> {
     New,
 }
 
-/// Opens the replica and replays its log above what its engine has on disk.
+/// Opens the replica and replays its log above what its engine has on disk. One in a further directory that cannot be used has no
+/// engine, and is damaged.
 pub fn open(
-    dir: &DataDir,
+    dir: &mut DataDir,
     me: Member,
     meta: &Meta,
     in_log: InLog<'_>,
@@ -135,7 +148,7 @@ pub fn open(
     metrics: &Metrics,
 ) -> Result<Replica<Sound>, Failure> {
     let started = Instant::now();
-    let (engine, broken) = open_engine(dir, meta)?;
+    let Opened { engine, broken, homeless } = open_engine(dir, meta)?;
     metrics.recovery_engines_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     let started = Instant::now();
     let mut recovered = match in_log {
@@ -148,6 +161,7 @@ pub fn open(
         recovered.damaged = Some("what the log had of it is lost".into());
     }
     recovered.damaged = recovered.damaged.or(broken);
+    recovered.homeless = homeless;
     let mut replica = Replica::recover(me, meta.partition, Sound, engine, recovered);
     while let Some(next) = replica.to_replay() {
         match reader.read(meta.partition, next, REPLAY_BYTES) {
@@ -163,11 +177,47 @@ pub fn open(
     Ok(replica)
 }
 
+/// An engine, and what became of the one on the disk.
+struct Opened {
+    engine: Box<dyn Engine>,
+    /// Why that one cannot be used: this is an empty one.
+    broken: Option<String>,
+    /// There is no place for it: this one keeps nothing.
+    homeless: bool,
+}
+
+/// Stands in for the engine of a replica whose place is lost.
+pub fn no_engine() -> Box<dyn Engine> {
+    engine::open(EngineKind::Memory, None).expect("an engine in memory alone needs nothing")
+}
+
+fn open_engine(dir: &mut DataDir, meta: &Meta) -> Result<Opened, Failure> {
+    let homeless = |why| Opened { engine: no_engine(), broken: Some(why), homeless: true };
+    if meta.log == LogKind::Memory {
+        let engine = engine::open(meta.engine, None).map_err(|error| Failure::corrupt(error.to_string()))?;
+        return Ok(Opened { engine, broken: None, homeless: false });
+    }
+    let home = match dir.home(meta) {
+        Ok(home) => home,
+        Err(why) => return Ok(homeless(why)),
+    };
+    match open_files(dir, meta, &home) {
+        Ok((engine, broken)) => Ok(Opened { engine, broken, homeless: false }),
+        Err(failure) => match meta.directory {
+            Some(id) => {
+                dir.lose(id, failure.sentence.clone());
+                Ok(homeless(failure.sentence))
+            }
+            None => Err(failure),
+        },
+    }
+}
+
 /// The engine, and a sentence if the one on disk was damaged: then it is a new one.
-fn open_engine(dir: &DataDir, meta: &Meta) -> Result<(Box<dyn Engine>, Option<String>), Failure> {
-    let path = dir.partition(meta.partition).join("engine");
-    let place = (meta.log == LogKind::Disk).then_some(path.as_path());
-    match engine::open(meta.engine, place) {
+fn open_files(dir: &DataDir, meta: &Meta, home: &Path) -> Result<(Box<dyn Engine>, Option<String>), Failure> {
+    let path = home.join("engine");
+    files::ensure_dir(home).map_err(|error| Failure::io(home, &error))?;
+    match engine::open(meta.engine, Some(&path)) {
         Ok(engine) => Ok((engine, None)),
         Err(EngineError::Io(error)) => Err(Failure::io(&path, &error)),
         Err(error) => {
@@ -179,10 +229,16 @@ fn open_engine(dir: &DataDir, meta: &Meta) -> Result<(Box<dyn Engine>, Option<St
                 meta.partition,
                 aside.display()
             );
-            let fresh = engine::open(meta.engine, place);
+            let fresh = engine::open(meta.engine, Some(&path));
             fresh.map(|engine| (engine, Some(why))).map_err(|error| Failure::corrupt(error.to_string()))
         }
     }
+}
+
+/// The engine of a replica in a place that has just been made for it; why there is none, if so.
+pub fn fresh_engine(dir: &DataDir, meta: &Meta) -> Result<Box<dyn Engine>, String> {
+    let path = dir.home(meta)?.join("engine");
+    engine::open(meta.engine, Some(&path)).map_err(|error| error.to_string())
 }
 
 fn translate(found: &RecoveredPartition) -> Recovered {
@@ -208,6 +264,7 @@ fn translate(found: &RecoveredPartition) -> Recovered {
         cut: found.cut_by_torn_end,
         damaged,
         whole: found.damaged.is_none(),
+        homeless: false,
     }
 }
 

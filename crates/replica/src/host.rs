@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::engine::Wake;
 use types::index::Wanted;
 use types::{
-    Durable, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy, TableId,
+    Durable, Engine, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy,
+    TableId,
 };
 use wire::control::{Advise, Proposed, ReplicaStatus, Suspect};
 use wire::{Body, Entry, PeerMessage, Reply, Request, Status};
@@ -96,6 +97,35 @@ impl<L: Leases, R: Remedy> Host<L, R> {
     /// A driver found that a replica's storage cannot be used: it stops until it is given a copy.
     pub fn fail(&mut self, now: Now, partition: PartitionId, reason: String, out: &mut Vec<Output>) {
         self.with(now, partition, out, |replica, ctx| replica.fail(ctx, reason));
+    }
+
+    /// The place of a replica's files is lost, and only that: it is damaged, and `empty`, an engine that keeps nothing, stands in
+    /// for its own until [`Host::rehouse`]. Gives the engine that was there.
+    pub fn lose(
+        &mut self,
+        now: Now,
+        partition: PartitionId,
+        empty: Box<dyn Engine>,
+        reason: String,
+        out: &mut Vec<Output>,
+    ) -> Option<Box<dyn Engine>> {
+        self.with(now, partition, out, |replica, ctx| replica.lose(ctx, empty, reason)).flatten()
+    }
+
+    /// The replicas whose engine lost its place and that are to be given a copy now: each needs [`Host::rehouse`].
+    pub fn homeless(&self) -> Vec<PartitionId> {
+        self.replicas.values().filter(|replica| replica.wants_home()).map(Replica::id).collect()
+    }
+
+    /// Gives such a replica an empty engine in another place. Nothing may be left there of an earlier copy.
+    pub fn rehouse(
+        &mut self,
+        now: Now,
+        partition: PartitionId,
+        engine: Box<dyn Engine>,
+        out: &mut Vec<Output>,
+    ) {
+        self.with(now, partition, out, |replica, _| replica.rehouse(engine));
     }
 
     /// Removes a replica: its table was dropped, or it has departed.

@@ -47,6 +47,8 @@ scripts! {
     ship_to_members,
     cold_standby,
     ship_to_who_gave_itself_up,
+    lost_directory_of_a_primary,
+    lost_directory_at_the_start,
     scrub_reads_back,
     scrub_keeps_the_last_good_copy,
     cold_hand_over,

@@ -35,6 +35,8 @@ faults! {
     Stall = "stall";
     /// A disk is replaced by an empty one.
     DiskLoss = "disk-loss";
+    /// The second directory of a node's replicas is gone, for a while or for good; node and log go on.
+    DirectoryLoss = "directory-loss";
     /// A sync fails.
     SyncFails = "sync-fails";
     /// A byte on the disk changes.
@@ -104,13 +106,13 @@ impl Fault {
 
     /// True if it can cost what one disk holds.
     pub fn harms_disk(self) -> bool {
-        use Fault::{DiskLoss, Misdirect, QuietRot, ReadFlip, Rot};
-        matches!(self, DiskLoss | Rot | QuietRot | Misdirect | ReadFlip)
+        use Fault::{DirectoryLoss, DiskLoss, Misdirect, QuietRot, ReadFlip, Rot};
+        matches!(self, DirectoryLoss | DiskLoss | Rot | QuietRot | Misdirect | ReadFlip)
     }
 
     /// False for classes that only some seeds have, by their numbers: the others stay what they were.
     pub fn is_drawn(self) -> bool {
-        self != Fault::QuietRot
+        !matches!(self, Fault::QuietRot | Fault::DirectoryLoss)
     }
 
     /// True if a process forgets what was in its memory.

@@ -47,8 +47,28 @@ pub struct Machine {
     pub told_syncs: u64,
     /// A process has started since its disk was harmed.
     pub restarted_since_harm: bool,
+    /// Replicas in the second directory.
+    pub second: BTreeSet<PartitionId>,
+    /// What became of that directory.
+    pub second_is: Second,
     /// Members that lived here, oldest first, with the virtual time at which each ended.
     pub lives: Vec<(Member, Option<u64>)>,
+}
+
+/// What names in the first directory of replicas begin with.
+pub const FIRST: &str = "";
+/// The same for the second one.
+pub const SECOND: &str = "second/";
+
+/// What became of the second directory of a node's replicas.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Second {
+    /// It can be used.
+    There,
+    /// It cannot, and may be there again at a later start, as it was.
+    Away,
+    /// It is lost with all that was in it.
+    Gone,
 }
 
 /// A process: one life of a node.
@@ -121,7 +141,18 @@ impl Machine {
             failed_starts: 0,
             told_syncs: 0,
             restarted_since_harm: false,
+            second: BTreeSet::new(),
+            second_is: Second::There,
             lives: Vec::new(),
+        }
+    }
+
+    /// What the names of this replica's files begin with; none if its directory cannot be used.
+    pub fn home(&self, partition: PartitionId) -> Option<&'static str> {
+        match (self.second.contains(&partition), self.second_is) {
+            (false, _) => Some(FIRST),
+            (true, Second::There) => Some(SECOND),
+            (true, Second::Away | Second::Gone) => None,
         }
     }
 
@@ -185,13 +216,13 @@ pub struct SnapshotFile {
 
 impl SnapshotFile {
     /// The place for this partition's.
-    pub fn new(disk: &Disk, partition: PartitionId) -> SnapshotFile {
-        SnapshotFile { disk: disk.clone(), name: SnapshotFile::name(partition) }
+    pub fn new(disk: &Disk, home: &str, partition: PartitionId) -> SnapshotFile {
+        SnapshotFile { disk: disk.clone(), name: SnapshotFile::name(home, partition) }
     }
 
     /// Its file.
-    pub fn name(partition: PartitionId) -> String {
-        format!("snapshot/{}", partition.0)
+    pub fn name(home: &str, partition: PartitionId) -> String {
+        format!("{home}snapshot/{}", partition.0)
     }
 }
 
@@ -223,8 +254,13 @@ pub struct PartFiles {
 
 impl PartFiles {
     /// The place for this partition's.
-    pub fn new(disk: &Disk, partition: PartitionId) -> PartFiles {
-        PartFiles { disk: disk.clone(), dir: format!("parts/{}/", partition.0) }
+    pub fn new(disk: &Disk, home: &str, partition: PartitionId) -> PartFiles {
+        PartFiles { disk: disk.clone(), dir: PartFiles::dir(home, partition) }
+    }
+
+    /// What their names begin with.
+    pub fn dir(home: &str, partition: PartitionId) -> String {
+        format!("{home}parts/{}/", partition.0)
     }
 
     fn path(&self, name: &str) -> String {

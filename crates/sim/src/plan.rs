@@ -83,6 +83,8 @@ pub struct Plan {
     pub joins: u32,
     /// Rows are loaded in bulk.
     pub loads: bool,
+    /// Nodes have a second directory for replicas.
+    pub directories: bool,
 }
 
 /// The most nodes of a plan.
@@ -140,6 +142,7 @@ impl Plan {
                 false => 0,
             },
             loads: profile.is_none() && seed % 6 == 1,
+            directories: profile.is_none() && [1, 3, 9, 14].contains(&(seed % 17)),
         };
         // One in five has tables whose backups are cold, or hot in turn.
         if profile.is_none() && seed % 5 == 2 {
@@ -149,6 +152,9 @@ impl Plan {
         let quiet = [11, 14].contains(&(seed % 19)) || [13, 16, 19].contains(&(seed % 23));
         if profile.is_none() && quiet {
             plan.faults.insert(Fault::QuietRot);
+        }
+        if plan.directories {
+            plan.faults.insert(Fault::DirectoryLoss);
         }
         if let Some(finding) = profile {
             crate::plants::bias(&mut plan, finding, &mut random);

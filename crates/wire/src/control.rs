@@ -113,6 +113,24 @@ pub struct NodeStatus {
     pub full: bool,
     /// Tails on its disk.
     pub tails: Vec<TailReport>,
+    /// The directories of its replicas, the data directory first, where there are several.
+    #[serde(default)]
+    pub directories: Vec<DirectoryStatus>,
+}
+
+/// A directory of a node's replicas.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DirectoryStatus {
+    /// Where it is on that node.
+    pub path: String,
+    /// Bytes of replicas' files there, measured a while ago.
+    pub bytes: u64,
+    /// Bytes that are free there.
+    pub free: u64,
+    /// Replicas there; if it is lost, those that have no other place yet.
+    pub replicas: u32,
+    /// Why it is not used until the node starts again; empty: it is used.
+    pub lost: String,
 }
 
 /// What a replica is doing.

@@ -52,6 +52,7 @@ fn show(seen: &Overview, context: &mut Context) {
     }
     out.line("");
     show_nodes(&seen.nodes, context);
+    show_directories(&seen.nodes, context);
     if !seen.partitions.is_empty() {
         context.out.line("");
         show_partitions(&seen.partitions, context);
@@ -66,6 +67,7 @@ pub fn show_nodes(nodes: &[NodeLine], context: &mut Context) {
         if node.full {
             remarks.push("disk full: refuses writes".to_string());
         }
+        remarks.extend(node.lost_directories());
         if node.tails > 0 {
             remarks.push(format!("{} tails set aside", node.tails));
         }
@@ -86,6 +88,29 @@ pub fn show_nodes(nodes: &[NodeLine], context: &mut Context) {
         ]
     };
     context.out.table(&head, nodes.iter().map(row));
+}
+
+/// A line per directory of replicas, of nodes that have several.
+fn show_directories(nodes: &[NodeLine], context: &mut Context) {
+    let head = ["node", "directory", "state", "replicas", "files", "free"];
+    let rows = nodes.iter().flat_map(|node| {
+        node.directories.iter().map(|directory| {
+            let used = directory.lost.is_empty();
+            vec![
+                node.node.to_string(),
+                directory.path.clone(),
+                if used { "used" } else { "lost" }.into(),
+                directory.replicas.to_string(),
+                if used { size(directory.bytes) } else { String::new() },
+                if used { size(directory.free) } else { String::new() },
+            ]
+        })
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if !rows.is_empty() {
+        context.out.line("");
+        context.out.table(&head, rows);
+    }
 }
 
 /// What an operator asked of a node, and how far it is.

@@ -8,7 +8,7 @@ use crate::route::Map;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, NodeRecord, PartitionRecord, TableRecord};
-use wire::control::{ClusterStatus, Failback, NodeStatus, ReplicaStatus, Role};
+use wire::control::{ClusterStatus, DirectoryStatus, Failback, NodeStatus, ReplicaStatus, Role};
 
 /// Everything.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -72,6 +72,8 @@ pub struct NodeLine {
     pub full: bool,
     /// Tails set aside on its disk.
     pub tails: usize,
+    /// The directories of its replicas, the data directory first, where there are several.
+    pub directories: Vec<DirectoryStatus>,
     /// Partitions whose data on it are damaged.
     pub damaged: Vec<u32>,
     /// `joining`, `leaving` or `draining`, as operators asked for it.
@@ -169,6 +171,20 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
     }
 }
 
+impl NodeLine {
+    /// A remark for each directory that the node does not use.
+    pub fn lost_directories(&self) -> impl Iterator<Item = String> + '_ {
+        let lost = self.directories.iter().filter(|directory| !directory.lost.is_empty());
+        lost.map(|directory| {
+            let held = match directory.replicas {
+                0 => String::new(),
+                left => format!(", {left} replicas have no other place yet"),
+            };
+            format!("directory {} is lost ({}){held}", directory.path, directory.lost)
+        })
+    }
+}
+
 struct Look<'a> {
     reports: BTreeMap<NodeId, (&'a NodeStatus, u64)>,
     records: BTreeMap<types::PartitionId, PartitionRecord>,
@@ -220,6 +236,7 @@ impl Look<'_> {
             fsyncs: report.map_or(0, |report| report.fsyncs),
             full: report.is_some_and(|report| report.full),
             tails: report.map_or(0, |report| report.tails.len()),
+            directories: report.map(|report| report.directories.clone()).unwrap_or_default(),
             damaged: node.damaged.iter().map(|partition| partition.0).collect(),
             marks: MARKS.into_iter().filter(|mark| node.is_marked(mark)).collect(),
             drained: node.is_marked(NodeRecord::DRAINING) && leads == 0,

@@ -46,6 +46,10 @@ const fn list(name: &'static str, about: &'static str) -> Setting {
 pub const SETTINGS: &[Setting] = &[
     number("node.id", "0", "the node's number; 0: the one in its data directory"),
     text("node.data_dir", "./understudy-data", "everything the node keeps"),
+    list(
+        "node.data_dirs",
+        "further directories for replicas' files, each on a disk of its own: losing one does not end the node",
+    ),
     text("node.listen_client", "127.0.0.1:7401", "native clients"),
     text("node.listen_peer", "127.0.0.1:7402", "other nodes: log shipping"),
     text("node.listen_beacon", "127.0.0.1:7403", "other nodes: beacons"),

@@ -23,6 +23,8 @@ pub struct NodeConfig {
     pub id: Option<NodeId>,
     /// Everything it keeps.
     pub data_dir: PathBuf,
+    /// Further directories for replicas' files.
+    pub data_dirs: Vec<PathBuf>,
     /// Where native clients connect.
     pub listen_client: SocketAddr,
     /// Where other nodes ship logs.
@@ -215,6 +217,7 @@ fn node(values: &Values) -> Result<NodeConfig, String> {
     Ok(NodeConfig {
         id: (id > 0).then_some(NodeId(id)),
         data_dir: values.text("node.data_dir").into(),
+        data_dirs: values.list("node.data_dirs").into_iter().map(PathBuf::from).collect(),
         listen_client: address(values, "node.listen_client")?,
         listen_peer: address(values, "node.listen_peer")?,
         listen_beacon: address(values, "node.listen_beacon")?,

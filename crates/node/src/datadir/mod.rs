@@ -10,16 +10,19 @@
 //! tails/             divergent tails set aside
 //! damaged/ID-n       damaged replicas and engines set aside: nothing here is removed but by people
 //! trash/             what is being removed
+//! directories.json   further directories for replicas, where there are any (`places`)
 //! ```
 //!
 //! A controller's directory has `controller.id` and `metastore/` instead of the last six.
 
 pub mod files;
 mod identity;
+pub mod places;
 mod ports;
 mod trash;
 
 pub use identity::{Identity, Kind};
+pub use places::{DirectoryId, Place};
 pub use ports::Ports;
 
 use crate::failure::Failure;
@@ -36,6 +39,8 @@ pub struct DataDir {
     root: PathBuf,
     kind: Kind,
     identity: Identity,
+    /// Further directories for replicas.
+    places: Vec<Place>,
     /// Unlocked when closed.
     _lock: File,
 }
@@ -101,12 +106,12 @@ impl DataDir {
         }
         identity.incarnation = Incarnation(identity.incarnation.0 + 1);
         identity.write(root, kind).map_err(io)?;
-        let dir = DataDir { root: root.to_owned(), kind, identity, _lock: lock };
+        let dir = DataDir { root: root.to_owned(), kind, identity, places: Vec::new(), _lock: lock };
         if kind == Kind::Node {
             for part in ["partitions", "tails", "trash"] {
                 files::ensure_dir(&root.join(part)).map_err(io)?;
             }
-            dir.empty_trash();
+            dir.empty_trash(root);
         }
         Ok(dir)
     }

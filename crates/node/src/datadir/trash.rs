@@ -11,18 +11,19 @@ impl DataDir {
     pub fn discard(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().expect("what is discarded has a name").to_string_lossy();
         self.rename_into("trash", path, &name)?;
-        self.empty_trash();
+        self.empty_trash(self.root_of(path));
         Ok(())
     }
 
     /// Takes what is damaged out of use, and keeps it. Gives its new name.
     pub fn set_aside(&self, path: &Path, name: &str) -> io::Result<PathBuf> {
-        files::ensure_dir(&self.root().join("damaged"))?;
+        files::ensure_dir(&self.root_of(path).join("damaged"))?;
         self.rename_into("damaged", path, name)
     }
 
     fn rename_into(&self, place: &str, path: &Path, name: &str) -> io::Result<PathBuf> {
-        let place = self.root().join(place);
+        // A rename stays on its disk.
+        let place = self.root_of(path).join(place);
         let target = (0..).map(|n| place.join(format!("{name}-{n}"))).find(|target| !target.exists());
         let target = target.expect("numbers do not end");
         match fs::rename(path, &target) {
@@ -35,8 +36,8 @@ impl DataDir {
     }
 
     /// Removes what is in the trash, on a thread of its own. What fails is tried again at the next start.
-    pub(super) fn empty_trash(&self) {
-        let trash = self.root().join("trash");
+    pub(super) fn empty_trash(&self, root: &Path) {
+        let trash = root.join("trash");
         let remove = move || {
             let Ok(entries) = fs::read_dir(&trash) else { return };
             for entry in entries.flatten() {

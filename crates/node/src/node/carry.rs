@@ -54,6 +54,7 @@ impl Node {
             }
             Output::Damaged { partition, reason } => {
                 eprintln!("partition {partition} on node {}: {reason}", self.host.me().node.0);
+                self.suspect_directory(partition);
                 self.timer.status_soon();
             }
         }

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::metrics::Outcome;
 use replica::ClientRef;
 use std::sync::atomic::Ordering;
-use types::{Lsn, Member};
+use types::{Lsn, Member, PartitionId};
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret, Welcome};
 use wire::peer::{AppendRefused, Refusal};
 use wire::request::Hint;
@@ -80,17 +80,26 @@ impl Node {
         if self.holds(request.partition) {
             return self.turn_away_held(key, &request);
         }
-        if self.timer.full && request.op.writes() {
+        if request.op.writes()
+            && let Some(place) = self.without_room(request.partition)
+        {
             // Reads, flushes and truncation go on (F20).
             let status = Status::Full(format!(
-                "the disk of node {} is full: free space in {}, or hand its partitions over",
+                "the disk of node {} is full: free space in {place}, or hand its partitions over",
                 self.host.me().node.0,
-                self.dir.root().display()
             ));
             self.metrics.answered(Outcome::NotDone);
             return self.turn_away(key, &request, status);
         }
         self.host.request(self.now, to, request, &mut self.out);
+    }
+
+    /// The directory whose disk has no room for more of this partition.
+    fn without_room(&self, id: PartitionId) -> Option<String> {
+        match self.timer.full {
+            true => Some(self.dir.root().display().to_string()),
+            false => self.full_directory(id),
+        }
     }
 
     /// Its partition waits for room; if another node leads, that one is named.
@@ -127,8 +136,9 @@ impl Node {
             self.metrics.ship_received.fetch_add(chunk.bytes.len() as u64, Ordering::Relaxed);
         }
         let held = self.holds(message.partition());
-        if let (true, PeerMessage::Append(append)) = (self.timer.full || held, &message)
+        if let PeerMessage::Append(append) = &message
             && !append.entries.is_empty()
+            && (held || self.without_room(append.partition).is_some())
         {
             // The primary goes on without this copy until there is room again.
             let refused = AppendRefused {

@@ -13,6 +13,7 @@
 //! | `timer` | ticks, status, checkpoints, room on the disk |
 //! | `held` | partitions whose divergent tail finds no room |
 //! | `leaving` | replicas that have moved away |
+//! | `places` | several directories for replicas |
 //! | `ending` | handing over, the clean-shutdown mark |
 
 mod carry;
@@ -23,6 +24,7 @@ mod leaving;
 mod links;
 mod peers;
 mod picture;
+mod places;
 mod start;
 mod target;
 mod timer;
@@ -46,6 +48,7 @@ use links::Links;
 use mio::Events;
 use peers::{Controllers, Peers};
 use picture::View;
+use places::Places;
 use replica::{Host, Output, ReadFor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -102,6 +105,8 @@ struct Node {
     moved: BTreeMap<PartitionId, Micros>,
     /// What controllers must hear, until one is there to hear it.
     untold: VecDeque<Message>,
+    /// Where replicas' files are.
+    places: Places,
     timer: Timer,
     ending: Ending,
     board: Arc<Board>,

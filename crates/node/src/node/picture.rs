@@ -207,7 +207,7 @@ impl Node {
         let id = record.id;
         let meta = match (self.metas.get(&id), self.view.tables.get(&record.table)) {
             (Some(meta), _) => *meta,
-            (None, Some(table)) => Meta::of(id, table),
+            (None, Some(table)) => self.new_home(Meta::of(id, table))?,
             (None, None) => {
                 let why = format!("partition {id} came before its table {}", record.table);
                 return Err(Failure::corrupt(why));
@@ -221,7 +221,7 @@ impl Node {
         let reader = self.journal.reader();
         let me = self.host.me();
         let in_log = found.as_ref().map_or(InLog::New, InLog::Found);
-        let replica = stores::open(&self.dir, me, &meta, in_log, reader, &self.metrics)?;
+        let replica = stores::open(&mut self.dir, me, &meta, in_log, reader, &self.metrics)?;
         self.metas.insert(id, meta);
         self.host.add(replica);
         Ok(())
@@ -263,6 +263,7 @@ impl Node {
         // The engine's files are closed before they are moved.
         drop(self.host.remove(id));
         self.give_up_held(id)?;
+        self.leave_home(id);
         self.metas.remove(&id);
         self.found.remove(&id);
         self.journal.forget(id);

@@ -3,6 +3,7 @@
 use super::links::{Links, WAKER};
 use super::peers::{Controllers, Peers};
 use super::picture::View;
+use super::places::Places;
 use super::timer::Timer;
 use super::{Ending, Node};
 use crate::beat::BeatThread;
@@ -17,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::net::{Harm, listen};
 use crate::sql::SqlThread;
 use crate::stop::{Stop, Stopper};
-use crate::stores::{self, InLog};
+use crate::stores::{self, InLog, Meta};
 use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
@@ -30,9 +31,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use types::Sound;
 use types::config::Addresses;
 use types::engine::Wake;
+use types::{PartitionId, Sound};
 use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
 
 /// A node that runs on threads of this process.
@@ -94,7 +95,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     if config.node.controllers.is_empty() {
         return Err(Failure::usage("node.controllers names no controller"));
     }
-    let dir = DataDir::open(&config.node.data_dir, Kind::Node)?;
+    let mut dir = DataDir::open(&config.node.data_dir, Kind::Node)?;
     let me = dir.identity().member();
     if let Some(wanted) = config.node.id.filter(|wanted| *wanted != me.node) {
         return Err(Failure::refused(format!(
@@ -104,6 +105,8 @@ pub fn start(config: Config) -> Result<Running, Failure> {
             wanted.0
         )));
     }
+    let metas = stores::load(&dir)?.into_iter().map(|meta| (meta.partition, meta)).collect();
+    dir.open_places(&config.node.data_dirs, &metas)?;
     let (doors, ports) = open_doors(&config, &dir)?;
     let metrics = Arc::new(Metrics::default());
     let harm = Arc::new(Harm::default());
@@ -115,7 +118,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     let beat = BeatThread::start(me, &config, doors.beacon, harm, &board.stop)?;
     let sql = sql_thread(&config, doors.sql).map_err(system)?;
     let web = Web::new(board.clone(), cluster(&config, "web"), config.node.operator_token.clone());
-    let mut node = recover(config, dir, board.clone(), links.map_err(system)?, beat)?;
+    let mut node = recover(config, (dir, metas), board.clone(), links.map_err(system)?, beat)?;
     node.addresses = doors.addresses;
     let http = HttpThread::start(doors.http, board.clone(), web).map_err(system)?;
     ports.write(node.dir.root()).map_err(|error| Failure::io(node.dir.root(), &error))?;
@@ -178,7 +181,7 @@ fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure>
 /// Opens the log and every replica on the disk. Nothing is led before a controller says so (N1).
 fn recover(
     config: Config,
-    dir: DataDir,
+    (mut dir, metas): (DataDir, BTreeMap<PartitionId, Meta>),
     board: Arc<Board>,
     links: Links,
     beat: BeatThread,
@@ -195,7 +198,6 @@ fn recover(
     let leases = beat.leases();
     let mut host = Host::new(me, config.timing.clone(), leases.clone(), Sound);
     let mut found = recovered.partitions;
-    let metas: BTreeMap<_, _> = stores::load(&dir)?.into_iter().map(|meta| (meta.partition, meta)).collect();
     if recovered.unknown_damaged {
         // Only this opening knows it; the next ones find it in the log.
         let lost: Vec<_> = metas.keys().filter(|id| !found.contains_key(id)).copied().collect();
@@ -206,11 +208,12 @@ fn recover(
         let found = found.remove(id);
         let nothing = if recovered.unknown_damaged { InLog::Lost } else { InLog::Nothing };
         let in_log = found.as_ref().map_or(nothing, InLog::Found);
-        host.add(stores::open(&dir, me, meta, in_log, &reader, &metrics)?);
+        host.add(stores::open(&mut dir, me, meta, in_log, &reader, &metrics)?);
     }
     let timer = Timer::new(&config.timing, clock::mono());
     let controllers = Controllers::new(&config.node.controllers);
     let tails = tails::list(dir.root())?;
+    let places = Places::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
     Ok(Node {
         config,
         dir,
@@ -235,6 +238,7 @@ fn recover(
         installing: Default::default(),
         moved: BTreeMap::new(),
         untold: VecDeque::new(),
+        places,
         timer,
         ending: Ending::default(),
         board,

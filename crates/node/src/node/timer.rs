@@ -3,8 +3,8 @@
 use super::Node;
 use crate::clock;
 use crate::failure::{Failure, status};
+use crate::watch::free_bytes;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use types::engine::Checkpoint;
@@ -40,7 +40,7 @@ pub struct Timer {
     /// Writes are refused: there is no room.
     pub full: bool,
     low_room: bool,
-    /// Free bytes where the engines' files are.
+    /// Free bytes where the data directory is.
     free: u64,
     /// It was said that a checkpoint found no room.
     told_full: bool,
@@ -101,6 +101,11 @@ impl Timer {
         }
     }
 
+    /// Free bytes where the data directory is.
+    pub fn free(&self) -> u64 {
+        self.free
+    }
+
     /// The next status goes out with the next tick.
     pub fn status_soon(&mut self) {
         self.next_status = Micros::ZERO;
@@ -116,12 +121,6 @@ impl Timer {
     pub fn answered(&mut self) {
         self.proposals.clear();
     }
-}
-
-/// Bytes that are free where this directory is; all there can be if that cannot be told.
-fn free_bytes(place: &Path) -> u64 {
-    let room = rustix::fs::statvfs(place);
-    room.map_or(u64::MAX, |room| room.f_bavail.saturating_mul(room.f_frsize))
 }
 
 impl Node {
@@ -148,6 +147,7 @@ impl Node {
             self.beyond_targets().into_iter().for_each(|id| self.timer.checkpoint_soon(id));
         }
         self.retry_held()?;
+        self.keep_places()?;
         self.timer.full = self.journal.is_full() || self.timer.low_room;
         if now >= self.timer.next_status {
             self.timer.next_status = now + self.timer.status_every;
@@ -237,6 +237,9 @@ impl Node {
                 }
             }
             // What the disk did with the bytes is unknown, and trying again would not tell (R10).
+            Err(EngineError::Io(error)) if let Some(further) = self.further(id) => {
+                self.lose_directory(further, format!("partition {id} cannot be written: {error}"));
+            }
             Err(EngineError::Io(error)) => {
                 let why = format!("partition {id}: its engine cannot be written to disk, this node stops");
                 return Err(Failure::new(status::IO, format!("{why}: {error}")));
@@ -251,7 +254,7 @@ impl Node {
     /// True if there is room for what a checkpoint of this partition writes.
     fn fits(&self, id: PartitionId) -> bool {
         let bytes = self.host.replica(id).map_or(0, |replica| replica.engine().memory_bytes());
-        bytes.saturating_add(bytes / 4).saturating_add(COMPONENT) <= self.timer.free
+        bytes.saturating_add(bytes / 4).saturating_add(COMPONENT) <= self.free_for(id)
     }
 
     /// Puts the status up and sends it to every controller.
@@ -312,6 +315,7 @@ impl Node {
             cpu_us: clock::cpu_us(),
             full: self.timer.full || !self.held.is_empty(),
             tails: self.tails.clone(),
+            directories: self.directories(),
         }
     }
 }

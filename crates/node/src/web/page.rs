@@ -199,6 +199,11 @@ mod tests {
             fsyncs: 1,
             full: true,
             tails: 1,
+            directories: vec![wire::control::DirectoryStatus {
+                path: EVIL.into(),
+                lost: EVIL.into(),
+                ..Default::default()
+            }],
             damaged: vec![64],
             marks: vec!["draining"],
             drained: false,

@@ -181,6 +181,7 @@ fn node_row(node: &NodeLine, look: &Look) -> String {
     if node.full {
         remarks.push("disk full: refuses writes".to_string());
     }
+    remarks.extend(node.lost_directories());
     if node.tails > 0 {
         remarks.push(of(node.tails, "divergent tail set aside", "divergent tails set aside"));
     }

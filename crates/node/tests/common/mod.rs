@@ -20,6 +20,8 @@ pub struct Cluster {
     pub controller: Option<controller_process::Running>,
     pub nodes: Vec<Option<understudy_node::node::Running>>,
     pub settings: Vec<(String, String)>,
+    /// Nodes have a second directory for replicas.
+    second: bool,
 }
 
 impl Cluster {
@@ -35,12 +37,24 @@ impl Cluster {
 
     /// The same in a directory of one's choice.
     pub fn within(dir: tempfile::TempDir, nodes: u32, settings: &[(&str, &str)]) -> Cluster {
+        Cluster::begin(dir, nodes, settings, false)
+    }
+
+    /// So many nodes, each with a second directory for replicas.
+    pub fn with_second(nodes: u32, settings: &[(&str, &str)]) -> Cluster {
+        Cluster::begin(tempfile::tempdir().expect("a directory"), nodes, settings, true)
+    }
+
+    fn begin(dir: tempfile::TempDir, nodes: u32, settings: &[(&str, &str)], second: bool) -> Cluster {
         let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        let mut cluster = Cluster { dir, controller: None, nodes: Vec::new(), settings };
+        let mut cluster = Cluster { dir, controller: None, nodes: Vec::new(), settings, second };
         understudy_node::init_controller(&cluster.dir.path().join("controller")).expect("initialises");
         cluster.start_controller();
         for number in 1..=nodes {
             understudy_node::init_node(&cluster.node_dir(number), NodeId(number)).expect("initialises");
+            if second {
+                std::fs::create_dir(cluster.second_dir(number)).expect("makes");
+            }
             cluster.nodes.push(None);
             cluster.start_node(number);
         }
@@ -49,6 +63,10 @@ impl Cluster {
 
     pub fn node_dir(&self, number: u32) -> PathBuf {
         self.dir.path().join(format!("node-{number}"))
+    }
+
+    pub fn second_dir(&self, number: u32) -> PathBuf {
+        self.dir.path().join(format!("disk-{number}"))
     }
 
     pub fn start_controller(&mut self) {
@@ -74,8 +92,13 @@ impl Cluster {
 
     pub fn node_config(&self, number: u32) -> Config {
         let dir = self.node_dir(number);
-        let controller = self.controller_address();
-        self.config(&[("node.data_dir", dir.to_str().expect("a name")), ("node.controllers", &controller)])
+        let (controller, second) = (self.controller_address(), self.second_dir(number));
+        let mut own =
+            vec![("node.data_dir", dir.to_str().expect("a name")), ("node.controllers", &controller)];
+        if self.second {
+            own.push(("node.data_dirs", second.to_str().expect("a name")));
+        }
+        self.config(&own)
     }
 
     pub fn start_node(&mut self, number: u32) {

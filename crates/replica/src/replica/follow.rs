@@ -226,10 +226,10 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// True if this replica is damaged and catching up: only a copy helps. One that was damaged on the way, by a full disk
-    /// for instance, takes none for a while.
+    /// for instance, takes none for a while, and one whose engine has no place takes none at all.
     pub(super) fn awaits_copy(&self, ctx: &Ctx) -> bool {
         let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
-        self.is_damaged() && catching_up && ctx.now.mono >= self.anew_at
+        self.is_damaged() && !self.homeless && catching_up && ctx.now.mono >= self.anew_at
     }
 
     /// A primary of a newer reign asks for this replica's log (R6). Whoever knows of the seal has stopped answering the

@@ -15,6 +15,7 @@
 //! | `flush` | who writes the engine to disk |
 //! | `warm` | engines that follow their log later: cold standbys |
 //! | `depart` | what only a replica has that is about to be removed |
+//! | `rehouse` | an engine whose place is lost, and another place |
 //! | `copy` | the state itself, for a log that is too old, by rows |
 //! | `scrub` | a replica's own files, read back |
 //! | `offer`, `receive` | the same by files: the primary's side, the member's |
@@ -35,6 +36,7 @@ mod offer;
 mod pause;
 mod promote;
 mod receive;
+mod rehouse;
 mod scrub;
 mod serve;
 mod state;
@@ -94,6 +96,9 @@ pub struct Recovered {
     /// Every entry from the base to the end is there as it was written, whatever else is damaged: what the primary never
     /// had of them can be set aside before a copy takes their place (R9).
     pub whole: bool,
+    /// The place of its engine's files cannot be used: the engine is an empty one that keeps nothing, until the driver gives
+    /// another ([`crate::Host::rehouse`]). It is damaged too then.
+    pub homeless: bool,
 }
 
 impl Recovered {
@@ -109,6 +114,7 @@ impl Recovered {
             cut: false,
             damaged: None,
             whole: true,
+            homeless: false,
         }
     }
 
@@ -281,6 +287,8 @@ pub struct Replica<R: Remedy> {
     cut: bool,
     /// When it may be made anew at the earliest, if it is damaged.
     anew_at: Micros,
+    /// Its engine's place is lost, and no other one was given yet.
+    homeless: bool,
     /// Its own files are read back, or were.
     scrub: Option<Box<Scrub>>,
     role: Role,
@@ -329,6 +337,7 @@ impl<R: Remedy> Replica<R> {
         engine: Box<dyn Engine>,
         found: Recovered,
     ) -> Replica<R> {
+        assert!(!found.homeless || found.damaged.is_some(), "{id}: an engine without a place is no copy");
         let persisted = engine.persisted();
         let kept_for_files = remedy.has(types::Finding::F13);
         let damaged = found.damaged.clone().or_else(|| found.misfit(persisted, kept_for_files));
@@ -367,6 +376,7 @@ impl<R: Remedy> Replica<R> {
             departed: false,
             cut: found.cut,
             anew_at: Micros::ZERO,
+            homeless: found.homeless,
             scrub: None,
             role: damaged.map_or(Role::Idle, Role::Damaged),
             scans: BTreeMap::new(),

@@ -104,17 +104,27 @@ impl<R: Remedy> Replica<R> {
     /// Reads the next piece. Gives its length in bytes.
     pub(crate) fn scrub_on(&mut self, ctx: &mut Ctx) -> usize {
         let Some(mut scrub) = self.scrub.take() else { return 0 };
-        let bytes = if self.is_damaged() || self.copying() {
-            self.end_files(&mut scrub);
-            scrub.damage("components", "the replica is damaged or takes in a copy");
-            scrub.stage = Stage::Over;
-            0
-        } else {
-            self.piece(ctx, &mut scrub) + std::mem::take(&mut scrub.uncounted)
-        };
+        if self.is_damaged() || self.copying() {
+            self.scrub = Some(scrub);
+            self.end_scrub();
+            return 0;
+        }
+        let bytes = self.piece(ctx, &mut scrub) + std::mem::take(&mut scrub.uncounted);
         scrub.found.running = !matches!(scrub.stage, Stage::Over);
         self.scrub = Some(scrub);
         bytes
+    }
+
+    /// There is nothing any more that could be read back, if one is under way.
+    pub(super) fn end_scrub(&mut self) {
+        let Some(mut scrub) = self.scrub.take() else { return };
+        if scrub.found.running {
+            self.end_files(&mut scrub);
+            scrub.damage("components", "the replica is damaged or takes in a copy");
+            scrub.stage = Stage::Over;
+            scrub.found.running = false;
+        }
+        self.scrub = Some(scrub);
     }
 
     fn piece(&mut self, ctx: &mut Ctx, scrub: &mut Scrub) -> usize {

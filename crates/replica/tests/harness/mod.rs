@@ -109,7 +109,8 @@ impl World {
     /// · `checkpoint N` · `install N`: one step · `restart N`: on its log and files · `rot N`: a byte that it has received
     /// changes · `corrupt A>B`: a byte of the next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends
     /// · `files`: what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that it reads back changes · `giveup N SOURCE`
-    /// · `damage N [log]`: N starts again, with its log and without its engine's files; the log is damaged too
+    /// · `damage N [log] [gone]`: N starts again, with its log and without its engine's files; the log is damaged too; the files' place is gone
+    /// · `unhouse N`: the directory of N's files is gone · `rehouse N`: it gets another one, if it asks
     /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
     /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
     /// · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
@@ -131,7 +132,10 @@ impl World {
             "depart" => {
                 self.with(numbers(&words[1..])[0], |host, now, out| host.depart(now, P, out));
             }
-            "damage" => self.damage(numbers(&words[1..2])[0], !words.contains(&"log")),
+            "damage" => {
+                let (log, gone) = (words.contains(&"log"), words.contains(&"gone"));
+                self.damage(numbers(&words[1..2])[0], !log, gone);
+            }
             "mute" => drop(self.mute.insert(link(words[1]))),
             "forge" => self.forge(&words),
             "connect" => self.connect(&numbers(&words[1..])),

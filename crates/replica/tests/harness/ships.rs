@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{self, Cursor, Read};
 use std::sync::{Arc, Mutex, MutexGuard};
 use types::engine::Wake;
-use types::{Lsn, NodeId, Sound};
+use types::{Engine, Lsn, NodeId, Sound};
 use understudy_engine::memory::{MemoryEngine, Parts, PartsEngine, SnapshotStore, SnapshotWriter};
 use understudy_replica::history::History;
 use understudy_replica::{Beat, Host, Recovered, Replica, Settings};
@@ -132,6 +132,8 @@ impl World {
                     host.fail(now, P, "a file rotted".into(), out)
                 });
             }
+            "unhouse" => self.unhouse(numbers(&words[1..])[0]),
+            "rehouse" => self.rehouse(numbers(&words[1..])[0]),
             "install" => self.install(numbers(&words[1..])[0]),
             "restart" => self.restart(numbers(&words[1..])[0]),
             "rot" => self.rot(numbers(&words[1..])[0]),
@@ -151,6 +153,30 @@ impl World {
             _ => return false,
         }
         true
+    }
+
+    /// The directory with a replica's files is gone; the node goes on.
+    fn unhouse(&mut self, id: u32) {
+        self.with(id, |host, now, out| {
+            let empty = Box::new(MemoryEngine::volatile());
+            drop(host.lose(now, P, empty, "its directory is gone".into(), out));
+        });
+    }
+
+    /// A replica that asks for it gets another directory.
+    fn rehouse(&mut self, id: u32) {
+        let files = self.shows_ships.then(Files::default);
+        let asked = self.node(id).host.homeless().contains(&P);
+        if !asked {
+            let _ = writeln!(self.trace, "n{id} asks for no place");
+            return;
+        }
+        let engine: Box<dyn Engine> = match &files {
+            Some(files) => files.engine(),
+            None => Box::new(MemoryEngine::volatile()),
+        };
+        self.node(id).files = files.unwrap_or_default();
+        self.with(id, |host, now, out| host.rehouse(now, P, engine, out));
     }
 
     /// A checkpoint is due.
@@ -203,8 +229,8 @@ impl World {
         self.wire.retain(|(from, to), _| *from != id && *to != id);
     }
 
-    /// A node starts again, finds its log, and nothing that can be used of its engine's files.
-    pub fn damage(&mut self, id: u32, whole: bool) {
+    /// A node starts again, finds its log, and nothing that can be used of its engine's files, or no place for any.
+    pub fn damage(&mut self, id: u32, whole: bool, homeless: bool) {
         let beat = Beat::new(member(id), &self.settings, self.now, Sound);
         let node = self.nodes.get_mut(&id).expect("a node");
         let mut history = History::default();
@@ -215,7 +241,9 @@ impl World {
         let (end, end_crc) = node.log.last().map_or(node.base, |entry| (entry.at(), entry.crc()));
         let damaged = Some("its files cannot be read".into());
         let secured = Lsn::ZERO;
-        let found = Recovered { base, base_crc, end, end_crc, history, secured, cut: false, damaged, whole };
+        let cut = false;
+        let found =
+            Recovered { base, base_crc, end, end_crc, history, secured, cut, damaged, whole, homeless };
         let engine = Box::new(MemoryEngine::volatile());
         let mut replica = Replica::recover(member(id), P, Sound, engine, found);
         while let Some(from) = replica.to_replay() {

@@ -280,6 +280,7 @@ impl World {
         }
         if !stalled {
             self.input(node, |host, now, out| host.tick(now, out));
+            self.rehouse(node);
         }
     }
 

@@ -4,7 +4,7 @@ use super::World;
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
 use crate::client::Client;
-use crate::node::{Machine, Process};
+use crate::node::{FIRST, Machine, PartFiles, Process, SECOND, Second};
 use replica::{ClientRef, LogOp};
 use std::collections::BTreeSet;
 use types::policy::Below;
@@ -363,7 +363,10 @@ impl World {
                 if machine.member() != Some(*member) || sends || hangs(member) {
                     continue;
                 }
-                let names = machine.disk.names(&format!("parts/{}/", record.id.0));
+                let homes = [FIRST, SECOND].map(|home| PartFiles::dir(home, record.id));
+                let here =
+                    homes.iter().filter(|dir| !dir.starts_with(SECOND) || machine.second_is == Second::There);
+                let names = here.flat_map(|dir| machine.disk.names(dir));
                 left.extend(names.into_iter().map(|name| format!("n{}: {name}", machine.id)));
             }
         }

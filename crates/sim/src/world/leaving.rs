@@ -54,13 +54,15 @@ impl World {
         self.trace.note(self.now, format_args!("n{node} removes its replica of p{}", id.0));
         self.struck("replica-left");
         self.checks.storage.removed(types::NodeId(node), id);
-        let mut files = PartFiles::new(&disk, id);
-        let parts = files.names().iter().try_for_each(|name| files.remove(name));
-        let snapshot = match disk.names(&SnapshotFile::name(id)).contains(&SnapshotFile::name(id)) {
-            true => disk.remove(&SnapshotFile::name(id)),
-            false => Ok(()),
-        };
-        if parts.and(snapshot).is_err() {
+        // What is in a directory that is lost is found when that comes back.
+        let home = self.machine(node).home(id);
+        self.machine_mut(node).second.remove(&id);
+        let removed = home.map_or(Ok(()), |home| {
+            let mut files = PartFiles::new(&disk, home, id);
+            files.names().iter().try_for_each(|name| files.remove(name))?;
+            disk.remove(&SnapshotFile::name(home, id))
+        });
+        if removed.is_err() {
             return self.end(node, super::machines::End::Crash);
         }
         self.start_batch(node);

@@ -2,7 +2,7 @@
 
 use super::{Event, World};
 use crate::network::{Endpoint, Lane};
-use crate::node::{PartFiles, Process, SnapshotFile, beat};
+use crate::node::{FIRST, PartFiles, Process, SECOND, Second, SnapshotFile, beat};
 use crate::remedy::Without;
 use engine::MemoryEngine;
 use engine::memory::PartsEngine;
@@ -46,6 +46,8 @@ impl World {
         if machine.process.is_some() || machine.dead {
             return;
         }
+        self.look_for_second(node);
+        let machine = self.machine_mut(node);
         let opened =
             machine.next_member(fresh_store, keep).map_err(|error| error.to_string()).and_then(|member| {
                 let opened = Log::open(machine.disk.directory("log"), log_options(), remedy);
@@ -99,7 +101,7 @@ impl World {
     }
 
     /// True if this partition's engines ship files.
-    fn ships(&self, id: PartitionId) -> bool {
+    pub(super) fn ships(&self, id: PartitionId) -> bool {
         self.plan.ships.contains(&(id.0 % 2))
     }
 
@@ -128,8 +130,8 @@ impl World {
         part: &RecoveredPartition,
     ) -> Result<Found, String> {
         let remedy = self.remedy;
-        let disk = self.machine(node).disk.clone();
-        let (engine, trouble) = open_engine(&disk, id, (remedy, self.ships(id)))?;
+        let homeless = self.machine(node).home(id).is_none();
+        let (engine, trouble) = self.engine_found(node, id)?;
         let persisted = engine.persisted();
         let history = part.custom.get(&(Note::History as u16));
         let mut history = history.map(|bytes| History::decode(bytes)).transpose()?.unwrap_or_default();
@@ -149,6 +151,7 @@ impl World {
             cut: part.cut_by_torn_end,
             damaged: damaged.clone(),
             whole,
+            homeless,
         };
         let mut replica = Replica::recover(process.member, id, remedy, engine, found);
         while let Some(from) = replica.to_replay() {
@@ -172,15 +175,13 @@ impl World {
     /// Components of partitions that the log knows nothing of: its owner lost the log, or it was never synced.
     fn lone_snapshots(&mut self, node: u32, process: &mut Process) {
         let disk = self.machine(node).disk.clone();
-        for name in disk.names("snapshot/") {
-            let Some(id) = name.strip_prefix("snapshot/").and_then(|id| id.parse().ok()).map(PartitionId)
-            else {
-                continue;
-            };
-            if process.host.has(id) {
-                continue;
-            }
-            let Ok((engine, damaged)) = open_engine(&disk, id, (self.remedy, self.ships(id))) else {
+        let prefixes = [FIRST, SECOND].map(|home| format!("{home}snapshot/"));
+        let number = |name: &str| prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)?.parse().ok());
+        let names = prefixes.iter().flat_map(|prefix| disk.names(prefix));
+        let found: BTreeSet<PartitionId> = names.filter_map(|name| number(&name)).map(PartitionId).collect();
+        for id in found {
+            let Some(home) = self.machine(node).home(id).filter(|_| !process.host.has(id)) else { continue };
+            let Ok((engine, damaged)) = open_engine(&disk, (home, id), (self.remedy, self.ships(id))) else {
                 continue;
             };
             let found = Recovered { cut: true, damaged, ..Recovered::nothing() };
@@ -191,15 +192,20 @@ impl World {
     /// A replica of a partition that this node has nothing of.
     pub(super) fn new_replica(&mut self, node: u32, id: PartitionId, log: LogKind) {
         let (remedy, ships) = (self.remedy, self.ships(id));
+        let second = self.plan.directories && log == LogKind::Disk && (id.0 + node) % 2 == 1;
         let machine = self.machine_mut(node);
         let disk = machine.disk.clone();
+        if second && machine.second_is == Second::There {
+            machine.second.insert(id);
+        }
+        let home = machine.home(id).unwrap_or(FIRST);
         let Some(process) = machine.process.as_mut() else { return };
         let engine: Box<dyn Engine> = match log {
             LogKind::Memory => {
                 process.in_memory.insert(id);
                 Box::new(MemoryEngine::volatile_with(remedy))
             }
-            LogKind::Disk => match open_engine(&disk, id, (remedy, ships)) {
+            LogKind::Disk => match open_engine(&disk, (home, id), (remedy, ships)) {
                 Ok((engine, _)) => engine,
                 Err(_) => return self.end(node, End::Crash),
             },
@@ -278,6 +284,8 @@ impl World {
         self.trace.note(self.now, format_args!("n{node} gets an empty disk"));
         let machine = self.machine_mut(node);
         machine.disk.wipe();
+        machine.second.clear();
+        machine.second_is = Second::There;
         machine.failed_starts = 0;
         let id = types::NodeId(node);
         self.checks.storage.wiped(id);
@@ -314,17 +322,17 @@ impl World {
 }
 
 /// The engine on what the disk has; with the reason if that cannot be used, and then empty. It may ship files.
-fn open_engine(
+pub(super) fn open_engine(
     disk: &crate::disk::Disk,
-    id: PartitionId,
+    (home, id): (&str, PartitionId),
     (remedy, ships): (Without, bool),
 ) -> Result<(Box<dyn Engine>, Option<String>), String> {
     let text = |error: types::EngineError| error.to_string();
-    let snapshot = || Box::new(SnapshotFile::new(disk, id));
+    let snapshot = || Box::new(SnapshotFile::new(disk, home, id));
     let (engine, trouble) = match MemoryEngine::with_store_and(snapshot(), remedy) {
         Ok(engine) => (engine, None),
         Err(types::EngineError::Corrupt(reason)) => {
-            disk.remove(&SnapshotFile::name(id)).map_err(|error| error.to_string())?;
+            disk.remove(&SnapshotFile::name(home, id)).map_err(|error| error.to_string())?;
             (MemoryEngine::with_store_and(snapshot(), remedy).map_err(text)?, Some(reason))
         }
         Err(error) => return Err(error.to_string()),
@@ -332,6 +340,6 @@ fn open_engine(
     if !ships {
         return Ok((Box::new(engine), trouble));
     }
-    let parts = Box::new(PartFiles::new(disk, id));
+    let parts = Box::new(PartFiles::new(disk, home, id));
     Ok((Box::new(PartsEngine::new(engine, snapshot(), parts).map_err(text)?), trouble))
 }

@@ -17,6 +17,7 @@
 
 mod clients;
 mod control;
+mod directories;
 mod disks;
 mod events;
 mod executor;

@@ -72,6 +72,7 @@ impl World {
         match fault {
             Fault::Crash | Fault::Power | Fault::PowerAll | Fault::Restart => self.kill(fault, node),
             Fault::Pause | Fault::Stall => self.stop_for_a_while(fault, node),
+            Fault::DirectoryLoss => self.lose_second(node),
             Fault::DiskLoss
             | Fault::SyncFails
             | Fault::Rot

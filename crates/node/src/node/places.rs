@@ -1,0 +1,208 @@
+//! Several directories for replicas' files: where a new replica goes, and what becomes of those whose directory is lost.
+//!
+//! The replicas of a lost directory are damaged and have no engine: whatever they led is led by others, and the node goes on with the
+//! rest. One that a primary takes in again is given another directory, and a copy; until then nothing that may come back with the
+//! lost one is disowned.
+
+use super::Node;
+use crate::datadir::places::{probe, trouble};
+use crate::datadir::{DataDir, DirectoryId};
+use crate::failure::Failure;
+use crate::stores::{self, Meta};
+use crate::watch::Watch;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Engine, LogKind, PartitionId};
+use wire::control::DirectoryStatus;
+
+/// Directories whose files take about as much are told apart by how many replicas they have: in steps of so many bytes.
+const STEP: u64 = 64 << 20;
+
+/// What the executor knows of its directories.
+pub struct Places {
+    watch: Watch,
+    /// Some replica is, or may be, in a further directory.
+    several: bool,
+    /// A replica there was found damaged: whether it is the disk is to be found out.
+    suspects: BTreeSet<DirectoryId>,
+    /// Lost, and its replicas know.
+    told: BTreeSet<DirectoryId>,
+}
+
+impl Places {
+    /// For a node that starts.
+    pub fn new(dir: &DataDir, metas: &BTreeMap<PartitionId, Meta>) -> std::io::Result<Places> {
+        let several = !dir.places().is_empty() || metas.values().any(|meta| meta.directory.is_some());
+        Ok(Places { watch: Watch::start(dir)?, several, suspects: BTreeSet::new(), told: BTreeSet::new() })
+    }
+}
+
+impl Node {
+    /// The directory in which a replica's files are, if it is a further one.
+    pub(super) fn further(&self, id: PartitionId) -> Option<DirectoryId> {
+        self.metas.get(&id).and_then(|meta| meta.directory)
+    }
+
+    /// A further directory cannot be used any more.
+    pub(super) fn lose_directory(&mut self, id: DirectoryId, why: String) {
+        if self.dir.lose(id, why) {
+            self.timer.status_soon();
+        }
+    }
+
+    /// A replica was found damaged.
+    pub(super) fn suspect_directory(&mut self, partition: PartitionId) {
+        let further = self.further(partition);
+        self.places.suspects.extend(further);
+    }
+
+    /// Looks after directories and the replicas that lost theirs.
+    pub(super) fn keep_places(&mut self) -> Result<(), Failure> {
+        if !self.places.several {
+            return Ok(());
+        }
+        let troubles: Vec<_> = {
+            let seen = self.places.watch.seen();
+            seen.iter().filter_map(|seen| Some((seen.id?, seen.trouble.clone()?))).collect()
+        };
+        troubles.into_iter().for_each(|(id, why)| self.lose_directory(id, why));
+        for id in std::mem::take(&mut self.places.suspects) {
+            let place = self.dir.places().iter().find(|place| place.id == id && place.lost.is_none());
+            let store = self.dir.identity().store;
+            let why = place.and_then(|place| trouble(&place.root, store, id).or_else(|| probe(&place.root)));
+            if let Some(why) = why {
+                self.lose_directory(id, why);
+            }
+        }
+        self.tell_replicas();
+        self.host.homeless().into_iter().try_for_each(|id| self.rehouse(id))
+    }
+
+    /// The replicas of directories that were lost give themselves up.
+    fn tell_replicas(&mut self) {
+        let lost: Vec<DirectoryId> =
+            self.dir.places().iter().filter(|place| place.lost.is_some()).map(|place| place.id).collect();
+        for id in lost.into_iter().filter(|id| self.places.told.insert(*id)) {
+            let there = self.metas.values().filter(|meta| meta.directory == Some(id)).copied();
+            for meta in there.collect::<Vec<_>>() {
+                let why = self.dir.home(&meta).err().unwrap_or_default();
+                let empty = stores::no_engine();
+                if let Some(engine) = self.host.lose(self.now, meta.partition, empty, why, &mut self.out) {
+                    close(engine);
+                }
+            }
+            self.timer.status_soon();
+        }
+    }
+
+    /// A replica is to be given a copy, and has no place for it.
+    fn rehouse(&mut self, id: PartitionId) -> Result<(), Failure> {
+        let Some(meta) = self.metas.get(&id).copied() else { return Ok(()) };
+        let Some(meta) = self.make_home(meta)? else { return Ok(()) };
+        // From here on what is in the lost directory is left over, should it come back.
+        stores::describe(&self.dir, &meta)?;
+        self.metas.insert(id, meta);
+        match stores::fresh_engine(&self.dir, &meta) {
+            Ok(engine) => self.host.rehouse(self.now, id, engine, &mut self.out),
+            Err(why) => match meta.directory {
+                Some(further) => self.lose_directory(further, why),
+                None => return Err(Failure::new(7, format!("partition {id}: {why}"))),
+            },
+        }
+        Ok(())
+    }
+
+    /// Makes an empty place for a replica's files: in the directory that has the least, of those that have room. None if what
+    /// was chosen was just found to be lost.
+    fn make_home(&mut self, meta: Meta) -> Result<Option<Meta>, Failure> {
+        if meta.log == LogKind::Memory {
+            return Ok(Some(meta));
+        }
+        let meta = Meta { directory: self.choose(), ..meta };
+        match (self.dir.clear_home(&meta), meta.directory) {
+            (Ok(()), _) => Ok(Some(meta)),
+            (Err(error), Some(id)) => {
+                self.lose_directory(id, error.to_string());
+                Ok(None)
+            }
+            (Err(error), None) => Err(Failure::io(self.dir.root(), &error)),
+        }
+    }
+
+    /// The same for a new replica, in some directory.
+    pub(super) fn new_home(&mut self, meta: Meta) -> Result<Meta, Failure> {
+        loop {
+            if let Some(meta) = self.make_home(meta)? {
+                return Ok(meta);
+            }
+        }
+    }
+
+    /// A replica is removed: what it has in a further directory goes first, since its description says where that is. In a
+    /// directory that is lost it stays, and is found when that comes back.
+    pub(super) fn leave_home(&mut self, id: PartitionId) {
+        let Some(meta) = self.metas.get(&id).copied() else { return };
+        if let (Some(further), Ok(home)) = (meta.directory, self.dir.home(&meta))
+            && let Err(error) = self.dir.discard(&home)
+        {
+            self.lose_directory(further, error.to_string());
+        }
+    }
+
+    fn choose(&self) -> Option<DirectoryId> {
+        let sound = self.dir.places().iter().filter(|place| place.lost.is_none()).map(|place| Some(place.id));
+        let order = |id: &Option<DirectoryId>| {
+            let seen = self.places.watch.of(*id);
+            let (bytes, free) = seen.map_or((0, 0), |seen| (seen.bytes, seen.free));
+            (free < self.config.log.reserve_bytes, bytes / STEP, self.replicas_in(*id))
+        };
+        // The first of those that are alike.
+        [None].into_iter().chain(sound).min_by_key(order).flatten()
+    }
+
+    fn replicas_in(&self, id: Option<DirectoryId>) -> usize {
+        self.metas.values().filter(|meta| meta.directory == id && meta.log == LogKind::Disk).count()
+    }
+
+    /// Bytes that are free where this replica's files are.
+    pub(super) fn free_for(&self, id: PartitionId) -> u64 {
+        match self.further(id) {
+            Some(further) => self.places.watch.free(Some(further)),
+            None => self.timer.free(),
+        }
+    }
+
+    /// The directory in which there is no room for more of this partition, if so: writes are refused (F20).
+    pub(super) fn full_directory(&self, id: PartitionId) -> Option<String> {
+        let further = self.further(id)?;
+        if self.free_for(id) >= self.config.log.reserve_bytes {
+            return None;
+        }
+        self.dir.places().iter().find(|place| place.id == further).map(ToString::to_string)
+    }
+
+    /// What controllers and people are told, where there are several.
+    pub(super) fn directories(&self) -> Vec<DirectoryStatus> {
+        if !self.places.several {
+            return Vec::new();
+        }
+        let status = |id: Option<DirectoryId>, path: String, lost: &Option<String>| {
+            let seen = self.places.watch.of(id).filter(|_| lost.is_none());
+            DirectoryStatus {
+                path,
+                bytes: seen.as_ref().map_or(0, |seen| seen.bytes),
+                free: seen.as_ref().map_or(0, |seen| seen.free),
+                replicas: self.replicas_in(id) as u32,
+                lost: lost.clone().unwrap_or_default(),
+            }
+        };
+        let data_dir = status(None, self.dir.root().display().to_string(), &None);
+        let further =
+            self.dir.places().iter().map(|place| status(Some(place.id), place.to_string(), &place.lost));
+        [data_dir].into_iter().chain(further).collect()
+    }
+}
+
+/// Closes an engine whose disk may answer late or never: without the thread its files are closed here.
+fn close(engine: Box<dyn Engine>) {
+    drop(std::thread::Builder::new().name("close".into()).spawn(move || drop(engine)));
+}

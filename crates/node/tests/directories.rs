@@ -1,0 +1,216 @@
+//! Several directories for a node's replicas: losing one fails over what is in it, and nothing else.
+
+mod common;
+
+use client::{Client, ClientError, Table};
+use common::{Cluster, create, in_sync, of_node, put_all, row, wait_for};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use types::data::Value;
+use types::{EngineKind, Epoch, LogKind, NodeId, PartitionId};
+use wire::control::{ClusterStatus, Role};
+
+/// Tables of this test have so many partitions.
+const PARTITIONS: u32 = 6;
+
+fn cluster(nodes: u32) -> Cluster {
+    Cluster::with_second(nodes, &[("log.checkpoint_bytes", "65536")])
+}
+
+fn table(client: &mut Client, name: &str, engine: EngineKind, factor: u8) -> Table {
+    let mut wanted = create(name, "durable", engine, LogKind::Disk);
+    (wanted.factor, wanted.partitions) = (Some(factor), PARTITIONS);
+    client.create_table(&wanted).expect("creates")
+}
+
+/// The replicas whose files are in a node's second directory.
+fn in_second(dir: &Path) -> BTreeSet<PartitionId> {
+    let entries = fs::read_dir(dir.join("partitions")).expect("lists");
+    let number =
+        |name: std::ffi::OsString| name.to_str().and_then(|name| name.parse().ok()).expect("a number");
+    entries.map(|entry| PartitionId(number(entry.expect("readable").file_name()))).collect()
+}
+
+fn epochs(status: &ClusterStatus) -> BTreeMap<PartitionId, (Epoch, NodeId)> {
+    status.partitions.iter().map(|record| (record.id, (record.led_since, record.primary.node))).collect()
+}
+
+fn lost(status: &ClusterStatus, number: u32) -> String {
+    let directories = of_node(status, number).map(|node| node.directories.as_slice()).unwrap_or_default();
+    directories.get(1).map(|directory| directory.lost.clone()).unwrap_or_default()
+}
+
+fn away(cluster: &Cluster, number: u32) -> PathBuf {
+    cluster.dir.path().join(format!("away-{number}"))
+}
+
+fn take_away(cluster: &Cluster, number: u32) {
+    fs::rename(cluster.second_dir(number), away(cluster, number)).expect("renames");
+}
+
+fn bring_back(cluster: &Cluster, number: u32) {
+    fs::rename(away(cluster, number), cluster.second_dir(number)).expect("renames");
+}
+
+fn is_whole(client: &mut Client, table: &Table, rows: i64, value: &str) {
+    for id in 0..rows {
+        let found = client.get(table, &[Value::Int(id)]).expect("reads");
+        assert_eq!(found, Some(row(id, value)), "row {id} of {}", table.name());
+    }
+}
+
+/// Ends the writer, whatever ends the test.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Writes rows again for as long as it is not known what became of them.
+fn put_until_told(client: &mut Client, table: &Table, from: i64, to: i64) {
+    loop {
+        let calls = (from..to).map(|id| table.put(&row(id, "y")).expect("encodes")).collect();
+        match client.all(calls) {
+            Ok(_) => return,
+            Err(ClientError::OutcomeUnknown(_)) => {}
+            Err(error) => panic!("rows {from} to {to}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn losing_a_directory_fails_over_only_what_is_in_it() {
+    let mut cluster = cluster(3);
+    let mut client = cluster.ready();
+    let tables =
+        [table(&mut client, "a", EngineKind::Lsm, 3), table(&mut client, "b", EngineKind::Memory, 3)];
+    tables.iter().for_each(|table| put_all(&mut client, table, 0, 600, &"x".repeat(300)));
+    let before = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    let there = in_second(&cluster.second_dir(1));
+    assert_eq!(there.len(), PARTITIONS as usize, "half of twelve replicas");
+    let led = |id: &PartitionId| epochs(&before)[id].1 == NodeId(1);
+    assert!(there.iter().any(led) && !there.iter().all(led), "it leads some of them");
+
+    let (stop, started) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (lossless, after) = thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut client, mut at) = (cluster.client(), 1000);
+            while !stop.load(Ordering::Acquire) {
+                tables.iter().for_each(|table| put_until_told(&mut client, table, at, at + 10));
+                at += 10;
+                started.store(true, Ordering::Release);
+            }
+            at
+        });
+        while !started.load(Ordering::Acquire) {
+            client.poll(std::time::Duration::from_millis(5)).expect("polls");
+        }
+        let stops = Stops(&stop);
+        take_away(&cluster, 1);
+        let told = wait_for(&mut client, "the loss to be told", |status| !lost(status, 1).is_empty());
+        assert!(lost(&told, 1).contains("gone"), "{told:#?}");
+        let after = wait_for(&mut client, "copies anew", |status| {
+            let elsewhere = of_node(status, 1).is_some_and(|node| {
+                node.directories[1].replicas == 0
+                    && node.replicas.iter().all(|replica| replica.role != Role::Damaged)
+            });
+            elsewhere && in_sync(status, 3)
+        });
+        drop(stops);
+        (writer.join().expect("writes"), after)
+    });
+    for (id, (reign, primary)) in epochs(&before) {
+        let now = epochs(&after)[&id].0;
+        match there.contains(&id) && primary == NodeId(1) {
+            true => assert!(now > reign, "{id} was led from the directory that is gone"),
+            false => assert_eq!(now, reign, "{id} has nothing to do with it"),
+        }
+        if there.contains(&id) {
+            let home = cluster.node_dir(1).join(format!("partitions/{}/engine", id.0));
+            assert!(home.is_dir(), "{} is where the copy is", home.display());
+        }
+    }
+    for table in &tables {
+        is_whole(&mut client, table, 600, &"x".repeat(300));
+        for id in 1000..lossless {
+            assert_eq!(client.get(table, &[Value::Int(id)]).expect("reads"), Some(row(id, "y")), "row {id}");
+        }
+    }
+    // It starts without it, and says so; back again, what is left in it is removed.
+    cluster.stop(1);
+    cluster.start_node(1);
+    wait_for(&mut client, "node 1 without it", |status| in_sync(status, 3) && !lost(status, 1).is_empty());
+    cluster.stop(1);
+    bring_back(&cluster, 1);
+    cluster.start_node(1);
+    wait_for(&mut client, "node 1 with it", |status| in_sync(status, 3) && lost(status, 1).is_empty());
+    assert_eq!(in_second(&cluster.second_dir(1)), BTreeSet::new());
+    tables.iter().for_each(|table| is_whole(&mut client, table, 600, &"x".repeat(300)));
+}
+
+#[test]
+fn a_node_starts_without_a_directory_and_its_replicas_are_copied_anew() {
+    let mut cluster = cluster(3);
+    let mut client = cluster.ready();
+    let table = table(&mut client, "a", EngineKind::Lsm, 3);
+    put_all(&mut client, &table, 0, 600, &"x".repeat(300));
+    wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    cluster.kill(2);
+    take_away(&cluster, 2);
+    // An empty place where its disk would be mounted is no new directory.
+    fs::create_dir(cluster.second_dir(2)).expect("makes");
+    put_all(&mut client, &table, 600, 700, "y");
+    cluster.start_node(2);
+    wait_for(&mut client, "copies elsewhere", |status| {
+        let node = of_node(status, 2).filter(|node| node.directories.len() == 2);
+        let elsewhere = node.is_some_and(|node| node.directories[1].replicas == 0);
+        elsewhere && lost(status, 2).contains("mounted") && in_sync(status, 3)
+    });
+    assert_eq!(fs::read_dir(cluster.second_dir(2)).expect("lists").count(), 0, "nothing is written to it");
+    // With nothing in it any more, it is made a directory of the node at the next start.
+    cluster.stop(2);
+    cluster.start_node(2);
+    wait_for(&mut client, "a new directory", |status| in_sync(status, 3) && lost(status, 2).is_empty());
+    is_whole(&mut client, &table, 600, &"x".repeat(300));
+}
+
+#[test]
+fn directories_that_were_not_mounted_anywhere_lose_nothing() {
+    let mut cluster = cluster(3);
+    let mut client = cluster.ready();
+    let table = table(&mut client, "a", EngineKind::Lsm, 3);
+    put_all(&mut client, &table, 0, 600, &"x".repeat(300));
+    wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    let homes: Vec<BTreeSet<PartitionId>> =
+        (1..=3).map(|node| in_second(&cluster.second_dir(node))).collect();
+    drop(client);
+    for node in 1..=3 {
+        cluster.stop(node);
+        take_away(&cluster, node);
+    }
+    (1..=3).for_each(|node| cluster.start_node(node));
+    let mut client = cluster.ready();
+    // Who has all three copies in these directories cannot be served; nothing is made up for it, and nothing is given up.
+    wait_for(&mut client, "what can be served", |status| {
+        let leads = |id: PartitionId| {
+            let replicas = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
+            replicas.filter(|replica| replica.partition == id).any(|replica| replica.role == Role::Primary)
+        };
+        let everywhere = |id: PartitionId| homes.iter().all(|home| home.contains(&id));
+        status.partitions.iter().all(|record| leads(record.id) != everywhere(record.id))
+    });
+    drop(client);
+    for node in 1..=3 {
+        cluster.stop(node);
+        bring_back(&cluster, node);
+    }
+    (1..=3).for_each(|node| cluster.start_node(node));
+    let mut client = cluster.ready();
+    wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    is_whole(&mut client, &table, 600, &"x".repeat(300));
+}
