@@ -105,6 +105,22 @@ pub fn own_cpu_us() -> CpuTime {
     stat.and_then(|text| ProcessStat::parse(&text)).map_or_else(CpuTime::default, |stat| stat.own.in_us())
 }
 
+/// The most memory in bytes that a process had since it started or since [`forget_peak`], from the text of `/proc/PID/status`.
+pub fn parse_peak(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The same of a process that runs.
+pub fn peak_bytes(pid: u32) -> Option<u64> {
+    parse_peak(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// From now on the peak of this process is counted anew. Where the system refuses that, it goes on as before.
+pub fn forget_peak(pid: u32) {
+    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+}
+
 /// Processor time in microseconds of children of this process that have ended and were waited for.
 pub fn reaped_cpu_us() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").ok();
@@ -201,6 +217,14 @@ mod tests {
         let text = "Inter-|   Receive\n face |bytes    packets\n  eth0: 5 6\n    lo:  570728    7502    0\n";
         assert_eq!(parse_loopback(text), Some(570_728));
         assert_eq!(parse_loopback("eth0: 1"), None);
+    }
+
+    #[test]
+    fn the_peak_is_in_bytes() {
+        let text = "Name:\tunderstudy\nVmPeak:\t  9000 kB\nVmHWM:\t    1536 kB\nVmRSS:\t 12 kB\n";
+        assert_eq!(parse_peak(text), Some(1536 * 1024));
+        assert_eq!(parse_peak("VmHWM: many"), None);
+        assert!(peak_bytes(std::process::id()).is_some_and(|bytes| bytes > 1 << 20));
     }
 
     #[test]

@@ -17,6 +17,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("log_bytes_per_record", "log B/record"),
     ("files_bytes_per_record", "shipped B/record"),
     ("components", "components"),
+    ("node_peak_bytes", "peak of a node, B"),
     ("copies", "copies"),
 ];
 
@@ -42,6 +43,10 @@ pub(super) const BY_MEMORY: Shape = Shape {
 pub(super) const FACTORS: [u8; 3] = [1, 2, 3];
 /// The most processor time per record with three copies, in that with one.
 const CPU_GOAL: f64 = 1.6;
+/// The most memory in bytes of a node with a gigabyte of records, beyond its memory components.
+const MEMORY_GOAL: f64 = 512e6;
+/// What such a node has at least.
+const GIGABYTE: f64 = 1e9;
 /// The most bytes between nodes, in (copies - 1) times log and components.
 const NETWORK_GOAL: f64 = 1.1;
 
@@ -52,6 +57,8 @@ struct Once {
     /// Until the last component was made and shipped.
     cost: Counts,
     copies: usize,
+    /// The most memory that a node had meanwhile, in bytes.
+    peak: Option<u64>,
 }
 
 /// All rounds of one configuration.
@@ -82,6 +89,25 @@ impl Config {
         (log, if backups > 0.0 { self.per_record(|counts| counts.files) / backups } else { 0.0 })
     }
 
+    /// The most memory that a node had, in bytes.
+    fn peak(&self) -> Option<u64> {
+        self.rounds.iter().filter_map(|once| once.peak).max()
+    }
+
+    /// Bytes of the records that a node holds.
+    fn held(&self) -> f64 {
+        let records = self.records * super::users::RECORD_BYTES;
+        records as f64 * f64::from(self.factor) / f64::from(NODES)
+    }
+
+    /// Where a node has a gigabyte: its memory beyond what memory components may take.
+    fn memory_goal(&self) -> Option<Goal> {
+        let beyond = self.peak()?.saturating_sub(self.memory.of_node) as f64;
+        let what =
+            "peak memory in bytes of a node with a gigabyte, memory components left out, caches included";
+        (self.held() >= GIGABYTE).then(|| Goal::at_most(what, beyond, MEMORY_GOAL))
+    }
+
     /// Bytes between nodes, in what must cross: log and components, once for each backup.
     fn network_ratio(&self) -> Option<f64> {
         let (log, files) = self.once();
@@ -95,13 +121,15 @@ impl Run<'_> {
         self.go_on()?;
         let table = stage.table(config.factor, self.options.partitions, config.standby)?;
         stage.copies(&table, config.factor.into(), Duration::from_secs(10))?;
+        stage.forget_peak();
         let before = stage.counts()?;
         let took = ingest(&mut stage.client, &table, &self.users, 0..config.records)?;
         stage.settle()?;
         let cost = stage.counts()?.since(before);
         let copies = stage.copies(&table, 0, Duration::ZERO)?;
+        let peak = stage.peak();
         stage.drop_table(&table)?;
-        let once = Once { took, cost, copies };
+        let once = Once { took, cost, copies, peak };
         self.say(&format!(
             "  {} records, factor {}, {} memory: {:.2} s, {:.1} us cpu per record",
             records_in_words(config.records),
@@ -134,8 +162,12 @@ impl Run<'_> {
             "network_ratio": config.network_ratio(),
             "components": config.per_record(|counts| counts.flushes) * config.records as f64,
             "copies": fewest,
+            "node_peak_bytes": config.peak(),
+            "node_record_bytes": config.held(),
         });
-        self.point(shape, at, series, &seconds, figures)
+        let mut point = self.point(shape, at, series, &seconds, figures);
+        point.goals.extend(config.memory_goal());
+        point
     }
 }
 

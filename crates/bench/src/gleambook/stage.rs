@@ -17,6 +17,11 @@ use wire::control::{AdminCommand, ClusterStatus, CreateTable};
 const QUIET: Duration = Duration::from_millis(650);
 /// Files that are still being made or shipped after this long are not waited for.
 const SETTLES: Duration = Duration::from_secs(60);
+/// Processes that were started are not waited for longer than this, looked at so often, until they use no more than this many
+/// microseconds of processor time in between.
+const RESTS: Duration = Duration::from_secs(10);
+const LOOKS: Duration = Duration::from_millis(300);
+const IDLE_US: u64 = 20_000;
 /// One question over HTTP.
 const ASK: Duration = Duration::from_secs(5);
 
@@ -92,13 +97,29 @@ impl Stage {
         options.nodes = nodes;
         options.binary = target.binary.clone().unwrap_or(options.binary);
         let memory = memory_bytes.unwrap_or(1 << 40).to_string();
-        // Small logs must not be flushed because they keep each other from being cut.
-        let own = [("log.checkpoint_bytes", memory.as_str()), ("log.segment_bytes", "16777216")];
+        let own = [("log.checkpoint_bytes", memory.as_str())];
         let named = own.iter().chain(settings).map(|(name, value)| (name.to_string(), value.to_string()));
         options.settings = named.chain(target.settings.iter().cloned()).collect();
         let cluster = Cluster::start(options)?;
         let client = connect(&cluster.controllers())?;
-        Ok(Stage { client, cluster, tables: 0, told: 0, _folder: folder })
+        let stage = Stage { client, cluster, tables: 0, told: 0, _folder: folder };
+        stage.rest();
+        Ok(stage)
+    }
+
+    /// Waits until the processes do next to nothing: nodes that were started make the first segments of their logs.
+    fn rest(&self) {
+        let processes: Vec<u32> =
+            self.cluster.file().processes().map(|process| process.pid.unsigned_abs()).collect();
+        let (began, mut before) = (Instant::now(), procfs::trees_cpu_us(&processes).all);
+        while began.elapsed() < RESTS {
+            std::thread::sleep(LOOKS);
+            let now = procfs::trees_cpu_us(&processes).all;
+            if now.saturating_sub(before) <= IDLE_US {
+                return;
+            }
+            before = now;
+        }
     }
 
     /// Another client with connections of its own.
@@ -174,6 +195,21 @@ impl Stage {
             counts.flushes += read("understudy_checkpoints_total");
         }
         Ok(counts)
+    }
+
+    fn node_processes(&self) -> Vec<u32> {
+        let file = self.cluster.file();
+        file.nodes.iter().map(|node| node.process.pid.unsigned_abs()).collect()
+    }
+
+    /// From now on [`Stage::peak`] is counted anew, if the system can do that.
+    pub fn forget_peak(&self) {
+        self.node_processes().into_iter().for_each(procfs::forget_peak);
+    }
+
+    /// The most memory that one of the nodes has had, in bytes.
+    pub fn peak(&self) -> Option<u64> {
+        self.node_processes().into_iter().filter_map(procfs::peak_bytes).max()
     }
 
     /// Waits until no component is being made or shipped.
