@@ -67,6 +67,9 @@ pub enum ClientError {
         "the write is too large with what it changes in the table's indexes; nothing was changed; write fewer rows at a time"
     )]
     TooMuch,
+    /// A piece of a job was refused: a record in it, or the job has ended.
+    #[error("the job does not go on: a record of it was refused, or it has ended")]
+    Stopped,
     /// A write may have been done or not.
     #[error("it is not known whether the write was done: {0}")]
     OutcomeUnknown(String),
@@ -116,7 +119,7 @@ impl ClientError {
             ClientError::Admin { status, .. } => *status,
             ClientError::System(_) => 7,
             ClientError::Data { .. } | ClientError::Exists | ClientError::Changed => 1,
-            ClientError::Unindexable | ClientError::TooMuch => 1,
+            ClientError::Unindexable | ClientError::TooMuch | ClientError::Stopped => 1,
             ClientError::Protocol(_) => 1,
             ClientError::NewerSchema { .. } => 4,
         }
@@ -132,6 +135,7 @@ impl Outcome {
             Outcome::Refused(Refusal::Changed, _) => Err(ClientError::Changed),
             Outcome::Refused(Refusal::Unindexable, _) => Err(ClientError::Unindexable),
             Outcome::Refused(Refusal::TooMuch, _) => Err(ClientError::TooMuch),
+            Outcome::Refused(Refusal::Stopped, _) => Err(ClientError::Stopped),
             Outcome::Refused(Refusal::Done, _) => {
                 Err(ClientError::Protocol("a refusal that says `done`".into()))
             }

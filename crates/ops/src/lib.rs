@@ -5,6 +5,7 @@
 //! | rows in batches on their way to their partitions | [`pipeline`] |
 //! | `load`: a file into a table, all or nothing or without its bad rows | [`load`] |
 //! | `load --bulk`: files that are built once and staged on all copies | [`bulk`] |
+//! | `load --job`: one answer at the end, which says what is committed | [`job`] |
 //! | `ingest`: feeds that neither skip nor repeat | [`ingest`] |
 //! | all tables at one point into a directory, and back | [`backup`] |
 //! | keys and ranges as people write them | [`keys`] |
@@ -25,6 +26,7 @@ pub mod door;
 mod failure;
 pub mod filter;
 pub mod ingest;
+pub mod job;
 pub mod keys;
 pub mod load;
 pub mod logview;

@@ -79,7 +79,7 @@ pub struct Report {
 }
 
 /// Between two looks at acknowledgements.
-const LOOK_EVERY: u64 = 64;
+pub(crate) const LOOK_EVERY: u64 = 64;
 
 /// Opens the file. With the `abort` rule it must be one that can be read twice.
 pub fn open(plan: &Plan) -> Result<Input, Failure> {

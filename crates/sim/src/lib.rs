@@ -8,7 +8,7 @@
 //! | events, nodes, controllers, faults | [`world`] |
 //! | what a seed is made of | [`plan`], [`faults`] |
 //! | machines | [`disk`], [`network`], [`clock`], [`node`] |
-//! | clients, keys and rows | [`client`], [`taker`], [`loader`], [`rows`] |
+//! | clients, keys and rows | [`client`], [`taker`], [`loader`], [`jobber`], [`rows`] |
 //! | checkers | [`check`] |
 //! | planted bugs and the seeds that find them | [`plants`], [`remedy`] |
 //! | runs and their figures | [`outcome`], [`summary`] |
@@ -18,6 +18,7 @@ pub mod client;
 pub mod clock;
 pub mod disk;
 pub mod faults;
+pub mod jobber;
 pub mod loader;
 pub mod network;
 pub mod node;

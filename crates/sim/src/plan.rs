@@ -85,6 +85,8 @@ pub struct Plan {
     pub loads: bool,
     /// Nodes have a second directory for replicas.
     pub directories: bool,
+    /// Jobs are run.
+    pub jobs: bool,
 }
 
 /// The most nodes of a plan.
@@ -143,23 +145,28 @@ impl Plan {
             },
             loads: profile.is_none() && seed % 6 == 1,
             directories: profile.is_none() && [1, 3, 9, 14].contains(&(seed % 17)),
+            jobs: profile.is_none() && [1, 6].contains(&(seed % 7)),
         };
-        // One in five has tables whose backups are cold, or hot in turn.
-        if profile.is_none() && seed % 5 == 2 {
-            let disk = plan.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
-            disk.for_each(|table| table.cold = Some(table.policy != "sync"));
-        }
-        let quiet = [11, 14].contains(&(seed % 19)) || [13, 16, 19].contains(&(seed % 23));
-        if profile.is_none() && quiet {
-            plan.faults.insert(Fault::QuietRot);
-        }
-        if plan.directories {
-            plan.faults.insert(Fault::DirectoryLoss);
-        }
-        if let Some(finding) = profile {
-            crate::plants::bias(&mut plan, finding, &mut random);
+        match profile {
+            Some(finding) => crate::plants::bias(&mut plan, finding, &mut random),
+            None => plan.vary(seed),
         }
         plan
+    }
+
+    /// What some seeds have, and none of those that once found something without it.
+    fn vary(&mut self, seed: u64) {
+        // One in five has tables whose backups are cold, or hot in turn.
+        if seed % 5 == 2 {
+            let disk = self.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
+            disk.for_each(|table| table.cold = Some(table.policy != "sync"));
+        }
+        if [11, 14].contains(&(seed % 19)) || [13, 16, 19].contains(&(seed % 23)) {
+            self.faults.insert(Fault::QuietRot);
+        }
+        if self.directories {
+            self.faults.insert(Fault::DirectoryLoss);
+        }
     }
 
     /// Nodes, those that come later included.

@@ -9,7 +9,7 @@ use crate::random::Stream;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 41] = [
+pub const FOUND: [(Finding, u64); 42] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -51,6 +51,7 @@ pub const FOUND: [(Finding, u64); 41] = [
     (Finding::Pr79, 155),
     (Finding::Pr80, 2),
     (Finding::Pr81, 0),
+    (Finding::Pr82, 7),
 ];
 
 /// Biases a plan towards what brings this finding to light.
@@ -82,6 +83,7 @@ pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
     plan.ship_bytes_per_second = plan.ship_bytes_per_second.clamp(6_000, 30_000);
     plan.points = profile.points;
     plan.loads = profile.loads;
+    plan.jobs = profile.jobs;
     plan.indexes = profile.indexes;
     plan.pace_us = 1_000 * random.between(profile.pace_ms.0, profile.pace_ms.1);
 }
@@ -126,6 +128,8 @@ struct Profile {
     indexes: bool,
     /// Rows are loaded in bulk.
     loads: bool,
+    /// Jobs are run.
+    jobs: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -153,9 +157,10 @@ const USUAL: Profile = Profile {
     points: false,
     indexes: false,
     loads: false,
+    jobs: false,
 };
 
-const PROFILES: [Profile; 41] = [
+const PROFILES: [Profile; 42] = [
     Profile {
         finding: Finding::F01,
         always: &[Fault::Isolate, Fault::Pause],
@@ -464,6 +469,15 @@ const PROFILES: [Profile; 41] = [
         always: &[Fault::Crash],
         perhaps: &[Fault::Isolate, Fault::SlowDisk],
         indexes: true,
+        ..USUAL
+    },
+    Profile {
+        finding: Finding::Pr82,
+        always: &[Fault::Isolate, Fault::Crash],
+        perhaps: &[Fault::Cut, Fault::Pause, Fault::Clog],
+        rules: &[ASYNC, LOCAL],
+        factors: &[3],
+        jobs: true,
         ..USUAL
     },
 ];

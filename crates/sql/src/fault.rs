@@ -23,6 +23,7 @@ pub fn decided(outcome: Outcome) -> Result<Decided, Failure> {
         Outcome::Refused(Refusal::Changed, _) => Ok(Decided::Changed),
         Outcome::Refused(Refusal::Unindexable, _) => Err(of_client(ClientError::Unindexable)),
         Outcome::Refused(Refusal::TooMuch, _) => Err(of_client(ClientError::TooMuch)),
+        Outcome::Refused(Refusal::Stopped, _) => Err(of_client(ClientError::Stopped)),
         Outcome::Refused(Refusal::Done, _) => Err(Failure::new(code::INTERNAL, "a refusal that says `done`")),
         Outcome::Unknown(why) => Err(unknown(&why)),
         Outcome::Failed(kind, why) => Err(failed(kind, &why)),

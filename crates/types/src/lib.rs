@@ -12,6 +12,7 @@ pub mod data;
 pub mod engine;
 pub mod ids;
 pub mod index;
+pub mod job;
 pub mod policy;
 pub mod position;
 pub mod remedy;
@@ -27,6 +28,7 @@ pub use ids::{
     ClusterId, FeedId, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId, TableId,
 };
 pub use index::{IndexRecord, IndexState, Indexes};
+pub use job::JobId;
 pub use policy::{EngineKind, LogKind, Policy};
 pub use position::{Durable, Epoch, Lsn, Position, Watermarks};
 pub use remedy::{Finding, Remedy, Sound};

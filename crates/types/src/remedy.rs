@@ -47,11 +47,12 @@ pub enum Finding {
     Pr79,
     Pr80,
     Pr81,
+    Pr82,
 }
 
 impl Finding {
     /// Every finding that can be planted.
-    pub const ALL: [Finding; 41] = [
+    pub const ALL: [Finding; 42] = [
         Finding::F01,
         Finding::F02,
         Finding::F03,
@@ -93,6 +94,7 @@ impl Finding {
         Finding::Pr79,
         Finding::Pr80,
         Finding::Pr81,
+        Finding::Pr82,
     ];
 
     /// The id as the documents write it: `F05`, `PR-16`.

@@ -1,6 +1,6 @@
 //! Floor 2: messages and codec. The frame on a connection ([`frame`]), the messages in it ([`message`]), the request and reply
 //! envelopes ([`request`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the handshake
-//! ([`hello`]), how files are shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), and the entry of a partition's log ([`entry`], [`effects`]).
+//! ([`hello`]), how files are shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), and the entry of a partition's log ([`entry`], [`effects`]).
 
 pub mod bulk;
 pub mod control;
@@ -8,6 +8,7 @@ pub mod effects;
 pub mod entry;
 pub mod frame;
 pub mod hello;
+pub mod job;
 pub mod message;
 pub mod peer;
 pub mod request;

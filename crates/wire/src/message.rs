@@ -5,11 +5,12 @@ use crate::control::{
     Admin, AdminAnswer, Advise, NodeStatus, Picture, Propose, Proposed, Register, Served, Suspect,
 };
 use crate::hello::{Hello, Welcome};
+use crate::job::records_fault;
 use crate::peer::{
     Ack, Append, AppendRefused, Beacon, BeaconAnswer, Copied, Copy, Fetch, Fetched, Inform, PeerMessage,
     Report, ReportRequest,
 };
-use crate::request::{Op, Reply, Request};
+use crate::request::{Op, Reply, Request, RowOp};
 use crate::ship::{
     Chunk, FlushAnswer, FlushRequest, MAX_PIECES, MAX_REASON_BYTES, Offer, Outcome, Taken, Want, Withdrawn,
 };
@@ -204,7 +205,7 @@ impl From<PeerMessage> for Message {
 }
 
 fn validate_request(request: &Request) -> Result<(), String> {
-    use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+    use types::engine::MAX_KEY_BYTES;
     if request.session.is_some() != (request.seq > 0) && request.op.writes() {
         return Err("a session and its sequence number come together".into());
     }
@@ -231,9 +232,24 @@ fn validate_request(request: &Request) -> Result<(), String> {
     {
         return Err("a piece of a load is too long".into());
     }
-    let Op::Write { ops, .. } = &request.op else { return Ok(()) };
-    if ops.len() > MAX_OPS {
-        return Err(format!("a write of {} rows is over the limit of {MAX_OPS}", ops.len()));
+    match &request.op {
+        Op::Write { ops, .. } => validate_rows(ops.len(), ops.iter()),
+        Op::Job { job, .. } | Op::EndJob { job, .. } | Op::ShowJob { job } if !job.is_valid() => {
+            Err("no job has this name".into())
+        }
+        Op::Job { after, records, .. } => match records_fault(*after, records) {
+            Some(fault) => Err(fault.into()),
+            None => validate_rows(records.len(), records.iter().map(|record| &record.op)),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Checks the rows of a write.
+fn validate_rows<'a>(count: usize, ops: impl Iterator<Item = &'a RowOp>) -> Result<(), String> {
+    use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+    if count > MAX_OPS {
+        return Err(format!("a write of {count} rows is over the limit of {MAX_OPS}"));
     }
     for op in ops {
         if op.key().is_empty() || op.key().len() >= MAX_KEY_BYTES {

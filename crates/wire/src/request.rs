@@ -1,10 +1,11 @@
 //! What a client asks of a partition, and what it is told (design section 5, steps 1 and 4).
 
 use crate::bulk::LoadStatus;
+use crate::job::{JobRecord, JobStatus};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::{
-    Component, Epoch, FeedId, IndexState, LoadId, Lsn, NodeId, PartitionId, PartitionRecord, Position,
+    Component, Epoch, FeedId, IndexState, JobId, LoadId, Lsn, NodeId, PartitionId, PartitionRecord, Position,
     SessionId, TableId,
 };
 
@@ -240,6 +241,33 @@ pub enum Op {
         /// `types::bulk::files_digest` of its files.
         digest: [u8; 16],
     },
+    /// Records of a job ([`crate::job`]), each done for itself up to the first that is refused. Needs a session. Answered with
+    /// [`Body::Job`]; refused with [`Outcome::Stopped`] unless all are done.
+    Job {
+        /// The job.
+        job: JobId,
+        /// The number of the job's record before these in this partition; 0: none. Nothing is done unless that one was.
+        after: u64,
+        /// The records, by ascending number.
+        records: Vec<JobRecord>,
+    },
+    /// Ends a job in this partition: nothing more of it is done from here on. Needs a session. Answered with [`Body::Job`]. To
+    /// commit fails, and is an abort, with [`Outcome::Stopped`], unless the job's records up to `through` were done. What was
+    /// done by a job that is aborted here, or somewhere else, is told when it is secured: when every replica that may be
+    /// promoted has it.
+    EndJob {
+        /// The job.
+        job: JobId,
+        /// The number of its last record in this partition; 0: none.
+        through: u64,
+        /// It does not go on, here or elsewhere.
+        abort: bool,
+    },
+    /// What a job has done here: [`Body::Job`].
+    ShowJob {
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -263,7 +291,15 @@ impl Op {
 
     /// True if it may change something, and so belongs into the log.
     pub fn writes(&self) -> bool {
-        matches!(self, Op::Write { .. } | Op::OpenSession | Op::Load { .. })
+        matches!(self, Op::Write { .. } | Op::OpenSession | Op::Load { .. }) || self.job().is_some()
+    }
+
+    /// The job that it belongs to, if it does something for one.
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Op::Job { job, .. } | Op::EndJob { job, .. } => Some(*job),
+            _ => None,
+        }
     }
 
     /// True if only a primary can do it, whatever read level the request has.
@@ -315,13 +351,17 @@ pub enum Outcome {
     Unindexable = 3,
     /// With what changes in the table's indexes the write is larger than one entry of the log; nothing was changed.
     TooMuch = 4,
+    /// Of a job: a record was refused, one before it is missing, or the job has ended. The job's row says what was done.
+    Stopped = 5,
 }
 
 impl Outcome {
     /// The outcome with this number.
     pub fn from_number(number: u8) -> Option<Outcome> {
         use Outcome::*;
-        [Done, Exists, Changed, Unindexable, TooMuch].into_iter().find(|outcome| *outcome as u8 == number)
+        [Done, Exists, Changed, Unindexable, TooMuch, Stopped]
+            .into_iter()
+            .find(|outcome| *outcome as u8 == number)
     }
 }
 
@@ -389,6 +429,8 @@ pub enum Body {
     Scrubbed(crate::scrub::Scrubbed),
     /// How far a bulk load is.
     Load(LoadStatus),
+    /// What a job has done in the partition.
+    Job(JobStatus),
 }
 
 /// How far an index of a partition is.

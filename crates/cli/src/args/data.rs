@@ -216,10 +216,16 @@ pub struct ReadArgs {
   understudy load users.ndjson --table users --key id --create
   understudy load flights.csv.gz --table flights --key year,month,day,carrier,flight,origin --create --null NA
   understudy load more.csv --table users --on-error skip --bad-rows bad.csv
+  understudy load more.csv --table users --job --insert
   understudy load big.csv.gz --table users --bulk --sort-memory 1GB
 
 With --on-error abort, the default, the whole file is read once before anything is written: if any row is
 malformed, nothing is loaded and no table is made. A row whose key is there already replaces what was there.
+
+With --job, rows are not acknowledged batch by batch: there is one answer at the end. Each row is committed for itself and
+can be read from then on. If a row is refused, a partition does not answer for 60 seconds, or you press Ctrl-C, the job is
+aborted, and the answer says of which records the rows are committed. They are secured by then: every copy that may come to
+lead has them. With --insert a row whose key is there already is refused.
 
 With --bulk, for tables with the engine lsm, nothing can be seen of the load before its files are at all copies of all
 partitions. Each partition then has all of its rows or none; if a failure leaves it in some partitions only, you are told
@@ -236,6 +242,12 @@ pub struct LoadArgs {
     /// Make the table, with types inferred from the first rows.
     #[arg(long, requires = "key")]
     pub create: bool,
+    /// Load as one job: one answer at the end, which says what is committed.
+    #[arg(long, conflicts_with = "bulk")]
+    pub job: bool,
+    /// Refuse a row whose key is there already, with --job; otherwise it replaces what was there.
+    #[arg(long, requires = "job")]
+    pub insert: bool,
     /// Sort the rows, build the engine's files of them once, and have all copies install those.
     #[arg(long)]
     pub bulk: bool,

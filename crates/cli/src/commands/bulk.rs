@@ -8,9 +8,10 @@ use crate::out::{counted, note};
 use crate::progress::Bar;
 use ops::bulk::{self, Means};
 use ops::ingest::{self, Source};
+use ops::job;
 use ops::load::{self, OnBad, Plan, Watcher};
 use ops::pipeline::Limits;
-use ops::{Failure, overview};
+use ops::{Failure, Status, overview};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::data::{Schema, parse_columns};
@@ -52,6 +53,9 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
     if args.bulk {
         return load_bulk(args, &plan, create.is_some(), (context, table), bar);
     }
+    if args.job {
+        return load_job(args, &plan, create.is_some(), (context, table), bar);
+    }
     let mut report = load::load(client, &table, &plan, &mut bar)?;
     bar.clear();
     report.created = create.is_some();
@@ -69,14 +73,54 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
             report.policy
         )
     });
-    if let (false, Some(file)) = (context.out.json, &report.bad_rows_file) {
-        context.out.line(format!(
-            "left out {}; they are in {}",
-            counted(report.bad_rows, "malformed row", "malformed rows"),
-            file.display()
-        ));
-    }
+    left_out(context, report.bad_rows, report.bad_rows_file.as_deref());
     Ok(())
+}
+
+/// Says where malformed rows are.
+fn left_out(context: &mut Context, rows: u64, file: Option<&Path>) {
+    if let (false, Some(file)) = (context.out.json, file) {
+        let rows = counted(rows, "malformed row", "malformed rows");
+        context.out.line(format!("left out {rows}; they are in {}", file.display()));
+    }
+}
+
+/// `load --job`, into a table that is there. A job that was aborted is a failure, behind its report.
+fn load_job(
+    args: &LoadArgs,
+    plan: &Plan,
+    created: bool,
+    (context, table): (&mut Context, client::Table),
+    mut bar: Bar,
+) -> Result<(), Failure> {
+    let mut report = job::load(context.client()?, &table, plan, args.insert, &mut bar)?;
+    bar.clear();
+    report.created = created;
+    let text = match (report.committed, report.copies) {
+        (true, copies) => format!(
+            "loaded {} ({}) into {} in {:.1} s: {:.0} rows/s; job {}, policy {}{}",
+            counted(report.rows, "row", "rows"),
+            overview::size(report.bytes),
+            report.table,
+            report.seconds,
+            report.rows_per_second,
+            report.job,
+            report.policy,
+            copies.map_or_else(String::new, |copies| {
+                format!(", {} secured", counted(copies.into(), "copy", "copies"))
+            })
+        ),
+        (false, _) => job::sentences(&report).join("\n"),
+    };
+    context.out.either(&report, || text);
+    left_out(context, report.bad_rows, report.bad_rows_file.as_deref());
+    match report.why.filter(|_| !report.committed) {
+        None => Ok(()),
+        Some(why) => {
+            let status = if report.rows_unknown > 0 { Status::Unreachable } else { Status::Failed };
+            Err(Failure::new(status, format!("job {} was aborted: {why}", report.job)))
+        }
+    }
 }
 
 /// `load --bulk`, into a table that is there.
@@ -115,13 +159,7 @@ fn load_bulk(
             report.policy
         )
     });
-    if let (false, Some(file)) = (context.out.json, &report.bad_rows_file) {
-        context.out.line(format!(
-            "left out {}; they are in {}",
-            counted(report.bad_rows, "malformed row", "malformed rows"),
-            file.display()
-        ));
-    }
+    left_out(context, report.bad_rows, report.bad_rows_file.as_deref());
     Ok(())
 }
 

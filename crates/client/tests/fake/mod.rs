@@ -379,6 +379,9 @@ impl Partition {
             Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
                 Err(Status::Bad("no files here".into()))
             }
+            Op::Job { .. } | Op::EndJob { .. } | Op::ShowJob { .. } => {
+                Err(Status::Bad("no jobs here".into()))
+            }
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
         }
     }

@@ -442,10 +442,10 @@ impl<R: Remedy> Replica<R> {
         self.leader().expect("a leader").handing.as_mut().expect("handing").proposed = true;
     }
 
-    /// Replies that wait for `committed`.
+    /// Replies that wait for `committed` or `secured`.
     pub fn waiting(&self) -> usize {
         match &self.role {
-            Role::Leader(leader) => leader.waiting.len(),
+            Role::Leader(leader) => leader.waiting.len() + leader.securing.len(),
             _ => 0,
         }
     }

@@ -82,6 +82,7 @@ impl<R: Remedy> Replica<R> {
             handing: None,
             preparing: None,
             waiting: VecDeque::new(),
+            securing: VecDeque::new(),
             lives: BTreeMap::new(),
             advice: VecDeque::new(),
             policy_entry: None,
@@ -142,7 +143,8 @@ impl<R: Remedy> Replica<R> {
         let partition = self.id;
         self.stop_staging(ctx);
         let Some(leader) = self.leader() else { return };
-        for waiting in std::mem::take(&mut leader.waiting) {
+        let waiting = std::mem::take(&mut leader.waiting);
+        for waiting in waiting.into_iter().chain(std::mem::take(&mut leader.securing)) {
             let mut reply = waiting.reply;
             reply.status = Status::Unknown(format!("the primary changed: {why}"));
             reply.hint = hint.clone();

@@ -19,6 +19,8 @@ use wire::{Body, Effects, Entry, Op, Outcome, Status};
 
 /// More definitions than a partition ever has at a time.
 const MOST: usize = 10_000;
+/// Room in an entry for what goes into it beside rows: feed positions, rows of jobs, in bytes.
+const BESIDE: usize = 16 << 10;
 /// The most bytes of rows in one answer.
 const FOUND_BYTES: usize = 4 << 20;
 
@@ -91,14 +93,16 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn with_index_rows(&mut self, evaluated: Evaluated) -> Result<Evaluated, EngineError> {
         let (outcome, affected, mut mutations) = evaluated;
         let definitions = self.definitions()?;
-        if outcome != Outcome::Done || !definitions.iter().any(Definition::is_maintained) {
+        if outcome != Outcome::Done {
             return Ok((outcome, affected, mutations));
         }
-        let Some(changes) = self.index_changes(&definitions, &mutations)? else {
-            return Ok((Outcome::Unindexable, 0, Vec::new()));
-        };
-        mutations.extend(changes);
-        if mutations.len() > MAX_MUTATIONS || Effects::encoded_len(&mutations) > MAX_PAYLOAD_BYTES {
+        if definitions.iter().any(Definition::is_maintained) {
+            let Some(changes) = self.index_changes(&definitions, &mutations)? else {
+                return Ok((Outcome::Unindexable, 0, Vec::new()));
+            };
+            mutations.extend(changes);
+        }
+        if mutations.len() > MAX_MUTATIONS || Effects::encoded_len(&mutations) > MAX_PAYLOAD_BYTES - BESIDE {
             return Ok((Outcome::TooMuch, 0, Vec::new()));
         }
         Ok((outcome, affected, mutations))

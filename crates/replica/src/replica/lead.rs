@@ -447,6 +447,16 @@ impl<R: Remedy> Replica<R> {
         leader.members.get(member).map(|progress| progress.marks).unwrap_or_default()
     }
 
+    /// A set that counts now has fewer members than its policy allows (PR-21).
+    fn is_short(&self) -> bool {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return true };
+        let demands = self.demands(record, leader);
+        let short = |(set, policy): &(&[Member], &Policy)| {
+            policy.below == Below::Strict && set.len() < usize::from(policy.min_in_sync)
+        };
+        demands.iter().any(short)
+    }
+
     /// Where `committed` may go now (design section 2).
     fn commit_point(&self, ctx: &Ctx) -> Lsn {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return self.committed };
@@ -522,13 +532,20 @@ impl<R: Remedy> Replica<R> {
         self.kept_from = self.kept_from.max(kept.min(self.secured));
     }
 
-    /// Answers everyone for whom `committed` has come far enough (N7).
+    /// Answers everyone for whom `committed`, and where it matters `secured`, has come far enough (N7, PR-82).
     pub(super) fn release(&mut self, ctx: &mut Ctx) {
         let committed = self.committed;
+        let secured = match self.remedy.has(Finding::Pr82) {
+            true if self.is_short() => Lsn::ZERO,
+            true => committed.min(self.secured),
+            false => committed,
+        };
         let Some(leader) = self.leader() else { return };
         let mut ready = Vec::new();
-        while leader.waiting.front().is_some_and(|waiting| waiting.lsn <= committed) {
-            ready.push(leader.waiting.pop_front().expect("a front"));
+        for (queue, reached) in [(&mut leader.waiting, committed), (&mut leader.securing, secured)] {
+            while queue.front().is_some_and(|waiting| waiting.lsn <= reached) {
+                ready.push(queue.pop_front().expect("a front"));
+            }
         }
         if ready.is_empty() {
             return;

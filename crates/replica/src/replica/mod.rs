@@ -5,6 +5,8 @@
 //! | `configure` | a new configuration: step up, step down, go on |
 //! | `promote` | R6: gather, fetch, mark, wait out, serve |
 //! | `serve` | clients' requests, sessions, replies |
+//! | `job` | records of jobs, and what a job has done |
+//! | `expire` | replies and sessions that nobody waits for or uses |
 //! | `tally` | counts and digests, in slices |
 //! | `index` | secondary indexes: maintained, built, read |
 //! | `pause` | `committed` held back for a moment |
@@ -27,10 +29,12 @@ mod change;
 mod configure;
 mod copy;
 mod depart;
+mod expire;
 mod failback;
 mod flush;
 mod follow;
 mod index;
+mod job;
 mod lead;
 mod offer;
 mod pause;
@@ -218,6 +222,8 @@ struct Leader {
     handing: Option<HandOver>,
     preparing: Option<Preparing>,
     waiting: VecDeque<Waiting>,
+    /// Replies that wait for `secured` too (PR-82).
+    securing: VecDeque<Waiting>,
     /// Lives of nodes seen on connections, where they differ from the record's.
     lives: BTreeMap<types::NodeId, Member>,
     advice: VecDeque<wire::control::Advice>,

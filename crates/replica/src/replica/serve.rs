@@ -3,23 +3,34 @@
 
 use super::{Ctx, Phase, Replica, Role, Waiting};
 use crate::output::{ClientRef, Output};
-use crate::session::{Standing, feed_key, row_key, session_of};
+use crate::session::{Standing, feed_key, row_key};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::engine::{EngineError, space};
 use types::policy::Below;
-use types::{Finding, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId};
+use types::{Finding, Lsn, Micros, Mutation, Position, ReadAt, Remedy};
 use wire::entry::Kind;
 use wire::request::{FeedMark, Hint, Snapshot};
 use wire::{Body, Effects, Entry, Header, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
 
 /// The most bytes of rows in one reply to a scan.
-const SCAN_BYTES: usize = 4 << 20;
+pub(super) const SCAN_BYTES: usize = 4 << 20;
 /// Scans and snapshots keep old versions for so long after they were last used.
 const SCAN_HOLD: Micros = Micros::from_millis(10_000);
 
 /// What a write comes to: its outcome, how many rows change, and how.
 pub(super) type Evaluated = (Outcome, u32, Vec<Mutation>);
+
+/// What a reply that waits tells of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Told {
+    /// An entry.
+    Entry,
+    /// How things are, and no entry.
+    Seen,
+    /// An entry that every replica which may be promoted has (PR-82).
+    Secured,
+}
 
 impl<R: Remedy> Replica<R> {
     /// A client's request. Every path ends in exactly one reply, now or later.
@@ -37,6 +48,7 @@ impl<R: Remedy> Replica<R> {
             Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
                 self.on_load(ctx, to, request)
             }
+            Op::Job { .. } | Op::EndJob { .. } => self.on_job(ctx, to, &request),
             Op::GiveUp { source, why } => self.on_give_up(ctx, to, &request, (*source, why)),
             _ => self.read(ctx, to, request, any),
         }
@@ -150,16 +162,16 @@ impl<R: Remedy> Replica<R> {
         at: Lsn,
         reply: Reply,
     ) {
-        self.hold_back(ctx, to, request, (at, false), reply);
+        self.hold_back(ctx, to, request, (at, Told::Entry), reply);
     }
 
-    /// What was `looked` at is answered by one who may say how things are.
-    fn hold_back(
+    /// The same for what is told in another way.
+    pub(super) fn hold_back(
         &mut self,
         ctx: &mut Ctx,
         to: ClientRef,
         request: &Request,
-        (at, looked): (Lsn, bool),
+        (at, told): (Lsn, Told),
         mut reply: Reply,
     ) {
         if reply.lsn == Lsn::ZERO {
@@ -171,8 +183,9 @@ impl<R: Remedy> Replica<R> {
         };
         let Some(leader) = self.leader() else { return };
         // The queue is in LSN order: a reply that could go earlier waits for those before it.
-        let at = leader.waiting.back().map_or(at, |last| last.lsn.max(at));
-        leader.waiting.push_back(Waiting { lsn: at, to, reply, looked, deadline });
+        let queue = if told == Told::Secured { &mut leader.securing } else { &mut leader.waiting };
+        let at = queue.back().map_or(at, |last| last.lsn.max(at));
+        queue.push_back(Waiting { lsn: at, to, reply, looked: told == Told::Seen, deadline });
     }
 
     fn write(
@@ -210,7 +223,7 @@ impl<R: Remedy> Replica<R> {
             if !self.remedy.has(Finding::Pr23) {
                 return self.give(ctx, to, reply, None);
             }
-            return self.hold_back(ctx, to, request, (self.tail.end().lsn, true), reply);
+            return self.hold_back(ctx, to, request, (self.tail.end().lsn, Told::Seen), reply);
         }
         let effects = Effects {
             request_hash: hash,
@@ -233,7 +246,8 @@ impl<R: Remedy> Replica<R> {
         let repeated = matches!(reply.status, Status::Ok | Status::Refused(_));
         if self.remedy.has(Finding::Pr22) {
             let seen = self.tail.end().lsn;
-            return self.hold_back(ctx, to, request, (seen, !repeated), reply);
+            let told = if repeated { Told::Entry } else { Told::Seen };
+            return self.hold_back(ctx, to, request, (seen, told), reply);
         }
         self.give(ctx, to, reply, None);
     }
@@ -241,7 +255,7 @@ impl<R: Remedy> Replica<R> {
     /// Too much is waiting for slow backups: new writes wait at the client (F19). Replies are counted beside the bytes: those
     /// to repeated requests and refusals wait without an entry of their own.
     pub(super) fn overfull(&self, ctx: &Ctx) -> Option<Status> {
-        if matches!(&self.role, Role::Leader(leader) if leader.waiting.len() >= ctx.settings.waiting_replies)
+        if matches!(&self.role, Role::Leader(leader) if leader.waiting.len() + leader.securing.len() >= ctx.settings.waiting_replies)
         {
             return Some(Status::NotYet(
                 "as many replies wait for the backups as this partition may keep".into(),
@@ -347,6 +361,7 @@ impl<R: Remedy> Replica<R> {
         header.seq = request.seq;
         header.table = request.table;
         header.schema = request.schema;
+        header.unit = request.op.job().map_or(0, |job| job.0);
         let at = header.at;
         let entry = Entry::encode(header, &effects.encode());
         let session = self.session_mutation(&entry, &effects)?;
@@ -470,6 +485,7 @@ impl<R: Remedy> Replica<R> {
             }
             Op::EpochEnd { epoch } => Body::EpochEnd(self.history.ended(*epoch)),
             Op::Indexes => return self.index_status(at),
+            Op::ShowJob { job } => Body::Job(self.job_status(*job, at)?),
             // Each of these is handled by itself, or reads nothing.
             _ => Body::None,
         })
@@ -500,56 +516,6 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn close_scans(&mut self, now: Micros) {
         self.scans.retain(|_, used| now.since(*used) < SCAN_HOLD);
     }
-
-    /// Ends what clients do not wait for any more: "outcome unknown", and nothing else changes (F03).
-    pub(super) fn expire(&mut self, ctx: &mut Ctx) {
-        let (now, partition) = (ctx.now.mono, self.id);
-        let Some(leader) = self.leader() else { return };
-        let late = |waiting: &Waiting| waiting.deadline > Micros::ZERO && now >= waiting.deadline;
-        if leader.waiting.iter().any(late) {
-            let (gone, kept) = std::mem::take(&mut leader.waiting).into_iter().partition(late);
-            leader.waiting = kept;
-            for waiting in gone {
-                let mut reply = waiting.reply;
-                reply.status = Status::Unknown("not committed in time; it may be later".into());
-                let (to, reply) = (waiting.to, Box::new(reply));
-                ctx.out.push(Output::Reply { partition, to, reply, valid_until: None });
-            }
-        }
-    }
-
-    /// Expires sessions that nobody used for long, by an entry that every replica applies (PR-46).
-    pub(super) fn expire_sessions(&mut self, ctx: &mut Ctx) {
-        let (now, ttl) = (ctx.now, ctx.settings.session_ttl);
-        let Some(leader) = self.leader() else { return };
-        let serving = matches!(leader.phase, Phase::Serving) && leader.handing.is_none();
-        if !serving || now.mono.since(leader.sessions_checked) < Micros(ttl.0 / 16) {
-            return;
-        }
-        leader.sessions_checked = now.mono;
-        let Ok(rows) =
-            self.engine.scan(&[space::SESSION], &[space::SESSION + 1], ReadAt::Applied, 10_000, SCAN_BYTES)
-        else {
-            return;
-        };
-        let idle = |value: &[u8]| {
-            crate::session::Session::decode(value).is_ok_and(|s| s.touched_ms + ttl.as_millis() < now.wall_ms)
-        };
-        let expired: Vec<SessionId> = rows
-            .iter()
-            .filter(|row| idle(&row.value))
-            .filter_map(|row| session_of(&row.key))
-            .take(1000)
-            .collect();
-        if expired.is_empty() {
-            return;
-        }
-        let header = self.next_header(ctx, Kind::SessionExpire);
-        let entry = Entry::encode(header, &super::state::encode_expired(&expired));
-        if let Err(unfit) = self.append(ctx, entry) {
-            self.fail(ctx, unfit.reason());
-        }
-    }
 }
 
 /// Why a row whose newest version is this one refuses an operation that rests on a snapshot, if it does: the first committer
@@ -566,20 +532,7 @@ fn unfit(op: &RowOp, newest: Option<Lsn>, since: Option<Position>) -> Option<Out
 /// A hash of what is asked, so that another request under an old number is noticed (PR-47).
 fn request_hash(ops: &[RowOp], mark: Option<FeedMark>, since: Option<Position>) -> u64 {
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
-    for op in ops {
-        let (kind, row) = match op {
-            RowOp::Put { row, .. } => (1u8, &row[..]),
-            RowOp::Insert { row, .. } => (2, &row[..]),
-            RowOp::Delete { .. } => (3, &[][..]),
-            RowOp::Update { row, .. } => (4, &row[..]),
-            RowOp::Keep { .. } => (5, &[][..]),
-        };
-        hash.update(&[kind]);
-        hash.update(&(op.key().len() as u64).to_le_bytes());
-        hash.update(op.key());
-        hash.update(&(row.len() as u64).to_le_bytes());
-        hash.update(row);
-    }
+    ops.iter().for_each(|op| hash_row(&mut hash, op));
     if let Some(mark) = mark {
         hash.update(&mark.feed.0.to_le_bytes());
         hash.update(&mark.position.to_le_bytes());
@@ -589,4 +542,20 @@ fn request_hash(ops: &[RowOp], mark: Option<FeedMark>, since: Option<Position>) 
         hash.update(&since.lsn.0.to_le_bytes());
     }
     hash.digest()
+}
+
+/// Adds what a row operation asks to a hash.
+pub(super) fn hash_row(hash: &mut xxhash_rust::xxh3::Xxh3, op: &RowOp) {
+    let (kind, row) = match op {
+        RowOp::Put { row, .. } => (1u8, &row[..]),
+        RowOp::Insert { row, .. } => (2, &row[..]),
+        RowOp::Delete { .. } => (3, &[][..]),
+        RowOp::Update { row, .. } => (4, &row[..]),
+        RowOp::Keep { .. } => (5, &[][..]),
+    };
+    hash.update(&[kind]);
+    hash.update(&(op.key().len() as u64).to_le_bytes());
+    hash.update(op.key());
+    hash.update(&(row.len() as u64).to_le_bytes());
+    hash.update(row);
 }

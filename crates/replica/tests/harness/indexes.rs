@@ -14,7 +14,7 @@ fn schema() -> Schema {
     Schema::new(columns, &["k"], 1, false).expect("valid")
 }
 
-fn key(word: &str) -> Bytes {
+pub(super) fn key(word: &str) -> Bytes {
     encode_key(&schema(), &[word.into()]).expect("a key").into()
 }
 
@@ -27,7 +27,7 @@ fn value(word: &str) -> Value {
     }
 }
 
-fn row(key: &str, word: &str) -> Bytes {
+pub(super) fn row(key: &str, word: &str) -> Bytes {
     encode_row(&schema(), &Row::new(vec![key.into(), value(word)])).expect("a row").into()
 }
 

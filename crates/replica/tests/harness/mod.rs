@@ -2,6 +2,7 @@
 
 mod forged;
 mod indexes;
+mod jobs;
 mod ships;
 
 use bytes::Bytes;
@@ -156,7 +157,9 @@ impl World {
             "grant" | "refuse" => self.decide(words[0] == "grant"),
             "hand" | "admit" | "allow" | "aim" => self.advise(&words),
             "state" => self.state(),
-            other if !self.run_ships(&words) && !self.run_indexes(&words) => panic!("no command {other}"),
+            other if !self.run_ships(&words) && !self.run_indexes(&words) && !self.run_jobs(&words) => {
+                panic!("no command {other}")
+            }
             _ => {}
         }
         for node in self.nodes.values() {
@@ -496,6 +499,7 @@ impl World {
         let stale = valid_until.is_some_and(|until| self.now >= until);
         let what = if stale { "no lease: not answered".into() } else { show(&reply.status, &reply.body) };
         let _ = writeln!(self.trace, "n{id} answers #{}: {what}", to.request);
+        self.show_job(reply);
         if let (Status::Ok, Body::Number(_), false) = (&reply.status, &reply.body, stale) {
             let _ = writeln!(self.trace, "  as of LSN {}", reply.lsn);
         }

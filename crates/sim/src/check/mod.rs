@@ -14,6 +14,7 @@
 //! | `indexes` | I15: index rows are what the rows say |
 //! | `world/online` | I16: a node is removed that is a member of nothing, and stays out |
 //! | `loads` | PR-39: bulk loads, whole or not at all |
+//! | `jobs` | PR-47, PR-82: what a job said of its records |
 //! | `points` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 
@@ -22,6 +23,7 @@ pub mod effects;
 pub mod epochs;
 pub mod history;
 pub mod indexes;
+pub mod jobs;
 pub mod lineage;
 pub mod linear;
 pub mod loads;
@@ -180,7 +182,7 @@ impl Checks {
     }
 
     /// Looks at the whole history.
-    pub fn finish(&mut self, now: u64, operations: &[Operation]) {
+    pub fn finish(&mut self, now: u64, operations: &[Operation], jobs: &[crate::jobber::Told]) {
         if !self.violations.is_empty() {
             return;
         }
@@ -192,7 +194,7 @@ impl Checks {
         }
         let tips = self.tips.clone();
         for (partition, tip) in tips {
-            self.finish_partition(now, partition, tip, operations);
+            self.finish_partition(now, partition, tip, (operations, jobs));
         }
     }
 
@@ -201,7 +203,7 @@ impl Checks {
         now: u64,
         partition: PartitionId,
         tip: Position,
-        operations: &[Operation],
+        (operations, jobs): (&[Operation], &[crate::jobber::Told]),
     ) {
         let operations: Vec<&Operation> = operations.iter().filter(|op| op.partition == partition).collect();
         let mut line: Vec<_> = self.lineage.line(partition, tip).collect();
@@ -210,12 +212,15 @@ impl Checks {
         let lost: Vec<Position> =
             self.survival.lost().iter().filter(|(of, _)| *of == partition).map(|(_, at)| *at).collect();
         let last = effects::Final { line, lost: lost.clone(), doubtful };
+        let told: Vec<_> = jobs.iter().filter(|told| told.partition == partition).collect();
+        let of_jobs = jobs::check(&last, &told);
         let verdict = effects::check(&last, &operations);
         let present: BTreeSet<u64> =
             last.line.iter().flat_map(|known| known.changes.iter().filter_map(|(_, value)| *value)).collect();
         if let Err((id, sentence)) = verdict {
             self.fault(id, now, sentence);
         }
+        self.expect("PR-82", now, of_jobs);
         for (key, steps) in registers(&operations, doubtful.then_some(&present)) {
             if let Err(sentence) = linear::check(&steps) {
                 let sentence = format!("{partition} key {key} is not linearizable: {sentence}");

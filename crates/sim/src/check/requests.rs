@@ -3,7 +3,7 @@
 use crate::network::Conn;
 use std::collections::BTreeMap;
 use types::{Epoch, PartitionId};
-use wire::{ReadLevel, Request};
+use wire::{Op, ReadLevel, Request};
 
 /// A request that a node has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,8 @@ pub struct Asked {
     pub writes: bool,
     /// It is numbered in a session: whatever is decided about it is an entry.
     pub numbered: bool,
+    /// It ends a job: true, if that is aborted.
+    pub ends_job: Option<bool>,
     /// Any replica may answer.
     pub any: bool,
     /// The reign of the replica that answered, once it has.
@@ -33,6 +35,10 @@ impl Requests {
             partition: request.partition,
             writes: request.op.writes(),
             numbered: request.session.is_some(),
+            ends_job: match &request.op {
+                Op::EndJob { abort, .. } => Some(*abort),
+                _ => None,
+            },
             any: matches!(request.read, ReadLevel::Any { .. }),
             reign: Epoch::ZERO,
         };

@@ -22,6 +22,7 @@ impl World {
         let wants = match self.clients.get_mut(id as usize) {
             Some(client) => client.step(self.now),
             None if id == self.plan.clients => self.taker.step(self.now, goes_on),
+            None if id == self.plan.clients + 2 => self.jobber.step(self.now, goes_on),
             None => {
                 let wants = self.loader.step(self.now, goes_on);
                 for (load, changes) in self.loader.take_made() {
@@ -47,6 +48,7 @@ impl World {
         match self.clients.get_mut(id as usize) {
             Some(client) => client.linked(node, slot, conn),
             None if id == self.plan.clients => self.taker.linked(node, conn),
+            None if id == self.plan.clients + 2 => self.jobber.linked(node, conn),
             None => self.loader.linked(node, conn),
         }
         if conn.is_some() {
@@ -56,6 +58,14 @@ impl World {
 
     pub(super) fn client_hears(&mut self, id: u32, _from: Endpoint, message: Message) {
         let Message::Reply(reply) = message else { return };
+        if id == self.plan.clients + 2 {
+            let before = self.jobber.ended();
+            self.jobber.hear(self.now, &reply);
+            let (committed, aborted) = self.jobber.ended();
+            (before.0..committed).for_each(|_| self.struck("job-committed"));
+            (before.1..aborted).for_each(|_| self.struck("job-aborted"));
+            return self.client_steps(id);
+        }
         if id > self.plan.clients {
             let done = |loader: &Loader| {
                 let told = |operation: &&Operation| matches!(operation.told, Told::Done { .. });

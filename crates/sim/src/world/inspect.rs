@@ -11,7 +11,8 @@ use types::policy::Below;
 use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position, ReadAt};
 use wal::Record;
 use wire::control::Role;
-use wire::{Reply, Status};
+use wire::job::JobState;
+use wire::{Body, Reply, Status};
 
 impl World {
     /// A record was written to the metastore.
@@ -229,7 +230,9 @@ impl World {
         let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
         let verdict = self.checks.serving.answered(asked.partition, asked.reign, member, looked || rests);
         self.checks.expect("I2", self.now, verdict);
-        if asked.writes && reply.status == Status::Ok {
+        let secured = tells_what_is_secured(asked, reply);
+        if asked.writes && (reply.status == Status::Ok || secured) {
+            let then = if secured { as_secured(then) } else { then };
             let at = Position::new(reply.epoch, reply.lsn);
             self.checks.survival.acknowledged(self.now, at, &then);
             // The next reign may not have come to serve when the run ends: this is the newest that must be there then.
@@ -537,4 +540,23 @@ impl World {
         }
         text
     }
+}
+
+/// True if the answer says what an aborted job has done: that must not be lost where acknowledgements may be (PR-82).
+fn tells_what_is_secured(asked: &Asked, reply: &Reply) -> bool {
+    match (asked.ends_job, &reply.body) {
+        (Some(aborts), Body::Job(status)) => aborts || status.state != JobState::Committed,
+        _ => false,
+    }
+}
+
+/// The record as if its policy counted every member. Each had it on its disk; who joins later has it in memory at least.
+fn as_secured(mut record: PartitionRecord) -> PartitionRecord {
+    if !record.policy.rests_on_primary() {
+        return record;
+    }
+    let careful = Policy::preset("semi", record.policy.factor, record.policy.log).expect("a preset");
+    let Policy { min_in_sync, below, .. } = record.policy;
+    (record.policy, record.next_policy) = (Policy { min_in_sync, below, ..careful }, None);
+    record
 }

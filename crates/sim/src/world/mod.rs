@@ -36,6 +36,7 @@ use crate::check::Checks;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::disk::Disk;
+use crate::jobber::Jobber;
 use crate::loader::Loader;
 use crate::network::Network;
 use crate::node::Machine;
@@ -102,6 +103,7 @@ pub struct World {
     online: Stream,
     taker: Taker,
     loader: Loader,
+    jobber: Jobber,
     strikes: strikes::Strikes,
     timing: Stream,
     next_life: u64,
@@ -128,6 +130,8 @@ impl World {
         let taker = Taker::new(plan.clients, points, &plan, remedy);
         let loads = Stream::new(seed, Concern::Workload, 1_001);
         let loader = Loader::new(plan.clients + 1, loads, &plan);
+        let jobs = Stream::new(seed, Concern::Workload, 1_002);
+        let jobber = Jobber::new(plan.clients + 2, jobs, &plan);
         let meta = Meta::new(Disk::new(Stream::new(seed, Concern::Disk, 1000)));
         let strikes = strikes::Strikes::new(Stream::new(seed, Concern::Faults, 0));
         World {
@@ -161,6 +165,7 @@ impl World {
             wishes: Stream::new(seed, Concern::Workload, 1 << 32),
             taker,
             loader,
+            jobber,
             strikes,
             timing: Stream::new(seed, Concern::Timing, 0),
             next_life: 1,
@@ -187,7 +192,7 @@ impl World {
     pub fn finish(&mut self) {
         let operations = self.clients.iter().flat_map(|client| client.history().iter());
         let operations: Vec<_> = operations.chain(self.loader.history()).cloned().collect();
-        self.checks.finish(self.now, &operations);
+        self.checks.finish(self.now, &operations, self.jobber.told());
         self.checks.points(self.now, self.taker.taken(), &operations);
     }
 

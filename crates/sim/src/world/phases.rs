@@ -66,6 +66,9 @@ impl World {
             if self.plan.loads {
                 self.after(6_000, Event::Client { id: self.plan.clients + 1 });
             }
+            if self.plan.jobs {
+                self.after(7_000, Event::Client { id: self.plan.clients + 2 });
+            }
             let wait = self.plan.pace_us / 2;
             self.after(wait, Event::Strike);
             if self.plan.factors {

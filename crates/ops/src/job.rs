@@ -1,0 +1,346 @@
+//! `load --job`: a file into a table as one job ([`client::job`]). Each row is committed for itself and read from then on; whoever
+//! loads is answered once, at the end: all of it is committed, or the job was aborted and these rows are.
+
+use crate::badrows::BadRows;
+use crate::failure::Failure;
+use crate::load::{LOOK_EVERY, OnBad, Plan, Watcher, header, open};
+use crate::port::Port;
+use client::LaneId;
+use client::job::{Job, JobOptions, JobPart, JobReport, PartState, new_id};
+use client::table::Table;
+use intake::{Item, Reader};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use wire::RowOp;
+
+/// A wait for answers sleeps no longer.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// How a job ended. Records are counted from 1, malformed ones included.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// The table.
+    pub table: String,
+    /// Whether the job made it.
+    pub created: bool,
+    /// The job's name.
+    pub job: String,
+    /// True if every row is committed.
+    pub committed: bool,
+    /// Why it was aborted.
+    pub why: Option<String>,
+    /// The first record that was refused.
+    pub refused: Option<Refused>,
+    /// Rows that are committed; of an aborted job every copy that may come to lead has them.
+    pub rows: u64,
+    /// Rows that were given to the job.
+    pub rows_given: u64,
+    /// Rows that may be committed or not, as their partition does not answer.
+    pub rows_unknown: u64,
+    /// Every row up to this record is committed.
+    pub all_through: u64,
+    /// The records whose rows are committed: first and last of each range.
+    pub ranges: Vec<(u64, u64)>,
+    /// The records of which nobody knows.
+    pub unknown_ranges: Vec<(u64, u64)>,
+    /// False if the ranges leave some out: the partitions say it then.
+    pub ranges_whole: bool,
+    /// The partitions that have rows of it.
+    pub partitions: Vec<Part>,
+    /// Malformed rows left out.
+    pub bad_rows: u64,
+    /// Where they are.
+    pub bad_rows_file: Option<PathBuf>,
+    /// Bytes of keys and rows that were given to it.
+    pub bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Committed rows per second of it.
+    pub rows_per_second: f64,
+    /// The table's policy.
+    pub policy: String,
+    /// The fewest copies that the answer of any partition counted.
+    pub copies: Option<u8>,
+}
+
+/// A record that was refused.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Refused {
+    /// Which.
+    pub record: u64,
+    /// Where it belongs.
+    pub partition: u32,
+    /// Why, in a word.
+    pub reason: &'static str,
+}
+
+/// A partition's part of a job.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Part {
+    /// Its number.
+    pub partition: u32,
+    /// `committed`, `aborted`, `untouched` or `unknown`.
+    pub state: &'static str,
+    /// Why it is not known.
+    pub why: Option<String>,
+    /// Rows that belong there.
+    pub rows: u64,
+    /// Of those, how many are committed.
+    pub committed: u64,
+    /// The record of the last of them: the partition's rows up to it are committed.
+    pub through: u64,
+    /// How many rows after that may be committed or not.
+    pub unknown: u64,
+}
+
+/// Loads the rows. The file was checked before if the rule is `abort`. A job that was aborted is no failure here: the report says
+/// what became of it.
+pub fn load<P: Port>(
+    port: &mut P,
+    table: &Table,
+    plan: &Plan,
+    insert: bool,
+    watcher: &mut dyn Watcher,
+) -> Result<Report, Failure> {
+    let mut bad_rows = match plan.on_bad {
+        OnBad::Abort => BadRows::counted(),
+        OnBad::Skip => BadRows::kept_in(&plan.bad_rows, header(plan)?)?,
+    };
+    let mut reader = open(plan)?.reader(table.schema())?;
+    let begun = Instant::now();
+    watcher.phase("loading", Some(reader.progress()));
+    let mut run = Run::new(port, table, plan);
+    let read = run.read(&mut reader, &mut bad_rows, (plan, insert), watcher);
+    match read {
+        Err(failure) => run.job.abort(&failure.sentence),
+        Ok(()) if run.job.trouble().is_none() => run.job.commit(),
+        Ok(()) => {}
+    }
+    run.drive(Job::is_over)?;
+    let told = run.job.report();
+    watcher.rows(told.records_committed);
+    let kept = bad_rows.finish()?;
+    if let Some(rest) = bad_rows.rest() {
+        watcher.say(&rest);
+    }
+    Ok(report(table, told, begun.elapsed(), (bad_rows.count(), kept)))
+}
+
+struct Run<'a, P: Port> {
+    port: &'a mut P,
+    lane: LaneId,
+    job: Job,
+}
+
+impl<'a, P: Port> Run<'a, P> {
+    fn new(port: &'a mut P, table: &Table, plan: &Plan) -> Run<'a, P> {
+        let options = JobOptions {
+            max_rows: plan.limits.rows,
+            max_bytes: plan.limits.bytes,
+            deadline: plan.limits.deadline,
+            ..JobOptions::default()
+        };
+        let lane = port.open_lane(options.in_flight + 1);
+        Run { port, lane, job: Job::new(table.clone(), new_id(), options) }
+    }
+
+    fn read(
+        &mut self,
+        reader: &mut Reader,
+        bad_rows: &mut BadRows,
+        (plan, insert): (&Plan, bool),
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), Failure> {
+        while let Some(item) = reader.next_item()? {
+            match item {
+                Item::Row(record) => {
+                    let (key, row) = (record.key.into(), record.value.into());
+                    let op = if insert { RowOp::Insert { key, row } } else { RowOp::Put { key, row } };
+                    self.job.add(record.index + 1, op)?;
+                }
+                Item::Bad(bad) if plan.on_bad == OnBad::Abort => {
+                    return Err(Failure::failed(format!("the file changed while it was loaded: {bad}")));
+                }
+                Item::Bad(bad) => {
+                    if let Some(sentence) = bad_rows.take(&bad)? {
+                        watcher.say(&sentence);
+                    }
+                }
+            }
+            if reader.records().is_multiple_of(LOOK_EVERY) || self.job.is_full() {
+                self.drive(|job| !job.is_full())?;
+                watcher.rows(self.job.acknowledged());
+                if watcher.stopped() {
+                    return Err(Failure::failed("stopped"));
+                }
+            }
+            if self.job.trouble().is_some() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what can be sent and takes answers in, until the job is as it should be.
+    fn drive(&mut self, done: impl Fn(&Job) -> bool) -> Result<(), Failure> {
+        loop {
+            let (port, lane) = (&mut *self.port, self.lane);
+            self.job.pump(&mut |call| port.submit(lane, call));
+            let done = done(&self.job);
+            for completed in self.port.poll(if done { Duration::ZERO } else { WAIT })? {
+                self.job.completed(completed);
+            }
+            if done {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn report(table: &Table, told: JobReport, took: Duration, bad: (u64, Option<PathBuf>)) -> Report {
+    let seconds = took.as_secs_f64().max(1e-6);
+    let refused = told.refused.map(|refused| Refused {
+        record: refused.number,
+        partition: refused.partition.0,
+        reason: match refused.why {
+            wire::Outcome::Exists => "exists",
+            wire::Outcome::Unindexable => "unindexable",
+            wire::Outcome::TooMuch => "too much",
+            _ => "other",
+        },
+    });
+    Report {
+        table: table.name().to_string(),
+        created: false,
+        job: told.job.to_string(),
+        committed: told.committed,
+        why: told.why,
+        refused,
+        rows: told.records_committed,
+        rows_given: told.records,
+        rows_unknown: told.records_unknown,
+        all_through: told.all_through,
+        ranges: told.ranges,
+        unknown_ranges: told.unknown_ranges,
+        ranges_whole: told.ranges_whole,
+        partitions: told.parts.iter().map(part).collect(),
+        bad_rows: bad.0,
+        bad_rows_file: bad.1,
+        bytes: told.bytes,
+        seconds,
+        rows_per_second: told.records_committed as f64 / seconds,
+        policy: table.record().policy.name.clone(),
+        copies: told.copies,
+    }
+}
+
+fn part(part: &JobPart) -> Part {
+    let (state, why) = match &part.state {
+        PartState::Committed => ("committed", None),
+        PartState::Aborted => ("aborted", None),
+        PartState::Untouched => ("untouched", None),
+        PartState::Unknown(why) => ("unknown", Some(why.clone())),
+    };
+    Part {
+        partition: part.partition.0,
+        state,
+        why,
+        rows: part.records,
+        committed: part.committed,
+        through: part.through,
+        unknown: part.unknown,
+    }
+}
+
+/// An aborted job in sentences: what is committed, and what is not known.
+pub fn sentences(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    let answered = report.partitions.iter().all(|part| part.state != "unknown");
+    let what = if answered { "committed, and secured" } else { "committed" };
+    lines.push(match report.rows {
+        0 => "committed: nothing".to_string(),
+        rows => format!("{what}: {rows} rows, records {}", listed(&report.ranges)),
+    });
+    if !report.ranges_whole {
+        let parts = report.partitions.iter().filter(|part| part.committed > 0);
+        let one = |part: &Part| format!("p{} up to record {}", part.partition, part.through);
+        let parts: Vec<String> = parts.map(one).collect();
+        lines.push(format!("by partition, of the rows that belong there: {}", parts.join(", ")));
+    }
+    for part in report.partitions.iter().filter(|part| part.unknown > 0) {
+        let why = part.why.as_deref().unwrap_or("it did not answer");
+        lines.push(format!(
+            "not known: {} rows of p{} after record {}: {why}",
+            part.unknown, part.partition, part.through
+        ));
+    }
+    lines.push("not committed: everything else of the file".to_string());
+    lines
+}
+
+/// The most ranges that a sentence lists.
+const LISTED: usize = 12;
+
+fn listed(ranges: &[(u64, u64)]) -> String {
+    let one = |(from, to): &(u64, u64)| if from == to { from.to_string() } else { format!("{from}-{to}") };
+    let mut text = ranges.iter().take(LISTED).map(one).collect::<Vec<_>>().join(", ");
+    if ranges.len() > LISTED {
+        text.push_str(&format!(" and {} more ranges (--json lists them)", ranges.len() - LISTED));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(ranges: Vec<(u64, u64)>, unknown: u64) -> Report {
+        let part = |partition, unknown| Part {
+            partition,
+            state: if unknown > 0 { "unknown" } else { "aborted" },
+            why: (unknown > 0).then(|| "no answer within 30000 ms".to_string()),
+            rows: 10,
+            committed: 5,
+            through: 9,
+            unknown,
+        };
+        Report {
+            table: "t".into(),
+            created: false,
+            job: "0000018bcfe56800".into(),
+            committed: false,
+            why: Some("record 6 was refused: a row with its key exists already".into()),
+            refused: None,
+            rows: ranges.iter().map(|(from, to)| to - from + 1).sum(),
+            rows_given: 20,
+            rows_unknown: unknown,
+            all_through: 5,
+            ranges,
+            unknown_ranges: Vec::new(),
+            ranges_whole: unknown == 0,
+            partitions: vec![part(64, 0), part(65, unknown)],
+            bad_rows: 0,
+            bad_rows_file: None,
+            bytes: 1,
+            seconds: 1.0,
+            rows_per_second: 1.0,
+            policy: "durable".into(),
+            copies: Some(3),
+        }
+    }
+
+    #[test]
+    fn what_is_committed_is_said_by_ranges_and_what_is_not_known_by_partition() {
+        let lines = sentences(&report(vec![(1, 5), (7, 7)], 0));
+        assert_eq!(lines[0], "committed, and secured: 6 rows, records 1-5, 7");
+        assert_eq!(lines.len(), 2);
+        let lines = sentences(&report(vec![(1, 5)], 4));
+        assert_eq!(lines[0], "committed: 5 rows, records 1-5");
+        assert!(lines[1].contains("p64 up to record 9"), "{lines:?}");
+        assert_eq!(lines[2], "not known: 4 rows of p65 after record 9: no answer within 30000 ms");
+        let many = (0..30).map(|n| (2 * n + 1, 2 * n + 1)).collect();
+        assert!(sentences(&report(many, 0))[0].ends_with("and 18 more ranges (--json lists them)"));
+        assert_eq!(sentences(&report(Vec::new(), 0))[0], "committed: nothing");
+    }
+}

@@ -1,0 +1,64 @@
+//! What ends by itself: replies that nobody waits for any more, and sessions that nobody uses.
+
+use super::serve::SCAN_BYTES;
+use super::{Ctx, Phase, Replica, Waiting};
+use crate::output::Output;
+use crate::session::{Session, session_of};
+use types::engine::space;
+use types::{Micros, ReadAt, Remedy, SessionId};
+use wire::entry::Kind;
+use wire::{Entry, Status};
+
+impl<R: Remedy> Replica<R> {
+    /// Ends what clients do not wait for any more: "outcome unknown", and nothing else changes (F03).
+    pub(super) fn expire(&mut self, ctx: &mut Ctx) {
+        let (now, partition) = (ctx.now.mono, self.id);
+        let Some(leader) = self.leader() else { return };
+        let late = |waiting: &Waiting| waiting.deadline > Micros::ZERO && now >= waiting.deadline;
+        for queue in [&mut leader.waiting, &mut leader.securing] {
+            if !queue.iter().any(late) {
+                continue;
+            }
+            let (gone, kept) = std::mem::take(queue).into_iter().partition(late);
+            *queue = kept;
+            for waiting in gone {
+                let mut reply = waiting.reply;
+                reply.status = Status::Unknown("not committed in time; it may be later".into());
+                let (to, reply) = (waiting.to, Box::new(reply));
+                ctx.out.push(Output::Reply { partition, to, reply, valid_until: None });
+            }
+        }
+    }
+
+    /// Expires sessions that nobody used for long, by an entry that every replica applies (PR-46).
+    pub(super) fn expire_sessions(&mut self, ctx: &mut Ctx) {
+        let (now, ttl) = (ctx.now, ctx.settings.session_ttl);
+        let Some(leader) = self.leader() else { return };
+        let serving = matches!(leader.phase, Phase::Serving) && leader.handing.is_none();
+        if !serving || now.mono.since(leader.sessions_checked) < Micros(ttl.0 / 16) {
+            return;
+        }
+        leader.sessions_checked = now.mono;
+        let Ok(rows) =
+            self.engine.scan(&[space::SESSION], &[space::SESSION + 1], ReadAt::Applied, 10_000, SCAN_BYTES)
+        else {
+            return;
+        };
+        let idle =
+            |value: &[u8]| Session::decode(value).is_ok_and(|s| s.touched_ms + ttl.as_millis() < now.wall_ms);
+        let expired: Vec<SessionId> = rows
+            .iter()
+            .filter(|row| idle(&row.value))
+            .filter_map(|row| session_of(&row.key))
+            .take(1000)
+            .collect();
+        if expired.is_empty() {
+            return;
+        }
+        let header = self.next_header(ctx, Kind::SessionExpire);
+        let entry = Entry::encode(header, &super::state::encode_expired(&expired));
+        if let Err(unfit) = self.append(ctx, entry) {
+            self.fail(ctx, unfit.reason());
+        }
+    }
+}

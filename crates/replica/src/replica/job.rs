@@ -1,0 +1,391 @@
+//! Jobs ([`wire::job`]): pieces of records, each record done for itself up to the first that is refused, and the job's end.
+//!
+//! What a job has done is a row of the partition, in the entry of what it did. So whoever leads next answers for it, and a piece that
+//! does not follow what was done is refused (PR-47). That a piece is in the log is told when it is committed, as of any
+//! write; what an aborted job has done is told when it is secured, since nobody is asked again afterwards (PR-82).
+//!
+//! Rows of jobs that ended are forgotten when there are many, oldest first. The horizon then says up to which name a job that has
+//! no row may have had one.
+
+use super::serve::{SCAN_BYTES, Told, hash_row};
+use super::{Ctx, Replica};
+use crate::output::ClientRef;
+use crate::session::row_key;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
+use types::job::{horizon_key, job_key, job_of, job_range};
+use types::{EngineError, JobId, Mutation, ReadAt, Remedy};
+use wire::job::{JobRecord, JobRefusal, JobState, JobStatus};
+use wire::{Body, Effects, Op, Outcome, Reply, Request, RowOp, Status};
+
+/// Rows of jobs that a partition keeps, before it forgets some.
+const MOST: usize = 1024;
+/// A job that ended is remembered so long at least, unless there are more than ever: its client may ask again.
+const KEPT_MS: u64 = 60_000;
+/// So many are forgotten at once.
+const AT_ONCE: usize = 256;
+/// The form of a job's row.
+const FORMAT: u8 = 1;
+const ROW_BYTES: usize = 35;
+
+/// A job's row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Row {
+    status: JobStatus,
+    /// Wall-clock stamp of its newest entry, milliseconds since 1970.
+    touched_ms: u64,
+}
+
+impl Row {
+    fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(ROW_BYTES);
+        let refused = self.status.refused.unwrap_or(JobRefusal { number: 0, outcome: Outcome::Done });
+        out.put_u8(FORMAT);
+        out.put_u8(self.status.state as u8);
+        out.put_u8(refused.outcome as u8);
+        out.put_u64_le(self.status.records);
+        out.put_u64_le(self.status.through);
+        out.put_u64_le(refused.number);
+        out.put_u64_le(self.touched_ms);
+        out.freeze()
+    }
+
+    /// The error is a sentence.
+    fn decode(mut bytes: &[u8]) -> Result<Row, String> {
+        if bytes.len() != ROW_BYTES || bytes[0] != FORMAT {
+            return Err(format!("the row of a job has {} bytes of an unknown form", bytes.len()));
+        }
+        bytes.advance(1);
+        let state = match bytes.get_u8() {
+            1 => JobState::Open,
+            2 => JobState::Committed,
+            3 => JobState::Aborted,
+            other => return Err(format!("the row of a job has the unknown state {other}")),
+        };
+        let outcome =
+            Outcome::from_number(bytes.get_u8()).ok_or("the row of a job has an unknown outcome")?;
+        let (records, through, number) = (bytes.get_u64_le(), bytes.get_u64_le(), bytes.get_u64_le());
+        let refused = (number > 0).then_some(JobRefusal { number, outcome });
+        let status = JobStatus { state, records, through, refused };
+        Ok(Row { status, touched_ms: bytes.get_u64_le() })
+    }
+
+    /// May be forgotten at this time.
+    fn is_over(&self, wall_ms: u64, idle_ms: u64) -> bool {
+        let kept = if self.status.state == JobState::Open { idle_ms } else { KEPT_MS };
+        self.touched_ms + kept < wall_ms
+    }
+}
+
+/// What a request comes to.
+struct Step {
+    outcome: Outcome,
+    affected: u32,
+    mutations: Vec<Mutation>,
+    /// What the job has done after it.
+    status: JobStatus,
+}
+
+/// Records that were evaluated: how many are done, what they change, and why the next one is not done.
+struct Evaluated {
+    done: usize,
+    affected: u32,
+    mutations: Vec<Mutation>,
+    refused: Option<Outcome>,
+}
+
+impl<R: Remedy> Replica<R> {
+    /// [`Op::Job`] and [`Op::EndJob`].
+    pub(super) fn on_job(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
+        let Some(job) = request.op.job().filter(|_| request.session.is_some()) else {
+            let why = Status::Bad("a job's records need a session".into());
+            return self.answer(ctx, to, request, why, Body::None, None);
+        };
+        if let Some(status) = self.too_few().or_else(|| self.overfull(ctx)) {
+            return self.answer(ctx, to, request, status, Body::None, None);
+        }
+        let hash = request_hash(&request.op);
+        match self.check_session(request, hash) {
+            Ok(None) => {}
+            Ok(Some(reply)) => return self.repeat(ctx, to, request, job, reply),
+            Err(reason) => return self.fail(ctx, reason),
+        }
+        if let Some(status) = self.is_loading() {
+            return self.answer(ctx, to, request, status, Body::None, None);
+        }
+        let step = match self.step(ctx, &request.op, job) {
+            Ok(Ok(step)) => step,
+            Ok(Err(status)) => {
+                let reply = self.reply(request, status, Body::None);
+                return self.answer_seen(ctx, to, request, reply);
+            }
+            Err(error) => return self.fail(ctx, error.to_string()),
+        };
+        let Step { outcome, affected, mutations, status: done } = step;
+        let confirmed = request.confirmed;
+        let effects = Effects { request_hash: hash, confirmed, outcome: outcome as u8, affected, mutations };
+        let at = match self.log_effects(ctx, request, effects) {
+            Ok(at) => at,
+            Err(reason) => return self.fail(ctx, reason),
+        };
+        let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
+        let mut reply = self.reply(request, status, Body::Job(done));
+        (reply.lsn, reply.epoch) = (at.lsn, at.epoch);
+        self.hold_back(ctx, to, request, (at.lsn, how_told(&request.op, &done)), reply);
+    }
+
+    /// A request that was answered before, or out of its turn: what its job has done is said as it is now.
+    fn repeat(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, job: JobId, mut reply: Reply) {
+        if !matches!(reply.status, Status::Ok | Status::Refused(_)) {
+            return self.answer_seen(ctx, to, request, reply);
+        }
+        let done = match self.job_status(job, ReadAt::Applied) {
+            Ok(done) => done,
+            Err(error) => return self.fail(ctx, error.to_string()),
+        };
+        reply.body = Body::Job(done);
+        match how_told(&request.op, &done) {
+            Told::Secured => {
+                let seen = self.tail.end().lsn;
+                self.hold_back(ctx, to, request, (seen, Told::Secured), reply);
+            }
+            _ => self.answer_seen(ctx, to, request, reply),
+        }
+    }
+
+    /// What a job has done, as of a state.
+    pub(super) fn job_status(&self, job: JobId, at: ReadAt) -> Result<JobStatus, EngineError> {
+        Ok(self.job_row(job, at)?.map(|row| row.status).unwrap_or_default())
+    }
+
+    fn job_row(&self, job: JobId, at: ReadAt) -> Result<Option<Row>, EngineError> {
+        let row = self.engine.get(&job_key(job), at)?;
+        row.map(|(_, value)| Row::decode(&value).map_err(EngineError::Corrupt)).transpose()
+    }
+
+    /// What the request comes to; or why nothing comes of it.
+    fn step(&mut self, ctx: &Ctx, op: &Op, job: JobId) -> Result<Result<Step, Status>, EngineError> {
+        let found = self.job_row(job, ReadAt::Applied)?;
+        let mut forgotten = Vec::new();
+        if found.is_none() {
+            if job <= self.horizon()? {
+                let why = "the job is not known here: it ended and was forgotten, or its name is too old";
+                return Ok(Err(Status::Unknown(why.into())));
+            }
+            match self.forget_jobs(ctx)? {
+                Some(mutations) => forgotten = mutations,
+                None => {
+                    let why = "the partition has as many jobs as it may".into();
+                    return Ok(Err(Status::NotYet(why)));
+                }
+            }
+        }
+        let row = found.unwrap_or_default();
+        let mut step = match op {
+            Op::Job { after, records, .. } => self.do_records(row.status, *after, records)?,
+            Op::EndJob { through, abort, .. } => end(row.status, *through, *abort),
+            _ => unreachable!("other requests are no job's"),
+        };
+        if step.status != row.status || found.is_some() {
+            let row = Row { status: step.status, touched_ms: ctx.now.wall_ms.max(row.touched_ms) };
+            step.mutations.push(Mutation { key: job_key(job), value: Some(row.encode()) });
+            step.mutations.extend(forgotten);
+        }
+        Ok(Ok(step))
+    }
+
+    fn do_records(
+        &mut self,
+        mut status: JobStatus,
+        after: u64,
+        records: &[JobRecord],
+    ) -> Result<Step, EngineError> {
+        let nothing = |outcome| Step { outcome, affected: 0, mutations: Vec::new(), status };
+        let last = records.last().map_or(0, |record| record.number);
+        if last <= status.through && self.remedy.has(types::Finding::Pr47) {
+            return Ok(nothing(Outcome::Done));
+        }
+        let open = matches!(status.state, JobState::Absent | JobState::Open) && status.refused.is_none();
+        let follows = after == status.through || !self.remedy.has(types::Finding::Pr47);
+        if !open || !follows {
+            return Ok(nothing(Outcome::Stopped));
+        }
+        let Evaluated { done, affected, mutations, refused } = self.evaluate_records(records)?;
+        status.state = JobState::Open;
+        status.records += done as u64;
+        if let Some(last) = records[..done].last() {
+            status.through = last.number;
+        }
+        status.refused = refused.map(|outcome| JobRefusal { number: records[done].number, outcome });
+        let outcome = if refused.is_some() { Outcome::Stopped } else { Outcome::Done };
+        Ok(Step { outcome, affected, mutations, status })
+    }
+
+    /// As many of the records as can be done, with what they change in indexes.
+    fn evaluate_records(&mut self, records: &[JobRecord]) -> Result<Evaluated, EngineError> {
+        let rows = self.evaluate_rows(records)?;
+        let (done, refused) = (rows.done, rows.refused);
+        let (whole, affected, mutations) =
+            self.with_index_rows((Outcome::Done, rows.affected, rows.mutations))?;
+        if whole == Outcome::Done {
+            return Ok(Evaluated { done, affected, mutations, refused });
+        }
+        // A record among them has no place in an index: the first so many that do fit, and why one more does not.
+        let (mut fits, mut over) = (0, done);
+        while fits + 1 < over {
+            let middle = fits + (over - fits) / 2;
+            match self.indexed_rows(&records[..middle])?.0 {
+                Outcome::Done => fits = middle,
+                _ => over = middle,
+            }
+        }
+        let (why, ..) = self.indexed_rows(&records[..over])?;
+        let (_, affected, mutations) = self.indexed_rows(&records[..fits])?;
+        Ok(Evaluated { done: fits, affected, mutations, refused: Some(why) })
+    }
+
+    fn indexed_rows(&mut self, records: &[JobRecord]) -> Result<super::serve::Evaluated, EngineError> {
+        let rows = self.evaluate_rows(records)?;
+        self.with_index_rows((Outcome::Done, rows.affected, rows.mutations))
+    }
+
+    /// What the records change, up to the first that is refused for a row that is there.
+    fn evaluate_rows(&self, records: &[JobRecord]) -> Result<Evaluated, EngineError> {
+        let mut mutations = Vec::with_capacity(records.len());
+        // Each record sees those before it.
+        let mut own: BTreeMap<Bytes, bool> = BTreeMap::new();
+        let looks = records.iter().any(|record| !matches!(record.op, RowOp::Put { .. }));
+        let mut affected = 0;
+        for (done, JobRecord { op, .. }) in records.iter().enumerate() {
+            let key = row_key(op.key());
+            let exists = match (op, own.get(&key)) {
+                (RowOp::Put { .. }, _) => true,
+                (_, Some(exists)) => *exists,
+                _ => self.engine.get(&key, ReadAt::Applied)?.is_some(),
+            };
+            match op {
+                RowOp::Insert { .. } if exists => {
+                    return Ok(Evaluated { done, affected, mutations, refused: Some(Outcome::Exists) });
+                }
+                RowOp::Delete { .. } | RowOp::Update { .. } if !exists => continue,
+                RowOp::Keep { .. } => continue,
+                _ => {}
+            }
+            if looks {
+                own.insert(key.clone(), op.row().is_some());
+            }
+            affected += 1;
+            mutations.push(Mutation { key, value: op.row().cloned() });
+        }
+        Ok(Evaluated { done: records.len(), affected, mutations, refused: None })
+    }
+
+    /// Jobs up to this one that have no row may have had one.
+    fn horizon(&self) -> Result<JobId, EngineError> {
+        let row = self.engine.get(&horizon_key(), ReadAt::Applied)?;
+        let number = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
+        Ok(JobId(number.unwrap_or(0)))
+    }
+
+    /// What makes room for another job's row. None: there is no room.
+    fn forget_jobs(&self, ctx: &Ctx) -> Result<Option<Vec<Mutation>>, EngineError> {
+        let (from, to) = job_range();
+        let rows = self.engine.scan(&from, &to, ReadAt::Applied, 4 * MOST, SCAN_BYTES)?;
+        if rows.len() < MOST {
+            return Ok(Some(Vec::new()));
+        }
+        let (wall_ms, idle_ms) = (ctx.now.wall_ms, ctx.settings.session_ttl.as_millis());
+        let full = rows.len() >= 4 * MOST;
+        let may_go = |row: &&types::engine::Row| {
+            let decoded = Row::decode(&row.value).unwrap_or_default();
+            decoded.is_over(wall_ms, idle_ms) || full && decoded.status.state != JobState::Open
+        };
+        let gone: Vec<JobId> =
+            rows.iter().filter(may_go).filter_map(|row| job_of(&row.key)).take(AT_ONCE).collect();
+        let Some(last) = gone.last() else { return Ok((!full).then(Vec::new)) };
+        let horizon = self.horizon()?.max(*last);
+        let mut mutations: Vec<Mutation> =
+            gone.iter().map(|job| Mutation { key: job_key(*job), value: None }).collect();
+        let value = Some(Bytes::copy_from_slice(&horizon.0.to_le_bytes()));
+        mutations.push(Mutation { key: horizon_key(), value });
+        Ok(Some(mutations))
+    }
+}
+
+/// The end of a job. One that has ended stays as it is.
+fn end(mut status: JobStatus, through: u64, abort: bool) -> Step {
+    let whole = status.refused.is_none() && status.through == through && !abort;
+    if matches!(status.state, JobState::Absent | JobState::Open) {
+        status.state = if whole { JobState::Committed } else { JobState::Aborted };
+    }
+    let done = abort || status.state == JobState::Committed && status.through == through;
+    let outcome = if done { Outcome::Done } else { Outcome::Stopped };
+    Step { outcome, affected: 0, mutations: Vec::new(), status }
+}
+
+/// What was done by a job that does not go on is told when it is secured.
+fn how_told(op: &Op, done: &JobStatus) -> Told {
+    match op {
+        Op::EndJob { abort, .. } if *abort || done.state != JobState::Committed => Told::Secured,
+        _ => Told::Entry,
+    }
+}
+
+/// A hash of what is asked (PR-47).
+fn request_hash(op: &Op) -> u64 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    match op {
+        Op::Job { job, after, records } => {
+            hash.update(&job.0.to_le_bytes());
+            hash.update(&after.to_le_bytes());
+            for record in records {
+                hash.update(&record.number.to_le_bytes());
+                hash_row(&mut hash, &record.op);
+            }
+        }
+        Op::EndJob { job, through, abort } => {
+            hash.update(&job.0.to_le_bytes());
+            hash.update(&through.to_le_bytes());
+            hash.update(&[u8::from(*abort)]);
+        }
+        _ => {}
+    }
+    hash.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(state: JobState, through: u64) -> JobStatus {
+        JobStatus { state, records: through, through, refused: None }
+    }
+
+    #[test]
+    fn rows_read_back_and_cuts_are_noticed() {
+        let refused = Some(JobRefusal { number: 9, outcome: Outcome::Exists });
+        let row = Row { status: JobStatus { refused, ..status(JobState::Aborted, 8) }, touched_ms: 77 };
+        let bytes = row.encode();
+        assert_eq!(Row::decode(&bytes), Ok(row));
+        for cut in 0..bytes.len() {
+            assert!(Row::decode(&bytes[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_job_commits_only_whole_and_its_end_stays_what_it_was() {
+        let ended = |before: JobStatus, through, abort| {
+            let step = end(before, through, abort);
+            (step.outcome, step.status.state)
+        };
+        let open = status(JobState::Open, 5);
+        assert_eq!(ended(open, 5, false), (Outcome::Done, JobState::Committed));
+        assert_eq!(ended(open, 6, false), (Outcome::Stopped, JobState::Aborted), "a record is missing");
+        assert_eq!(ended(open, 5, true), (Outcome::Done, JobState::Aborted));
+        assert_eq!(ended(JobStatus::default(), 0, true), (Outcome::Done, JobState::Aborted));
+        let refused = Some(JobRefusal { number: 6, outcome: Outcome::Exists });
+        assert_eq!(ended(JobStatus { refused, ..open }, 5, false), (Outcome::Stopped, JobState::Aborted));
+        assert_eq!(ended(status(JobState::Committed, 5), 5, true), (Outcome::Done, JobState::Committed));
+        assert_eq!(ended(status(JobState::Aborted, 5), 5, false), (Outcome::Stopped, JobState::Aborted));
+    }
+}

@@ -1,0 +1,63 @@
+//! PR-47, PR-82: what a job's end called committed is there, and what it did not is not.
+
+use crate::check::effects::Final;
+use crate::jobber::Told;
+use std::collections::BTreeMap;
+
+/// Checks what jobs were told of one partition against its final log. The error is a sentence.
+pub fn check(last: &Final<'_>, told: &[&Told]) -> Result<(), String> {
+    let mut places: BTreeMap<u64, usize> = BTreeMap::new();
+    for value in last.line.iter().flat_map(|known| known.changes.iter().filter_map(|(_, value)| *value)) {
+        *places.entry(value).or_default() += 1;
+    }
+    for told in told {
+        // An end that was lost, rightly, took with it what it had told of.
+        let lost = told.at.is_some_and(|at| last.lost.contains(&at));
+        for (number, value) in &told.records {
+            let times = places.get(value).copied().unwrap_or(0);
+            let (job, partition) = (told.job, told.partition);
+            let what = format!("record {number} of job {job} in {partition}, told through {}", told.through);
+            match (*number <= told.through, times) {
+                (_, 2..) => return Err(format!("{what}, is there {times} times")),
+                (true, 0) if !lost => return Err(format!("{what}, is lost")),
+                (false, 1) => return Err(format!("{what}, is there")),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::lineage::Known;
+    use crate::check::lineage::tests::{P, at};
+    use types::JobId;
+
+    fn verdict(values: &[u64], through: u64, lost: bool) -> Result<(), String> {
+        let known = |(lsn, value): (u64, &u64)| Known {
+            at: at(1, lsn),
+            crc: 0,
+            prev_crc: 0,
+            session: None,
+            changes: vec![("j1".into(), Some(*value))],
+        };
+        let line: Vec<Known> = (2..).zip(values).map(known).collect();
+        let records = vec![(1, 11), (4, 14), (5, 15)];
+        let told = Told { job: JobId::new(1, 1), partition: P, through, at: Some(at(1, 9)), records };
+        let lost = if lost { vec![at(1, 9)] } else { Vec::new() };
+        check(&Final { line: line.iter().collect(), lost, doubtful: false }, &[&told])
+    }
+
+    #[test]
+    fn records_that_are_lost_doubled_or_unwanted_are_rejected() {
+        assert_eq!(verdict(&[11, 14], 4, false), Ok(()));
+        assert_eq!(verdict(&[11, 14, 15], 5, false), Ok(()));
+        assert_eq!(verdict(&[], 0, false), Ok(()));
+        assert!(verdict(&[11], 4, false).is_err(), "14 is lost");
+        assert_eq!(verdict(&[11], 4, true), Ok(()), "and its end with it");
+        assert!(verdict(&[11, 14, 15], 4, false).is_err(), "15 is there");
+        assert!(verdict(&[11, 14, 14], 4, false).is_err(), "14 is there twice");
+    }
+}
