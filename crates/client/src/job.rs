@@ -239,6 +239,12 @@ impl Job {
         self.why.is_none() && self.parts.values().any(|part| part.waiting() > self.options.in_flight)
     }
 
+    /// True if a piece waits to be sent.
+    fn has_waiting(&self) -> bool {
+        let waits = |part: &Part| part.pieces.back().is_some_and(|piece| piece.stage != Stage::Flying);
+        self.parts.values().any(waits)
+    }
+
     /// Why it cannot be committed, once that is known: it is to be ended.
     pub fn trouble(&self) -> Option<&str> {
         self.why.as_deref()
@@ -525,7 +531,10 @@ impl RunningJob {
     fn add(&mut self, client: &mut Client, op: RowOp) -> Result<bool, ClientError> {
         let number = self.job.last() + 1;
         self.job.add(number, op)?;
-        self.drive(client, |job| !job.is_full())?;
+        // Between two pieces there is nothing to send.
+        if self.job.has_waiting() || number.is_multiple_of(TRIM_EVERY) {
+            self.drive(client, |job| !job.is_full())?;
+        }
         Ok(self.job.trouble().is_none())
     }
 

@@ -168,7 +168,7 @@ impl<'a, P: Port> Run<'a, P> {
                     }
                 }
             }
-            if reader.records().is_multiple_of(LOOK_EVERY) || self.job.is_full() {
+            if reader.records().is_multiple_of(LOOK_EVERY) {
                 self.drive(|job| !job.is_full())?;
                 watcher.rows(self.job.acknowledged());
                 if watcher.stopped() {
