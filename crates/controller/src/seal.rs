@@ -176,6 +176,7 @@ fn failover_record(now: Now, plan: &Plan, record: &PartitionRecord, id: u64) -> 
         cause: plan.cause,
         old_epoch: plan.old.epoch,
         old_primary: plan.old.primary,
+        old_led_since: plan.old.led_since,
         new_epoch: record.epoch,
         new_primary: record.primary,
         last_heard_ms: plan.last_heard_ms,

@@ -92,6 +92,9 @@ pub enum LocalError {
         /// Those that exist.
         nodes: String,
     },
+    /// The cluster has no controller of this number.
+    #[error("there is no controller {0}")]
+    NoController(u32),
     /// A process that is to be signalled is not the one that was started.
     #[error("{name} does not run: process {pid} is gone or another one")]
     NotRunning {
@@ -135,7 +138,7 @@ impl LocalError {
             LocalError::Intake(IntakeError::Io { .. }) => 7,
             LocalError::Intake(IntakeError::Damaged { .. }) => 6,
             LocalError::Usage(_) => 2,
-            LocalError::NoNode { .. } | LocalError::NotInstalled(_) => 3,
+            LocalError::NoNode { .. } | LocalError::NoController(_) | LocalError::NotInstalled(_) => 3,
             LocalError::NoCluster(_) | LocalError::NotReady { .. } | LocalError::TimedOut(_) => 4,
             LocalError::Running { .. } | LocalError::NotOurs { .. } | LocalError::NotRunning { .. } => 5,
             // What the process itself found out is the better reason.

@@ -48,6 +48,16 @@ pub struct Program {
     pub log: PathBuf,
 }
 
+impl Program {
+    /// The same with further settings: `section.key` and the value. They win over earlier ones.
+    pub fn set<'a>(mut self, settings: impl IntoIterator<Item = (&'a str, &'a str)>) -> Program {
+        for (key, value) in settings {
+            self.arguments.extend(["--set".to_string(), format!("{key}={value}")]);
+        }
+        self
+    }
+}
+
 /// A process that this one started.
 #[derive(Debug)]
 pub struct Process {

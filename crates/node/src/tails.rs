@@ -12,24 +12,32 @@ use wire::Entry;
 
 const MAGIC: &[u8; 8] = b"UTAIL001";
 
-/// Writes a tail durably and returns the report with the file's name. `dir` is the directory `tails`.
+/// Writes a tail durably and returns the report with the file's name: that of the file that has the very same tail, if there
+/// is one. `dir` is the directory `tails`.
 pub fn write(dir: &Path, mut report: TailReport, entries: &[Entry]) -> std::io::Result<TailReport> {
     let stem = format!("{}-{}-{}-{}", report.partition.0, report.epoch.0, report.from, report.to);
-    // The same tail may come twice: after a crash between this file and the cut. Another content gets another name.
-    report.file = (0..)
-        .map(|n| if n == 0 { format!("{stem}.tail") } else { format!("{stem}.{n}.tail") })
-        .find(|name| !dir.join(name).exists())
-        .expect("numbers do not end");
+    let content: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes().iter().copied()).collect();
+    for n in 0.. {
+        let name = if n == 0 { format!("{stem}.tail") } else { format!("{stem}.{n}.tail") };
+        let path = dir.join(&name);
+        if !path.exists() {
+            report.file = name;
+            break;
+        }
+        // The same tail comes twice after a crash between this file and the cut.
+        if let Ok((known, rest)) = read_report(&path)
+            && rest == content
+        {
+            return Ok(known);
+        }
+    }
     let text = serde_json::to_vec(&report).expect("a report has only text keys");
-    let mut bytes =
-        Vec::with_capacity(16 + text.len() + entries.iter().map(|e| e.bytes().len()).sum::<usize>());
+    let mut bytes = Vec::with_capacity(16 + text.len() + content.len());
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&text);
     bytes.extend_from_slice(&crc32c::crc32c(&text).to_le_bytes());
-    for entry in entries {
-        bytes.extend_from_slice(entry.bytes());
-    }
+    bytes.extend_from_slice(&content);
     files::replace(&dir.join(&report.file), &bytes)?;
     Ok(report)
 }
@@ -126,7 +134,11 @@ mod tests {
         let (report, entries) = sample();
         let written = write(&dir.path().join("tails"), report.clone(), &entries).expect("writes");
         assert_eq!(written.file, "64-2-11-12.tail");
-        let again = write(&dir.path().join("tails"), report, &entries).expect("writes");
+        let same = write(&dir.path().join("tails"), report.clone(), &entries).expect("writes");
+        assert_eq!(same, written, "it is there once");
+        let longer = Entry::encode(entries[1].header().clone(), b"bcd");
+        let others = [entries[0].clone(), longer];
+        let again = write(&dir.path().join("tails"), report, &others).expect("writes");
         assert_eq!(again.file, "64-2-11-12.1.tail");
         assert_eq!(list(dir.path()).expect("lists"), [again.clone(), written.clone()]);
         assert_eq!(read(dir.path(), &written.file).expect("reads"), (written.clone(), entries));

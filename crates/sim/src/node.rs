@@ -103,7 +103,7 @@ pub struct Process {
     pub damaged: Vec<PartitionId>,
     /// True if the log had been shut down properly.
     pub clean_start: bool,
-    /// Tails set aside in this life, to be told.
+    /// Tails on its disk, to be told.
     pub tails: Vec<TailReport>,
     /// Failovers that were led, to be told, with how often they were.
     pub served: Vec<(Served, u32)>,

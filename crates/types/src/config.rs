@@ -362,6 +362,9 @@ pub struct FailoverRecord {
     pub old_epoch: Epoch,
     /// Who led it.
     pub old_primary: Member,
+    /// The epoch in which that reign began; 0 in records of an older version, which does not say it.
+    #[serde(default)]
+    pub old_led_since: Epoch,
     /// The first epoch of the new primary.
     pub new_epoch: Epoch,
     /// Who leads now.

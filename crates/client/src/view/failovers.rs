@@ -116,6 +116,7 @@ mod tests {
             cause: Cause::Suspected,
             old_epoch: Epoch(1),
             old_primary: member(1),
+            old_led_since: Epoch(1),
             new_epoch: Epoch(2),
             new_primary: member(2),
             last_heard_ms: 1000,

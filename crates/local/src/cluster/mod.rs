@@ -219,13 +219,23 @@ impl Cluster {
     /// Ends a node's process if it runs, and starts it again on its data. Returns when its ports are open; what it holds is
     /// brought level after that. Where another process took one of its ports meanwhile, it gets another.
     pub fn restart(&mut self, node: NodeId) -> Result<(), LocalError> {
+        self.restart_with(node, &[])
+    }
+
+    /// [`Cluster::restart`] with settings for this one life of the node: `section.key` and the value. They win over the cluster's.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such node, or it does not start: a setting that it refuses leaves it stopped.
+    pub fn restart_with(&mut self, node: NodeId, settings: &[(&str, &str)]) -> Result<(), LocalError> {
         self.process(node)?.kill();
         let lock = PortLock::take();
         let at = node.0 as usize - 1;
         let dir = self.plan.node_dir(node.0);
         for attempt in 1.. {
             self.news.extend(self.plan.replace_taken_of(node.0)?);
-            let process = start_on(self.plan.node(node.0)?, &dir, Kind::Node, node)?;
+            let program = self.plan.node(node.0)?.set(settings.iter().copied());
+            let process = start_on(program, &dir, Kind::Node, node)?;
             match wait_ports(self.nodes[at].insert(process), &dir, self.plan.options.ready_within) {
                 Ok(ports) => {
                     (self.addresses[at], self.sql[at]) = (addresses(&ports), sql_address(&ports));
@@ -235,6 +245,33 @@ impl Cluster {
                 Err(error) => return Err(error),
             }
         }
+        drop(lock);
+        self.write_file()
+    }
+
+    /// Ends a controller's process at once, as a crash does. They are counted from 1.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of this number.
+    pub fn kill_controller(&mut self, number: u32) -> Result<(), LocalError> {
+        self.controller(number)?.kill();
+        Ok(())
+    }
+
+    /// Ends a controller's process if it runs, and starts it again on its data. Returns when its port is open.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of this number, or it does not start: another process may have taken its port.
+    pub fn restart_controller(&mut self, number: u32) -> Result<(), LocalError> {
+        self.kill_controller(number)?;
+        let (lock, dir) = (PortLock::take(), self.plan.controller_dir(number));
+        let started = start_on(self.plan.controller(number)?, &dir, Kind::Controller, NodeId(0))?;
+        let within = self.plan.options.ready_within;
+        let process = self.controller(number)?;
+        *process = started;
+        wait_ports(process, &dir, within)?;
         drop(lock);
         self.write_file()
     }
@@ -288,6 +325,11 @@ impl Cluster {
         let nodes: Vec<String> = self.nodes().map(|id| id.0.to_string()).collect();
         let found = (node.0 as usize).checked_sub(1).and_then(|at| self.nodes.get_mut(at)?.as_mut());
         found.ok_or(LocalError::NoNode { asked: node.0.to_string(), nodes: nodes.join(", ") })
+    }
+
+    fn controller(&mut self, number: u32) -> Result<&mut Process, LocalError> {
+        let found = (number as usize).checked_sub(1).and_then(|at| self.controllers.get_mut(at));
+        found.ok_or(LocalError::NoController(number))
     }
 
     fn signal(&mut self, node: NodeId, signal: Signal) -> Result<(), LocalError> {

@@ -188,17 +188,14 @@ impl Plan {
     }
 
     fn ours(&self, name: String, command: &str, stem: &str, config: &Path) -> Program {
-        let mut arguments = vec![command.into(), "--config".into(), config.display().to_string()];
-        for (key, value) in &self.options.settings {
-            arguments.extend(["--set".to_string(), format!("{key}={value}")]);
-        }
         Program {
             name,
             binary: self.options.binary.clone(),
-            arguments,
+            arguments: vec![command.into(), "--config".into(), config.display().to_string()],
             env: self.options.env.clone(),
             log: self.path(&format!("{stem}.log")),
         }
+        .set(self.options.settings.iter().map(|(key, value)| (&**key, &**value)))
     }
 
     /// The program of a member of etcd.

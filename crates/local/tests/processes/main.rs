@@ -8,6 +8,7 @@ mod commits;
 mod copy;
 mod demos;
 mod drivers;
+mod failback;
 mod harm;
 mod logic;
 mod role;
@@ -25,6 +26,8 @@ const TESTS: &[Test] = &[
     ("a_cluster_survives_its_nodes_and_leaves_nothing_behind", harm::survives),
     ("a_frozen_node_goes_on_as_a_backup", harm::frozen),
     ("a_power_loss_of_everything_loses_nothing_durable", harm::power_loss),
+    ("whoever_dies_while_a_node_comes_back", failback::by_files),
+    ("whoever_dies_while_a_node_comes_back_by_rows", failback::by_rows),
     ("three_controllers_keep_their_records_in_etcd", harm::etcd),
     ("a_program_that_does_not_start_says_why", harm::does_not_start),
     ("dev_keeps_a_cluster_and_takes_harm", harm::dev),

@@ -72,6 +72,11 @@ pub const SETTINGS: &[Setting] = &[
         "keep unsynced bytes of the log, and of nothing else, from the disk, to play a power loss; tests only",
     ),
     flag("node.harm", "allow cuts of the network to be played over HTTP; tests only"),
+    text(
+        "node.freeze_at",
+        "",
+        "a stage of coming back, `tail` or `promoting`, at which the process freezes itself once; tests only",
+    ),
     text("log.dir", "", "the log's directory; empty: `log` in the data directory"),
     number("log.segment_bytes", "67108864", "length of a segment file"),
     number("log.max_bytes", "17179869184", "writes are refused when the log takes more"),

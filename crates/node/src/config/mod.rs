@@ -2,9 +2,11 @@
 //!
 //! Settings of the cluster itself are in the metastore, not here. [`keys::SETTINGS`] lists every setting.
 
+mod freeze;
 pub mod keys;
 mod source;
 
+pub use freeze::FreezeAt;
 pub use source::{Origin, Shown, Sources};
 
 use crate::failure::Failure;
@@ -47,6 +49,8 @@ pub struct NodeConfig {
     pub volatile: bool,
     /// Cuts of the network can be played.
     pub harm: bool,
+    /// Where it freezes itself, with `harm`.
+    pub freeze_at: Option<FreezeAt>,
 }
 
 /// The SQL door's settings.
@@ -229,7 +233,16 @@ fn node(values: &Values) -> Result<NodeConfig, String> {
         insecure: values.flag("node.insecure"),
         volatile: values.flag("node.volatile"),
         harm: values.flag("node.harm"),
+        freeze_at: freeze_at(values)?,
     })
+}
+
+fn freeze_at(values: &Values) -> Result<Option<FreezeAt>, String> {
+    let at = FreezeAt::parse(values.text("node.freeze_at"))?;
+    match at.is_some() && !values.flag("node.harm") {
+        true => Err("node.freeze_at needs node.harm".into()),
+        false => Ok(at),
+    }
 }
 
 fn sql(values: &Values) -> Result<SqlConfig, String> {

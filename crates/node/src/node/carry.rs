@@ -8,11 +8,11 @@ use crate::metrics::Outcome;
 use replica::{ClientRef, Leases, Output};
 use std::sync::atomic::Ordering;
 use types::{Member, Micros};
-use wire::control::Propose;
+use wire::control::{Propose, Served};
 use wire::{Body, Message, PeerMessage, Reply, Status};
 
-/// The most messages kept for controllers while none is there.
-const MOST_UNTOLD: usize = 4096;
+/// So many of the newest failovers are told again: controllers keep no more of them either.
+const MOST_SERVED: usize = 1000;
 
 impl Node {
     pub(super) fn carry_out(&mut self) -> Result<(), Failure> {
@@ -39,7 +39,7 @@ impl Node {
                     self.tell_all(&Message::Suspect(suspect));
                 }
             }
-            Output::Served(served) => self.tell(Message::Served(served)),
+            Output::Served(served) => self.served(served),
             Output::SetAside { report, entries } => self.set_aside(report, entries)?,
             Output::ReadLog { partition, from, max_bytes, purpose } => {
                 self.log_reads.push_back(LogRead { partition, from, max_bytes, purpose });
@@ -95,13 +95,28 @@ impl Node {
         }
     }
 
-    /// To one controller, now or when one is there.
-    pub(super) fn tell(&mut self, message: Message) {
-        match self.controllers.one() {
-            Some(key) => self.links.push(key, &message),
-            None if self.untold.len() < MOST_UNTOLD => self.untold.push_back(message),
-            None => {}
+    fn served(&mut self, served: Served) {
+        if self.served.len() >= MOST_SERVED {
+            self.served.pop_front();
         }
+        self.served.push_back(served.clone());
+        self.tell(&Message::Served(served));
+    }
+
+    /// To one controller. Who is not heard, because none is there or because it dies with the message, says it again when the node
+    /// registers: [`Node::tell_again`].
+    pub(super) fn tell(&mut self, message: &Message) {
+        if let Some(key) = self.controllers.one() {
+            self.links.push(key, message);
+        }
+    }
+
+    /// Tells how failovers to this node went, and every tail on its disk: of these, too, a life before may not have been heard.
+    pub(super) fn tell_again(&mut self) {
+        let served = self.served.iter().cloned().map(Message::Served);
+        let tails = self.tails.iter().cloned().map(Message::TailSetAside);
+        let all: Vec<Message> = served.chain(tails).collect();
+        all.iter().for_each(|message| self.tell(message));
     }
 
     /// Notes which connections are gone, so that they are made again.

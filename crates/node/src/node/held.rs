@@ -90,8 +90,12 @@ impl Node {
             "partition {}: {} commits of an older reign are set aside in tails/{}",
             written.partition, written.commits, written.file
         );
-        self.tails.push(written.clone());
-        self.tell(wire::Message::TailSetAside(written));
+        if !self.tails.contains(&written) {
+            self.tails.push(written.clone());
+        }
+        let partition = written.partition;
+        self.tell(&wire::Message::TailSetAside(written));
+        self.freeze_by_tail(partition);
         Ok(None)
     }
 

@@ -15,10 +15,12 @@
 //! | `leaving` | replicas that have moved away |
 //! | `places` | several directories for replicas |
 //! | `ending` | handing over, the clean-shutdown mark |
+//! | `freeze` | a node that freezes itself, for tests |
 
 mod carry;
 mod dispatch;
 mod ending;
+mod freeze;
 mod held;
 mod leaving;
 mod links;
@@ -34,7 +36,7 @@ pub use start::{Running, start};
 use crate::beat::{BeatThread, SharedLeases};
 use crate::board::Board;
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, FreezeAt};
 use crate::datadir::DataDir;
 use crate::failure::Failure;
 use crate::journal::Journal;
@@ -58,7 +60,7 @@ use timer::Timer;
 use types::config::{Addresses, TailReport};
 use types::engine::Wake;
 use types::{Lsn, Micros, Now, PartitionId, Sound};
-use wire::Message;
+use wire::control::Served;
 
 /// A read of the log that was asked for.
 struct LogRead {
@@ -103,15 +105,17 @@ struct Node {
     held: BTreeMap<PartitionId, Held>,
     /// Replicas that have no place here any more, and since when.
     moved: BTreeMap<PartitionId, Micros>,
-    /// What controllers must hear, until one is there to hear it.
-    untold: VecDeque<Message>,
     /// Where replicas' files are.
     places: Places,
+    /// Failovers to this node in this life of it, with how they went.
+    served: VecDeque<Served>,
     timer: Timer,
     ending: Ending,
     board: Arc<Board>,
     metrics: Arc<Metrics>,
     harm_version: u64,
+    /// Where it freezes itself, until it has.
+    freeze_at: Option<FreezeAt>,
 }
 
 impl Node {
@@ -165,6 +169,7 @@ impl Node {
         if self.timer.is_due(self.now.mono) {
             self.tick()?;
         }
+        self.freeze_by_status();
         self.host.flush(self.now, &mut self.out);
         self.carry_out()?;
         self.journal.submit(self.now.mono);
@@ -198,7 +203,10 @@ impl Node {
     fn handle_all(&mut self, key: u64) -> Result<(), Failure> {
         loop {
             match self.links.next(key) {
-                Ok(Some((role, message))) => self.on_message(key, role, message)?,
+                Ok(Some((role, message))) => {
+                    self.on_message(key, role, message)?;
+                    self.freeze_by_status();
+                }
                 Ok(None) => return Ok(()),
                 Err(_) => {
                     self.links.close_bad(key);

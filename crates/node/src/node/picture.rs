@@ -140,9 +140,9 @@ impl Node {
         }
         self.connect_nodes();
         self.board.registered.store(true, Ordering::Release);
-        let untold: Vec<Message> = self.untold.drain(..).collect();
-        for message in untold {
-            self.tell(message);
+        // A whole one is the answer to this node's registration.
+        if picture.whole {
+            self.tell_again();
         }
         Ok(())
     }

@@ -214,6 +214,7 @@ fn recover(
     let controllers = Controllers::new(&config.node.controllers);
     let tails = tails::list(dir.root())?;
     let places = Places::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
+    let freeze_at = config.node.freeze_at;
     Ok(Node {
         config,
         dir,
@@ -237,13 +238,14 @@ fn recover(
         held: BTreeMap::new(),
         installing: Default::default(),
         moved: BTreeMap::new(),
-        untold: VecDeque::new(),
         places,
+        served: VecDeque::new(),
         timer,
         ending: Ending::default(),
         board,
         metrics,
         harm_version: 0,
+        freeze_at,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use super::machines::End;
 use super::{Event, World};
+use crate::disk::Disk;
 use replica::{LogOp, ReadFor};
 use std::collections::BTreeSet;
 use types::config::TailReport;
@@ -13,6 +14,8 @@ use wire::{Entry, Message};
 const IDLE: u64 = 5_000;
 /// A refused batch is tried again after this.
 const RETRY: u64 = 20_000;
+/// Names of tails begin so.
+const TAILS: &str = "tails/";
 
 /// What the replica asks for, as the log takes it.
 pub(super) fn record_of(op: LogOp) -> Record {
@@ -24,6 +27,15 @@ pub(super) fn record_of(op: LogOp) -> Record {
         LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
         LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
     }
+}
+
+/// The reports of all tails on a disk, as far as they can be read: a file begins with one.
+pub(super) fn tails_on(disk: &Disk) -> Vec<TailReport> {
+    let read = |name: String| {
+        let bytes = disk.read(&name).ok()?;
+        serde_json::Deserializer::from_slice(&bytes).into_iter().next()?.ok()
+    };
+    disk.names(TAILS).into_iter().filter_map(read).collect()
 }
 
 impl World {
@@ -240,18 +252,25 @@ impl World {
 
     /// Writes a tail to a file, durably. A node that cannot do so stops: what follows would destroy the only copy (R9).
     pub(super) fn set_aside(&mut self, node: u32, mut report: TailReport, entries: &[Entry]) -> bool {
-        report.file = format!("p{}-{}-{}-{}", report.partition.0, report.epoch, report.from, self.now);
-        let mut bytes = Vec::new();
+        // The checksums of a log are a chain: the last one names all of it. The same tail comes twice after a crash between its
+        // file and the cut, and is counted once.
+        let crc = entries.last().map_or(0, Entry::crc);
+        report.file = format!("p{}-{}-{}-{crc:08x}", report.partition.0, report.epoch, report.from);
+        let mut bytes = serde_json::to_vec(&report).expect("a report has only text keys");
         entries.iter().for_each(|entry| bytes.extend_from_slice(entry.bytes()));
-        let name = format!("tails/{}", report.file);
-        if self.machine(node).disk.replace(&name, &bytes).is_err() {
+        let known = self.machine(node).process.iter().flat_map(|process| &process.tails);
+        if let Some(known) = known.clone().find(|known| known.file == report.file) {
+            report = known.clone();
+        } else if self.machine(node).disk.replace(&format!("{TAILS}{}", report.file), &bytes).is_err() {
             self.disk_failed(node);
             return false;
         }
         self.trace.note(self.now, format_args!("n{node} sets aside {report:?}"));
         self.checks.set_aside(self.now, &report, entries);
         let Some(process) = self.machine_mut(node).process.as_mut() else { return false };
-        process.tails.push(report.clone());
+        if !process.tails.contains(&report) {
+            process.tails.push(report.clone());
+        }
         let conns: Vec<_> = process.control.values().copied().collect();
         for conn in conns {
             self.send(conn, true, Message::TailSetAside(report.clone()));

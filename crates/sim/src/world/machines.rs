@@ -1,5 +1,6 @@
 //! Nodes start, recover what their disk has, and die.
 
+use super::disks::tails_on;
 use super::{Event, World};
 use crate::network::{Endpoint, Lane};
 use crate::node::{FIRST, PartFiles, Process, SECOND, Second, SnapshotFile, beat};
@@ -57,7 +58,7 @@ impl World {
             Ok(opened) => opened,
             Err(reason) => return self.start_failed(node, &reason),
         };
-        let clock = machine.clock.read(now).mono;
+        let (clock, tails) = (machine.clock.read(now).mono, tails_on(&machine.disk));
         let life = self.next_life;
         self.next_life += 1;
         let mut process = Process {
@@ -76,7 +77,7 @@ impl World {
             flush_due: false,
             damaged: Vec::new(),
             clean_start: found.clean_shutdown,
-            tails: Vec::new(),
+            tails,
             served: Vec::new(),
             seen: BTreeMap::new(),
             tables: BTreeMap::new(),

@@ -168,6 +168,7 @@ fn failover() -> FailoverRecord {
         cause: Cause::Suspected,
         old_epoch: Epoch(3),
         old_primary: member(3),
+        old_led_since: Epoch(1),
         new_epoch: Epoch(4),
         new_primary: member(1),
         last_heard_ms: 1_000,
