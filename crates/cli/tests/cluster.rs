@@ -89,6 +89,40 @@ fn a_cluster_outlives_a_node_and_then_all_of_them() {
 }
 
 #[test]
+fn a_node_is_sent_everything_if_that_is_asked_for() {
+    let cluster = Cluster::with(|_| vec![("UNDERSTUDY_LOG_CHECKPOINT_BYTES", "65536".into())]);
+    load_people(&cluster, 3000);
+    cluster.in_sync();
+    let returns = |words: &[&str], full: bool| {
+        cluster.ok(&[&["dev", "restart", "3"], words].concat());
+        cluster.in_sync();
+        eventually("every copy on node 3 says how it came back", || {
+            let status = cluster.json(&["status"]);
+            let partitions = status["partitions"].as_array().expect("partitions").clone();
+            let ours = partitions.iter().filter(|partition| partition["table"] == "people");
+            let all: Vec<serde_json::Value> = ours
+                .flat_map(|partition| partition["replicas"].as_array().expect("replicas"))
+                .filter(|replica| replica["node"] == 3)
+                .map(|replica| replica["failback"].clone())
+                .collect();
+            let back = |told: &serde_json::Value| told["stage"] == "in_sync" && told["full"] == full;
+            (!all.is_empty() && all.iter().all(back)).then_some(all)
+        })
+    };
+    let came = |told: &[serde_json::Value]| -> u64 {
+        let bytes = |told: &serde_json::Value| {
+            told["file_bytes"].as_u64().expect("a number") + told["row_bytes"].as_u64().expect("a number")
+        };
+        told.iter().map(bytes).sum()
+    };
+    let full = came(&returns(&["--full"], true));
+    // It missed nothing.
+    let delta = came(&returns(&[], false));
+    assert!(full > 10_000 && delta < full / 2, "{full} bytes in full, {delta} otherwise");
+    assert_eq!(cluster.ok(&["count", "people"]).trim(), "3000");
+}
+
+#[test]
 fn a_frozen_primary_is_replaced_and_comes_back_level() {
     let cluster = Cluster::start();
     cluster.ok(&["table", "create", "t", "--columns", "id:int,n:int", "--key", "id", "--partitions", "1"]);

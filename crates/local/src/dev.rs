@@ -63,7 +63,12 @@ pub enum DevCommand {
     /// Ends a cut, and lets a frozen process go on.
     Heal(String),
     /// Starts a node again, whatever became of it.
-    Restart(String),
+    Restart {
+        /// The node.
+        node: String,
+        /// Copies that come back on it ignore what is there and are sent everything, in this life of the node.
+        full: bool,
+    },
     /// Ends every process at once, unsynced bytes lost; `dev` starts all of them again.
     PowerLoss,
 }
@@ -138,10 +143,11 @@ pub fn dev_command(dir: &Path, command: &DevCommand) -> Result<String, LocalErro
             running.heal(id)?;
             format!("node {} is healed", id.0)
         }
-        DevCommand::Restart(node) => {
+        DevCommand::Restart { node, full } => {
             let id = named(node)?;
-            let news = keeper::ask(dir, &format!("restart {}", id.0))?;
-            with_news(format!("node {} is started again", id.0), &news)
+            let news = keeper::ask(dir, &format!("restart{} {}", if *full { "-full" } else { "" }, id.0))?;
+            let how = if *full { " and takes nothing from what it has" } else { "" };
+            with_news(format!("node {} is started again{how}", id.0), &news)
         }
         DevCommand::PowerLoss => {
             let news = keeper::ask(dir, "power-loss")?;

@@ -92,6 +92,7 @@ pub enum MetastoreArg {
   understudy dev --nodes 5 --reset       begin from nothing
   understudy dev kill 2                  from another terminal: end node 2 as a crash does
   understudy dev restart 2               and start it again
+  understudy dev restart 2 --full        the same, and it is sent everything instead of what it lacks
   understudy dev power-loss              everything loses power at once and is started again"
 )]
 pub struct DevArgs {
@@ -136,6 +137,9 @@ pub enum HarmCommand {
     Restart {
         /// The node.
         node: String,
+        /// Copies that come back on it ignore what is there and are sent everything; to compare with.
+        #[arg(long)]
+        full: bool,
     },
     /// Take power from everything at once; what no log had synced is gone, engine files stay as the system has them. Then
     /// start all of it again.
@@ -160,6 +164,9 @@ pub struct NodeArgs {
     /// How the process is configured.
     #[command(flatten)]
     pub run: RunArgs,
+    /// Copies that come back on this node ignore what is there and are sent everything; to compare with (failback.full).
+    #[arg(long)]
+    pub full_failback: bool,
 }
 
 /// A process and its configuration.

@@ -78,7 +78,7 @@ fn harm_command(command: HarmCommand) -> DevCommand {
         HarmCommand::Stop { node } => DevCommand::Stop(node),
         HarmCommand::Cut { node } => DevCommand::Cut(node),
         HarmCommand::Heal { node } => DevCommand::Heal(node),
-        HarmCommand::Restart { node } => DevCommand::Restart(node),
+        HarmCommand::Restart { node, full } => DevCommand::Restart { node, full },
         HarmCommand::PowerLoss => DevCommand::PowerLoss,
     }
 }
@@ -95,7 +95,11 @@ pub fn node(args: NodeArgs, context: &mut Context) -> Result<(), Failure> {
     match args.command {
         Some(command) => nodes::run(command, context),
         None => {
-            let config = load(&args.run, "node")?;
+            let mut run = args.run;
+            if args.full_failback {
+                run.set.push(("failback.full".into(), "true".into()));
+            }
+            let config = load(&run, "node")?;
             node::run_node(config, |ports| listening(ports, context)).map_err(stopped)
         }
     }

@@ -79,9 +79,12 @@ impl Keeper {
     /// Carries out a request. What the one who asked should hear besides: ports that were given up.
     fn carry_out(&mut self, line: &str, out: &mut dyn Progress) -> Result<Vec<String>, String> {
         let done = match line.split_once(' ') {
-            Some(("restart", node)) => {
+            Some((restart @ ("restart" | "restart-full"), node)) => {
                 let node = NodeId(node.parse().map_err(|_| format!("`{node}` is no node"))?);
-                self.cluster.restart(node).and_then(|()| self.cluster.settle(node, SETTLES_WITHIN))
+                let settings: &[_] = if restart == "restart" { &[] } else { &[("failback.full", "true")] };
+                self.cluster
+                    .restart_with(node, settings)
+                    .and_then(|()| self.cluster.settle(node, SETTLES_WITHIN))
             }
             None if line == "power-loss" => self.cluster.restart_all(),
             _ => return Err(format!("`{line}` is no request")),

@@ -247,7 +247,7 @@ pub fn dev() {
     run(DevCommand::Kill("2".into())).expect("killed");
     assert_eq!(run(DevCommand::Stop("9".into())).expect_err("none").exit_status(), 3);
     put(&mut client, &table, 20..40);
-    run(DevCommand::Restart("n2".into())).expect("restarted");
+    run(DevCommand::Restart { node: "n2".into(), full: false }).expect("restarted");
     run(DevCommand::Stop("3".into())).expect("stopped");
     run(DevCommand::Heal("3".into())).expect("healed");
     wait("all in sync", || in_sync(&mut client));
@@ -305,7 +305,7 @@ pub fn ports_taken() {
     dev_command(&dir, &DevCommand::Kill("2".into())).expect("killed");
     let of_node = before.nodes[1].addresses.client.clone();
     let taken = holds(&of_node);
-    let said = dev_command(&dir, &DevCommand::Restart("2".into())).expect("restarted");
+    let said = dev_command(&dir, &DevCommand::Restart { node: "2".into(), full: false }).expect("restarted");
     assert!(said.contains(&format!("node 2, client: another process has {of_node} now")), "{said}");
     let after = Running::find(&dir).expect("found").file().clone();
     assert_ne!(after.nodes[1].addresses.client, of_node);
