@@ -184,9 +184,10 @@ impl Journal {
     fn retry(&mut self, now: Micros) {
         let mut all = Vec::new();
         for (partition, backlog) in std::mem::take(&mut self.backlog) {
-            let (first, rest): (Vec<_>, Vec<_>) = match backlog.values().flatten().any(moves_the_end) {
-                true => (Vec::new(), backlog.into_values().flatten().collect()),
-                false => backlog.into_values().flatten().partition(|record| {
+            let records = without_replaced(backlog.into_values().flatten().collect());
+            let (first, rest): (Vec<_>, Vec<_>) = match records.iter().any(moves_the_end) {
+                true => (Vec::new(), records),
+                false => records.into_iter().partition(|record| {
                     matches!(record, Record::Truncate { below, .. } if self.is_durable(partition, below.prev()))
                 }),
             };
@@ -316,12 +317,32 @@ fn moves_the_end(record: &Record) -> bool {
     matches!(record, Record::Cut { .. } | Record::Base { .. } | Record::Forget { .. })
 }
 
+/// One partition's records without those of a log that a later one of them begins anew: nobody waits for these.
+fn without_replaced(mut records: Vec<Record>) -> Vec<Record> {
+    let Some(begins) = records.iter().rposition(|record| matches!(record, Record::Base { .. })) else {
+        return records;
+    };
+    let mut at = 0;
+    records.retain(|record| {
+        at += 1;
+        // Promises and notes are not the log's.
+        at > begins
+            || !(matches!(record, Record::Entry(_) | Record::Truncate { .. }) || moves_the_end(record))
+    });
+    records
+}
+
 /// The same records in the same order, in pieces of at least [`PIECE`] bytes but for the last. An entry and the notes behind it
-/// stay together.
-fn pieces(records: Vec<Record>) -> Vec<Vec<Record>> {
+/// stay together; what comes before the first entry is a piece for itself, which a full log takes, as it may make room.
+fn pieces(mut records: Vec<Record>) -> Vec<Vec<Record>> {
+    let entries = records.iter().position(|record| matches!(record, Record::Entry(_)));
+    let entries = records.split_off(entries.unwrap_or(records.len()));
     let mut pieces: Vec<Vec<Record>> = Vec::new();
-    let mut bytes = 0;
-    for record in records {
+    if !records.is_empty() {
+        pieces.push(records);
+    }
+    let mut bytes = PIECE;
+    for record in entries {
         let length = if let Record::Entry(entry) = &record { entry.bytes().len() } else { 0 };
         match pieces.last_mut().filter(|_| length == 0 || bytes < PIECE) {
             Some(piece) => piece.push(record),
@@ -478,6 +499,42 @@ mod tests {
             assert!(now < Micros::from_millis(60_000), "it never went on: {:?}", journal.reader.end(Q));
         }
         assert_eq!(journal.reader.end(P), None);
+    }
+
+    #[test]
+    fn f20_a_log_that_begins_anew_gives_its_room_to_what_waits() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+        let (mut journal, mut poll) = journal(dir.path(), options);
+        let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+        let mut now = Micros(0);
+        while !journal.is_full() {
+            journal.push(LogOp::Entry(p.next(100_000)));
+            journal.submit(now);
+            wait(&mut journal, &mut poll);
+            assert!(p.1 < Lsn(40), "three megabytes never end");
+        }
+        journal.push(LogOp::Entry(q.next(100_000)));
+        // Twice it is given a copy, each time with more above it than there is room for.
+        let note = |value: u8| LogOp::Note {
+            partition: P,
+            note: replica::Note::Secured,
+            value: bytes::Bytes::from(vec![value]),
+        };
+        for begins in [1_000, 2_000] {
+            p = Chain(P, Lsn(begins), 7);
+            journal.push(LogOp::Base { partition: P, at: Position::new(Epoch(1), Lsn(begins)), crc: 7 });
+            journal.push(note(begins.to_le_bytes()[0]));
+            (0..10).for_each(|_| journal.push(LogOp::Entry(p.next(100_000))));
+        }
+        while journal.is_full() || !journal.is_durable(Q, q.1) || !journal.is_durable(P, p.1) {
+            now = now + RETRY;
+            journal.submit(now);
+            wait(&mut journal, &mut poll);
+            assert!(now < Micros::from_millis(60_000), "it never went on: {:?}", journal.reader.end(P));
+        }
+        assert_eq!(journal.reader.base(P).map(|(at, _)| at.lsn), Some(Lsn(2_000)));
+        assert_eq!(journal.reader.end(P).map(|(at, _)| at.lsn), Some(Lsn(2_010)));
     }
 
     /// Bursts of several times what the log takes, and truncations that come in one turn with entries without room.

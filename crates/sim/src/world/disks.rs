@@ -4,7 +4,7 @@ use super::machines::End;
 use super::{Event, World};
 use crate::disk::Disk;
 use replica::{LogOp, ReadFor};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::config::TailReport;
 use types::{EngineError, Lsn, PartitionId};
 use wal::{LogError, ReadLog, Record};
@@ -96,26 +96,31 @@ impl World {
         }
     }
 
-    /// What shortens a log is taken by a full one too, ahead of the entries that wait for room (F20).
+    /// What shortens a log is taken by a full one too, ahead of the entries that wait for room, and so is what comes before a
+    /// partition's first entry (F20).
     fn make_room(&mut self, node: u32, latency: u64) {
         let (now, stuck) = (self.now, self.machine(node).stuck_until);
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        let remade = |record: &Record| {
+        without_replaced(&mut process.queue);
+        let moves = |record: &Record| {
             matches!(record, Record::Base { .. } | Record::Cut { .. } | Record::Forget { .. })
         };
         let fixed: BTreeSet<PartitionId> =
-            process.queue.iter().filter(|record| remade(record)).map(Record::partition).collect();
+            process.queue.iter().filter(|record| moves(record)).map(Record::partition).collect();
         let shortens = |record: &Record| match record {
             Record::Truncate { partition, below } => {
                 let written = process.log.end(*partition).is_some_and(|(end, _)| *below <= end.lsn.next());
                 written && !fixed.contains(partition)
             }
-            // What was queued of it before is gone with the replica.
-            Record::Forget { .. } => true,
             _ => false,
         };
-        let (first, rest): (Vec<Record>, Vec<Record>) =
-            process.queue.iter().cloned().partition(|record| shortens(record));
+        let mut waits = BTreeSet::new();
+        let (first, rest): (Vec<Record>, Vec<Record>) = process.queue.iter().cloned().partition(|record| {
+            if matches!(record, Record::Entry(_)) {
+                waits.insert(record.partition());
+            }
+            !waits.contains(&record.partition()) || shortens(record)
+        });
         if !first.is_empty() && process.log.append(&first).is_ok() {
             let life = process.life;
             process.queue = rest;
@@ -277,4 +282,21 @@ impl World {
         }
         true
     }
+}
+
+/// Takes out what belongs to a log that a later record begins anew: nobody waits for it.
+fn without_replaced(queue: &mut Vec<Record>) {
+    let mut begins = BTreeMap::new();
+    for (at, record) in queue.iter().enumerate() {
+        if matches!(record, Record::Base { .. }) {
+            begins.insert(record.partition(), at);
+        }
+    }
+    let mut at = 0;
+    queue.retain(|record| {
+        let replaced = begins.get(&record.partition()).is_some_and(|begins| at < *begins);
+        at += 1;
+        // Promises and notes are not the log's.
+        !replaced || matches!(record, Record::Promise { .. } | Record::Custom { .. })
+    });
 }
