@@ -28,6 +28,8 @@ pub struct DevOptions {
     pub dir: PathBuf,
     /// How many nodes; `None`: as many as there were, 3 at first.
     pub nodes: Option<u32>,
+    /// Directories in which each node keeps replicas; `None`: as many as there were, 1 at first.
+    pub data_dirs: Option<u32>,
     /// Begin from nothing.
     pub reset: bool,
     /// The program with the subcommands `node` and `controller`.
@@ -43,6 +45,7 @@ impl Default for DevOptions {
         DevOptions {
             dir: DEV_DIR.into(),
             nodes: None,
+            data_dirs: None,
             reset: false,
             binary: std::env::current_exe().unwrap_or_else(|_| "understudy".into()),
             metastore: None,
@@ -79,7 +82,16 @@ struct Kept {
     format: u16,
     nodes: u32,
     etcd: bool,
+    #[serde(default = "one")]
+    data_dirs: u32,
 }
+
+fn one() -> u32 {
+    1
+}
+
+/// The most directories of a node.
+const MOST_DIRS: u32 = 16;
 
 const FORMAT: u16 = 1;
 
@@ -91,6 +103,7 @@ pub fn dev(options: &DevOptions, out: &mut dyn Progress) -> Result<(), LocalErro
     let mut cluster = ClusterOptions::new(&options.dir);
     cluster.binary = options.binary.clone();
     cluster.nodes = kept.nodes;
+    cluster.data_dirs = kept.data_dirs;
     (cluster.metastore, cluster.controllers) =
         if kept.etcd { (Metastore::Etcd, 3) } else { (Metastore::Embedded, 1) };
     // So that `dev power-loss` loses what a power loss would.
@@ -172,6 +185,9 @@ fn prepare(options: &DevOptions) -> Result<Kept, LocalError> {
     if let Some(nodes) = options.nodes {
         check_nodes(nodes)?;
     }
+    if options.data_dirs.is_some_and(|dirs| !(1..=MOST_DIRS).contains(&dirs)) {
+        return Err(LocalError::Usage(format!("a node has 1 to {MOST_DIRS} directories")));
+    }
     let path = dir.join(LOCAL_FILE);
     let empty = match fs::read_dir(dir) {
         Ok(mut entries) => entries.next().is_none(),
@@ -203,7 +219,14 @@ fn prepare(options: &DevOptions) -> Result<Kept, LocalError> {
         );
         return Err(not_ours(&why));
     }
-    let kept = Kept { format: FORMAT, nodes, etcd };
+    let dirs_before = known.as_ref().map_or(1, |known| known.data_dirs);
+    let data_dirs = options.data_dirs.unwrap_or(dirs_before);
+    if data_dirs < dirs_before {
+        let why =
+            format!("its nodes have replicas in {dirs_before} directories each; --reset begins from nothing");
+        return Err(not_ours(&why));
+    }
+    let kept = Kept { format: FORMAT, nodes, etcd, data_dirs };
     fs::create_dir_all(dir).map_err(LocalError::io(dir))?;
     write_json(&path, &kept)?;
     Ok(kept)
@@ -288,6 +311,20 @@ mod tests {
         assert!(path.join("data").exists());
         assert_eq!(kept(None, true).expect("begun again").nodes, 3);
         assert!(!path.join("data").exists());
+    }
+
+    #[test]
+    fn directories_are_added_and_not_taken_away() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("dev");
+        let kept = |data_dirs| prepare(&DevOptions { data_dirs, ..options(&path) });
+        for (asked, has) in [(None, 1), (Some(2), 2), (None, 2), (Some(3), 3)] {
+            assert_eq!(kept(asked).expect("kept").data_dirs, has);
+        }
+        for wrong in [0, 2, 17] {
+            assert!(kept(Some(wrong)).is_err(), "{wrong}");
+        }
+        assert_eq!(kept(None).expect("kept").data_dirs, 3);
     }
 
     #[test]

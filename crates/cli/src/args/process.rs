@@ -102,6 +102,9 @@ pub struct DevArgs {
     /// Nodes; otherwise as many as there were, 3 at first.
     #[arg(long)]
     pub nodes: Option<u32>,
+    /// Directories in which each node keeps replicas; otherwise as many as there were, 1 at first.
+    #[arg(long)]
+    pub data_dirs: Option<u32>,
     /// Begin from nothing.
     #[arg(long)]
     pub reset: bool,

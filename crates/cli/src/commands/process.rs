@@ -64,6 +64,7 @@ pub fn dev(args: DevArgs, context: &mut Context) -> Result<(), Failure> {
     let options = DevOptions {
         dir,
         nodes: args.nodes,
+        data_dirs: args.data_dirs,
         reset: args.reset,
         metastore: args.metastore.map(metastore),
         json: context.out.json,

@@ -67,6 +67,8 @@ pub struct Cluster {
     dev: Option<Child>,
     env: Vec<(&'static str, String)>,
     nodes: usize,
+    /// More flags of `dev`.
+    flags: Vec<&'static str>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -86,10 +88,23 @@ impl Cluster {
 
     /// The same with so many nodes.
     pub fn of(nodes: usize, env: impl FnOnce(&Path) -> Vec<(&'static str, String)>) -> Cluster {
+        Cluster::begin(nodes, env, Vec::new())
+    }
+
+    /// Three nodes, with these flags of `dev`.
+    pub fn flagged(flags: &[&'static str]) -> Cluster {
+        Cluster::begin(3, |_| Vec::new(), flags.to_vec())
+    }
+
+    fn begin(
+        nodes: usize,
+        env: impl FnOnce(&Path) -> Vec<(&'static str, String)>,
+        flags: Vec<&'static str>,
+    ) -> Cluster {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().expect("a directory");
         let env = env(dir.path());
-        let mut cluster = Cluster { dir, dev: None, env, nodes, _alone: alone };
+        let mut cluster = Cluster { dir, dev: None, env, nodes, flags, _alone: alone };
         cluster.up();
         cluster
     }
@@ -103,7 +118,8 @@ impl Cluster {
     pub fn up_with(&mut self, nodes: usize) {
         let log = fs::File::create(self.path("dev.log")).expect("writable");
         let mut command = understudy(self.dir.path());
-        command.args(["dev", "--nodes", &self.nodes.to_string()]).stdout(Stdio::null()).stderr(log);
+        let nodes_wanted = self.nodes.to_string();
+        command.args(["dev", "--nodes", &nodes_wanted]).args(&self.flags).stdout(Stdio::null()).stderr(log);
         // A log that is opened again is read to the end of its segment, which takes long without optimisation.
         command.env("UNDERSTUDY_LOG_SEGMENT_BYTES", "4194304").envs(self.env.iter().cloned());
         self.dev = Some(command.spawn().expect("the binary runs"));

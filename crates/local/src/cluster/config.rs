@@ -12,6 +12,10 @@ pub(super) fn write_node(plan: &Plan, id: u32, path: &Path) -> Result<(), LocalE
     let mut node = Table::new();
     node.insert("id".into(), Value::Integer(id.into()));
     node.insert("data_dir".into(), text(plan.node_dir(id).display()));
+    let further: Vec<Value> = plan.further_dirs(id).map(|dir| text(dir.display())).collect();
+    if !further.is_empty() {
+        node.insert("data_dirs".into(), further.into());
+    }
     node.insert("controllers".into(), plan.controllers.iter().map(text).collect::<Vec<_>>().into());
     for (key, address) in
         [("client", &at.client), ("peer", &at.peer), ("beacon", &at.beacon), ("http", &at.http)]

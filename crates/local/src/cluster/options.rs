@@ -22,6 +22,8 @@ pub struct ClusterOptions {
     pub binary: PathBuf,
     /// Nodes; their ids count from 1.
     pub nodes: u32,
+    /// Directories in which each node keeps replicas, its data directory included; at least 1.
+    pub data_dirs: u32,
     /// Controllers; with [`Metastore::Embedded`] there is one.
     pub controllers: u32,
     /// Where the records are kept.
@@ -49,6 +51,7 @@ impl ClusterOptions {
             dir: dir.into(),
             binary: std::env::current_exe().unwrap_or_else(|_| "understudy".into()),
             nodes: 3,
+            data_dirs: 1,
             controllers: 1,
             metastore: Metastore::Embedded,
             volatile: false,

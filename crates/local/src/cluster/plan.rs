@@ -6,7 +6,7 @@ use super::{ETCD_MEMBERS, check_nodes, config, password};
 use crate::error::LocalError;
 use crate::ports::{END, FreePorts, is_free};
 use crate::process::Program;
-use node::datadir::Ports;
+use node::datadir::{self, Ports};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -177,6 +177,10 @@ impl Plan {
     pub fn node(&self, id: u32) -> Result<Program, LocalError> {
         let config = self.path(&format!("node-{id}.toml"));
         config::write_node(self, id, &config)?;
+        // One that was used and is gone is what somebody wants to try.
+        for dir in self.further_dirs(id).filter(|dir| !datadir::places::is_known(&self.node_dir(id), dir)) {
+            fs::create_dir_all(&dir).map_err(LocalError::io(&dir))?;
+        }
         Ok(self.ours(format!("node {id}"), "node", &format!("node-{id}"), &config))
     }
 
@@ -236,6 +240,11 @@ impl Plan {
     /// Where a node keeps its data.
     pub fn node_dir(&self, id: u32) -> PathBuf {
         self.path(&format!("node-{id}"))
+    }
+
+    /// Where a node keeps more replicas.
+    pub fn further_dirs(&self, id: u32) -> impl Iterator<Item = PathBuf> {
+        (2..=self.options.data_dirs).map(move |number| self.path(&format!("node-{id}-disk-{number}")))
     }
 
     /// Where a controller keeps its data.

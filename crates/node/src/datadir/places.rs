@@ -111,6 +111,13 @@ pub fn probe(root: &Path) -> Option<String> {
     removed.err().filter(|error| !wal::is_full(error)).map(|error| error.to_string())
 }
 
+/// True if the node of this data directory has taken a further directory at this path into use.
+pub fn is_known(data_dir: &Path, path: &Path) -> bool {
+    let list = files::read(&data_dir.join(LIST)).ok().flatten();
+    let list = list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok());
+    list.is_some_and(|list| list.directories.iter().any(|known| known.path == path))
+}
+
 fn look(root: &Path, identity: &Identity) -> Look {
     let shown = root.display();
     let found = match whose(root) {
