@@ -90,10 +90,27 @@ fn a_cluster_outlives_a_node_and_then_all_of_them() {
 
 #[test]
 fn a_node_is_sent_everything_if_that_is_asked_for() {
-    let cluster = Cluster::with(|_| vec![("UNDERSTUDY_LOG_CHECKPOINT_BYTES", "65536".into())]);
-    load_people(&cluster, 3000);
+    // A copy that leads again does not say any more how it came back: leads stay where they are.
+    let settings =
+        [("UNDERSTUDY_LOG_CHECKPOINT_BYTES", "65536"), ("UNDERSTUDY_CONTROLLER_BALANCE_AFTER_MS", "600000")];
+    let cluster = Cluster::with(|_| settings.map(|(name, value)| (name, value.into())).to_vec());
+    // Enough for files of every partition.
+    load_people(&cluster, 20_000);
     cluster.in_sync();
     let returns = |words: &[&str], full: bool| {
+        cluster.ok(&["dev", "kill", "3"]);
+        // Back at once, it would count as before where it led.
+        eventually("every partition goes on without node 3", || {
+            let status = cluster.json(&["status"]);
+            let partitions = status["partitions"].as_array().expect("partitions").clone();
+            let replicas =
+                partitions.iter().flat_map(|partition| partition["replicas"].as_array().expect("replicas"));
+            let counts = |replica: &serde_json::Value| {
+                let role = replica["role"].as_str().expect("a role");
+                replica["node"] == 3 && (role == "primary" || role == "in sync")
+            };
+            (!replicas.cloned().any(|replica| counts(&replica))).then_some(())
+        });
         cluster.ok(&[&["dev", "restart", "3"], words].concat());
         cluster.in_sync();
         eventually("every copy on node 3 says how it came back", || {
@@ -119,7 +136,7 @@ fn a_node_is_sent_everything_if_that_is_asked_for() {
     // It missed nothing.
     let delta = came(&returns(&[], false));
     assert!(full > 10_000 && delta < full / 2, "{full} bytes in full, {delta} otherwise");
-    assert_eq!(cluster.ok(&["count", "people"]).trim(), "3000");
+    assert_eq!(cluster.ok(&["count", "people"]).trim(), "20000");
 }
 
 #[test]

@@ -10,6 +10,17 @@ use types::{Engine, PartitionId};
 const REASON: &str = "its directory is gone";
 
 impl World {
+    /// The first node from this one on that has something in its second directory; this one, if none has.
+    pub(super) fn next_with_second(&self, node: u32) -> u32 {
+        let nodes = self.plan.nodes;
+        let mut all = (0..nodes).map(|further| 1 + (node - 1 + further) % nodes);
+        let has = |node: &u32| {
+            let machine = self.machine(*node);
+            !machine.second.is_empty() && machine.second_is == Second::There
+        };
+        all.find(has).unwrap_or(node)
+    }
+
     /// The second directory of a node is lost, and so is what its engines have in it. False if nothing is there.
     pub(super) fn lose_second(&mut self, node: u32) -> bool {
         let remedy = self.remedy;

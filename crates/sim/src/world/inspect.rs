@@ -354,8 +354,8 @@ impl World {
         }
     }
 
-    /// In a world that has converged nothing is kept of what was shipped (I8, F12).
-    pub(super) fn look_at_parts(&mut self) {
+    /// In a world that has converged nothing is kept of what was shipped (I8, F12), once what is being shipped has arrived.
+    pub(super) fn left_of_ships(&self) -> Option<String> {
         let mut left = Vec::new();
         for record in self.checks.epochs.records() {
             for member in &record.in_sync {
@@ -373,9 +373,7 @@ impl World {
                 left.extend(names.into_iter().map(|name| format!("n{}: {name}", machine.id)));
             }
         }
-        if !left.is_empty() {
-            self.checks.fault("I8", self.now, format!("files of no version are left: {}", left.join(", ")));
-        }
+        (!left.is_empty()).then(|| format!("files of no version are left: {}", left.join(", ")))
     }
 
     /// I7: components and log together have everything.

@@ -156,10 +156,11 @@ impl World {
 
     fn converge(&mut self) {
         let missing = self.what_is_missing().or_else(|| self.what_is_wanted()).or_else(|| self.ask_again());
+        let missing = missing.map(|missing| ("I13", missing));
+        let missing = missing.or_else(|| Some(("I8", self.left_of_ships()?)));
         if missing.is_none() {
             self.phase = Phase::Done;
             self.trace.note(self.now, format_args!("phase: converged"));
-            self.look_at_parts();
             self.loader.abandon(self.now);
             for client in &mut self.clients {
                 client.abandon(self.now);
@@ -171,10 +172,10 @@ impl World {
         if self.now < self.healed_at + CONVERGES {
             return;
         }
-        let Some(missing) = missing else { return };
+        let Some((invariant, missing)) = missing else { return };
         self.phase = Phase::Done;
         if self.plan.recoverable {
-            self.checks.fault("I13", self.now, missing);
+            self.checks.fault(invariant, self.now, missing);
         } else {
             self.trace.note(self.now, format_args!("does not converge, as it need not: {missing}"));
             self.loader.abandon(self.now);

@@ -46,7 +46,10 @@ impl World {
         self.after(wait, Event::Strike);
         let classes: Vec<Fault> = self.plan.faults.iter().copied().collect();
         let Some(fault) = self.strikes.random.pick(&classes).copied() else { return };
-        let node = self.victim();
+        let node = match (self.victim(), fault) {
+            (node, Fault::DirectoryLoss) => self.next_with_second(node),
+            (node, _) => node,
+        };
         if self.inflict(fault, node) {
             self.struck(fault.name());
             self.trace.note(self.now, format_args!("fault: {fault}, n{node}"));
