@@ -17,10 +17,15 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a Vec<Value> {
     value[name].as_array().expect("a list")
 }
 
-/// What node 1 says of its second directory.
-fn second(seen: &Value) -> &Value {
+/// What node 1 says of its second directory; none while it has not said anything since its start.
+fn second(seen: &Value) -> Option<&Value> {
     let node = list(seen, "nodes").iter().find(|node| node["node"] == 1).expect("node 1");
-    &list(node, "directories")[1]
+    list(node, "directories").get(1)
+}
+
+/// Why node 1 does without its second directory; empty while it does not.
+fn lost(seen: &Value) -> Option<&str> {
+    second(seen).map(|directory| directory["lost"].as_str().expect("a text"))
 }
 
 /// Every partition has three copies in sync, and a primary.
@@ -83,7 +88,7 @@ fn a_directory_is_taken_away_under_load() {
         fs::rename(&disk, cluster.path("away")).expect("renames");
         let after = eventually("copies anew", || {
             let seen = seen(&cluster);
-            let elsewhere = second(&seen)["lost"] != "" && second(&seen)["replicas"] == 0;
+            let elsewhere = lost(&seen).is_some_and(|why| !why.is_empty()) && second(&seen)?["replicas"] == 0;
             (elsewhere && is_level(&seen)).then_some(seen)
         });
         let more = written.load(Ordering::Acquire) + 5;
@@ -110,14 +115,14 @@ fn comes_back(cluster: &Cluster, disk: &Path, rows: &str) {
     ["a", "b"].into_iter().for_each(count);
     // It starts without it, and says so.
     cluster.ok(&["dev", "restart", "1"]);
-    let without = |seen: &Value| is_level(seen) && second(seen)["lost"] != "";
+    let without = |seen: &Value| is_level(seen) && lost(seen).is_some_and(|why| !why.is_empty());
     let all = eventually("node 1 without it", || Some(seen(cluster)).filter(without));
-    assert!(second(&all)["lost"].as_str().is_some_and(|why| why.contains("not there")), "{all}");
+    assert!(lost(&all).is_some_and(|why| why.contains("not there")), "{all}");
     let words = cluster.ok(&["status", "--timeout", "30s"]);
     assert!(words.contains("node-1-disk-2 is lost"), "{words}");
     fs::rename(cluster.path("away"), disk).expect("renames");
     cluster.ok(&["dev", "restart", "1"]);
-    let with = |seen: &Value| is_level(seen) && second(seen)["lost"] == "";
+    let with = |seen: &Value| is_level(seen) && lost(seen) == Some("");
     eventually("node 1 with it", || Some(seen(cluster)).filter(with));
     ["a", "b"].into_iter().for_each(count);
     assert_eq!(

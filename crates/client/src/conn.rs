@@ -5,12 +5,10 @@ use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::ToSocketAddrs;
 use types::{ClusterId, Micros, NodeId};
-use wire::Message;
 use wire::frame;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
+use wire::{Inbox, Message};
 
-/// The least room that a read is offered.
-const READ_BYTES: usize = 64 * 1024;
 /// A buffer that grew beyond this for one large frame is given back once empty.
 const KEEP_BYTES: usize = 1024 * 1024;
 
@@ -48,9 +46,7 @@ pub(crate) struct Conn {
     out_from: usize,
     /// The socket took no more; it will say when it does.
     blocked: bool,
-    inbox: Vec<u8>,
-    in_from: usize,
-    in_to: usize,
+    inbox: Inbox,
 }
 
 /// How a read went.
@@ -97,9 +93,7 @@ impl Conn {
             out: Vec::new(),
             out_from: 0,
             blocked: true,
-            inbox: Vec::new(),
-            in_from: 0,
-            in_to: 0,
+            inbox: Inbox::default(),
         };
         let hello = Hello {
             role,
@@ -167,14 +161,12 @@ impl Conn {
 
     /// Reads once.
     pub fn read(&mut self, traffic: &mut Traffic) -> Result<Amount, String> {
-        self.make_room();
         loop {
-            match self.stream.read(&mut self.inbox[self.in_to..]) {
+            match self.stream.read(self.inbox.room()) {
                 Ok(0) => return Err(format!("{}: the connection was closed", self.address)),
                 Ok(read) => {
-                    self.in_to += read;
                     traffic.received += read as u64;
-                    return Ok(if self.in_to == self.inbox.len() { Amount::Full } else { Amount::Short });
+                    return Ok(if self.inbox.took(read) { Amount::Full } else { Amount::Short });
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
@@ -187,10 +179,8 @@ impl Conn {
 
     /// The next message among the bytes read. Any error closes the connection.
     pub fn next(&mut self, expected: &Expected) -> Result<Incoming, String> {
-        let bytes = &self.inbox[self.in_from..self.in_to];
-        let decoded = frame::decode(bytes).map_err(|error| format!("{}: {error}", self.address))?;
-        let Some((message, taken)) = decoded else { return Ok(Incoming::Nothing) };
-        self.in_from += taken;
+        let next = self.inbox.next_message().map_err(|error| format!("{}: {error}", self.address))?;
+        let Some(message) = next else { return Ok(Incoming::Nothing) };
         match (self.state, message) {
             (State::Greeting, Message::Welcome(welcome)) => {
                 expected.check(&self.address, welcome)?;
@@ -208,25 +198,6 @@ impl Conn {
     pub fn close(mut self, registry: &Registry) {
         // It is dropped right after this, which closes it whether or not the poll knew it.
         let _ = registry.deregister(&mut self.stream);
-    }
-
-    /// Moves what is unread to the front if the room behind it is short.
-    fn make_room(&mut self) {
-        if self.in_from == self.in_to {
-            self.in_from = 0;
-            self.in_to = 0;
-            if self.inbox.len() > KEEP_BYTES {
-                self.inbox = Vec::new();
-            }
-        }
-        if self.inbox.len() - self.in_to >= READ_BYTES / 2 {
-            return;
-        }
-        self.inbox.copy_within(self.in_from..self.in_to, 0);
-        self.in_to -= self.in_from;
-        self.in_from = 0;
-        let wanted = (self.in_to * 2).max(self.in_to + READ_BYTES);
-        self.inbox.resize(wanted, 0);
     }
 
     fn sentence(&self, error: &io::Error) -> String {

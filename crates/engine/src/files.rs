@@ -1,7 +1,9 @@
 //! The few steps on a directory that must be durable before the next one.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use types::EngineError;
 
@@ -19,6 +21,38 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     create_dir(parent)?;
     fs::create_dir(dir)?;
     sync_dir(parent)
+}
+
+/// Makes `path` a file of these bytes, durably, or leaves what was there. `path` with `.new` behind it is used meanwhile.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    let mut file = File::create(&unfinished)?;
+    if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_all()) {
+        // It takes room for nothing. If that fails too, it is written over the next time.
+        let _ = file.set_len(0);
+        return Err(error);
+    }
+    fs::rename(&unfinished, path)?;
+    sync_dir(path.parent().expect("a file is in a directory"))
+}
+
+/// Makes `path` a file of `value`, durably, or leaves what was there: its CRC-32C, then the value as postcard.
+pub(crate) fn replace_value<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let body = postcard::to_stdvec(value).expect("numbers and bytes can be encoded");
+    let mut bytes = crc32c::crc32c(&body).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&body);
+    replace(path, &bytes)
+}
+
+/// What [`replace_value`] left in `path`; none if it cannot be read, or is not whole.
+pub(crate) fn read_value<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let bytes = fs::read(path).ok()?;
+    let (crc, body) = bytes.split_first_chunk::<4>()?;
+    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    postcard::from_bytes(body).ok()
 }
 
 /// Removes a file that may be missing.

@@ -441,20 +441,26 @@ mod tests {
         std::mem::forget(journal.writer);
     }
 
+    /// A log of three megabytes that `chain` has filled; a promise of the other partition stands between its entries.
+    fn full_journal(dir: &std::path::Path, chain: &mut Chain) -> (Journal, Poll) {
+        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+        let (mut journal, mut poll) = journal(dir, options);
+        while !journal.is_full() {
+            journal.push(LogOp::Entry(chain.next(100_000)));
+            journal.push(LogOp::Promise { partition: Q, epoch: Epoch(1) });
+            journal.submit(Micros(0));
+            wait(&mut journal, &mut poll);
+            assert!(chain.1 < Lsn(40), "three megabytes never end");
+        }
+        (journal, poll)
+    }
+
     #[test]
     fn f20_what_finds_no_room_is_kept_in_order_until_it_does() {
         let dir = tempfile::tempdir().expect("a directory");
-        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
-        let (mut journal, mut poll) = journal(dir.path(), options);
         let mut p = Chain(P, Lsn::ZERO, 0);
+        let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
         let mut now = Micros(0);
-        while !journal.is_full() {
-            journal.push(LogOp::Entry(p.next(100_000)));
-            journal.push(LogOp::Promise { partition: Q, epoch: Epoch(1) });
-            journal.submit(now);
-            wait(&mut journal, &mut poll);
-            assert!(p.1 < Lsn(40), "three megabytes never end");
-        }
         let refused = p.1;
         journal.push(LogOp::Entry(p.next(100_000)));
         // The truncation that makes room does not wait behind what finds none.
@@ -477,16 +483,9 @@ mod tests {
     #[test]
     fn f20_a_partition_that_is_forgotten_gives_its_room_to_what_waits() {
         let dir = tempfile::tempdir().expect("a directory");
-        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
-        let (mut journal, mut poll) = journal(dir.path(), options);
         let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+        let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
         let mut now = Micros(0);
-        while !journal.is_full() {
-            journal.push(LogOp::Entry(p.next(100_000)));
-            journal.submit(now);
-            wait(&mut journal, &mut poll);
-            assert!(p.1 < Lsn(40), "three megabytes never end");
-        }
         // Its own next entry waits, too, and what was forgotten is not written behind the end of it.
         journal.push(LogOp::Entry(p.next(100_000)));
         journal.push(LogOp::Entry(q.next(100_000)));
@@ -504,16 +503,9 @@ mod tests {
     #[test]
     fn f20_a_log_that_begins_anew_gives_its_room_to_what_waits() {
         let dir = tempfile::tempdir().expect("a directory");
-        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
-        let (mut journal, mut poll) = journal(dir.path(), options);
         let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+        let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
         let mut now = Micros(0);
-        while !journal.is_full() {
-            journal.push(LogOp::Entry(p.next(100_000)));
-            journal.submit(now);
-            wait(&mut journal, &mut poll);
-            assert!(p.1 < Lsn(40), "three megabytes never end");
-        }
         journal.push(LogOp::Entry(q.next(100_000)));
         // Twice it is given a copy, each time with more above it than there is room for.
         let note = |value: u8| LogOp::Note {

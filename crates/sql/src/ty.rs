@@ -3,9 +3,23 @@
 use pg::Kind;
 use types::data::{Column, ColumnType, Value};
 
-/// A type. Columns of the cluster's tables have the first ones; the others come from system tables, casts and literals.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Ty {
+/// Makes the enum, and the list of all of it.
+macro_rules! types {
+    ($($(#[$doc:meta])+ $name:ident,)+) => {
+        /// A type. Columns of the cluster's tables have the first ones; the others come from system tables, casts and literals.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Ty {
+            $($(#[$doc])+ $name,)+
+        }
+
+        impl Ty {
+            /// All types, by the number that they have in the engine's statements.
+            pub const ALL: [Ty; 43] = [$(Ty::$name),+];
+        }
+    };
+}
+
+types! {
     /// `boolean`.
     Bool,
     /// `integer`, and `smallint`, which is an integer that stays small.
@@ -97,53 +111,6 @@ pub enum Ty {
 use Ty::*;
 
 impl Ty {
-    /// All types, by the number that they have in the engine's statements.
-    pub const ALL: [Ty; 43] = [
-        Bool,
-        Int4,
-        Int8,
-        Numeric,
-        Float8,
-        Text,
-        Bytea,
-        Date,
-        Timestamptz,
-        Json,
-        Int2,
-        Float4,
-        Name,
-        Char,
-        Oid,
-        Xid,
-        Regproc,
-        Regclass,
-        Regtype,
-        Regnamespace,
-        PgLsn,
-        Inet,
-        Interval,
-        NodeTree,
-        Member,
-        Int2Vector,
-        OidVector,
-        BoolArray,
-        ByteaArray,
-        CharArray,
-        NameArray,
-        Int2Array,
-        Int4Array,
-        Int8Array,
-        TextArray,
-        OidArray,
-        Float4Array,
-        Float8Array,
-        NumericArray,
-        DateArray,
-        TimestamptzArray,
-        JsonArray,
-        AclArray,
-    ];
-
     /// Of a column.
     pub fn of_column(column: &Column) -> Ty {
         match column.rules.bits {

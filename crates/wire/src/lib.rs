@@ -1,4 +1,5 @@
-//! Floor 2: messages and codec. The frame on a connection ([`frame`]), the messages in it ([`message`]), the request and reply
+//! Floor 2: messages and codec. The frame on a connection ([`frame`]), what was received and not yet taken ([`inbox`]), the messages in
+//! it ([`message`]), the request and reply
 //! envelopes ([`request`]), what nodes tell each other ([`peer`]) and the controllers ([`control`]), the handshake
 //! ([`hello`]), how files are shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), and the entry of a partition's log ([`entry`], [`effects`]).
 
@@ -8,6 +9,7 @@ pub mod effects;
 pub mod entry;
 pub mod frame;
 pub mod hello;
+pub mod inbox;
 pub mod job;
 pub mod message;
 pub mod peer;
@@ -18,6 +20,7 @@ pub mod ship;
 pub use control::RecordText;
 pub use effects::Effects;
 pub use entry::{Entry, Header, Kind};
+pub use inbox::Inbox;
 pub use message::Message;
 pub use peer::PeerMessage;
 pub use request::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};

@@ -11,7 +11,7 @@
 
 use super::digest::{Watch, digest_unless};
 use super::tree::{Sealed, Tree, order_files};
-use crate::files::{not_written, remove_if_there, sync_dir};
+use crate::files::{self, not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -24,6 +24,8 @@ use types::engine::Wake;
 use types::{Component, ComponentSet, EngineError, Missing};
 
 const DIR: &str = "incoming";
+/// Written before any file of it, so that no file is taken for one of another set.
+const SET: &str = "set";
 
 /// A set on its way.
 pub(super) struct Incoming {
@@ -48,9 +50,10 @@ impl Incoming {
         let dir = dir.join(DIR);
         let tables = dir.join("tree").join("tables");
         fs::create_dir_all(&tables)?;
-        let before = read_set(&dir).map(|set| set.files).unwrap_or_default();
+        // The set that was being received before a restart. If that cannot be told, none was.
+        let before = files::read_value(&dir.join(SET)).map(|set: ComponentSet| set.files).unwrap_or_default();
         keep_only(&tables, &before, &set.files)?;
-        write_set(&dir, &set)?;
+        files::replace_value(&dir.join(SET), &set)?;
         let have = vec![0; set.files.len()];
         let mut incoming = Incoming { dir, have, set, linked: BTreeSet::new(), whole };
         for (index, file) in incoming.set.files.iter().enumerate() {
@@ -280,27 +283,4 @@ fn keep_only(tables: &Path, before: &[Component], wanted: &[Component]) -> io::R
         }
     }
     Ok(())
-}
-
-/// The set that was being received before a restart. If that cannot be told, none was.
-fn read_set(dir: &Path) -> Option<ComponentSet> {
-    let bytes = fs::read(dir.join("set")).ok()?;
-    let (crc, body) = bytes.split_first_chunk::<4>()?;
-    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
-        return None;
-    }
-    postcard::from_bytes(body).ok()
-}
-
-/// Written before any file of it, so that no file is taken for one of another set.
-fn write_set(dir: &Path, set: &ComponentSet) -> io::Result<()> {
-    let body = postcard::to_stdvec(set).expect("numbers and bytes can be encoded");
-    let mut bytes = crc32c::crc32c(&body).to_le_bytes().to_vec();
-    bytes.extend_from_slice(&body);
-    let unfinished = dir.join("set.new");
-    let mut file = File::create(&unfinished)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, dir.join("set"))?;
-    sync_dir(dir)
 }

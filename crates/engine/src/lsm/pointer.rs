@@ -3,9 +3,9 @@
 //! One line of text: `understudy-lsm 1 complete 7 1a2b3c4d`, the last word being the CRC-32C of what is before it. It is
 //! replaced by rename, and the directory is synced before anything that relies on it is done (PR-37).
 
-use crate::files::sync_dir;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use crate::files::{self, sync_dir};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use types::EngineError;
 
@@ -33,12 +33,7 @@ impl Pointer {
 
     /// Replaces `CURRENT` in `dir`, durably.
     pub(super) fn write(self, dir: &Path) -> io::Result<()> {
-        let unfinished = dir.join("CURRENT.new");
-        let mut file = File::create(&unfinished)?;
-        file.write_all(self.encode().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&unfinished, dir.join("CURRENT"))?;
-        sync_dir(dir)
+        files::replace(&dir.join("CURRENT"), self.encode().as_bytes())
     }
 
     fn encode(self) -> String {

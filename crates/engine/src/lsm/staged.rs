@@ -10,11 +10,11 @@
 
 use super::digest::{Watch, digest_unless};
 use super::tree::check_load;
-use crate::files::{create_dir, not_written, remove_if_there, sync_dir};
+use crate::files::{self, create_dir, not_written, remove_if_there};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use types::{Component, EngineError, LoadId, Staged, Staging};
 
 const DIR: &str = "staged";
+const SET: &str = "set";
 
 /// Everything that is staged.
 pub(super) struct Stage {
@@ -72,7 +73,8 @@ impl Stage {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str());
             let load = name.and_then(|name| u64::from_str_radix(name, 16).ok()).map(LoadId);
-            match load.zip(read_set(&path)) {
+            let set: Option<(Vec<Component>, Staged)> = files::read_value(&path.join(SET));
+            match load.zip(set) {
                 Some((load, (files, ready))) => {
                     let have = files.iter().map(|file| file.bytes).collect();
                     stage.loads.insert(load, Load { files, have, checking: None, ready: Some(ready) });
@@ -192,7 +194,7 @@ impl Stage {
         }
         let dir = self.load_dir(load);
         // First, so that a restart never finds half of it.
-        remove_if_there(&dir.join("set"))?;
+        remove_if_there(&dir.join(SET))?;
         fs::remove_dir_all(dir)
     }
 
@@ -231,28 +233,6 @@ fn check(load: LoadId, dir: &Path, files: &[Component], watch: &Watch) -> Result
         Err(why) => return Ok(Checked::Refused(why)),
     };
     let staged = Staged { digest: types::bulk::files_digest(files), rows };
-    write_set(dir, files, staged).map_err(not_written)?;
+    files::replace_value(&dir.join(SET), &(files, staged)).map_err(not_written)?;
     Ok(Checked::Ready(staged))
-}
-
-/// What is staged in a directory, if that is whole.
-fn read_set(dir: &Path) -> Option<(Vec<Component>, Staged)> {
-    let bytes = fs::read(dir.join("set")).ok()?;
-    let (crc, body) = bytes.split_first_chunk::<4>()?;
-    if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
-        return None;
-    }
-    postcard::from_bytes(body).ok()
-}
-
-fn write_set(dir: &Path, files: &[Component], staged: Staged) -> io::Result<()> {
-    let body = postcard::to_stdvec(&(files, staged)).expect("numbers can be encoded");
-    let mut bytes = crc32c::crc32c(&body).to_le_bytes().to_vec();
-    bytes.extend_from_slice(&body);
-    let unfinished = dir.join("set.new");
-    let mut file = File::create(&unfinished)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, dir.join("set"))?;
-    sync_dir(dir)
 }

@@ -5,13 +5,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
-use wire::Message;
-use wire::frame::{self, FRAME_HEADER_BYTES};
-
-/// The least room that a read is offered.
-const READ_BYTES: usize = 64 * 1024;
-/// A buffer that grew beyond this for one large frame is given back once it is empty.
-const KEEP_BYTES: usize = 1 << 20;
+use wire::{Inbox, Message};
 
 /// What a read found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,9 +22,7 @@ pub enum Got {
 #[derive(Debug)]
 pub struct Conn {
     stream: TcpStream,
-    inbox: Vec<u8>,
-    in_from: usize,
-    in_to: usize,
+    inbox: Inbox,
     /// What is to be written.
     pub out: Outbox,
 }
@@ -49,7 +41,7 @@ impl Conn {
     }
 
     fn new(stream: TcpStream, out: Outbox) -> Conn {
-        Conn { stream, inbox: Vec::new(), in_from: 0, in_to: 0, out }
+        Conn { stream, inbox: Inbox::default(), out }
     }
 
     /// Has the poll tell of this connection under `token`.
@@ -86,14 +78,12 @@ impl Conn {
     /// Reads once. A short read empties the socket, so the poll will tell of what comes after it; but the end of the
     /// stream is told only once, so `to_the_end` reads on.
     pub fn read(&mut self, to_the_end: bool) -> Got {
-        self.make_room();
         loop {
-            match self.stream.read(&mut self.inbox[self.in_to..]) {
+            match self.stream.read(self.inbox.room()) {
                 Ok(0) => return Got::Closed,
                 Ok(read) => {
-                    self.in_to += read;
-                    let more = to_the_end || self.in_to == self.inbox.len();
-                    return if more { Got::More } else { Got::All };
+                    let filled = self.inbox.took(read);
+                    return if to_the_end || filled { Got::More } else { Got::All };
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected) => {
@@ -106,35 +96,11 @@ impl Conn {
 
     /// The number of the next message, once its header is there.
     pub fn next_number(&self) -> Option<u16> {
-        let bytes = &self.inbox[self.in_from..self.in_to];
-        (bytes.len() >= FRAME_HEADER_BYTES).then(|| u16::from_le_bytes([bytes[4], bytes[5]]))
+        self.inbox.next_number()
     }
 
     /// The next message among the bytes read. Any error closes the connection.
     pub fn next_message(&mut self) -> Result<Option<Message>, String> {
-        let decoded =
-            frame::decode(&self.inbox[self.in_from..self.in_to]).map_err(|error| error.to_string())?;
-        let Some((message, taken)) = decoded else { return Ok(None) };
-        self.in_from += taken;
-        Ok(Some(message))
-    }
-
-    /// Moves what is unread to the front if the room behind it is short.
-    fn make_room(&mut self) {
-        if self.in_from == self.in_to {
-            self.in_from = 0;
-            self.in_to = 0;
-            if self.inbox.len() > KEEP_BYTES {
-                self.inbox = Vec::new();
-            }
-        }
-        if self.inbox.len() - self.in_to >= READ_BYTES / 2 {
-            return;
-        }
-        self.inbox.copy_within(self.in_from..self.in_to, 0);
-        self.in_to -= self.in_from;
-        self.in_from = 0;
-        let wanted = (self.in_to * 2).max(self.in_to + READ_BYTES);
-        self.inbox.resize(wanted, 0);
+        self.inbox.next_message().map_err(|error| error.to_string())
     }
 }
