@@ -137,9 +137,11 @@ impl Journal {
 
     /// Nothing of this partition is needed any more, so what of it waits for room need not be written (F20).
     pub fn forget(&mut self, partition: PartitionId) {
+        let of_others = |record: &Record| record.partition() != partition;
         self.backlog.remove(&partition);
+        self.batch.retain(of_others);
         for flight in &mut self.in_flight {
-            flight.records.retain(|record| record.partition() != partition);
+            flight.records.retain(of_others);
         }
         self.add(Record::Forget { partition });
         self.in_memory.remove(&partition);
@@ -317,17 +319,17 @@ fn moves_the_end(record: &Record) -> bool {
     matches!(record, Record::Cut { .. } | Record::Base { .. } | Record::Forget { .. })
 }
 
-/// One partition's records without those of a log that a later one of them begins anew: nobody waits for these.
+/// One partition's records without those of a log that a later one of them begins anew, or ends: nobody waits for these.
 fn without_replaced(mut records: Vec<Record>) -> Vec<Record> {
-    let Some(begins) = records.iter().rposition(|record| matches!(record, Record::Base { .. })) else {
-        return records;
-    };
+    let begins = |record: &Record| matches!(record, Record::Base { .. } | Record::Forget { .. });
+    let Some(begins) = records.iter().rposition(begins) else { return records };
     let mut at = 0;
     records.retain(|record| {
         at += 1;
-        // Promises and notes are not the log's.
-        at > begins
-            || !(matches!(record, Record::Entry(_) | Record::Truncate { .. }) || moves_the_end(record))
+        // Promises and notes are not the log's; what forgets them is needed.
+        let of_the_log = matches!(record, Record::Entry(_) | Record::Truncate { .. })
+            || matches!(record, Record::Cut { .. } | Record::Base { .. });
+        at > begins || !of_the_log
     });
     records
 }
@@ -498,6 +500,53 @@ mod tests {
             assert!(now < Micros::from_millis(60_000), "it never went on: {:?}", journal.reader.end(Q));
         }
         assert_eq!(journal.reader.end(P), None);
+    }
+
+    #[test]
+    fn f20_a_partition_is_forgotten_whatever_of_it_was_to_be_written_next() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+        let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+        let (mut journal, mut poll) = journal(dir.path(), options);
+        journal.push(LogOp::Entry(p.next(100)));
+        while !journal.is_full() {
+            journal.push(LogOp::Entry(q.next(100_000)));
+            journal.submit(Micros(0));
+            wait(&mut journal, &mut poll);
+        }
+        // Its next entry is of the same turn, and would find no room.
+        journal.push(LogOp::Entry(p.next(200_000)));
+        journal.forget(P);
+        let mut now = Micros(0);
+        while journal.is_writing(P) || journal.reader.end(P).is_some() {
+            now = now + RETRY;
+            journal.submit(now);
+            wait(&mut journal, &mut poll);
+            assert!(now < Micros::from_millis(60_000), "it is never forgotten: {:?}", journal.reader.end(P));
+        }
+        assert!(journal.is_full(), "there was room for what waits");
+    }
+
+    #[test]
+    fn what_a_later_record_replaces_need_not_be_written() {
+        let (mut before, mut after) = (Chain(P, Lsn::ZERO, 0), Chain(P, Lsn(5), 7));
+        let base = |lsn| Record::Base { partition: P, at: Position::new(Epoch(1), Lsn(lsn)), crc: 7 };
+        let promise = Record::Promise { partition: P, epoch: Epoch(1) };
+        let replaced = [
+            Record::Entry(before.next(10)),
+            Record::Forget { partition: P },
+            base(3),
+            promise.clone(),
+            Record::Truncate { partition: P, below: Lsn(2) },
+            Record::Cut { partition: P, to: Position::new(Epoch(1), Lsn(2)) },
+        ];
+        for begins in [base(5), Record::Forget { partition: P }] {
+            let stays = [begins, Record::Entry(after.next(10)), promise.clone()];
+            let all = replaced.iter().chain(&stays).cloned().collect();
+            let forgets = Record::Forget { partition: P };
+            let left: Vec<Record> = [forgets, promise.clone()].into_iter().chain(stays).collect();
+            assert_eq!(without_replaced(all), left);
+        }
     }
 
     #[test]
