@@ -1,0 +1,249 @@
+//! What is kept while the log is full, in which order it is written, and what need not be written any more.
+
+use super::*;
+use mio::{Poll, Token, Waker};
+use types::{Epoch, Sound};
+use wal::{Options, RealFiles};
+use wire::entry::{Header, Kind};
+
+const P: PartitionId = PartitionId(64);
+const Q: PartitionId = PartitionId(65);
+
+struct Chain(PartitionId, Lsn, u32);
+
+impl Chain {
+    fn next(&mut self, bytes: usize) -> Entry {
+        self.1 = self.1.next();
+        let at = Position::new(Epoch(1), self.1);
+        let entry = Entry::encode(Header::new(Kind::Noop, self.0, at, self.2), &vec![7; bytes]);
+        self.2 = entry.crc();
+        entry
+    }
+}
+
+fn journal(dir: &std::path::Path, options: Options) -> (Journal, Poll) {
+    let (journal, poll, _) = watched_journal(dir, options);
+    (journal, poll)
+}
+
+fn watched_journal(dir: &std::path::Path, options: Options) -> (Journal, Poll, Stopper) {
+    let files = Arc::new(RealFiles::open(dir).expect("opens"));
+    let (log, _) = Log::open(files, options, Sound).expect("opens");
+    let poll = Poll::new().expect("a poll");
+    let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+    let stopper = Stopper::new(waker);
+    (Journal::start(log, &stopper), poll, stopper)
+}
+
+fn wait(journal: &mut Journal, poll: &mut Poll) -> Vec<(PartitionId, Durable<Position>)> {
+    let mut events = mio::Events::with_capacity(4);
+    poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).expect("polls");
+    assert!(!events.is_empty(), "nothing became durable in ten seconds");
+    journal.synced().expect("the log works")
+}
+
+#[test]
+fn a_turn_is_one_submission_and_memory_logs_never_become_durable() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut journal, mut poll) = journal(dir.path(), Options::default());
+    let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+    journal.keep_in_memory(Q);
+    for _ in 0..3 {
+        journal.push(LogOp::Entry(p.next(10)));
+        journal.push(LogOp::Entry(q.next(10)));
+    }
+    assert_eq!(journal.oldest_pending(), None);
+    journal.submit(Micros(5));
+    assert_eq!(journal.oldest_pending(), Some(Micros(5)));
+    let tokens = wait(&mut journal, &mut poll);
+    assert_eq!(tokens.iter().map(|(id, token)| (*id, token.get().lsn)).collect::<Vec<_>>(), [(P, Lsn(3))]);
+    assert_eq!((journal.oldest_pending(), journal.stats().last_batch), (None, 3));
+    assert_eq!(journal.read(Q, Lsn(2), 1 << 20).map(|entries| entries.len()), Ok(2));
+    assert_eq!(journal.bytes_since(Q, Lsn(1)), 0);
+    journal.shutdown(Micros(9), true).expect("closes");
+}
+
+#[test]
+fn the_logs_thread_does_not_end_unnoticed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut journal, mut poll, stopper) = watched_journal(dir.path(), Options::default());
+    // An entry out of order is a bug, and a panic of the thread.
+    journal.push(LogOp::Entry(Chain(P, Lsn(7), 0).next(10)));
+    journal.submit(Micros(1));
+    let mut events = mio::Events::with_capacity(4);
+    while stopper.broken().is_none() {
+        poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).expect("polls");
+        assert!(!events.is_empty(), "nobody was told in ten seconds");
+    }
+    let why = stopper.broken().expect("just seen");
+    assert!(why.contains("'log'"), "{why}");
+    std::mem::forget(journal.writer);
+}
+
+/// A log of three megabytes that `chain` has filled; a promise of the other partition stands between its entries.
+fn full_journal(dir: &std::path::Path, chain: &mut Chain) -> (Journal, Poll) {
+    let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+    let (mut journal, mut poll) = journal(dir, options);
+    while !journal.is_full() {
+        journal.push(LogOp::Entry(chain.next(100_000)));
+        journal.push(LogOp::Promise { partition: Q, epoch: Epoch(1) });
+        journal.submit(Micros(0));
+        wait(&mut journal, &mut poll);
+        assert!(chain.1 < Lsn(40), "three megabytes never end");
+    }
+    (journal, poll)
+}
+
+#[test]
+fn f20_what_finds_no_room_is_kept_in_order_until_it_does() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut p = Chain(P, Lsn::ZERO, 0);
+    let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
+    let mut now = Micros(0);
+    let refused = p.1;
+    journal.push(LogOp::Entry(p.next(100_000)));
+    // The truncation that makes room does not wait behind what finds none.
+    let last = journal.reader.end(P).expect("known").0;
+    journal.push(LogOp::Truncate { partition: P, below: last.lsn.next() });
+    let mut durable = Lsn::ZERO;
+    while journal.is_full() || durable < p.1 {
+        now = now + RETRY;
+        journal.submit(now);
+        for (id, token) in wait(&mut journal, &mut poll) {
+            if id == P {
+                durable = token.get().lsn;
+            }
+        }
+        assert!(now < Micros::from_millis(60_000), "it never went on: {durable} of {}", p.1);
+    }
+    assert_eq!(journal.reader.end(P).map(|(end, _)| end.lsn), Some(refused.next()));
+}
+
+#[test]
+fn f20_a_partition_that_is_forgotten_gives_its_room_to_what_waits() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+    let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
+    let mut now = Micros(0);
+    // Its own next entry waits, too, and what was forgotten is not written behind the end of it.
+    journal.push(LogOp::Entry(p.next(100_000)));
+    journal.push(LogOp::Entry(q.next(100_000)));
+    journal.submit(now);
+    journal.forget(P);
+    while journal.is_full() || !journal.is_durable(Q, q.1) || journal.is_writing(P) {
+        now = now + RETRY;
+        journal.submit(now);
+        wait(&mut journal, &mut poll);
+        assert!(now < Micros::from_millis(60_000), "it never went on: {:?}", journal.reader.end(Q));
+    }
+    assert_eq!(journal.reader.end(P), None);
+}
+
+#[test]
+fn f20_a_partition_is_forgotten_whatever_of_it_was_to_be_written_next() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+    let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+    let (mut journal, mut poll) = journal(dir.path(), options);
+    journal.push(LogOp::Entry(p.next(100)));
+    while !journal.is_full() {
+        journal.push(LogOp::Entry(q.next(100_000)));
+        journal.submit(Micros(0));
+        wait(&mut journal, &mut poll);
+    }
+    // Its next entry is of the same turn, and would find no room.
+    journal.push(LogOp::Entry(p.next(200_000)));
+    journal.forget(P);
+    let mut now = Micros(0);
+    while journal.is_writing(P) || journal.reader.end(P).is_some() {
+        now = now + RETRY;
+        journal.submit(now);
+        wait(&mut journal, &mut poll);
+        assert!(now < Micros::from_millis(60_000), "it is never forgotten: {:?}", journal.reader.end(P));
+    }
+    assert!(journal.is_full(), "there was room for what waits");
+}
+
+#[test]
+fn what_a_later_record_replaces_need_not_be_written() {
+    let (mut before, mut after) = (Chain(P, Lsn::ZERO, 0), Chain(P, Lsn(5), 7));
+    let base = |lsn| Record::Base { partition: P, at: Position::new(Epoch(1), Lsn(lsn)), crc: 7 };
+    let promise = Record::Promise { partition: P, epoch: Epoch(1) };
+    let replaced = [
+        Record::Entry(before.next(10)),
+        Record::Forget { partition: P },
+        base(3),
+        promise.clone(),
+        Record::Truncate { partition: P, below: Lsn(2) },
+        Record::Cut { partition: P, to: Position::new(Epoch(1), Lsn(2)) },
+    ];
+    for begins in [base(5), Record::Forget { partition: P }] {
+        let stays = [begins, Record::Entry(after.next(10)), promise.clone()];
+        let all = replaced.iter().chain(&stays).cloned().collect();
+        let forgets = Record::Forget { partition: P };
+        let left: Vec<Record> = [forgets, promise.clone()].into_iter().chain(stays).collect();
+        assert_eq!(without_replaced(all), left);
+    }
+}
+
+#[test]
+fn f20_a_log_that_begins_anew_gives_its_room_to_what_waits() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+    let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
+    let mut now = Micros(0);
+    journal.push(LogOp::Entry(q.next(100_000)));
+    // Twice it is given a copy, each time with more above it than there is room for.
+    let note = |value: u8| LogOp::Note {
+        partition: P,
+        note: replica::Note::Secured,
+        value: bytes::Bytes::from(vec![value]),
+    };
+    for begins in [1_000, 2_000] {
+        p = Chain(P, Lsn(begins), 7);
+        journal.push(LogOp::Base { partition: P, at: Position::new(Epoch(1), Lsn(begins)), crc: 7 });
+        journal.push(note(begins.to_le_bytes()[0]));
+        (0..10).for_each(|_| journal.push(LogOp::Entry(p.next(100_000))));
+    }
+    while journal.is_full() || !journal.is_durable(Q, q.1) || !journal.is_durable(P, p.1) {
+        now = now + RETRY;
+        journal.submit(now);
+        wait(&mut journal, &mut poll);
+        assert!(now < Micros::from_millis(60_000), "it never went on: {:?}", journal.reader.end(P));
+    }
+    assert_eq!(journal.reader.base(P).map(|(at, _)| at.lsn), Some(Lsn(2_000)));
+    assert_eq!(journal.reader.end(P).map(|(at, _)| at.lsn), Some(Lsn(2_010)));
+}
+
+/// Bursts of several times what the log takes, and truncations that come in one turn with entries without room.
+#[test]
+fn f20_a_burst_is_written_in_order_as_truncations_make_room() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
+    let (mut journal, mut poll) = journal(dir.path(), options);
+    let mut chains = [Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0)];
+    let mut now = Micros(0);
+    for _ in 0..15 {
+        for chain in &mut chains {
+            journal.push(LogOp::Entry(chain.next(200_000)));
+            journal.push(LogOp::Entry(chain.next(100)));
+        }
+        journal.submit(now);
+    }
+    let mut more = 5;
+    while journal.is_full() || chains.iter().any(|chain| !journal.is_durable(chain.0, chain.1)) {
+        now = now + RETRY;
+        journal.submit(now);
+        for (partition, token) in wait(&mut journal, &mut poll) {
+            journal.push(LogOp::Truncate { partition, below: token.get().lsn.next() });
+        }
+        if more > 0 {
+            more -= 1;
+            journal.push(LogOp::Entry(chains[0].next(200_000)));
+        }
+        assert!(now < Micros::from_millis(60_000), "{:?} of {:?}", journal.reader.end(P), chains[0].1);
+    }
+    for chain in chains {
+        assert_eq!(journal.reader.end(chain.0).map(|(end, crc)| (end.lsn, crc)), Some((chain.1, chain.2)));
+    }
+}
