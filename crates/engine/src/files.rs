@@ -7,9 +7,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use types::EngineError;
 
-/// Makes what was created, renamed or removed in `dir` durable.
+/// Makes what was created, renamed or removed in `dir` durable. A failure is never want of room: what the disk has of it is
+/// unknown then, and trying again would not tell (F08).
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    File::open(dir)?.sync_all().map_err(io::Error::other)
 }
 
 /// Makes `dir` and its parents where missing. Their entries are durable afterwards.
@@ -23,7 +24,8 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     sync_dir(parent)
 }
 
-/// Makes `path` a file of these bytes, durably, or leaves what was there. `path` with `.new` behind it is used meanwhile.
+/// Makes `path` a file of these bytes, durably, or leaves what was there: certainly so if there is no room. `path` with `.new`
+/// behind it is used meanwhile.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
@@ -74,4 +76,12 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 /// The failure of a write that counts only as a whole.
 pub(crate) fn not_written(error: io::Error) -> EngineError {
     if is_full(&error) { EngineError::Full(error) } else { EngineError::Io(error) }
+}
+
+/// The failure of several such writes: what they left is removed, or begun anew the next time.
+pub(crate) fn not_made(error: EngineError) -> EngineError {
+    match error {
+        EngineError::Io(error) => not_written(error),
+        error => error,
+    }
 }

@@ -25,7 +25,7 @@ mod tree;
 
 pub use loads::write_load;
 
-use crate::files;
+use crate::files::{self, not_made, not_written};
 use crate::memory::check_installed;
 use crate::overlay::Overlay;
 use crate::pace::Pace;
@@ -94,7 +94,7 @@ pub struct LsmEngine {
 impl LsmEngine {
     /// The engine in `dir`, at its last checkpoint, or empty.
     pub fn open(dir: &Path) -> Result<LsmEngine, EngineError> {
-        files::create_dir(dir)?;
+        files::create_dir(dir).map_err(not_written)?;
         files::remove_if_there(&dir.join("CURRENT.new"))?;
         let (number, tree) = match Pointer::read(dir)? {
             Some(Pointer { number, complete: true }) => {
@@ -275,8 +275,8 @@ impl LsmEngine {
 fn begin(dir: &Path, at_least: u64) -> Result<(u64, Tree), EngineError> {
     let highest = tree_numbers(dir)?.into_iter().max().unwrap_or(0);
     let number = at_least.max(highest + 1);
-    let tree = Tree::create(&tree_dir(dir, number))?;
-    Pointer { number, complete: true }.write(dir)?;
+    let tree = Tree::create(&tree_dir(dir, number)).map_err(not_made)?;
+    Pointer { number, complete: true }.write(dir).map_err(not_written)?;
     remove_others(dir, Some(number))?;
     Ok((number, tree))
 }

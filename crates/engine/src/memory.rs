@@ -94,7 +94,7 @@ impl<R: Remedy> MemoryEngine<R> {
 
     /// [`MemoryEngine::open`] under the remedies `remedy`.
     pub fn open_with(dir: &Path, remedy: R) -> Result<MemoryEngine<R>, EngineError> {
-        MemoryEngine::with_store_and(Box::new(DirStore::open(dir)?), remedy)
+        MemoryEngine::with_store_and(Box::new(DirStore::open(dir).map_err(not_written)?), remedy)
     }
 
     /// [`MemoryEngine::with_store`] under the remedies `remedy`.

@@ -219,7 +219,7 @@ fn open_files(dir: &DataDir, meta: &Meta, home: &Path) -> Result<(Box<dyn Engine
     files::ensure_dir(home).map_err(|error| Failure::io(home, &error))?;
     match engine::open(meta.engine, Some(&path)) {
         Ok(engine) => Ok((engine, None)),
-        Err(EngineError::Io(error)) => Err(Failure::io(&path, &error)),
+        Err(EngineError::Io(error) | EngineError::Full(error)) => Err(Failure::io(&path, &error)),
         Err(error) => {
             let why = error.to_string();
             let aside = dir.set_aside(&path, &meta.partition.0.to_string());

@@ -90,14 +90,15 @@ pub struct Capabilities {
     pub persistent: bool,
 }
 
-/// Why an engine could not do what it was asked. All but [`EngineError::Full`] in a checkpoint take the replica out of
-/// service (PR-62).
+/// Why an engine could not do what it was asked. All take the replica out of service (PR-62), but for [`EngineError::Full`] of a
+/// checkpoint, a set that is received, or a load.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The disk under the engine failed.
     #[error("the engine's storage failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The disk has no room. What was there before is as it was; a checkpoint can be tried again (F20).
+    /// The disk has no room. The state that was there before is as it was, and the same can be tried again (F20); an
+    /// installation by rows begins anew ([`Engine::reset`]).
     #[error("there is no room for the engine's files: {0}")]
     Full(std::io::Error),
     /// What was read from disk does not agree with its checksum or with its manifest (I12).

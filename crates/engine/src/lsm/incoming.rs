@@ -46,6 +46,16 @@ impl Incoming {
         set: ComponentSet,
         here: &BTreeMap<Component, PathBuf>,
         whole: bool,
+    ) -> Result<Incoming, EngineError> {
+        // Where it ends for want of room, the next one goes on from what there is.
+        Incoming::make(dir, set, here, whole).map_err(not_written)
+    }
+
+    fn make(
+        dir: &Path,
+        set: ComponentSet,
+        here: &BTreeMap<Component, PathBuf>,
+        whole: bool,
     ) -> io::Result<Incoming> {
         let dir = dir.join(DIR);
         let tables = dir.join("tree").join("tables");
@@ -124,12 +134,12 @@ impl Incoming {
     }
 
     /// Forgets files that are not what they should be.
-    pub(super) fn spoilt(&mut self, files: &[usize]) -> io::Result<()> {
+    pub(super) fn spoilt(&mut self, files: &[usize]) -> Result<(), EngineError> {
         for &file in files {
             let path = self.path(&self.set.files[file]);
             // A new file: the old one may be linked.
             remove_if_there(&path)?;
-            File::create(&path)?;
+            File::create(&path).map_err(not_written)?;
             self.have[file] = 0;
             self.linked.remove(&file);
         }
@@ -230,7 +240,7 @@ impl Work {
         if !spoilt.is_empty() {
             return Ok(Made::Spoilt(spoilt));
         }
-        fs::rename(&self.from, &self.to)?;
+        fs::rename(&self.from, &self.to).map_err(not_written)?;
         if let Some(parent) = self.to.parent() {
             sync_dir(parent)?;
         }
@@ -255,20 +265,31 @@ impl Work {
                 None => return Err(EngineError::Library("lsm: an installation was given up".into())),
                 Some(digest) if digest != file.digest => spoilt.push(file.index),
                 Some(_) if file.durable => {}
-                Some(_) => File::open(&file.path)?.sync_all()?,
+                Some(_) => sync_or_remove(&file.path)?,
             }
         }
         if !spoilt.is_empty() {
             return Ok(spoilt);
         }
         for (name, content) in order_files(&self.set.order).expect("checked when the set came") {
-            let mut file = File::create(self.from.join(name))?;
-            file.write_all(content).and_then(|()| file.sync_all()).map_err(not_written)?;
+            let file = File::create(self.from.join(name));
+            file.and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
+                .map_err(not_written)?;
         }
         sync_dir(&self.from.join("tables"))?;
         sync_dir(&self.from)?;
         Ok(spoilt)
     }
+}
+
+/// Makes a file that came durable. Where the disk finds no room for it, what it has of the file is unknown (F08): it has to come
+/// again.
+fn sync_or_remove(path: &Path) -> Result<(), EngineError> {
+    let synced = File::open(path)?.sync_all().map_err(not_written);
+    if let Err(EngineError::Full(_)) = &synced {
+        fs::remove_file(path)?;
+    }
+    synced
 }
 
 /// Removes every file but those that both sets have.

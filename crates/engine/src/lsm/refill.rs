@@ -2,8 +2,9 @@
 
 use super::LsmEngine;
 use super::merger::Kept;
-use super::pointer::{Pointer, remove_others, tree_dir};
+use super::pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use super::tree::Tree;
+use crate::files::{not_made, not_written};
 use crate::overlay::Overlay;
 use std::sync::Arc;
 use types::engine::Wake;
@@ -19,17 +20,32 @@ impl LsmEngine {
     pub(super) fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
         self.end_all()?;
         self.pins.clear();
-        self.number += 1;
-        let tree = Tree::create(&tree_dir(&self.dir, self.number))?;
-        // From here on a restart finds an empty engine; up to here the old one.
-        Pointer { number: self.number, complete: false }.write(&self.dir)?;
-        (self.tree, self.kept) = (tree, None);
+        let (number, tree) = self.begin_tree()?;
+        (self.number, self.tree, self.kept) = (number, tree, None);
         (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
         remove_others(&self.dir, Some(self.number))?;
         (self.overlay, self.floor) = (Overlay::new(base), base.lsn);
         (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
         self.corrupt = false;
         Ok(())
+    }
+
+    /// Makes an empty tree, and names it as one that is not complete: from then on a restart finds an empty engine, up to then the
+    /// old one, which stays if there is no room.
+    fn begin_tree(&self) -> Result<(u64, Tree), EngineError> {
+        let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(0);
+        let number = highest.max(self.number) + 1;
+        let dir = tree_dir(&self.dir, number);
+        let made = Tree::create(&dir).map_err(not_made).and_then(|tree| {
+            Pointer { number, complete: false }.write(&self.dir).map_err(not_written)?;
+            Ok(tree)
+        });
+        if let Err(EngineError::Full(_)) = &made
+            && dir.exists()
+        {
+            std::fs::remove_dir_all(&dir)?;
+        }
+        Ok((number, made?))
     }
 
     /// Bounds the memory and the number of files of an installation.
@@ -56,6 +72,6 @@ impl LsmEngine {
     pub(super) fn end_install(&mut self, base: Position) -> Result<(), EngineError> {
         self.end_flush()?;
         self.flush_at(base)?;
-        Ok(Pointer { number: self.number, complete: true }.write(&self.dir)?)
+        Pointer { number: self.number, complete: true }.write(&self.dir).map_err(not_written)
     }
 }

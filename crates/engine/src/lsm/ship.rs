@@ -9,6 +9,7 @@ use super::incoming::{Incoming, Made};
 use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
 use super::tree::{Tree, order_files};
+use crate::files::not_written;
 use std::fs;
 use types::engine::Wake;
 use types::{ComponentSet, EngineError, Installation};
@@ -78,7 +79,15 @@ impl LsmEngine {
         };
         let Some(outcome) = sealing.outcome() else { return Ok(Installation::Waiting) };
         self.sealing = None;
-        match outcome? {
+        let made = match outcome {
+            Ok(made) => made,
+            Err(error) => {
+                // What came stays for the next time.
+                self.incoming = None;
+                return Err(error);
+            }
+        };
+        match made {
             Made::Spoilt(files) => {
                 let incoming = self.incoming.as_mut().expect("it is there while it is sealed");
                 incoming.spoilt(&files)?;
@@ -101,11 +110,20 @@ impl LsmEngine {
             fs::remove_dir_all(dir)?;
             return self.refuse("it has newer files of its own");
         }
-        // What was published since the sealing began.
+        let number = tree_number(tree.dir()).expect("named when the sealing began");
+        match (Pointer { number, complete: true }).write(&self.dir).map_err(not_written) {
+            // Nothing names it. What came stays for the next time.
+            Err(error @ EngineError::Full(_)) => {
+                let dir = tree.dir().to_owned();
+                drop(tree);
+                fs::rename(&dir, incoming.tree()).or_else(|_| fs::remove_dir_all(&dir))?;
+                return Err(error);
+            }
+            named => named?,
+        }
+        // From here on this tree is given up. What was published since the sealing began:
         let since = self.tree.seal_more();
         let bytes = bytes + since.map_or(0, |since| tree.take_above(&since, at.lsn));
-        let number = tree_number(tree.dir()).expect("named when the sealing began");
-        Pointer { number, complete: true }.write(&self.dir)?;
         (self.tree, self.number, self.kept) = (tree, number, None);
         if at.lsn >= self.overlay.published().lsn {
             self.overlay.rise(at);

@@ -10,7 +10,7 @@
 
 use super::digest::{Watch, digest_unless};
 use super::tree::check_load;
-use crate::files::{self, create_dir, not_written, remove_if_there};
+use crate::files::{self, create_dir, is_full, not_written, remove_if_there};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fs::{self, File, OpenOptions};
@@ -91,9 +91,10 @@ impl Stage {
         let known = match self.loads.entry(load) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                create_dir(&dir)?;
-                for file in files {
-                    File::create(dir.join(file.number.to_string())).map_err(not_written)?;
+                if let Err(error) = begin(&dir, files) {
+                    // It takes room for nothing. If that fails too, it is begun anew the next time.
+                    let _ = fs::remove_dir_all(&dir);
+                    return Err(not_written(error));
                 }
                 let have = vec![0; files.len()];
                 place.insert(Load { files: files.to_vec(), have, checking: None, ready: None })
@@ -102,23 +103,24 @@ impl Stage {
         if known.files != files {
             return Ok(Staging::Refused(format!("load {load} has other files")));
         }
-        let checked = match &known.checking {
+        let outcome = match &known.checking {
             None => None,
             Some(check) => match check.outcome.try_recv() {
-                Ok(outcome) => Some(outcome?),
+                Ok(outcome) => Some(outcome),
                 Err(TryRecvError::Empty) => return Ok(Staging::Checking),
                 Err(TryRecvError::Disconnected) => {
                     return Err(EngineError::Library("lsm: the check of a load panicked".into()));
                 }
             },
         };
-        if let Some(checked) = checked {
+        if let Some(outcome) = outcome {
             known.checking = None;
-            match checked {
+            match outcome? {
                 Checked::Ready(staged) => known.ready = Some(staged),
                 Checked::Spoilt(spoilt) => {
                     for file in spoilt {
-                        File::create(dir.join(known.files[file].number.to_string()))?;
+                        let name = dir.join(known.files[file].number.to_string());
+                        File::create(name).map_err(not_written)?;
                         known.have[file] = 0;
                     }
                 }
@@ -203,6 +205,14 @@ impl Stage {
     }
 }
 
+/// Makes a place for the files of a load.
+fn begin(dir: &Path, files: &[Component]) -> io::Result<()> {
+    create_dir(dir)?;
+    // What an earlier one may have left here counts for nothing.
+    remove_if_there(&dir.join(SET))?;
+    files.iter().try_for_each(|file| File::create(dir.join(file.number.to_string())).map(drop))
+}
+
 /// Checks the files of a load and makes them durable, on a thread of its own.
 fn begin_check(load: LoadId, dir: PathBuf, files: Vec<Component>) -> io::Result<Check> {
     let (sender, outcome) = channel();
@@ -222,7 +232,11 @@ fn check(load: LoadId, dir: &Path, files: &[Component], watch: &Watch) -> Result
         match digest_unless(path, watch)? {
             None => return Err(EngineError::Library("lsm: the check of a load was given up".into())),
             Some(digest) if digest != file.digest => spoilt.push(index),
-            Some(_) => File::open(path)?.sync_all()?,
+            // Without room for it, what the disk has of it is unknown (F08): it has to come again.
+            Some(_) => match File::open(path)?.sync_all() {
+                Err(error) if is_full(&error) => spoilt.push(index),
+                synced => synced?,
+            },
         }
     }
     if !spoilt.is_empty() {

@@ -15,7 +15,7 @@
 
 use super::digest::{digest_file, missing_is_damage, read_whole};
 use super::pace::{Pace, Shape};
-use crate::files::{is_full, remove_if_there, sync_dir};
+use crate::files::{is_full, not_written, remove_if_there, sync_dir};
 use crate::scan::FIRST_KEY;
 use bytes::Bytes;
 use lsm_tree::compaction::{CompactionStrategy, MoveDown};
@@ -250,13 +250,13 @@ impl Tree {
             return Err(corrupt("PR-36: the tree has files with a load's numbers already"));
         }
         let tables = self.dir.join("tables");
-        for (file, path) in files {
+        let link = |(file, path): &(Component, PathBuf)| {
             let name = tables.join(file.number.to_string());
             remove_if_there(&name)?;
-            fs::hard_link(path, &name)?;
-        }
-        sync_dir(&tables)?;
-        let written = self.writing(|| {
+            fs::hard_link(path, &name)
+        };
+        let linked = files.iter().try_for_each(link).and_then(|()| sync_dir(&tables)).map_err(not_written);
+        let work = || {
             let loaded = files.iter().map(|(file, _)| {
                 let name = tables.join(file.number.to_string());
                 let config = &tree.config;
@@ -271,7 +271,8 @@ impl Tree {
             // The entry's own rows are reserved ones: their keys are below those of all users' rows, so together they are one run.
             all.extend(loaded);
             self.tree.register_tables(&all, None, None, &[memtable.id()], PRUNE_BELOW)
-        });
+        };
+        let written = linked.and_then(|()| self.writing(work));
         if let Err(EngineError::Full(_)) = &written {
             for (file, _) in files {
                 remove_if_there(&tables.join(file.number.to_string()))?;
