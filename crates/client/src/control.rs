@@ -150,7 +150,7 @@ fn repeatable(command: &AdminCommand) -> bool {
     match command {
         AdminCommand::Watch | AdminCommand::Status | AdminCommand::Failovers => true,
         AdminCommand::AlterTable(_) | AdminCommand::Switchover { .. } | AdminCommand::Drain(_) => true,
-        AdminCommand::Add(_) | AdminCommand::Remove(_) => true,
+        AdminCommand::Add(_) | AdminCommand::Remove { .. } => true,
         AdminCommand::CreateTable(_) | AdminCommand::DropTable(_) => false,
         AdminCommand::Move { .. } | AdminCommand::Force { .. } => false,
     }
@@ -167,7 +167,7 @@ pub(crate) fn name(command: &AdminCommand) -> &'static str {
         AdminCommand::Switchover { .. } => "switchover",
         AdminCommand::Drain(_) => "node drain",
         AdminCommand::Add(_) => "node add",
-        AdminCommand::Remove(_) => "node remove",
+        AdminCommand::Remove { .. } => "node remove",
         AdminCommand::Move { .. } => "partition move",
         AdminCommand::Force { .. } => "partition recover",
         AdminCommand::Failovers => "failover list",

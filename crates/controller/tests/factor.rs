@@ -185,7 +185,7 @@ fn what_cannot_be_is_refused_in_one_sentence_and_changes_nothing() {
 fn a_node_that_leaves_is_given_no_copy() {
     let mut cluster = Cluster::new(4, &[("a", 2, 4, Scheme::Chained)]);
     cluster.pass(4000);
-    cluster.ask(AdminCommand::Remove(NodeId(4))).expect("others can take it");
+    cluster.ask(AdminCommand::Remove { node: NodeId(4), losing: false }).expect("others can take it");
     alter(&mut cluster, &to("a", 3)).expect("three others");
     cluster.pass(60_000);
     assert_eq!(cluster.node(4), None::<NodeRecord>);

@@ -5,11 +5,14 @@ mod common;
 use common::OPERATOR;
 use common::cluster::Cluster;
 use std::collections::{BTreeMap, BTreeSet};
-use types::config::Cause;
 use types::{NodeId, NodeRecord, PartitionId, PartitionRecord, Scheme};
 use understudy_controller::Settings;
 use wire::Message;
 use wire::control::{AdminCommand, Picture};
+
+fn remove(node: u32) -> AdminCommand {
+    AdminCommand::Remove { node: NodeId(node), losing: false }
+}
 
 #[test]
 fn a_node_is_added_and_removed_again_without_a_copy_less() {
@@ -43,7 +46,7 @@ fn a_node_is_added_and_removed_again_without_a_copy_less() {
     let there = AdminCommand::Move { partition: single.id, from: single.primary.node, to: NodeId(4) };
     cluster.ask(there).expect("moves");
     cluster.pass(20_000);
-    let refused = cluster.ask(AdminCommand::Remove(NodeId(4))).expect_err("table c has one copy");
+    let refused = cluster.ask(remove(4)).expect_err("table c has one copy");
     assert_eq!(refused.0, 5);
     assert!(refused.1.contains("n4 holds the last copy of table 'c' partition"), "{}", refused.1);
     let alone: Vec<PartitionId> = cluster
@@ -60,7 +63,7 @@ fn a_node_is_added_and_removed_again_without_a_copy_less() {
     }
     cluster.pass(20_000);
     let moved = cluster.settled();
-    cluster.ask(AdminCommand::Remove(NodeId(4))).expect("nothing is lost");
+    cluster.ask(remove(4)).expect("nothing is lost");
     cluster.pass(1000);
     let elsewhere =
         cluster.world.partitions().into_iter().find(|record| record.member_on(NodeId(4)).is_none());
@@ -85,7 +88,7 @@ fn who_was_removed_is_told_and_does_not_come_back_on_its_old_disk() {
     let mut cluster = Cluster::new(4, &[("a", 2, 4, Scheme::Chained)]);
     cluster.pass(4000);
     cluster.ask(AdminCommand::Watch).expect("watches");
-    cluster.ask(AdminCommand::Remove(NodeId(2))).expect("others can take it");
+    cluster.ask(remove(2)).expect("others can take it");
     let mut told = BTreeSet::new();
     for _ in 0..600 {
         cluster.world.pass(100);
@@ -105,7 +108,7 @@ fn who_was_removed_is_told_and_does_not_come_back_on_its_old_disk() {
     cluster.world.start(2, 2, 20);
     assert!(cluster.world.take_lines().iter().any(|line| line.ends_with("closed")));
     assert_eq!(cluster.node(2), None);
-    let again = cluster.ask(AdminCommand::Remove(NodeId(2))).expect_err("it is gone");
+    let again = cluster.ask(remove(2)).expect_err("it is gone");
     assert_eq!(again, (3, "there is no node n2".into()));
     // On an empty disk it is another node with the same number.
     cluster.world.start(2, 1, 21);
@@ -124,47 +127,65 @@ fn lacks(picture: &Picture, node: u32) -> bool {
 fn a_dead_node_is_removed_when_others_have_what_it_had() {
     let mut cluster = Cluster::new(4, &[("a", 2, 4, Scheme::Chained)]);
     cluster.pass(4000);
-    cluster.world.kill(2);
-    // Its partitions have one living copy each, and whose backups it has not been put out of yet.
     let led: Vec<PartitionRecord> =
         cluster.world.partitions().into_iter().filter(|record| record.primary.node == NodeId(2)).collect();
     assert!(!led.is_empty());
-    cluster.world.pass(500);
-    for by in [1, 3, 4] {
-        cluster.world.suspect(by, 2, 100);
-    }
-    for record in cluster.world.partitions() {
-        assert_ne!(record.primary.node, NodeId(2), "it was sealed");
-        if record.member_on(NodeId(2)).is_some() {
-            cluster.propose(&record, |record| {
-                record.in_sync.retain(|member| member.node != NodeId(2));
-                record.cause = Cause::EvictedSilent;
-            });
-        }
-    }
-    cluster.ask(AdminCommand::Remove(NodeId(2))).expect("others have it");
+    cluster.bury(2);
+    assert!(
+        cluster.world.partitions().iter().all(|record| record.primary.node != NodeId(2)),
+        "it was sealed"
+    );
+    cluster.ask(remove(2)).expect("others have it");
     cluster.pass(60_000);
     assert_eq!(cluster.node(2), None);
     assert_eq!(cluster.settled().values().sum::<usize>(), 8);
 }
 
 #[test]
+fn who_may_have_acknowledged_alone_is_not_removed_by_the_way() {
+    let mut cluster = Cluster::new(4, &[]);
+    cluster.create("sure", "durable", (2, 4), Scheme::Chained);
+    cluster.create("quick", "async", (2, 4), Scheme::Chained);
+    cluster.pass(4000);
+    let alone: Vec<PartitionId> = cluster
+        .world
+        .partitions()
+        .into_iter()
+        .filter(|record| record.primary.node == NodeId(2) && record.policy.rests_on_primary())
+        .map(|record| record.id)
+        .collect();
+    let [quick] = alone[..] else { panic!("each leads one: {alone:?}") };
+    // While it lives, what it has goes elsewhere before it goes.
+    cluster.ask(remove(2)).expect("begun");
+    cluster.ask(AdminCommand::Add(NodeId(2))).expect("taken back");
+    cluster.bury(2);
+    let refused = cluster.ask(remove(2)).expect_err("nobody knows what it acknowledged");
+    let expected = format!(
+        "n2 led table 'quick' partition {} when it failed, and has not been back: what it acknowledged alone is lost with it; \
+         start it again, or say `--yes` if it is gone for good",
+        quick.0
+    );
+    assert_eq!(refused, (5, expected));
+    assert!(!cluster.node(2).expect("there").is_marked(NodeRecord::LEAVING), "nothing was changed");
+    // Back once more, it has told what it had.
+    cluster.world.start(2, 2, 20);
+    cluster.bury(2);
+    cluster.ask(remove(2)).expect("it led nothing in that life");
+    cluster.pass(60_000);
+    assert_eq!(cluster.node(2), None);
+
+    cluster.bury(3);
+    cluster.ask(remove(3)).expect_err("the same again");
+    cluster.ask(AdminCommand::Remove { node: NodeId(3), losing: true }).expect("it was said twice");
+}
+
+#[test]
 fn a_removal_does_not_wait_for_a_third_node_that_is_away() {
     let mut cluster = Cluster::new(5, &[("a", 2, 10, Scheme::Chained)]);
     cluster.pass(4000);
-    cluster.world.kill(2);
-    cluster.world.pass(500);
-    (1..=5).filter(|by| *by != 2).for_each(|by| cluster.world.suspect(by, 2, 100));
-    for record in cluster.world.partitions() {
-        if record.member_on(NodeId(2)).is_some() {
-            cluster.propose(&record, |record| {
-                record.in_sync.retain(|member| member.node != NodeId(2));
-                record.cause = Cause::EvictedSilent;
-            });
-        }
-    }
+    cluster.bury(2);
     cluster.pass(20_000);
-    cluster.ask(AdminCommand::Remove(NodeId(3))).expect("others have it");
+    cluster.ask(remove(3)).expect("others have it");
     cluster.pass(60_000);
     assert_eq!(cluster.node(3), None);
     assert!(cluster.world.partitions().iter().all(|record| record.in_sync.len() == 2));
@@ -176,8 +197,8 @@ fn what_cannot_be_is_refused_in_one_sentence() {
     let mut cluster = Cluster::new(3, &[("wide", 3, 2, Scheme::Chained)]);
     cluster.pass(4000);
     assert_eq!(cluster.ask(AdminCommand::Add(NodeId(9))), Err((3, "there is no node n9".into())));
-    assert_eq!(cluster.ask(AdminCommand::Remove(NodeId(9))), Err((3, "there is no node n9".into())));
-    let refused = cluster.ask(AdminCommand::Remove(NodeId(3))).expect_err("three copies need three nodes");
+    assert_eq!(cluster.ask(remove(9)), Err((3, "there is no node n9".into())));
+    let refused = cluster.ask(remove(3)).expect_err("three copies need three nodes");
     assert_eq!(
         refused,
         (5, "table 'wide' has 3 copies, and without n3 there would be 2 nodes: add a node first".into())
@@ -186,7 +207,7 @@ fn what_cannot_be_is_refused_in_one_sentence() {
     cluster.world.kill(1);
     cluster.world.kill(2);
     cluster.world.pass(1000);
-    let refused = cluster.ask(AdminCommand::Remove(NodeId(3))).expect_err("it is the last one");
+    let refused = cluster.ask(remove(3)).expect_err("it is the last one");
     assert!(
         refused.1.starts_with("n3 holds the last copy of table 'wide' partitions 64-65: "),
         "{}",
@@ -199,7 +220,7 @@ fn what_cannot_be_is_refused_in_one_sentence() {
 fn a_removal_is_taken_back() {
     let mut cluster = Cluster::new(4, &[("a", 2, 8, Scheme::Chained)]);
     cluster.pass(4000);
-    cluster.ask(AdminCommand::Remove(NodeId(1))).expect("begun");
+    cluster.ask(remove(1)).expect("begun");
     cluster.pass(300);
     cluster.ask(AdminCommand::Add(NodeId(1))).expect("taken back");
     cluster.pass(60_000);

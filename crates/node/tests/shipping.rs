@@ -199,7 +199,12 @@ fn a_cold_standby_replays_what_is_above_its_files_when_it_is_promoted() {
     let old = primary(&status, id).expect("it serves").0;
     // Something above the files, which backups have in the log alone: it is far less than what a flush waits for.
     put_all(&mut client, &table, 50_000, 50_040, "above");
-    let status = wait_for(&mut client, "what is above the files", |status| in_sync(status, 3));
+    let end = client.digest(&table).expect("digests")[0].lsn;
+    let status = wait_for(&mut client, "what is above the files", |status| {
+        let copies = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
+        let ours = copies.filter(|copy| copy.partition == id && copy.end.lsn >= end);
+        in_sync(status, 3) && ours.count() == 3
+    });
     let mut copies = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
     assert!(copies.all(|copy| copy.partition != id || copy.marks.persisted < copy.end.lsn), "{status:#?}");
     let before = client.digest(&table).expect("digests")[0];

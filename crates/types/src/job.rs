@@ -13,6 +13,10 @@ const JOB: u8 = 0x6a;
 /// Digits of a job's name that tell jobs of one millisecond apart, in bits.
 const SPREAD: u32 = 20;
 
+/// A job's name may be of a time so far ahead of a partition's clock, in milliseconds. What is further ahead is refused: when its row is
+/// forgotten, everything older would be taken for forgotten, too.
+pub const MOST_AHEAD_MS: u64 = 24 * 60 * 60 * 1000;
+
 /// Names a job in all its partitions. Ascends with the time at which jobs begin: a partition that forgets old jobs knows from
 /// the name that a job is older than those (as PR-46 has it for sessions). 0 is no job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -25,9 +29,14 @@ impl JobId {
         JobId((wall_ms.max(1) & (u64::MAX >> SPREAD)) << SPREAD | spread)
     }
 
+    /// When the job began, by its client's clock, milliseconds since 1970.
+    pub fn wall_ms(self) -> u64 {
+        self.0 >> SPREAD
+    }
+
     /// True if a client may have made it.
     pub fn is_valid(self) -> bool {
-        self.0 >> SPREAD > 0
+        self.wall_ms() > 0
     }
 }
 

@@ -106,12 +106,13 @@ impl Finding {
         }
     }
 
-    /// The finding with this id; `F05`, `f5`, `PR-16` and `pr16` are understood.
+    /// The finding with this id; `F05`, `f5`, `PR-16` and `pr16` are understood. F15 has the remedy of PR-40, so it is that one.
     pub fn parse(text: &str) -> Option<Finding> {
         let text = text.to_ascii_uppercase().replace('-', "");
         let digits = text.trim_start_matches(|c: char| c.is_ascii_alphabetic());
         let number: u32 = digits.parse().ok()?;
         let canonical = match &text[..text.len() - digits.len()] {
+            "F" if number == 15 => Finding::Pr40.id(),
             "F" => format!("F{number:02}"),
             "PR" => format!("PR-{number:02}"),
             _ => return None,
@@ -148,6 +149,7 @@ mod tests {
         }
         assert_eq!(Finding::parse("f5"), Some(Finding::F05));
         assert_eq!(Finding::parse("pr1"), Some(Finding::Pr01));
+        assert_eq!(Finding::parse("F15"), Some(Finding::Pr40));
         assert_eq!(Finding::parse("x1"), None);
         assert_eq!(Finding::parse("F99"), None);
         assert_eq!(Finding::parse(""), None);

@@ -336,7 +336,12 @@ pub enum AdminCommand {
     /// Moves copies to this node until it has as many as the others; takes back a [`AdminCommand::Remove`] or a drain.
     Add(NodeId),
     /// Moves everything away from this node, then forgets it.
-    Remove(NodeId),
+    Remove {
+        /// The node.
+        node: NodeId,
+        /// Also if it may have acknowledged commits that nobody else has, and has been away since.
+        losing: bool,
+    },
 }
 
 /// A table to be created.

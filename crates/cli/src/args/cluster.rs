@@ -190,12 +190,16 @@ A drain ends when the node's process is started again, and with `understudy node
   understudy node remove 4
 
 A node that is gone for good is removed in the same way. Refused, with exit status 5 and a list, while the node holds the last
-living copy of anything, and while a table has more copies than there would be nodes. Each copy is in sync elsewhere before the
+living copy of anything, and while a table has more copies than there would be nodes. Refused without --yes, too, if it led
+partitions under async or local when it failed and has not been back: commits that it alone acknowledged go with it. Each copy is in sync elsewhere before the
 old one goes. Progress is shown; when nothing has changed for --timeout the command ends with status 4, and the removal goes
 on; `understudy node add` takes it back.")]
     Remove {
         /// The node.
         node: String,
+        /// Also with commits that it may have acknowledged alone.
+        #[arg(long)]
+        yes: bool,
     },
 }
 

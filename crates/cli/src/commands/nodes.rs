@@ -15,7 +15,7 @@ pub fn run(command: NodeCommand, context: &mut Context) -> Result<(), Failure> {
         NodeCommand::List => list(context),
         NodeCommand::Add { node: name } => add(node(&name)?, context),
         NodeCommand::Drain { node: name } => drain(node(&name)?, context),
-        NodeCommand::Remove { node: name } => remove(node(&name)?, context),
+        NodeCommand::Remove { node: name, yes } => remove(node(&name)?, yes, context),
     }
 }
 
@@ -103,8 +103,8 @@ fn instructions(node: NodeId, context: &mut Context) -> Result<(), Failure> {
 }
 
 /// Moves everything away, and waits until the node is forgotten.
-fn remove(node: NodeId, context: &mut Context) -> Result<(), Failure> {
-    context.admin(AdminCommand::Remove(node))?;
+fn remove(node: NodeId, losing: bool, context: &mut Context) -> Result<(), Failure> {
+    context.admin(AdminCommand::Remove { node, losing })?;
     let begun = held_by(context.picture()?, node);
     let steps = |map: &Map| match map.node(node) {
         None => Steps { left: 0, says: String::new() },

@@ -56,7 +56,12 @@ pub(crate) enum Job {
     /// A node is being marked: it is given copies.
     Add(NodeId),
     /// A node is being marked: everything is moved away from it.
-    Remove(NodeId),
+    Remove {
+        /// The node.
+        node: NodeId,
+        /// Also if it may have acknowledged commits that nobody else has.
+        losing: bool,
+    },
     /// A partition is being sealed on an operator's word.
     Force(PartitionId, Option<NodeId>),
 }
@@ -103,7 +108,7 @@ impl<R: Remedy> Controller<R> {
             AdminCommand::Drain(node) => self.drain(now, conn, id, node),
             AdminCommand::Move { partition, from, to } => self.move_copy(now, conn, id, partition, from, to),
             AdminCommand::Add(node) => self.add_node(conn, id, node),
-            AdminCommand::Remove(node) => self.remove_node(now, conn, id, node),
+            AdminCommand::Remove { node, losing } => self.remove_node(now, conn, id, node, losing),
             AdminCommand::Force { partition, node } => self.wait(now, conn, id, Wish::Force(partition, node)),
         };
         if let Some(answer) = answer {
@@ -163,7 +168,7 @@ impl<R: Remedy> Controller<R> {
             (Job::Drain(node), _) => self.drain(now, conn, id, node),
             (Job::Add(node), true) => Some(self.added(node)),
             (Job::Add(node), false) => self.add_node(conn, id, node),
-            (Job::Remove(node), _) => self.remove_node(now, conn, id, node),
+            (Job::Remove { node, losing }, _) => self.remove_node(now, conn, id, node, losing),
             (Job::Force(partition, _), true) => Some(self.forced(partition)),
             (Job::Force(partition, node), false) => self.wait(now, conn, id, Wish::Force(partition, node)),
         };

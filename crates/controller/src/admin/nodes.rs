@@ -8,8 +8,8 @@ use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
 use std::collections::BTreeMap;
-use types::config::{NodeRecord, PartitionRecord};
-use types::{NodeId, Now, PartitionId, Remedy, TableId};
+use types::config::{FailoverRecord, NodeRecord, PartitionRecord};
+use types::{Member, NodeId, Now, PartitionId, Remedy, TableId};
 
 impl<R: Remedy> Controller<R> {
     /// Marks a node that is to have as many copies as the others.
@@ -24,7 +24,14 @@ impl<R: Remedy> Controller<R> {
     }
 
     /// Marks a node that is to hold nothing, if nothing is lost with it and others can take what it holds.
-    pub(super) fn remove_node(&mut self, now: Now, conn: ConnId, id: u64, node: NodeId) -> Option<Answer> {
+    pub(super) fn remove_node(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        id: u64,
+        node: NodeId,
+        losing: bool,
+    ) -> Option<Answer> {
         let Some(record) = self.records.node(node) else { return Some(Err(no_node(node))) };
         if self.is_leaving(node) {
             return Some(Ok(self.holds(node)));
@@ -33,9 +40,14 @@ impl<R: Remedy> Controller<R> {
         if let Err(refusal) = self.can_do_without(now, node) {
             return Some(Err(refusal));
         }
+        if let Some(which) = self.led_alone(now, &record).filter(|_| !losing) {
+            let why = "when it failed, and has not been back: what it acknowledged alone is lost with it; start it again, \
+                       or say `--yes` if it is gone for good";
+            return Some(Err((REFUSED, format!("{node} led {which} {why}"))));
+        }
         record.mark(NodeRecord::JOINING, false);
         record.mark(NodeRecord::LEAVING, true);
-        self.mark(conn, id, Job::Remove(node), &record);
+        self.mark(conn, id, Job::Remove { node, losing }, &record);
         None
     }
 
@@ -94,12 +106,40 @@ impl<R: Remedy> Controller<R> {
         for record in self.records.partitions().filter(here).filter(|record| !elsewhere(record)) {
             alone.entry(record.table).or_default().push(record.id);
         }
+        self.listed(alone)
+    }
+
+    /// What the node led, under a policy that rests on the primary, when it was last heard: it may have commits that nobody else has, and
+    /// has told no tail of them (R9). None if it is there, or has been since: then what only it had was set aside.
+    fn led_alone(&self, now: Now, node: &NodeRecord) -> Option<String> {
+        let present = Member { node: node.id, store: node.store, incarnation: node.incarnation };
+        if self.hearing.hears(&present, now.mono, self.settings.alive) {
+            return None;
+        }
+        let untold = |failover: &&FailoverRecord| {
+            failover.old_primary == present && failover.loss.possible && failover.loss.tails.is_empty()
+        };
+        let mut led: BTreeMap<TableId, Vec<PartitionId>> = BTreeMap::new();
+        for failover in self.records.failovers().filter(untold) {
+            // A table that was dropped since has nothing to lose.
+            let Some(record) = self.records.partition(failover.partition) else { continue };
+            let partitions = led.entry(record.table).or_default();
+            if !partitions.contains(&record.id) {
+                partitions.push(record.id);
+            }
+        }
+        led.values_mut().for_each(|partitions| partitions.sort());
+        (!led.is_empty()).then(|| self.listed(led).join("; "))
+    }
+
+    /// `table 'a' partitions 64-66`, by table.
+    fn listed(&self, partitions: BTreeMap<TableId, Vec<PartitionId>>) -> Vec<String> {
         let words = |(table, partitions): (TableId, Vec<PartitionId>)| {
             let name = self.records.table(table).map_or("", |table| &table.name);
             let which = if partitions.len() == 1 { "partition" } else { "partitions" };
             format!("table '{name}' {which} {}", ranges(&partitions))
         };
-        alone.into_iter().map(words).collect()
+        partitions.into_iter().map(words).collect()
     }
 
     /// Divergent tails that lie on the node's disk, as it says itself (R9).

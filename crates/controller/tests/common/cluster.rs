@@ -27,12 +27,42 @@ impl Cluster {
         }
         cluster.world.pass(100);
         for (name, factor, partitions, scheme) in tables {
-            let mut request = table(name, "durable", LogKind::Disk, Some(*factor), *partitions);
-            request.scheme = *scheme;
-            let id = cluster.world.admin(AdminCommand::CreateTable(RecordText::new(&request)));
-            cluster.world.answered(id).expect("answered").as_ref().expect("created");
+            cluster.create(name, "durable", (*factor, *partitions), *scheme);
         }
         cluster
+    }
+
+    /// One more table, with so many copies and partitions.
+    pub fn create(&mut self, name: &str, policy: &str, (factor, partitions): (u8, u32), scheme: Scheme) {
+        let mut request = table(name, policy, LogKind::Disk, Some(factor), partitions);
+        request.scheme = scheme;
+        self.ask(AdminCommand::CreateTable(RecordText::new(&request))).expect("created");
+    }
+
+    /// A node dies: what it led is sealed, and it is put out of all sets.
+    pub fn bury(&mut self, node: u32) {
+        self.world.kill(node);
+        let members = |world: &World| -> BTreeSet<NodeId> {
+            world.partitions().iter().flat_map(PartitionRecord::members).map(|member| member.node).collect()
+        };
+        let leads = |world: &World| world.partitions().iter().any(|record| record.primary.node.0 == node);
+        let mut looks = 0;
+        while leads(&self.world) {
+            assert!(looks < 100, "node {node} is never sealed");
+            looks += 1;
+            self.world.pass(500);
+            for by in members(&self.world).into_iter().filter(|by| by.0 != node) {
+                self.world.suspect(by.0, node, 100);
+            }
+        }
+        for record in self.world.partitions() {
+            if record.member_on(NodeId(node)).is_some() {
+                self.propose(&record, |record| {
+                    record.in_sync.retain(|member| member.node != NodeId(node));
+                    record.cause = Cause::EvictedSilent;
+                });
+            }
+        }
     }
 
     /// The answer to an operator.

@@ -207,7 +207,7 @@ fn request(entry: &TableEntry, factor: Option<u8>) -> CreateTable {
         available: policy.below == Below::Available,
         partitions: record.partitions,
         placement: Vec::new(),
-        scheme: types::Scheme::default(),
+        scheme: record.scheme(),
         standby: Some(policy.standby),
         failover_target_ms: record.failover_target_ms,
     }
@@ -340,8 +340,11 @@ mod tests {
     fn a_table_is_made_as_it_was_also_with_fewer_copies() {
         let mut record = crate::testing::table(4).record().clone();
         (record.policy.standby, record.policy.min_in_sync) = (Standby::Cold, 3);
+        let spread = serde_json::json!(types::Scheme::Spread);
+        record.unknown.insert(types::config::TableRecord::SCHEME.into(), spread);
         let entry = TableEntry::new(record, Vec::new());
         let same = request(&entry, None);
+        assert_eq!(same.scheme, types::Scheme::Spread);
         assert_eq!((same.partitions, same.factor, same.min_in_sync), (4, Some(3), Some(3)));
         assert_eq!(same.standby, Some(Standby::Cold));
         let fewer = request(&entry, Some(2));

@@ -13,7 +13,7 @@ use crate::output::ClientRef;
 use crate::session::row_key;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
-use types::job::{horizon_key, job_key, job_of, job_range};
+use types::job::{MOST_AHEAD_MS, horizon_key, job_key, job_of, job_range};
 use types::{EngineError, JobId, Mutation, ReadAt, Remedy};
 use wire::job::{JobRecord, JobRefusal, JobState, JobStatus};
 use wire::{Body, Effects, Op, Outcome, Reply, Request, RowOp, Status};
@@ -168,6 +168,10 @@ impl<R: Remedy> Replica<R> {
         let found = self.job_row(job, ReadAt::Applied)?;
         let mut forgotten = Vec::new();
         if found.is_none() {
+            if job.wall_ms() > ctx.now.wall_ms.saturating_add(MOST_AHEAD_MS) {
+                let why = format!("job {job} is of a time more than a day ahead: are the clocks right?");
+                return Ok(Err(Status::Bad(why)));
+            }
             if job <= self.horizon()? {
                 let why = "the job is not known here: it ended and was forgotten, or its name is too old";
                 return Ok(Err(Status::Unknown(why.into())));

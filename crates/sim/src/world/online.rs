@@ -65,7 +65,7 @@ impl World {
         let taken = self.node_records.values().filter(|node| leaving(node)).count();
         let left = self.node_records.len() - taken;
         if started > self.founders as usize && left > self.founders as usize - 1 && left > 2 {
-            self.ask(AdminCommand::Remove(NodeId(some + 1)));
+            self.ask(AdminCommand::Remove { node: NodeId(some + 1), losing: true });
         }
     }
 
