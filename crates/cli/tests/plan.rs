@@ -20,12 +20,10 @@ fn a_thousand_nodes_lose_one() {
         assert_eq!(ran.status, 0, "{ran:?}");
         let seen = ran.object();
         assert_eq!(seen["partitions"], 16_000);
-        // 100 ms is for an optimised build with a processor of its own; this is neither, and must not be far from it.
-        assert!(
-            seen["elapsed_ms"].as_f64().expect("a number") < 2000.0,
-            "{placement}: {}",
-            seen["elapsed_ms"]
-        );
+        // The best of some runs: other processes share the machine.
+        let took = |seen: &serde_json::Value| seen["elapsed_ms"].as_f64().expect("a number");
+        let quick = took(&seen) < 100.0 || (0..20).any(|_| took(&plan(&words).object()) < 100.0);
+        assert!(quick, "{placement}: {}", seen["elapsed_ms"]);
         let moves = seen["moves"].as_array().expect("a list");
         let primaries = moves.iter().filter(|line| line["what"] == "primary").count();
         assert_eq!((primaries, moves.len()), (16, 64), "{placement}");
