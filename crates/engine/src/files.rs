@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use types::EngineError;
 
 /// Makes what was created, renamed or removed in `dir` durable. A failure is never want of room: what the disk has of it is
@@ -27,8 +27,7 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
 /// Makes `path` a file of these bytes, durably, or leaves what was there: certainly so if there is no room. `path` with `.new`
 /// behind it is used meanwhile.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".new");
+    let unfinished = unfinished(path);
     let mut file = File::create(&unfinished)?;
     if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_all()) {
         // It takes room for nothing. If that fails too, it is written over the next time.
@@ -41,13 +40,30 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Makes `path` a file of `value`, durably, or leaves what was there: its CRC-32C, then the value as postcard.
 pub(crate) fn replace_value<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    replace(path, &checked(value))
+}
+
+/// The same for a note that may be lost: after a crash there is what was there, `value`, or nothing that can be read.
+pub(crate) fn note_value<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+    let unfinished = unfinished(path);
+    fs::write(&unfinished, checked(value))?;
+    fs::rename(&unfinished, path)
+}
+
+fn checked<T: Serialize>(value: &T) -> Vec<u8> {
     let body = postcard::to_stdvec(value).expect("numbers and bytes can be encoded");
     let mut bytes = crc32c::crc32c(&body).to_le_bytes().to_vec();
     bytes.extend_from_slice(&body);
-    replace(path, &bytes)
+    bytes
 }
 
-/// What [`replace_value`] left in `path`; none if it cannot be read, or is not whole.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// What [`replace_value`] or [`note_value`] left in `path`; none if it cannot be read, or is not whole.
 pub(crate) fn read_value<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let bytes = fs::read(path).ok()?;
     let (crc, body) = bytes.split_first_chunk::<4>()?;
