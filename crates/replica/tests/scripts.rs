@@ -100,6 +100,8 @@ scripts! {
     r6_a_damaged_source_with_a_whole_log,
     r6_a_hand_over_needs_no_report,
     r6_a_source_that_cannot_read_its_log,
+    r6_a_lost_directory_leaves_the_log,
+    r6_failed_files_leave_the_log,
     r6_who_does_not_answer_is_passed_over,
     r9_a_damaged_replica_keeps_its_tail,
     r9_a_damaged_log_is_no_tail,

@@ -91,6 +91,8 @@ pub struct Process {
     pub syncing: Option<u64>,
     /// Since when the disk has refused.
     pub refused: Option<u64>,
+    /// Partitions whose replica was sound until its directory was lost in this life: its log is as whole as it was.
+    pub only_log: BTreeSet<PartitionId>,
     /// Connections to nodes: of log shipping and of beacons.
     pub peers: BTreeMap<u32, (Conn, Member)>,
     /// Connections for beacons.

@@ -167,6 +167,13 @@ impl Plan {
         if self.directories {
             self.faults.insert(Fault::DirectoryLoss);
         }
+        // What an acknowledgement alone rests on is lost with the directory, and its log is not.
+        if let Some(table) = self.tables.iter_mut().find(|table| table.log == LogKind::Disk)
+            && self.directories
+            && seed % 2 == 1
+        {
+            table.policy = if seed % 4 == 1 { "local" } else { "async" };
+        }
     }
 
     /// Nodes, those that come later included.

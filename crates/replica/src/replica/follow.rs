@@ -59,7 +59,7 @@ impl<R: Remedy> Replica<R> {
                 };
                 ctx.out.push(Output::Send { to: append.from, message: PeerMessage::AppendRefused(refused) });
             }
-            Taken::Broken(reason) => self.fail(ctx, reason),
+            Taken::Broken(reason) => self.fail_with_log(ctx, reason),
         }
     }
 
@@ -266,7 +266,7 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let agrees = self.position_at(fetch.after.lsn).is_some_and(|(here, _)| here == fetch.after);
-        // Damaged files are no reason to keep to itself what a whole log has.
+        // Damaged or lost files are no reason to keep to itself what a whole log has.
         let of_no_use = self.is_damaged() && self.tail.end().lsn > self.replays_to;
         if !agrees || of_no_use || fetch.after.lsn < self.log_base.lsn {
             return self.send_fetched(ctx, fetch.from, fetch.epoch, fetch.after, &[]);
@@ -292,7 +292,7 @@ impl<R: Remedy> Replica<R> {
             Err(reason) => {
                 // Below the base it was given up meanwhile, and above `durable` it may not be on the disk yet.
                 if (self.log_base.lsn..self.durable).contains(&after.lsn) {
-                    self.fail(ctx, format!("R10: the log cannot be read behind {after}: {reason}"));
+                    self.fail_with_log(ctx, format!("R10: the log cannot be read behind {after}: {reason}"));
                 }
                 Vec::new()
             }

@@ -286,7 +286,8 @@ pub struct Replica<R: Remedy> {
     kept_from: Lsn,
     /// The newest `secured` that was noted in the log.
     noted: Lsn,
-    /// The end of the log on the disk that a start found whole; zero once this replica is something else.
+    /// The end of the log that a start found whole on the disk; of a replica that was damaged since, the end of its log then, if
+    /// that is whole. Zero once this replica is something else.
     replays_to: Lsn,
     /// It has no place in the configuration, and nothing that only it has.
     departed: bool,

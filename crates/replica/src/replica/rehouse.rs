@@ -1,5 +1,6 @@
 //! An engine whose place is lost: the disk under this replica's files is gone, and the node and its log are not. The replica is
-//! damaged, whatever it led is led by another, and it takes no copy before a driver has given it an engine in another place.
+//! damaged, whatever it led is led by another, which may fetch what its log has, and it takes no copy before a driver has given it
+//! an engine in another place.
 //!
 //! That is asked for only when a primary takes it in again: as long as nobody can, the lost place may come back with the node's
 //! next start, and be the last good copy.

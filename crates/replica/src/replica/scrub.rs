@@ -92,7 +92,7 @@ impl<R: Remedy> Replica<R> {
         if let Some(refusal) = refusal {
             return self.answer(ctx, to, request, Status::Bad(refusal.into()), Body::None, None);
         }
-        self.fail(ctx, format!("given up by an operator: {why}"));
+        self.fail_with_log(ctx, format!("given up by an operator: {why}"));
         self.answer(ctx, to, request, Status::Ok, Body::None, None);
     }
 

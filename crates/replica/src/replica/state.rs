@@ -226,6 +226,11 @@ impl<R: Remedy> Replica<R> {
         row.map(|(_, value)| Session::decode(&value)).transpose()
     }
 
+    /// The position before the first entry that its log still has.
+    pub fn log_base(&self) -> Position {
+        self.log_base
+    }
+
     /// This replica's watermarks.
     pub fn marks(&self) -> Watermarks {
         Watermarks {
@@ -437,18 +442,27 @@ impl<R: Remedy> Replica<R> {
         self.note(ctx, Note::Secured, Bytes::copy_from_slice(&at.lsn.0.to_le_bytes()));
     }
 
-    /// Stops: what is here cannot be trusted (I12). The partition is not named in beacons any more, so another leads.
+    /// Stops: what the engine has cannot be trusted (I12). The partition is not named in beacons any more, so another leads. The
+    /// log is none the worse for it: whoever leads next may fetch what it has (R6).
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, reason: String) {
         if matches!(self.role, Role::Damaged(_)) {
             return;
         }
         self.anew_at = ctx.now.mono + ANEW;
-        self.replays_to = Lsn::ZERO;
+        self.replays_to = self.tail.end().lsn;
         self.incoming = None;
         self.step_down(ctx, "this replica is damaged");
         ctx.leases.lead(self.id, None);
         ctx.out.push(Output::Damaged { partition: self.id, reason: reason.clone() });
         self.role = Role::Damaged(reason);
+    }
+
+    /// The same where the log cannot be trusted either.
+    pub(super) fn fail_with_log(&mut self, ctx: &mut Ctx, reason: String) {
+        if !self.is_damaged() {
+            self.fail(ctx, reason);
+            self.replays_to = Lsn::ZERO;
+        }
     }
 }
 

@@ -78,8 +78,10 @@ impl<R: Remedy> Replica<R> {
                 entries.retain(|entry| entry.lsn() <= base);
                 self.warm_up(ctx, &entries);
             }
-            Ok(_) => self.fail(ctx, format!("R10: the log has nothing from {next} on")),
-            Err(reason) => self.fail(ctx, format!("R10: the log cannot be read from {next} on: {reason}")),
+            Ok(_) => self.fail_with_log(ctx, format!("R10: the log has nothing from {next} on")),
+            Err(reason) => {
+                self.fail_with_log(ctx, format!("R10: the log cannot be read from {next} on: {reason}"))
+            }
         }
     }
 
@@ -87,7 +89,8 @@ impl<R: Remedy> Replica<R> {
         for entry in entries {
             if entry.lsn() != self.engine.applied().lsn.next() {
                 let applied = self.engine.applied();
-                return self.fail(ctx, format!("R3: {} does not follow {applied} in the log", entry.at()));
+                return self
+                    .fail_with_log(ctx, format!("R3: {} does not follow {applied} in the log", entry.at()));
             }
             if let Err(unfit) = self.execute(entry) {
                 return self.fail(ctx, unfit.reason());

@@ -1,10 +1,13 @@
 //! The second directory of a node's replicas: lost while node and log go on, back at a later start or not at all.
 
-use super::World;
 use super::machines::{End, open_engine};
+use super::strikes::Cure;
+use super::{Event, Phase, World};
+use crate::network::{Endpoint, Lane};
 use crate::node::{FIRST, PartFiles, SECOND, Second, SnapshotFile};
 use engine::MemoryEngine;
-use types::{Engine, PartitionId};
+use types::{Engine, PartitionId, PartitionRecord};
+use wire::peer::Fetched;
 
 /// What replicas say that lost their directory.
 const REASON: &str = "its directory is gone";
@@ -19,6 +22,45 @@ impl World {
             !machine.second.is_empty() && machine.second_is == Second::There
         };
         all.find(has).unwrap_or(node)
+    }
+
+    /// A primary on which commits rest does not reach its backups for a moment, and then loses its second directory: what it has
+    /// acknowledged meanwhile is in its log, and nowhere else. False if there is none.
+    pub(super) fn strike_alone(&mut self) -> bool {
+        let leads_alone = |record: &&PartitionRecord| {
+            let machine = self.machine(record.primary.node.0);
+            let there = machine.second.contains(&record.id) && machine.second_is == Second::There;
+            record.policy.rests_on_primary() && there && machine.member() == Some(record.primary)
+        };
+        let Some(node) = self.checks.epochs.records().find(leads_alone).map(|record| record.primary.node.0)
+        else {
+            return false;
+        };
+        let us = self.strikes.random.between(30_000, 250_000);
+        let heals = us + self.strikes.random.below(60_000);
+        let here = Endpoint::Node(node);
+        for other in (1..=self.plan.nodes).filter(|other| *other != node).map(Endpoint::Node) {
+            for (from, to) in [(here, other), (other, here)] {
+                self.network.cut_lane(from, to, Lane::Peer);
+                self.after(heals, Event::Cure(Cure::LaneLink(from, to, Lane::Peer)));
+            }
+        }
+        self.after(us, Event::Cure(Cure::Directory(node)));
+        self.trace.note(self.now, format_args!("n{node} ships nothing, and is about to lose a directory"));
+        true
+    }
+
+    /// The second directory of a node is lost, if it still may be, and what its connections to others still carried.
+    pub(super) fn lose_second_now(&mut self, node: u32) {
+        for conn in self.network.of(Endpoint::Node(node)) {
+            if self.network.get(conn).is_some_and(|open| open.lane == Lane::Peer) {
+                self.break_conn(conn, false);
+            }
+        }
+        if self.phase == Phase::Faults && self.may_lose_disk(node) && self.lose_second(node) {
+            self.struck("directory-loss-alone");
+            self.trace.note(self.now, format_args!("fault: the second directory of n{node} is lost"));
+        }
     }
 
     /// The second directory of a node is lost, and so is what its engines have in it. False if nothing is there.
@@ -42,6 +84,11 @@ impl World {
             assert!(removed.is_ok(), "names are taken away, whatever the disk has");
         }
         for id in lost {
+            if let Some(process) = self.machine_mut(node).process.as_mut()
+                && process.host.replica(id).is_some_and(|replica| !replica.is_damaged())
+            {
+                process.only_log.insert(id);
+            }
             self.input(node, |host, now, out| {
                 let empty = Box::new(MemoryEngine::volatile_with(remedy));
                 drop(host.lose(now, id, empty, REASON.into(), out));
@@ -49,6 +96,29 @@ impl World {
         }
         self.note_damage(node);
         true
+    }
+
+    /// R6: what a sound replica had acknowledged is not lost with its directory as long as its log and its process live: who leads
+    /// next is given what it lacks of it. What is not in memory is read from the disk, which may fail.
+    pub(super) fn gives(&mut self, node: u32, fetched: &Fetched) {
+        let Some(process) = &self.machine(node).process else { return };
+        let (id, after) = (fetched.partition, fetched.after);
+        let lost = process.host.replica(id).filter(|replica| replica.is_damaged());
+        let Some(replica) = lost.filter(|_| process.only_log.contains(&id)) else { return };
+        let tail = replica.tail();
+        let agrees = tail.at(after.lsn).is_some_and(|(here, _)| here == after);
+        let has_more = agrees && after.lsn >= replica.log_base().lsn && tail.get(after.lsn.next()).is_some();
+        match fetched.entries.is_empty() {
+            true if has_more => {
+                let sentence = format!(
+                    "n{node} {id}: its directory is lost, its log goes to {}, and it gives nothing behind {after}",
+                    replica.end()
+                );
+                self.checks.fault("R6", self.now, sentence);
+            }
+            true => {}
+            false => self.struck("log-outlives-directory"),
+        }
     }
 
     /// A node starts: the directory may be there again. What lies in it of replicas that have another place by now is removed.

@@ -4,9 +4,9 @@ use super::{Event, World};
 use crate::network::{Conn, Endpoint};
 use crate::remedy::Without;
 use replica::{Beat, ClientRef, Host, Output};
-use types::{Micros, Now, PartitionId, PartitionRecord};
+use types::{Member, Micros, Now, PartitionId, PartitionRecord};
 use wire::control::{NodeStatus, Picture, Propose};
-use wire::{Message, Reply, Request, Status};
+use wire::{Message, PeerMessage, Reply, Request, Status};
 
 type Replicas = Host<Beat<Without>, Without>;
 
@@ -56,15 +56,7 @@ impl World {
                     self.show_log(node, &op);
                     self.log(node, op);
                 }
-                Output::Send { to, message } => {
-                    let peers = self.machine(node).process.as_ref().map(|process| &process.peers);
-                    let link =
-                        peers.and_then(|peers| peers.get(&to.node.0)).filter(|(_, member)| *member == to);
-                    if let Some((conn, _)) = link.copied() {
-                        let forth = self.is_dialler(conn, node);
-                        self.send(conn, forth, message.into());
-                    }
-                }
+                Output::Send { to, message } => self.send_peer(node, to, message),
                 Output::Reply { to, reply, valid_until, .. } => {
                     self.released(node, to, &reply);
                     let wait = 1 + self.timing.below(40);
@@ -115,6 +107,18 @@ impl World {
             }
         }
         self.start_batch(node);
+    }
+
+    fn send_peer(&mut self, node: u32, to: Member, message: PeerMessage) {
+        if let PeerMessage::Fetched(fetched) = &message {
+            self.gives(node, fetched);
+        }
+        let peers = self.machine(node).process.as_ref().map(|process| &process.peers);
+        let link = peers.and_then(|peers| peers.get(&to.node.0)).filter(|(_, member)| *member == to);
+        if let Some((conn, _)) = link.copied() {
+            let forth = self.is_dialler(conn, node);
+            self.send(conn, forth, message.into());
+        }
     }
 
     /// The thread that checks what was received gets on.

@@ -68,6 +68,7 @@ impl World {
             log,
             memory: MemoryLog::new(),
             in_memory: BTreeSet::new(),
+            only_log: BTreeSet::new(),
             queue: Vec::new(),
             syncing: None,
             refused: None,

@@ -22,6 +22,8 @@ pub enum Cure {
     Weather,
     Meta,
     OneLead(u32),
+    /// What came before the loss of its second directory is over.
+    Directory(u32),
 }
 
 /// The state of the faults.
@@ -47,7 +49,12 @@ impl World {
         let classes: Vec<Fault> = self.plan.faults.iter().copied().collect();
         let Some(fault) = self.strikes.random.pick(&classes).copied() else { return };
         let node = match (self.victim(), fault) {
-            (node, Fault::DirectoryLoss) => self.next_with_second(node),
+            (node, Fault::DirectoryLoss) => {
+                if self.strikes.random.chance(600) && self.strike_alone() {
+                    return;
+                }
+                self.next_with_second(node)
+            }
             (node, _) => node,
         };
         if self.inflict(fault, node) {
@@ -399,6 +406,7 @@ impl World {
             Cure::Weather => self.network.weather = Default::default(),
             Cure::Meta => self.meta_weather(Some(500), Some(0)),
             Cure::OneLead(id) => self.brain_weather(id, None, Some(false)),
+            Cure::Directory(node) => self.lose_second_now(node),
         }
     }
 
