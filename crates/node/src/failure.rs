@@ -30,6 +30,8 @@ pub struct Failure {
     pub status: u8,
     /// What is wrong.
     pub sentence: String,
+    /// The disk has no room, and nothing else is wrong: what was tried can be tried again.
+    pub full: bool,
 }
 
 impl fmt::Display for Failure {
@@ -41,7 +43,7 @@ impl fmt::Display for Failure {
 impl Failure {
     /// A failure with this status.
     pub fn new(status: u8, sentence: impl Into<String>) -> Failure {
-        Failure { status, sentence: sentence.into() }
+        Failure { status, sentence: sentence.into(), full: false }
     }
 
     /// The configuration or the call is wrong.
@@ -61,6 +63,7 @@ impl Failure {
 
     /// The disk failed at this path.
     pub fn io(path: &Path, error: &std::io::Error) -> Failure {
-        Failure::new(status::IO, format!("{}: {error}", path.display()))
+        let failure = Failure::new(status::IO, format!("{}: {error}", path.display()));
+        Failure { full: wal::is_full(error), ..failure }
     }
 }

@@ -3,7 +3,7 @@
 //! A replica's directory in the data directory has `partition.json` from the moment it exists, since it appears by a rename.
 
 use crate::datadir::{DataDir, DirectoryId, files};
-use crate::failure::Failure;
+use crate::failure::{Failure, status};
 use crate::metrics::Metrics;
 use bytes::Bytes;
 use replica::history::History;
@@ -96,7 +96,7 @@ pub fn load(dir: &DataDir) -> Result<Vec<Meta>, Failure> {
     Ok(metas)
 }
 
-/// Makes the directory of a new replica.
+/// Makes the directory of a new replica. Without room nothing is made that counts, as with [`describe`] and [`fresh_engine`].
 pub fn create(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
     let path = dir.partition(meta.partition);
     if path.exists() {
@@ -112,7 +112,8 @@ pub fn create(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
         fs::create_dir(&aside)?;
         files::replace(&aside.join("partition.json"), &text)?;
         fs::rename(&aside, &path)?;
-        files::sync_dir(&root)
+        // Want of room is none of it: the directory is there by now, and nobody would sync it again.
+        files::sync_dir(&root).map_err(std::io::Error::other)
     })();
     made.map_err(|error| Failure::io(&path, &error))
 }
@@ -205,7 +206,10 @@ fn open_engine(dir: &mut DataDir, meta: &Meta) -> Result<Opened, Failure> {
         Ok((engine, broken)) => Ok(Opened { engine, broken, homeless: false }),
         Err(failure) => match meta.directory {
             Some(id) => {
-                dir.lose(id, failure.sentence.clone());
+                // Where only room is wanted, the engine that was to be begun there has nothing.
+                if !failure.full {
+                    dir.lose(id, failure.sentence.clone());
+                }
                 Ok(homeless(failure.sentence))
             }
             None => Err(failure),
@@ -235,10 +239,14 @@ fn open_files(dir: &DataDir, meta: &Meta, home: &Path) -> Result<(Box<dyn Engine
     }
 }
 
-/// The engine of a replica in a place that has just been made for it; why there is none, if so.
-pub fn fresh_engine(dir: &DataDir, meta: &Meta) -> Result<Box<dyn Engine>, String> {
-    let path = dir.home(meta)?.join("engine");
-    engine::open(meta.engine, Some(&path)).map_err(|error| error.to_string())
+/// The engine of a replica in a place that has just been made for it.
+pub fn fresh_engine(dir: &DataDir, meta: &Meta) -> Result<Box<dyn Engine>, Failure> {
+    let home = dir.home(meta).map_err(|why| Failure::new(status::IO, why))?;
+    let path = home.join("engine");
+    engine::open(meta.engine, Some(&path)).map_err(|error| match error {
+        EngineError::Io(error) | EngineError::Full(error) => Failure::io(&path, &error),
+        error => Failure::new(status::IO, format!("{}: {error}", path.display())),
+    })
 }
 
 fn translate(found: &RecoveredPartition) -> Recovered {

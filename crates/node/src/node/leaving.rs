@@ -33,8 +33,9 @@ impl Node {
         let Some(replica) = self.host.replica(id) else {
             // The log has something of it, and there are no files: what the log has may be nowhere else.
             let Some(record) = self.view.partitions.get(&id).cloned() else { return Ok(()) };
-            self.make_replica(&record)?;
-            self.host.configure(self.now, record, &mut self.out);
+            if self.make_replica(&record)? {
+                self.host.configure(self.now, record, &mut self.out);
+            }
             return Ok(());
         };
         if !replica.has_departed() {

@@ -14,6 +14,7 @@
 //! | `held` | partitions whose divergent tail finds no room |
 //! | `leaving` | replicas that have moved away |
 //! | `places` | several directories for replicas |
+//! | `room` | replicas for which there is no room |
 //! | `ending` | handing over, the clean-shutdown mark |
 //! | `freeze` | a node that freezes itself, for tests |
 
@@ -27,6 +28,7 @@ mod links;
 mod peers;
 mod picture;
 mod places;
+mod room;
 mod start;
 mod target;
 mod timer;
@@ -103,6 +105,8 @@ struct Node {
     tails: Vec<TailReport>,
     /// Partitions that wait for room for a divergent tail.
     held: BTreeMap<PartitionId, Held>,
+    /// Partitions whose replica finds no room here, and when it is tried again.
+    waiting: BTreeMap<PartitionId, Micros>,
     /// Replicas that have no place here any more, and since when.
     moved: BTreeMap<PartitionId, Micros>,
     /// Where replicas' files are.

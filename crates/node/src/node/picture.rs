@@ -190,20 +190,26 @@ impl Node {
     }
 
     fn configure(&mut self, record: PartitionRecord) -> Result<(), Failure> {
-        if !self.remember(&record) {
-            return Ok(());
-        }
+        if self.remember(&record) { self.adopt(record) } else { Ok(()) }
+    }
+
+    /// Tells the replica of its configuration, and makes one where this node is a member and has none.
+    pub(super) fn adopt(&mut self, record: PartitionRecord) -> Result<(), Failure> {
         let id = record.id;
-        if !self.host.configure(self.now, record.clone(), &mut self.out) {
-            self.make_replica(&record)?;
+        if !self.host.configure(self.now, record.clone(), &mut self.out) && self.make_replica(&record)? {
             let made = self.host.configure(self.now, record, &mut self.out);
             assert!(made, "partition {id} was just made");
         }
         Ok(())
     }
 
-    /// This node is a member and has no replica yet.
-    pub(super) fn make_replica(&mut self, record: &PartitionRecord) -> Result<(), Failure> {
+    /// Makes a replica; false if there is no room for it, for now.
+    pub(super) fn make_replica(&mut self, record: &PartitionRecord) -> Result<bool, Failure> {
+        let made = self.begin_replica(record);
+        self.with_room(record.id, made)
+    }
+
+    fn begin_replica(&mut self, record: &PartitionRecord) -> Result<(), Failure> {
         let id = record.id;
         let meta = match (self.metas.get(&id), self.view.tables.get(&record.table)) {
             (Some(meta), _) => *meta,
@@ -217,12 +223,12 @@ impl Node {
             LogKind::Disk => stores::create(&self.dir, &meta)?,
             LogKind::Memory => self.journal.keep_in_memory(id),
         }
-        let found = self.found.remove(&id);
-        let reader = self.journal.reader();
-        let me = self.host.me();
-        let in_log = found.as_ref().map_or(InLog::New, InLog::Found);
-        let replica = stores::open(&mut self.dir, me, &meta, in_log, reader, &self.metrics)?;
+        // From here on its description says where its files are, whatever else finds no room.
         self.metas.insert(id, meta);
+        let (me, reader) = (self.host.me(), self.journal.reader());
+        let in_log = self.found.get(&id).map_or(InLog::New, InLog::Found);
+        let replica = stores::open(&mut self.dir, me, &meta, in_log, reader, &self.metrics)?;
+        self.found.remove(&id);
         self.host.add(replica);
         Ok(())
     }
@@ -266,6 +272,7 @@ impl Node {
         self.leave_home(id);
         self.metas.remove(&id);
         self.found.remove(&id);
+        self.waiting.remove(&id);
         self.journal.forget(id);
         let path = self.dir.partition(id);
         self.dir.discard(&path).map_err(|error| Failure::io(&path, &error))

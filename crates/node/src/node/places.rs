@@ -74,7 +74,12 @@ impl Node {
             }
         }
         self.tell_replicas();
-        self.host.homeless().into_iter().try_for_each(|id| self.rehouse(id))
+        let mut homeless = self.host.homeless();
+        homeless.retain(|id| !self.waits_for_room(*id));
+        homeless.into_iter().try_for_each(|id| {
+            let housed = self.rehouse(id);
+            self.with_room(id, housed).map(drop)
+        })
     }
 
     /// The replicas of directories that were lost give themselves up.
@@ -103,9 +108,9 @@ impl Node {
         self.metas.insert(id, meta);
         match stores::fresh_engine(&self.dir, &meta) {
             Ok(engine) => self.host.rehouse(self.now, id, engine, &mut self.out),
-            Err(why) => match meta.directory {
-                Some(further) => self.lose_directory(further, why),
-                None => return Err(Failure::new(7, format!("partition {id}: {why}"))),
+            Err(failure) => match meta.directory.filter(|_| !failure.full) {
+                Some(further) => self.lose_directory(further, failure.sentence),
+                None => return Err(failure),
             },
         }
         Ok(())
@@ -120,11 +125,11 @@ impl Node {
         let meta = Meta { directory: self.choose(), ..meta };
         match (self.dir.clear_home(&meta), meta.directory) {
             (Ok(()), _) => Ok(Some(meta)),
-            (Err(error), Some(id)) => {
+            (Err(error), Some(id)) if !wal::is_full(&error) => {
                 self.lose_directory(id, error.to_string());
                 Ok(None)
             }
-            (Err(error), None) => Err(Failure::io(self.dir.root(), &error)),
+            (Err(error), _) => Err(Failure::io(self.dir.root(), &error)),
         }
     }
 

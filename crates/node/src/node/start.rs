@@ -236,6 +236,7 @@ fn recover(
         addresses: Addresses::default(),
         tails,
         held: BTreeMap::new(),
+        waiting: BTreeMap::new(),
         installing: Default::default(),
         moved: BTreeMap::new(),
         places,

@@ -148,6 +148,7 @@ impl Node {
         }
         self.retry_held()?;
         self.keep_places()?;
+        self.make_waiting()?;
         self.timer.full = self.journal.is_full() || self.timer.low_room;
         if now >= self.timer.next_status {
             self.timer.next_status = now + self.timer.status_every;
@@ -303,6 +304,9 @@ impl Node {
         for replica in replicas.iter_mut().filter(|replica| self.holds(replica.partition)) {
             replica.waits = "no room to set its divergent tail aside".into();
         }
+        for replica in replicas.iter_mut().filter(|replica| self.waiting.contains_key(&replica.partition)) {
+            replica.waits = "no room for its files".into();
+        }
         let heard = self.leases.heard_nodes().into_iter().filter(|(_, at)| *at > Micros::ZERO);
         NodeStatus {
             member: self.host.me(),
@@ -313,7 +317,7 @@ impl Node {
             commits: self.host.replicas().map(|replica| replica.commits()).sum(),
             sent_bytes: self.metrics.sent.load(Ordering::Relaxed),
             cpu_us: clock::cpu_us(),
-            full: self.timer.full || !self.held.is_empty(),
+            full: self.timer.full || !self.held.is_empty() || !self.waiting.is_empty(),
             tails: self.tails.clone(),
             directories: self.directories(),
         }

@@ -45,6 +45,11 @@ impl Cluster {
         Cluster::begin(tempfile::tempdir().expect("a directory"), nodes, settings, true)
     }
 
+    /// The same in a directory of one's choice.
+    pub fn with_second_within(dir: tempfile::TempDir, nodes: u32, settings: &[(&str, &str)]) -> Cluster {
+        Cluster::begin(dir, nodes, settings, true)
+    }
+
     fn begin(dir: tempfile::TempDir, nodes: u32, settings: &[(&str, &str)], second: bool) -> Cluster {
         let settings = settings.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         let mut cluster = Cluster { dir, controller: None, nodes: Vec::new(), settings, second };
