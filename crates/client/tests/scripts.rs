@@ -101,7 +101,7 @@ impl World {
                     self.effects(timer, &mut out);
                 }
             }
-            "write" | "read" => self.submit(&words),
+            "write" | "read" | "count" => self.submit(&words),
             "up" => self.core.connected(now, node(words[1])),
             "down" => self.core.disconnected(now, node(words[1]), "the connection broke"),
             "reply" => self.reply(&words),
@@ -133,6 +133,7 @@ impl World {
         let key = bytes::Bytes::from(words[3].to_string());
         let op = match words[0] {
             "read" => Op::Get { key, at: Default::default() },
+            "count" => Op::Count { from: key, to: bytes::Bytes::new(), at: Default::default() },
             _ => Op::write(vec![RowOp::Put { key, row: bytes::Bytes::from_static(b"row") }]),
         };
         let mut call = Call::new(TableId(1), 1, PartitionId(number(words[2]) as u32), op);
@@ -236,6 +237,7 @@ fn describe(request: &wire::Request) -> String {
             request.confirmed
         ),
         Op::Get { key, .. } => format!("get {}{deadline}", String::from_utf8_lossy(key)),
+        Op::Count { from, .. } => format!("count from {}{deadline}", String::from_utf8_lossy(from)),
         other => format!("{other:?}"),
     }
 }

@@ -50,7 +50,7 @@ impl Core {
         for (ticket, pending) in &self.pending {
             if pending.deadline.is_some_and(|deadline| deadline <= now) {
                 late.push(*ticket);
-            } else if pending.flight.is_some_and(|flight| flight.since + timeout <= now) {
+            } else if pending.is_silent(now, timeout) {
                 silent.push(*ticket);
             }
         }
