@@ -89,9 +89,14 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     )
 }
 
+/// True if the system gives no file to write into, because so many are open (ENFILE, EMFILE): the disk has nothing to do with it.
+fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
+}
+
 /// The failure of a write that counts only as a whole.
 pub(crate) fn not_written(error: io::Error) -> EngineError {
-    if is_full(&error) { EngineError::Full(error) } else { EngineError::Io(error) }
+    if is_full(&error) || is_out_of_files(&error) { EngineError::Full(error) } else { EngineError::Io(error) }
 }
 
 /// The failure of several such writes: what they left is removed, or begun anew the next time.

@@ -85,6 +85,8 @@ pub struct LsmEngine {
     allowed: Lsn,
     /// A write to disk failed. What is on disk is then unknown, and no later success may hide it (F08).
     failed: bool,
+    /// The same where it was the disk that failed, and how.
+    failed_write: Option<String>,
     /// What was on disk is damaged: nothing more is made of it. Another state can take its place.
     corrupt: bool,
     /// How long entries take.
@@ -130,6 +132,7 @@ impl LsmEngine {
             pending: VecDeque::new(),
             allowed: Lsn::ZERO,
             failed: false,
+            failed_write: None,
             corrupt: false,
             pace: Pace::default(),
         };
@@ -163,7 +166,12 @@ impl LsmEngine {
         match &outcome {
             Ok(_) | Err(EngineError::Full(_)) => {}
             Err(EngineError::Corrupt(_)) => self.corrupt = true,
-            Err(_) => self.failed = true,
+            Err(error) => {
+                self.failed = true;
+                if let EngineError::Io(error) = error {
+                    self.failed_write.get_or_insert_with(|| error.to_string());
+                }
+            }
         }
         outcome
     }
@@ -490,6 +498,10 @@ impl Engine for LsmEngine {
 
     fn checked_bytes(&self) -> u64 {
         self.sealing.as_ref().map_or(0, Sealing::checked)
+    }
+
+    fn failed_write(&self) -> Option<&str> {
+        self.failed_write.as_deref()
     }
 
     fn stop_receiving(&mut self) -> Result<(), EngineError> {

@@ -50,6 +50,8 @@ pub struct MemoryEngine<R: Remedy = Sound> {
     store: Option<Box<dyn SnapshotStore>>,
     /// A snapshot that is being written beside other work. It has the store meanwhile.
     saving: Option<Saving>,
+    /// How a write of the snapshot failed, if one did.
+    failed_write: Option<String>,
     remedy: R,
 }
 
@@ -88,6 +90,7 @@ impl<R: Remedy> MemoryEngine<R> {
             installing: None,
             store: None,
             saving: None,
+            failed_write: None,
             remedy,
         }
     }
@@ -227,9 +230,18 @@ impl<R: Remedy> MemoryEngine<R> {
         let Some(mut store) = self.store.take() else { return Ok(()) };
         let saved = store.save(&mut |out| self.write_snapshot(header, out));
         self.store = Some(store);
-        saved.map_err(not_written)?;
+        self.note(saved)?;
         self.note_saved(header.position);
         Ok(())
+    }
+
+    /// Remembers a failure of the disk (F08). Want of room is none: nothing was changed.
+    fn note(&mut self, written: io::Result<()>) -> Result<(), EngineError> {
+        let outcome = written.map_err(not_written);
+        if let Err(EngineError::Io(error)) = &outcome {
+            self.failed_write.get_or_insert_with(|| error.to_string());
+        }
+        outcome
     }
 
     /// True if there is a place for snapshots.
@@ -392,12 +404,17 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
         Ok(Checkpoint::Idle)
     }
 
+    fn failed_write(&self) -> Option<&str> {
+        self.failed_write.as_deref()
+    }
+
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {
         if let Some(saving) = self.saving.take() {
             self.store = saving.cancel();
         }
         if let Some(store) = &mut self.store {
-            store.clear()?;
+            let cleared = store.clear();
+            self.note(cleared)?;
         }
         (self.overlay, self.rows, self.floor) = (Overlay::new(base), Rows::default(), base.lsn);
         (self.persisted, self.saved, self.unsaved) = (Position::ZERO, Position::ZERO, 0);

@@ -214,3 +214,20 @@ fn directories_that_were_not_mounted_anywhere_lose_nothing() {
     wait_for(&mut client, "all copies", |status| in_sync(status, 3));
     is_whole(&mut client, &table, 600, &"x".repeat(300));
 }
+
+#[test]
+fn r10_a_disk_that_fails_under_what_is_received_loses_its_directory() {
+    let cluster = Cluster::with_second(3, &[("log.checkpoint_bytes", "20000")]);
+    let mut client = cluster.ready();
+    let table = table(&mut client, "a", EngineKind::Lsm, 3);
+    put_all(&mut client, &table, 0, 60, "x");
+    wait_for(&mut client, "all copies", |status| in_sync(status, 3));
+    let id = cluster.block_receiving(&mut client, 2, &cluster.second_dir(2));
+    put_until_told(&mut client, &table, 100, 3000);
+    let status = wait_for(&mut client, "the loss, and copies anew", |status| {
+        let elsewhere = of_node(status, 2).is_some_and(|node| node.directories[1].replicas == 0);
+        !lost(status, 2).is_empty() && elsewhere && in_sync(status, 3)
+    });
+    assert!(lost(&status, 2).contains(&format!("partition {id} cannot be written")), "{status:#?}");
+    is_whole(&mut client, &table, 60, "x");
+}

@@ -3,7 +3,7 @@
 mod common;
 
 use client::{Client, Table};
-use common::{Cluster, create, put_all, row, wait_for};
+use common::{Cluster, create, in_sync, put_all, row, wait_for};
 use std::fs;
 use std::path::{Path, PathBuf};
 use types::data::Value;
@@ -140,6 +140,24 @@ fn with_failing_checkpoint(instead: Option<&str>) -> (Cluster, Client) {
 fn r10_a_disk_that_fails_under_an_engine_stops_the_node() {
     let (mut cluster, _client) = with_failing_checkpoint(Some("not a directory"));
     let failure = cluster.nodes[0].take().expect("it runs").wait().unwrap_err();
+    assert!(failure.status == 7 && failure.sentence.contains("cannot be written to disk"), "{failure}");
+}
+
+#[test]
+fn r10_a_disk_that_fails_under_what_is_received_stops_the_node() {
+    let mut cluster = Cluster::with(2, &[("log.checkpoint_bytes", "20000")]);
+    let mut client = cluster.ready();
+    let mut wanted = create("t", "durable", EngineKind::Lsm, LogKind::Disk);
+    (wanted.factor, wanted.partitions) = (Some(2), 2);
+    let table = client.create_table(&wanted).expect("creates");
+    put_all(&mut client, &table, 0, 10, "x");
+    wait_for(&mut client, "both copies", |status| in_sync(status, 2));
+    cluster.block_receiving(&mut client, 2, &cluster.node_dir(2));
+    // Each flush of the primary is followed by its files.
+    let rows = (10..300).map(|id| table.put(&row(id, &"x".repeat(1000))).expect("encodes"));
+    // What becomes of those that are under way when it ends is nobody's matter here.
+    drop(client.all(rows.collect()));
+    let failure = cluster.ends(2).unwrap_err();
     assert!(failure.status == 7 && failure.sentence.contains("cannot be written to disk"), "{failure}");
 }
 

@@ -97,7 +97,7 @@ pub enum EngineError {
     /// The disk under the engine failed.
     #[error("the engine's storage failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The disk has no room. The state that was there before is as it was, and the same can be tried again (F20); an
+    /// The disk has no room, or the system no more open files for now. The state that was there before is as it was, and the same can be tried again (F20); an
     /// installation by rows begins anew ([`Engine::reset`]).
     #[error("there is no room for the engine's files: {0}")]
     Full(std::io::Error),
@@ -277,6 +277,12 @@ pub trait Engine: Send {
     /// Bytes of the set that the installation under way has checked, for those who wait for it.
     fn checked_bytes(&self) -> u64 {
         0
+    }
+
+    /// How a write of this engine's files failed, if one did: what the disk has is unknown then, and no later success may hide it
+    /// (F08), so only another engine in its place helps. Checkpoints tell it themselves.
+    fn failed_write(&self) -> Option<&str> {
+        None
     }
 
     /// Gives up the set that is being received, and removes what is there of it.

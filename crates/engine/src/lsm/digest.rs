@@ -1,6 +1,7 @@
 //! Files read back whole, and their digests.
 
 use super::tree::corrupt;
+use crate::files::not_made;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -29,7 +30,7 @@ pub(super) struct Watch {
 }
 
 /// The same, or none if that is given up meanwhile.
-pub(super) fn digest_unless(path: &Path, watch: &Watch) -> Result<Option<u128>, EngineError> {
+fn digest_unless(path: &Path, watch: &Watch) -> Result<Option<u128>, EngineError> {
     let mut file = File::open(path).map_err(|error| missing_is_damage(error, path))?;
     let (mut hash, mut piece) = (Xxh3::new(), vec![0; 128 * 1024]);
     while !watch.given_up.load(Ordering::Relaxed) {
@@ -44,9 +45,37 @@ pub(super) fn digest_unless(path: &Path, watch: &Watch) -> Result<Option<u128>, 
     Ok(None)
 }
 
+/// True if a file has this digest: one that cannot be read has not, and has to come again. None if that is given up meanwhile.
+pub(super) fn has_digest(path: &Path, digest: u128, watch: &Watch) -> Result<Option<bool>, EngineError> {
+    match digest_unless(path, watch).map_err(not_made) {
+        Ok(found) => Ok(found.map(|found| found == digest)),
+        Err(EngineError::Io(_)) => Ok(Some(false)),
+        Err(error) => Err(error),
+    }
+}
+
 pub(super) fn missing_is_damage(error: std::io::Error, path: &Path) -> EngineError {
     match error.kind() {
         ErrorKind::NotFound => corrupt(&format!("{} is missing", path.display())),
         _ => EngineError::Io(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_what_it_should_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, watch) = (dir.path().join("file"), Watch::default());
+        fs::write(&path, "content").unwrap();
+        let digest = digest_file(&path).unwrap();
+        assert_eq!(has_digest(&path, digest, &watch).unwrap(), Some(true));
+        assert_eq!(has_digest(&path, digest + 1, &watch).unwrap(), Some(false));
+        // A directory can be opened, and not be read.
+        assert_eq!(has_digest(dir.path(), digest, &watch).unwrap(), Some(false));
+        watch.given_up.store(true, Ordering::Relaxed);
+        assert_eq!(has_digest(&path, digest, &watch).unwrap(), None);
     }
 }

@@ -9,7 +9,7 @@
 //! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced it, so a restart may
 //! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
 
-use super::digest::{Watch, digest_unless};
+use super::digest::{Watch, has_digest};
 use super::tree::{Sealed, Tree, order_files};
 use crate::files::{self, not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +125,7 @@ impl Incoming {
         if from != next || !fits || bytes.is_empty() {
             return Ok(false);
         }
-        let open = OpenOptions::new().write(true).open(self.path(component))?;
+        let open = OpenOptions::new().write(true).open(self.path(component)).map_err(not_written)?;
         if let Err(error) = open.write_all_at(bytes, from) {
             open.set_len(from)?;
             return Err(not_written(error));
@@ -262,11 +262,11 @@ impl Work {
     fn make_durable(&self, watch: &Watch) -> Result<Vec<usize>, EngineError> {
         let mut spoilt = Vec::new();
         for file in &self.files {
-            match digest_unless(&file.path, watch)? {
+            match has_digest(&file.path, file.digest, watch)? {
                 None => return Err(EngineError::Library("lsm: an installation was given up".into())),
-                Some(digest) if digest != file.digest => spoilt.push(file.index),
-                Some(_) if file.durable => {}
-                Some(_) => sync_or_remove(&file.path)?,
+                Some(false) => spoilt.push(file.index),
+                Some(true) if file.durable => {}
+                Some(true) => sync_or_remove(&file.path)?,
             }
         }
         if !spoilt.is_empty() {
@@ -286,7 +286,7 @@ impl Work {
 /// Makes a file that came durable. Where the disk finds no room for it, what it has of the file is unknown (F08): it has to come
 /// again.
 fn sync_or_remove(path: &Path) -> Result<(), EngineError> {
-    let synced = File::open(path)?.sync_all().map_err(not_written);
+    let synced = File::open(path).map_err(not_written)?.sync_all().map_err(not_written);
     if let Err(EngineError::Full(_)) = &synced {
         fs::remove_file(path)?;
     }

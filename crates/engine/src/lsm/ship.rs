@@ -9,7 +9,7 @@ use super::incoming::{Incoming, Made};
 use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
 use super::tree::{Tree, order_files};
-use crate::files::not_written;
+use crate::files::{not_made, not_written};
 use std::fs;
 use types::engine::Wake;
 use types::{ComponentSet, EngineError, Installation};
@@ -23,9 +23,9 @@ impl LsmEngine {
         }
         self.stop_sealing()?;
         // What cannot be read is not here.
-        let here = match self.tree.pin(self.persisted) {
+        let here = match self.tree.pin(self.persisted).map_err(not_made) {
             Ok(here) => here.filter(|_| !whole),
-            Err(EngineError::Corrupt(_)) => None,
+            Err(EngineError::Corrupt(_) | EngineError::Io(_)) => None,
             Err(error) => return Err(error),
         };
         let here =

@@ -8,7 +8,7 @@
 //!
 //! A directory without `set` is of no use after a restart: its files may be torn.
 
-use super::digest::{Watch, digest_unless};
+use super::digest::{Watch, has_digest};
 use super::tree::check_load;
 use crate::files::{self, create_dir, is_full, not_written, remove_if_there};
 use std::collections::BTreeMap;
@@ -158,7 +158,8 @@ impl Stage {
         if !idle || from != known.have[file] || !fits || bytes.is_empty() {
             return Ok(false);
         }
-        let open = OpenOptions::new().write(true).open(dir.join(component.number.to_string()))?;
+        let path = dir.join(component.number.to_string());
+        let open = OpenOptions::new().write(true).open(path).map_err(not_written)?;
         if let Err(error) = open.write_all_at(bytes, from) {
             open.set_len(from)?;
             return Err(not_written(error));
@@ -229,11 +230,11 @@ fn check(load: LoadId, dir: &Path, files: &[Component], watch: &Watch) -> Result
     let mut spoilt = Vec::new();
     let named: Vec<_> = files.iter().map(|file| (*file, dir.join(file.number.to_string()))).collect();
     for (index, (file, path)) in named.iter().enumerate() {
-        match digest_unless(path, watch)? {
+        match has_digest(path, file.digest, watch)? {
             None => return Err(EngineError::Library("lsm: the check of a load was given up".into())),
-            Some(digest) if digest != file.digest => spoilt.push(index),
+            Some(false) => spoilt.push(index),
             // Without room for it, what the disk has of it is unknown (F08): it has to come again.
-            Some(_) => match File::open(path)?.sync_all() {
+            Some(true) => match File::open(path).map_err(not_written)?.sync_all() {
                 Err(error) if is_full(&error) => spoilt.push(index),
                 synced => synced?,
             },

@@ -7,7 +7,7 @@
 use super::Node;
 use crate::datadir::places::{probe, trouble};
 use crate::datadir::{DataDir, DirectoryId};
-use crate::failure::Failure;
+use crate::failure::{Failure, status};
 use crate::stores::{self, Meta};
 use crate::watch::Watch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +47,31 @@ impl Node {
         if self.dir.lose(id, why) {
             self.timer.status_soon();
         }
+    }
+
+    /// A write of a replica's files failed. What the disk did with the bytes is unknown, and trying again would not tell (R10):
+    /// their directory is lost, and if that is the data directory, this node.
+    pub(super) fn disk_failed(&mut self, id: PartitionId, error: &str) -> Result<(), Failure> {
+        match self.further(id) {
+            Some(further) => {
+                self.lose_directory(further, format!("partition {id} cannot be written: {error}"));
+                Ok(())
+            }
+            None => {
+                let why = format!("partition {id}: its engine cannot be written to disk, this node stops");
+                Err(Failure::new(status::IO, format!("{why}: {error}")))
+            }
+        }
+    }
+
+    /// Finds the engines to whose files that happened while they received or installed some.
+    pub(super) fn look_at_engines(&mut self) -> Result<(), Failure> {
+        let failed = self.host.replicas().filter_map(|replica| {
+            let error = replica.engine().failed_write()?;
+            Some((replica.id(), error.to_owned()))
+        });
+        let failed: Vec<_> = failed.collect();
+        failed.into_iter().try_for_each(|(id, error)| self.disk_failed(id, &error))
     }
 
     /// A replica was found damaged.

@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::clock;
-use crate::failure::{Failure, status};
+use crate::failure::Failure;
 use crate::watch::free_bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -147,6 +147,7 @@ impl Node {
             self.beyond_targets().into_iter().for_each(|id| self.timer.checkpoint_soon(id));
         }
         self.retry_held()?;
+        self.look_at_engines()?;
         self.keep_places()?;
         self.make_waiting()?;
         self.timer.full = self.journal.is_full() || self.timer.low_room;
@@ -237,14 +238,7 @@ impl Node {
                     eprintln!("partition {id}: {error}; it is tried again");
                 }
             }
-            // What the disk did with the bytes is unknown, and trying again would not tell (R10).
-            Err(EngineError::Io(error)) if let Some(further) = self.further(id) => {
-                self.lose_directory(further, format!("partition {id} cannot be written: {error}"));
-            }
-            Err(EngineError::Io(error)) => {
-                let why = format!("partition {id}: its engine cannot be written to disk, this node stops");
-                return Err(Failure::new(status::IO, format!("{why}: {error}")));
-            }
+            Err(EngineError::Io(error)) => self.disk_failed(id, &error.to_string())?,
             Err(error) => {
                 self.host.fail(self.now, id, format!("its checkpoint failed: {error}"), &mut self.out);
             }

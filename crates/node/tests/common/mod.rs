@@ -3,11 +3,12 @@
 #![allow(dead_code, reason = "each test uses its own part")]
 
 use client::{Client, Options, Table};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
-use types::{EngineKind, LogKind, NodeId};
+use types::{EngineKind, LogKind, NodeId, PartitionId};
 use understudy_node::config::Config;
+use understudy_node::failure::Failure;
 use understudy_node::stop::Stop;
 use understudy_node::{controller_process, datadir};
 use wire::control::{AdminCommand, ClusterStatus, CreateTable, NodeStatus, Role};
@@ -126,6 +127,40 @@ impl Cluster {
         let node = self.nodes[number as usize - 1].take().expect("it runs");
         node.stopper().ask(Stop::Now);
         node.wait().unwrap_err();
+    }
+
+    /// Waits for a node to end by itself.
+    pub fn ends(&mut self, number: u32) -> Result<(), Failure> {
+        let node = self.nodes[number as usize - 1].take().expect("it runs");
+        let (to, ended) = std::sync::mpsc::channel();
+        let stopper = node.stopper().clone();
+        let waits = std::thread::spawn(move || to.send(node.wait()).expect("somebody waits"));
+        let outcome = ended.recv_timeout(LONG).or_else(|_| {
+            stopper.ask(Stop::Now);
+            ended.recv().map(|ended| panic!("it did not end by itself: {ended:?}"))
+        });
+        waits.join().expect("it waited");
+        outcome.expect("it told how it ended")
+    }
+
+    /// Blocks what a node receives of a replica in `dir` that is not primary: the place of its files is no directory. Gives whose.
+    pub fn block_receiving(&self, client: &mut Client, number: u32, dir: &Path) -> PartitionId {
+        let engine = |id: PartitionId| dir.join("partitions").join(id.0.to_string()).join("engine");
+        let backed_up = |status: &ClusterStatus| {
+            let mut replicas = of_node(status, number).into_iter().flat_map(|node| &node.replicas);
+            let backup = replicas
+                .find(|replica| replica.role == Role::Backup && engine(replica.partition).is_dir())?;
+            Some(backup.partition)
+        };
+        let status = wait_for(client, "a backup's files", |status| backed_up(status).is_some());
+        let id = backed_up(&status).expect("just seen");
+        // Something may be on its way just now.
+        let deadline = Instant::now() + LONG;
+        while std::fs::write(engine(id).join("incoming"), "no directory").is_err() {
+            assert!(Instant::now() < deadline, "something is on its way all the time");
+            std::thread::yield_now();
+        }
+        id
     }
 
     /// Ends a node gently.
