@@ -1,5 +1,6 @@
 //! Why a process did not start or had to stop: one sentence and the exit status of the conventions.
 
+use crate::datadir::places::is_passing;
 use std::fmt;
 use std::path::Path;
 
@@ -30,8 +31,8 @@ pub struct Failure {
     pub status: u8,
     /// What is wrong.
     pub sentence: String,
-    /// The disk has no room, and nothing else is wrong: what was tried can be tried again.
-    pub full: bool,
+    /// The disk has no room, or the system nothing to give just now, and nothing else is wrong: what was tried can be tried again.
+    pub passing: bool,
 }
 
 impl fmt::Display for Failure {
@@ -43,7 +44,7 @@ impl fmt::Display for Failure {
 impl Failure {
     /// A failure with this status.
     pub fn new(status: u8, sentence: impl Into<String>) -> Failure {
-        Failure { status, sentence: sentence.into(), full: false }
+        Failure { status, sentence: sentence.into(), passing: false }
     }
 
     /// The configuration or the call is wrong.
@@ -64,6 +65,6 @@ impl Failure {
     /// The disk failed at this path.
     pub fn io(path: &Path, error: &std::io::Error) -> Failure {
         let failure = Failure::new(status::IO, format!("{}: {error}", path.display()));
-        Failure { full: wal::is_full(error), ..failure }
+        Failure { passing: wal::is_full(error) || is_passing(error), ..failure }
     }
 }

@@ -207,7 +207,7 @@ fn open_engine(dir: &mut DataDir, meta: &Meta) -> Result<Opened, Failure> {
         Err(failure) => match meta.directory {
             Some(id) => {
                 // Where only room is wanted, the engine that was to be begun there has nothing.
-                if !failure.full {
+                if !failure.passing {
                     dir.lose(id, failure.sentence.clone());
                 }
                 Ok(homeless(failure.sentence))

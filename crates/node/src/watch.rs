@@ -81,12 +81,14 @@ fn lock(seen: &Mutex<Vec<Seen>>) -> MutexGuard<'_, Vec<Seen>> {
 
 fn watch(shared: &Mutex<Vec<Seen>>, store: StoreId, end: &Receiver<()>) {
     let mut measure_at = Instant::now();
+    let mut doubts = vec![Doubt::default(); lock(shared).len()];
     loop {
         let list = lock(shared).clone();
         let measures = Instant::now() >= measure_at;
         let began = Instant::now();
         for (at, known) in list.into_iter().enumerate().filter(|(_, known)| known.trouble.is_none()) {
             let trouble = known.id.and_then(|id| trouble(&known.root, store, id));
+            let trouble = doubts[at].settled(trouble);
             let free = free_bytes(&known.root);
             let bytes = if measures { bytes_below(&known.root.join("partitions")) } else { known.bytes };
             let mut shared = lock(shared);
@@ -99,6 +101,17 @@ fn watch(shared: &Mutex<Vec<Seen>>, store: StoreId, end: &Receiver<()>) {
             Err(RecvTimeoutError::Timeout) => {}
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
         }
+    }
+}
+
+/// What was found once of a directory: it is lost if the next look finds trouble too.
+#[derive(Clone, Copy, Default)]
+struct Doubt(bool);
+
+impl Doubt {
+    fn settled(&mut self, trouble: Option<String>) -> Option<String> {
+        let before = std::mem::replace(&mut self.0, trouble.is_some());
+        trouble.filter(|_| before)
     }
 }
 
@@ -122,6 +135,14 @@ fn bytes_below(root: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trouble_counts_when_it_is_there_twice() {
+        let (mut doubt, trouble) = (Doubt::default(), || Some("it is gone".to_owned()));
+        let seen = [trouble(), None, trouble(), trouble(), trouble(), None, trouble()];
+        let settled = seen.map(|trouble| doubt.settled(trouble).is_some());
+        assert_eq!(settled, [false, false, false, true, true, false, false]);
+    }
 
     #[test]
     fn files_are_added_up_at_every_depth() {

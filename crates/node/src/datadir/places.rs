@@ -82,25 +82,34 @@ impl fmt::Display for Place {
 }
 
 /// Reads whose directory this is. The error says why that cannot be told.
-fn whose(root: &Path) -> Result<Option<Whose>, String> {
-    let bytes = files::read(&root.join(IDENTITY)).map_err(|error| error.to_string())?;
-    let read =
-        |bytes: Vec<u8>| serde_json::from_slice(&bytes).map_err(|error| format!("its {IDENTITY}: {error}"));
-    bytes.map(read).transpose()
+fn whose(root: &Path) -> io::Result<Option<Whose>> {
+    let nonsense = |error| io::Error::new(io::ErrorKind::InvalidData, format!("its {IDENTITY}: {error}"));
+    let bytes = files::read(&root.join(IDENTITY))?;
+    bytes.map(|bytes| serde_json::from_slice(&bytes).map_err(nonsense)).transpose()
 }
 
-/// Why this is not the directory any more that it was; none if it is.
+/// True if an error says something of this process or of the system, and nothing of the directory: too many files are open, there
+/// is no memory, or it was interrupted.
+pub fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let passing = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR, Errno::AGAIN];
+    Errno::from_io_error(error).is_some_and(|error| passing.contains(&error))
+}
+
+/// Why this is not the directory any more that it was; none if it is, or if that cannot be told just now.
 pub fn trouble(root: &Path, store: StoreId, id: DirectoryId) -> Option<String> {
     match whose(root) {
         Ok(Some(found)) if (found.store, found.directory) == (store, id) => None,
         Ok(Some(_)) => Some("another directory is there".into()),
         Ok(None) if root.is_dir() => Some(format!("its {IDENTITY} is gone: is its disk mounted?")),
         Ok(None) => Some("it is gone".into()),
-        Err(why) => Some(why),
+        Err(error) if is_passing(&error) => None,
+        Err(error) => Some(error.to_string()),
     }
 }
 
-/// Writes a little and has it synced: why that does not work, if so. A full disk works.
+/// Writes a little and has it synced: why that does not work, if so. A full disk works, and so does one that cannot be tried just
+/// now.
 pub fn probe(root: &Path) -> Option<String> {
     let path = root.join(".probe");
     let written = fs::File::create(&path).and_then(|mut file| {
@@ -108,7 +117,7 @@ pub fn probe(root: &Path) -> Option<String> {
         file.sync_all()
     });
     let removed = written.and_then(|()| fs::remove_file(&path));
-    removed.err().filter(|error| !wal::is_full(error)).map(|error| error.to_string())
+    removed.err().filter(|error| !wal::is_full(error) && !is_passing(error)).map(|error| error.to_string())
 }
 
 /// True if the node of this data directory has taken a further directory at this path into use.
@@ -122,8 +131,9 @@ fn look(root: &Path, identity: &Identity) -> Look {
     let shown = root.display();
     let found = match whose(root) {
         Ok(found) => found,
-        Err(why) => {
-            return Look::Unusable(why.clone(), Failure::new(7, format!("node.data_dirs: {shown}: {why}")));
+        Err(error) => {
+            let failure = Failure::new(7, format!("node.data_dirs: {shown}: {error}"));
+            return Look::Unusable(error.to_string(), failure);
         }
     };
     if let Some(whose) = found {

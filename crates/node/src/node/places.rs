@@ -5,7 +5,7 @@
 //! lost one is disowned.
 
 use super::Node;
-use crate::datadir::places::{probe, trouble};
+use crate::datadir::places::{is_passing, probe, trouble};
 use crate::datadir::{DataDir, DirectoryId};
 use crate::failure::{Failure, status};
 use crate::stores::{self, Meta};
@@ -133,7 +133,7 @@ impl Node {
         self.metas.insert(id, meta);
         match stores::fresh_engine(&self.dir, &meta) {
             Ok(engine) => self.host.rehouse(self.now, id, engine, &mut self.out),
-            Err(failure) => match meta.directory.filter(|_| !failure.full) {
+            Err(failure) => match meta.directory.filter(|_| !failure.passing) {
                 Some(further) => self.lose_directory(further, failure.sentence),
                 None => return Err(failure),
             },
@@ -150,7 +150,7 @@ impl Node {
         let meta = Meta { directory: self.choose(), ..meta };
         match (self.dir.clear_home(&meta), meta.directory) {
             (Ok(()), _) => Ok(Some(meta)),
-            (Err(error), Some(id)) if !wal::is_full(&error) => {
+            (Err(error), Some(id)) if !wal::is_full(&error) && !is_passing(&error) => {
                 self.lose_directory(id, error.to_string());
                 Ok(None)
             }

@@ -1,4 +1,4 @@
-//! Replicas for which there is no room on the disk: one that is to be made here, or that is to be given another place. That is no
+//! Replicas for which there is no room on the disk, or nothing else that the system gives, just now: one that is to be made here, or that is to be given another place. That is no
 //! failure of the node (F20): the others go on, the partition goes on without this copy, and it is tried again.
 
 use super::Node;
@@ -16,10 +16,10 @@ impl Node {
         outcome: Result<(), Failure>,
     ) -> Result<bool, Failure> {
         match outcome {
-            Err(failure) if failure.full => {
+            Err(failure) if failure.passing => {
                 if self.waiting.insert(id, self.now.mono + AGAIN).is_none() {
                     let node = self.host.me().node.0;
-                    eprintln!("partition {id} finds no room on node {node}: {failure}; it is tried again");
+                    eprintln!("partition {id} finds no place on node {node}: {failure}; it is tried again");
                     self.timer.status_soon();
                 }
                 Ok(false)
