@@ -73,6 +73,8 @@ pub struct Plan {
     pub failback_log_bytes: u64,
     /// So many bytes of log are kept for those that are away.
     pub failback_keep_bytes: u64,
+    /// So many bytes of the newest log are in memory, where it can be on the disk too.
+    pub tail_bytes: usize,
     /// Indexes are created and dropped.
     pub indexes: bool,
     /// Points over all partitions are taken meanwhile.
@@ -135,6 +137,7 @@ impl Plan {
             failback_full,
             failback_log_bytes,
             failback_keep_bytes: if profile.is_none() { failback_keep_bytes } else { 0 },
+            tail_bytes: 1 << 20,
             indexes,
             // One in eleven, and none of those that once found something without it.
             points: profile.is_none() && seed % 11 == 4,
@@ -163,6 +166,10 @@ impl Plan {
         }
         if [11, 14].contains(&(seed % 19)) || [13, 16, 19].contains(&(seed % 23)) {
             self.faults.insert(Fault::QuietRot);
+        }
+        // Whoever lacks something is sent it from the disk, as long as the log is kept there.
+        if [2, 5, 11].contains(&(seed % 13)) {
+            self.tail_bytes = 400;
         }
         if self.directories {
             self.faults.insert(Fault::DirectoryLoss);

@@ -159,6 +159,7 @@ impl<R: Remedy> Replica<R> {
             // No log goes back in its epochs: whoever says so is not the primary that it names.
             return Err(Taken::Ignored);
         }
+        self.name_base(ctx, &entry);
         if !self.chains(&entry) {
             return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
         }

@@ -494,7 +494,7 @@ impl<R: Remedy> Replica<R> {
             false => ordered(
                 "the tail holds what is not published",
                 self.tail.base().lsn,
-                published.lsn.max(self.log_base.lsn),
+                published.lsn.max(self.log_base.lsn).max(self.surely_kept()),
             )?,
         }
         if applied != end && !self.may_lag() {

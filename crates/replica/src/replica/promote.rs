@@ -195,6 +195,9 @@ impl<R: Remedy> Replica<R> {
         for entry in entries {
             let end = self.tail.end();
             let follows = entry.lsn() == end.lsn.next() && entry.at().epoch >= end.epoch;
+            if follows {
+                self.name_base(ctx, &entry);
+            }
             if entry.header().partition != self.id || !follows || !self.chains(&entry) {
                 return self.pass_over(ctx, from);
             }

@@ -110,6 +110,16 @@ impl<R: Remedy> Replica<R> {
         prev_crc == self.tail.end_crc()
     }
 
+    /// A log that begins behind files, or rows, of which the sender did not remember the checksum any more begins with that which
+    /// its first entry names: no log takes an entry that does not continue it. To be followed by [`Replica::chains`].
+    pub(super) fn name_base(&self, ctx: &mut Ctx, entry: &Entry) {
+        let (end, crc) = (self.tail.end(), entry.header().prev_crc);
+        let unknown = self.tail.end_crc() == 0 && self.tail.bytes() == 0 && end.lsn > Lsn::ZERO;
+        if unknown && crc != 0 && self.log_base == end {
+            ctx.out.push(Output::Log(LogOp::Base { partition: self.id, at: end, crc }));
+        }
+    }
+
     /// Puts an entry at the end of tail and engine; of the tail alone where the engine is to follow later.
     fn take(&mut self, entry: Entry) -> Result<(), Unfit> {
         if self.lags() || self.is_cold() {
@@ -300,13 +310,18 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
+    /// Up to where nothing of the log can be cut any more. A cold standby forgets it in memory, and may wait for a load when it publishes it.
+    pub(super) fn surely_kept(&self) -> Lsn {
+        self.committed.min(self.secured).min(self.durable)
+    }
+
     /// Forgets what nobody needs: in memory above a budget, in the log at or below every bound (R8).
     pub(super) fn forget(&mut self, ctx: &mut Ctx) {
         if !self.is_damaged() {
             let keep = ctx.settings.tail_bytes;
             // What the engine is to follow later is read back from the disk then.
             let upto = match self.lags() || self.is_cold() {
-                true => self.committed.min(self.secured).min(self.durable),
+                true => self.surely_kept(),
                 false => self.engine.published().lsn,
             };
             let upto = upto.prev();

@@ -111,7 +111,7 @@ impl World {
     /// changes · `corrupt A>B`: a byte of the next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends
     /// · `files`: what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that it reads back changes · `giveup N SOURCE`
     /// · `damage N [log] [gone]`: N starts again, with its log and without its engine's files; the log is damaged too; the files' place is gone
-    /// · `unhouse N`: the directory of N's files is gone · `rehouse N`: it gets another one, if it asks
+    /// · `full N`: its log is short of room · `unhouse N`: the directory of N's files is gone · `rehouse N`: it gets another one, if it asks
     /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
     /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
     /// · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
@@ -427,11 +427,7 @@ impl World {
 
     fn carry_out(&mut self, id: u32, output: Output) {
         match output {
-            Output::Log(LogOp::Entry(entry)) => {
-                let node = self.nodes.get_mut(&id).expect("a node");
-                node.log.push(entry);
-                node.unsynced = true;
-            }
+            Output::Log(LogOp::Entry(entry)) => self.logged(id, entry),
             Output::Log(LogOp::Cut { to, .. }) => {
                 let node = self.nodes.get_mut(&id).expect("a node");
                 node.log.retain(|entry| entry.lsn() <= to.lsn);

@@ -11,7 +11,7 @@ use understudy_engine::memory::{MemoryEngine, Parts, PartsEngine, SnapshotStore,
 use understudy_replica::history::History;
 use understudy_replica::{Beat, Host, Recovered, Replica, Settings};
 use wire::ship::{DESCRIPTION, Outcome, Piece};
-use wire::{Body, Op, PeerMessage};
+use wire::{Body, Entry, Op, PeerMessage};
 
 /// A disk: it outlives the replica that uses it.
 #[derive(Clone, Default)]
@@ -111,6 +111,11 @@ impl World {
         let field = match setting {
             "failback_full" => &mut failback_full,
             "failback_keep_bytes" => &mut failback_keep_bytes,
+            // What is kept is on the disk alone.
+            "failback_keep_disk" => {
+                settings.tail_bytes = 0;
+                &mut failback_keep_bytes
+            }
             "slice_rows" => &mut settings.slice_rows,
             "tail_bytes" => &mut settings.tail_bytes,
             "waiting_replies" => &mut settings.waiting_replies,
@@ -131,6 +136,9 @@ impl World {
                 self.with(numbers(&words[1..])[0], |host, now, out| {
                     host.fail(now, P, "a file rotted".into(), out)
                 });
+            }
+            "full" => {
+                self.with(numbers(&words[1..])[0], |host, now, out| host.short_of_room(now, out));
             }
             "unhouse" => self.unhouse(numbers(&words[1..])[0]),
             "rehouse" => self.rehouse(numbers(&words[1..])[0]),
@@ -177,6 +185,19 @@ impl World {
         };
         self.node(id).files = files.unwrap_or_default();
         self.with(id, |host, now, out| host.rehouse(now, P, engine, out));
+    }
+
+    /// A log takes no entry that does not continue it.
+    pub fn logged(&mut self, id: u32, entry: Entry) {
+        let node = self.nodes.get_mut(&id).expect("a node");
+        let (end, crc) = node.log.last().map_or(node.base, |last| (last.at(), last.crc()));
+        let (at, prev_crc) = (entry.at(), entry.header().prev_crc);
+        assert!(
+            at.lsn == end.lsn.next() && prev_crc == crc,
+            "n{id}: {at} does not continue the log to {end}"
+        );
+        node.log.push(entry);
+        node.unsynced = true;
     }
 
     /// A checkpoint is due.

@@ -54,14 +54,23 @@ impl World {
             }
             LogOp::Base { partition, at, .. } => {
                 self.trace.note(self.now, format_args!("n{node} p{} begins again at {at}", partition.0));
-                self.gives_up(node, *partition, Lsn::ZERO);
-                self.checks.storage.cut(id, *partition, Position::ZERO);
+                if !self.begins_at(node, *partition, *at) {
+                    self.gives_up(node, *partition, Lsn::ZERO);
+                    self.checks.storage.cut(id, *partition, Position::ZERO);
+                }
             }
             _ => {}
         }
     }
 
     /// A replica drops its log above an LSN. Of a disk that was harmed nothing can be asked.
+    /// True if the log on the disk has nothing but this position: its checksum alone is named, and nothing is given up.
+    fn begins_at(&self, node: u32, partition: PartitionId, at: Position) -> bool {
+        let Some(process) = &self.machine(node).process else { return false };
+        let is_at = |point: Option<(Position, u32)>| point.is_some_and(|(here, _)| here == at);
+        is_at(process.log.base(partition)) && is_at(process.log.end(partition))
+    }
+
     fn gives_up(&mut self, node: u32, partition: PartitionId, above: Lsn) {
         let machine = self.machine(node);
         let harmed = machine.impaired

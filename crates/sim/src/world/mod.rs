@@ -149,6 +149,7 @@ impl World {
                 failback_log_bytes: plan.failback_log_bytes,
                 failback_keep_bytes: plan.failback_keep_bytes,
                 ..settings()
+                tail_bytes: plan.tail_bytes,
             },
             network: Network::new(Stream::new(seed, Concern::Network, 0)),
             machines,
@@ -233,7 +234,6 @@ fn settings() -> replica::Settings {
         window_bytes: 64 << 10,
         append_bytes: 4 << 10,
         uncommitted_bytes: 1 << 20,
-        tail_bytes: 1 << 20,
         copy_bytes: 2 << 10,
         load_unasked: Micros::from_millis(2_500),
         slice_rows: 3,
