@@ -93,6 +93,8 @@ pub struct Process {
     pub refused: Option<u64>,
     /// Partitions whose replica was sound until its directory was lost in this life: its log is as whole as it was.
     pub only_log: BTreeSet<PartitionId>,
+    /// Members that chose the log, of partitions that this node leads, and may still rely on it.
+    pub by_log: BTreeSet<(PartitionId, Member)>,
     /// Connections to nodes: of log shipping and of beacons.
     pub peers: BTreeMap<u32, (Conn, Member)>,
     /// Connections for beacons.

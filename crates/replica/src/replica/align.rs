@@ -67,6 +67,8 @@ impl<R: Remedy> Replica<R> {
         }
         if let Some(progress) = self.progress(member) {
             progress.mode = Mode::Stream;
+            // A member that catches up is to find the rest of the log, however long it takes (R8).
+            progress.needs = common.lsn;
             progress.agree(common.lsn);
         }
     }

@@ -69,7 +69,7 @@ pub(super) struct Progress {
     pub delivered: Lsn,
     /// It asked for a flush, which has not ended yet.
     pub wants_flush: bool,
-    /// The log from behind here on goes with the copy that it was given, or is given.
+    /// The log from behind here on goes with the copy that it was given, or is given, or with what it has of the log.
     pub needs: Lsn,
     pub since: Micros,
 }

@@ -242,12 +242,18 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// The log is short of room: members that are sent files are offered newer ones, which need less of it.
+    /// The log is short of room: members that are sent files are offered newer ones, which need less of it. For members that come
+    /// back by the log it is held no longer: who lacks what goes then is sent files, too.
     pub(crate) fn offer_newer(&mut self) {
-        let persisted = self.engine.persisted().lsn;
+        let (persisted, memory) = (self.engine.persisted().lsn, self.log_kind() == LogKind::Memory);
         self.no_room = true;
         let Some(leader) = self.leader() else { return };
         for progress in leader.members.values_mut() {
+            let met = if memory { progress.marks.received } else { progress.marks.durable };
+            let by_log = !matches!(progress.mode, Mode::Shipping | Mode::Copying(_));
+            if by_log && progress.needs.max(met) < persisted {
+                progress.needs = Lsn::MAX;
+            }
             let pinned = progress.files.as_ref().and_then(|shipping| shipping.pinned.as_ref());
             if matches!(progress.mode, Mode::Shipping)
                 && pinned.is_some_and(|pinned| pinned.at.lsn < persisted)
@@ -369,7 +375,7 @@ impl<R: Remedy> Replica<R> {
         match agreed.filter(|agreed| *agreed >= log_base) {
             Some(agreed) => {
                 progress.mode = Mode::Stream;
-                progress.needs = Lsn::MAX;
+                progress.needs = agreed;
                 progress.agree(agreed);
                 self.ship(ctx);
             }
@@ -448,7 +454,7 @@ impl<R: Remedy> Replica<R> {
         self.pins = used;
     }
 
-    /// The lowest LSN from which on a member needs the log because of what it was, or is being, sent (R8, F14).
+    /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent or is being sent (R8, F14).
     pub(super) fn held(&self) -> Lsn {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return Lsn::MAX };
         let needs = |member: &Member| {

@@ -91,6 +91,7 @@ impl World {
                 }
                 self.make_room(node, latency);
                 self.input(node, |host, now, out| host.short_of_room(now, out));
+                self.promises_no_log(node, None);
                 self.after(RETRY, Event::Retry { node, life });
             }
         }
@@ -252,6 +253,9 @@ impl World {
             false => process.log.read(partition, from, max_bytes),
         };
         let entries = entries.map_err(|error| error.to_string());
+        if entries.is_err() {
+            self.promises_no_log(node, Some(partition));
+        }
         self.input(node, |host, now, out| host.log_read(now, partition, purpose, entries, out));
     }
 

@@ -110,8 +110,11 @@ impl World {
     }
 
     fn send_peer(&mut self, node: u32, to: Member, message: PeerMessage) {
-        if let PeerMessage::Fetched(fetched) = &message {
-            self.gives(node, fetched);
+        match &message {
+            PeerMessage::Fetched(fetched) => self.gives(node, fetched),
+            PeerMessage::Offer(offer) if !offer.beside => self.sends_state(node, to, offer.partition),
+            PeerMessage::Copy(copy) => self.sends_state(node, to, copy.partition),
+            _ => {}
         }
         let peers = self.machine(node).process.as_ref().map(|process| &process.peers);
         let link = peers.and_then(|peers| peers.get(&to.node.0)).filter(|(_, member)| *member == to);
@@ -232,6 +235,7 @@ impl World {
             Message::Request(request) => self.request(node, conn, request),
             other => {
                 if let Some(message) = other.into_peer() {
+                    self.note_way(node, &message);
                     self.input(node, |host, now, out| host.peer(now, message, out));
                 }
             }

@@ -38,6 +38,7 @@ impl World {
                 record.next_policy.as_ref().map_or(String::new(), |policy| format!(" next '{policy}'")),
             ),
         );
+        self.note_members(&record);
         let verdict = self.checks.epochs.written(self.now, record);
         self.checks.expect("I10", self.now, verdict);
     }
@@ -63,7 +64,6 @@ impl World {
         }
     }
 
-    /// A replica drops its log above an LSN. Of a disk that was harmed nothing can be asked.
     /// True if the log on the disk has nothing but this position: its checksum alone is named, and nothing is given up.
     fn begins_at(&self, node: u32, partition: PartitionId, at: Position) -> bool {
         let Some(process) = &self.machine(node).process else { return false };
@@ -71,6 +71,7 @@ impl World {
         is_at(process.log.base(partition)) && is_at(process.log.end(partition))
     }
 
+    /// A replica drops its log above an LSN. Of a disk that was harmed nothing can be asked.
     fn gives_up(&mut self, node: u32, partition: PartitionId, above: Lsn) {
         let machine = self.machine(node);
         let harmed = machine.impaired

@@ -69,6 +69,7 @@ impl World {
             memory: MemoryLog::new(),
             in_memory: BTreeSet::new(),
             only_log: BTreeSet::new(),
+            by_log: BTreeSet::new(),
             queue: Vec::new(),
             syncing: None,
             refused: None,

@@ -21,6 +21,7 @@ mod directories;
 mod disks;
 mod events;
 mod executor;
+mod failback;
 mod indexes;
 mod inspect;
 mod leaving;
@@ -148,8 +149,8 @@ impl World {
                 failback_full: plan.failback_full,
                 failback_log_bytes: plan.failback_log_bytes,
                 failback_keep_bytes: plan.failback_keep_bytes,
-                ..settings()
                 tail_bytes: plan.tail_bytes,
+                ..settings()
             },
             network: Network::new(Stream::new(seed, Concern::Network, 0)),
             machines,
