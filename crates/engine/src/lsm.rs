@@ -549,6 +549,10 @@ impl Engine for LsmEngine {
         self.stage.loads()
     }
 
+    fn to_stage(&self) -> u64 {
+        self.stage.lacking()
+    }
+
     fn unstage(&mut self, load: LoadId) -> Result<(), EngineError> {
         if self.pending.iter().any(|pending| pending.load == load) {
             return Ok(());

@@ -5,18 +5,21 @@
 
 mod common;
 
-use client::{Client, Table};
+use client::{Client, ClientError, FailKind, Table};
 use common::{Cluster, create, in_sync, of_node, put_all, row, wait_for};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use types::data::Value;
-use types::{EngineKind, LogKind, NodeId};
+use types::{Component, EngineKind, LoadId, LogKind, NodeId, PartitionId, Staging};
+use wire::bulk::LoadStatus;
 use wire::control::{ClusterStatus, Role};
+use wire::{Body, Op};
 
 const DISK: &str = "UNDERSTUDY_TEST_DISK";
 const PARTITIONS: u32 = 4;
+const RESERVE: u64 = 4_000_000;
 
 /// A disk of 64 MiB.
 struct Disk(PathBuf);
@@ -35,6 +38,18 @@ impl Disk {
         }
     }
 
+    /// Leaves so much room.
+    fn leave(&self, bytes: u64) {
+        let file = File::create(self.0.join("filler")).expect("begins");
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, self.free() - bytes)
+            .expect("fills");
+    }
+
+    fn free(&self) -> u64 {
+        let room = rustix::fs::statvfs(&self.0).expect("it is there");
+        room.f_bavail * room.f_frsize
+    }
+
     fn make_room(&self) {
         for entry in fs::read_dir(&self.0).expect("lists") {
             let entry = entry.expect("readable");
@@ -49,7 +64,8 @@ impl Disk {
         let dir = tempfile::tempdir().expect("a directory");
         fs::create_dir(self.0.join("node")).expect("makes");
         std::os::unix::fs::symlink(self.0.join("node"), dir.path().join("node-1")).expect("links");
-        let settings = [("log.reserve_bytes", "1000000"), ("log.checkpoint_bytes", "65536")];
+        let reserve = RESERVE.to_string();
+        let settings = [("log.reserve_bytes", reserve.as_str()), ("log.checkpoint_bytes", "65536")];
         match second {
             true => Cluster::with_second_within(dir, 3, &settings),
             false => Cluster::within(dir, 3, &settings),
@@ -154,4 +170,81 @@ fn f20_a_replica_that_lost_its_directory_waits_for_room_in_another() {
     disk.make_room();
     wait_for(&mut client, "all copies", is_level_again);
     is_whole(&mut client, &table, 300);
+}
+
+/// The only file of a load, of which nothing but its length matters here.
+fn file(load: LoadId, bytes: u64) -> Component {
+    Component { number: load.first_file(), bytes, digest: 7 }
+}
+
+fn stage(
+    client: &mut Client,
+    table: &Table,
+    id: PartitionId,
+    (load, bytes): (LoadId, u64),
+) -> Result<Staging, ClientError> {
+    let call = table.call(id, Op::Stage { load, files: vec![file(load, bytes)] });
+    match client.call(call)?.body {
+        Body::Load(LoadStatus { staging, .. }) => Ok(staging),
+        body => panic!("another answer: {body:?}"),
+    }
+}
+
+fn is_full<T: std::fmt::Debug>(outcome: Result<T, ClientError>, why: &str) {
+    let full = |error: &ClientError| matches!(error, ClientError::Failed { kind: FailKind::Full, sentence } if sentence.contains(why));
+    assert!(outcome.as_ref().is_err_and(full), "{outcome:?}");
+}
+
+#[test]
+fn f20_a_load_leaves_what_is_kept_free() {
+    let Some(disk) = on_a_small_disk("f20_a_load_leaves_what_is_kept_free") else { return };
+    let cluster = disk.cluster(false);
+    let mut client = cluster.ready();
+    let table = table(&mut client, "t");
+    put_all(&mut client, &table, 0, 30, "x");
+    let status = wait_for(&mut client, "all copies", |status| {
+        let leads = |record: &types::PartitionRecord| {
+            let there = of_node(status, record.primary.node.0).into_iter().flat_map(|node| &node.replicas);
+            there
+                .filter(|replica| replica.role == Role::Primary)
+                .any(|replica| replica.partition == record.id)
+        };
+        in_sync(status, 3) && status.partitions.iter().all(leads)
+    });
+    let of_table = status.partitions.iter().filter(|record| record.table == table.id());
+    let (led, backed): (Vec<_>, Vec<_>) =
+        of_table.map(|record| (record.id, record.primary.node)).partition(|(_, node)| *node == NodeId(1));
+    let (led, backed) = (led[0].0, [backed[0].0, backed[1].0]);
+    disk.leave(RESERVE + 12_000_000);
+    let wants = Staging::Wants { file: 0, from: 0 };
+    let load = |number| LoadId(LoadId::LEAST + number);
+    // What is too much is refused by a primary and by a member, before anything comes.
+    is_full(stage(&mut client, &table, led, (load(1), 13_000_000)), "node 1 has room for");
+    for id in backed {
+        let staging = stage(&mut client, &table, id, (load(1), 13_000_000)).expect("an answer");
+        assert!(
+            matches!(&staging, Staging::Refused(why) if why.contains("node 1 has room for")),
+            "{staging:?}"
+        );
+        client.call(table.call(id, Op::Unstage { load: load(1) })).expect("unstages");
+    }
+    // Of two that fit one after the other, one.
+    assert_eq!(stage(&mut client, &table, led, (load(2), 7_000_000)).expect("an answer"), wants);
+    assert_eq!(stage(&mut client, &table, led, (load(2), 7_000_000)).expect("an answer"), wants);
+    let staging = stage(&mut client, &table, backed[0], (load(2), 7_000_000)).expect("an answer");
+    assert!(matches!(&staging, Staging::Refused(_)), "{staging:?}");
+    let piece = |from| {
+        let bytes = vec![7; 100_000].into();
+        Op::StagePiece { load: load(2), file: 0, from, bytes }
+    };
+    client.call(table.call(led, piece(0))).expect("is taken");
+    // What others write meanwhile leaves less: no more comes of it.
+    disk.leave(RESERVE - 100_000);
+    wait_for(&mut client, "its word", |status| of_node(status, 1).is_some_and(|node| node.full));
+    is_full(client.call(table.call(led, piece(100_000))), "for the load's files");
+    is_full(stage(&mut client, &table, led, (load(2), 7_000_000)), "for the load's files");
+    client.call(table.call(led, Op::Unstage { load: load(2) })).expect("unstages");
+    disk.make_room();
+    wait_for(&mut client, "room", is_level_again);
+    assert_eq!(stage(&mut client, &table, led, (load(3), 13_000_000)).expect("an answer"), wants);
 }

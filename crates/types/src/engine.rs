@@ -335,6 +335,11 @@ pub trait Engine: Send {
         Vec::new()
     }
 
+    /// Bytes of the loads that are being staged which are not here yet.
+    fn to_stage(&self) -> u64 {
+        0
+    }
+
     /// Removes what is staged of a load. What is pending ([`Engine::pending_load`]) stays.
     fn unstage(&mut self, _load: LoadId) -> Result<(), EngineError> {
         Ok(())

@@ -178,6 +178,12 @@ impl Stage {
         self.loads.keys().copied().collect()
     }
 
+    /// Bytes that are to come.
+    pub(super) fn lacking(&self) -> u64 {
+        let files = self.loads.values().flat_map(|load| load.files.iter().zip(&load.have));
+        files.map(|(file, have)| file.bytes.saturating_sub(*have)).fold(0, u64::saturating_add)
+    }
+
     /// The files of a load, if they are ready.
     pub(super) fn files(&self, load: LoadId) -> Option<Vec<(Component, PathBuf)>> {
         let known = self.loads.get(&load).filter(|known| known.ready.is_some())?;

@@ -91,11 +91,14 @@ impl Node {
             self.metrics.answered(Outcome::NotDone);
             return self.turn_away(key, &request, status);
         }
+        if let Some(status) = self.refuses_staging(&request) {
+            return self.turn_away(key, &request, status);
+        }
         self.host.request(self.now, to, request, &mut self.out);
     }
 
     /// The directory whose disk has no room for more of this partition.
-    fn without_room(&self, id: PartitionId) -> Option<String> {
+    pub(super) fn without_room(&self, id: PartitionId) -> Option<String> {
         match self.timer.full {
             true => Some(self.dir.root().display().to_string()),
             false => self.full_directory(id),
@@ -150,7 +153,7 @@ impl Node {
             };
             return self.send(append.from, PeerMessage::AppendRefused(refused));
         }
-        if held && !matches!(message, PeerMessage::Inform(_)) {
+        if held && !matches!(message, PeerMessage::Inform(_)) || self.refuses_to_stage(&message) {
             return;
         }
         self.host.peer(self.now, message, &mut self.out);

@@ -5,6 +5,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
+//! | `staging` | files of bulk loads for which there is no room |
 //! | `start` | directory, log, engines, doors, threads |
 //! | `links`, `peers` | connections: all of them; whom we connect to |
 //! | `dispatch` | messages in |
@@ -29,6 +30,7 @@ mod peers;
 mod picture;
 mod places;
 mod room;
+mod staging;
 mod start;
 mod target;
 mod timer;
