@@ -227,7 +227,8 @@ impl Index {
             damaged: kept.damaged,
             custom: kept.custom,
             touched: kept.touched,
-            told: kept.told,
+            // Also where the log began, or ended, just there before: what was told of that log says nothing of this one.
+            told: Position::ZERO,
             bytes: kept.bytes,
             ..PartitionIndex::at(base)
         };

@@ -249,3 +249,22 @@ fn volatile_names_last_from_the_sync_of_the_directory_on() {
     let files = VolatileFiles::open(directory.path()).expect("opens");
     assert_eq!(files.list().expect("lists"), vec!["c".to_owned()]);
 }
+
+#[test]
+fn a_log_that_begins_where_another_one_ended_is_told_to_be_durable() {
+    let files: Arc<dyn Files> = Arc::new(MemFiles::new());
+    let (mut log, _) = Log::open(files, Options::default(), Sound).expect("opens");
+    let mut maker = Maker::default();
+    let entries = [maker.next(P, b"one"), maker.next(P, b"two")];
+    let durable = |log: &mut Log| {
+        log.sync().expect("syncs").into_iter().map(|(_, token)| token.get()).collect::<Vec<_>>()
+    };
+    log.append(&entries).expect("appends");
+    assert_eq!(durable(&mut log), [at(1, 2)]);
+    // What is behind it is another log, of which nothing was told yet.
+    let (end, crc) = maker.ends[&P];
+    log.append(&[Record::Base { partition: P, at: end, crc }]).expect("appends");
+    assert_eq!(log.durable(P).map(|token| token.get()), Some(Position::ZERO));
+    assert_eq!(durable(&mut log), [at(1, 2)]);
+    assert_eq!(durable(&mut log), []);
+}

@@ -60,6 +60,7 @@ scripts! {
     r5_stale_refusal,
     failback_by_files,
     failback_by_log,
+    pr35_the_log_begins_behind_files,
     r8_the_log_is_held_for_who_comes_back_by_it,
     r8_the_log_is_held_for_who_chose_it,
     r8_a_full_log_is_held_for_nobody,

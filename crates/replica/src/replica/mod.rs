@@ -359,7 +359,7 @@ impl<R: Remedy> Replica<R> {
         } else {
             (persisted, 0)
         };
-        let durable = found.end.lsn.max(persisted.lsn);
+        let durable = if keeps_tail || damaged.is_none() { found.end.lsn } else { Lsn::ZERO };
         let mut history = found.history;
         if keeps_tail {
             history.cut(found.end.lsn);

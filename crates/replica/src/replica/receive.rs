@@ -471,7 +471,6 @@ impl<R: Remedy> Replica<R> {
         let ends_behind = self.tail.end().lsn >= at.lsn && !self.is_damaged();
         let agrees = ends_behind && self.position_at(at.lsn).is_some_and(|(here, _)| here == at);
         if agrees {
-            self.durable = self.durable.max(at.lsn);
             self.committed = self.committed.max(at.lsn);
             self.secured = self.secured.max(at.lsn);
         } else {
@@ -482,6 +481,8 @@ impl<R: Remedy> Replica<R> {
                 let entries = self.tail.cut(keep);
                 self.set_aside(ctx, entries);
             }
+            let in_both = if self.is_damaged() { Lsn::ZERO } else { common };
+            self.durable = self.durable.min(in_both);
             self.engine.discard_above(at);
             history.cut(at.lsn);
             self.rebase(ctx, at, offer.at_crc, history);

@@ -443,7 +443,11 @@ impl<R: Remedy> Replica<R> {
         self.forget_loads(Lsn::ZERO);
         self.history = history;
         self.log_base = at;
-        self.durable = at.lsn;
+        // The log says when it begins there: until then a start finds another one beside the files (PR-35).
+        self.durable = match self.log_kind() {
+            LogKind::Disk => self.durable.min(at.lsn),
+            LogKind::Memory => at.lsn,
+        };
         self.committed = at.lsn;
         self.secured = at.lsn;
         self.kept_from = Lsn::ZERO;

@@ -321,7 +321,7 @@ impl World {
     fn sync(&mut self, id: u32) {
         let node = self.nodes.get_mut(&id).expect("a node");
         node.unsynced = false;
-        let Some(last) = node.log.last().map(Entry::at) else { return };
+        let last = node.log.last().map_or(node.base.0, Entry::at);
         self.with(id, |host, now, out| host.synced(now, &[(P, Durable::by_storage(last))], out));
     }
 
@@ -435,7 +435,7 @@ impl World {
             }
             Output::Log(LogOp::Base { at, crc, .. }) => {
                 let node = self.nodes.get_mut(&id).expect("a node");
-                (node.log, node.base) = (Vec::new(), (at, crc));
+                (node.log, node.base, node.unsynced) = (Vec::new(), (at, crc), true);
                 let _ = writeln!(self.trace, "n{id} begins its log behind {at}");
             }
             Output::Log(LogOp::Truncate { below, .. }) if self.shows_ships => {

@@ -112,6 +112,7 @@ impl World {
     fn send_peer(&mut self, node: u32, to: Member, message: PeerMessage) {
         match &message {
             PeerMessage::Fetched(fetched) => self.gives(node, fetched),
+            PeerMessage::Ack(ack) => self.says_durable(node, ack),
             PeerMessage::Offer(offer) if !offer.beside => self.sends_state(node, to, offer.partition),
             PeerMessage::Copy(copy) => self.sends_state(node, to, copy.partition),
             _ => {}

@@ -12,6 +12,7 @@ use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, 
 use wal::Record;
 use wire::control::Role;
 use wire::job::JobState;
+use wire::peer::Ack;
 use wire::{Body, Reply, Status};
 
 impl World {
@@ -69,6 +70,22 @@ impl World {
         let Some(process) = &self.machine(node).process else { return false };
         let is_at = |point: Option<(Position, u32)>| point.is_some_and(|(here, _)| here == at);
         is_at(process.log.base(partition)) && is_at(process.log.end(partition))
+    }
+
+    /// R10: a member calls durable what its log has made durable, from where its log begins on.
+    pub(super) fn says_durable(&mut self, node: u32, ack: &Ack) {
+        let (id, said) = (ack.partition, ack.marks.durable);
+        let Some(process) = self.machine(node).process.as_ref() else { return };
+        let begins = process.host.replica(id).map_or(Lsn::MAX, |replica| replica.log_base().lsn);
+        if process.in_memory.contains(&id) || said < begins || said == Lsn::ZERO {
+            return;
+        }
+        let durable = self.checks.storage.holds(NodeId(node), id).map_or(Lsn::ZERO, |proven| proven.lsn);
+        if durable < said {
+            let sentence =
+                format!("n{node} {id}: {said} is said to be durable, and its log proved {durable}");
+            self.checks.fault("R10", self.now, sentence);
+        }
     }
 
     /// A replica drops its log above an LSN. Of a disk that was harmed nothing can be asked.
