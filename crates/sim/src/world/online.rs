@@ -183,10 +183,12 @@ impl World {
         if !closed.is_empty() {
             return None;
         }
+        // What lies on a node whose disk hangs for good does not move, and whoever is to have it waits for that.
+        let hangs = self.machines.iter().any(|machine| machine.stuck_until == u64::MAX);
         // A node that is to lead nothing for a while is given nothing meanwhile.
         let takes = |node: &&NodeRecord| able.contains(&node.id) && !node.is_marked(NodeRecord::DRAINING);
         let joining = |node: &&NodeRecord| takes(node) && node.is_marked(NodeRecord::JOINING);
-        if let Some(node) = self.node_records.values().find(joining) {
+        if let Some(node) = self.node_records.values().find(joining).filter(|_| !hangs) {
             return Some(format!("{} has not joined", node.id));
         }
         let leaving = |node: &&NodeRecord| node.is_marked(NodeRecord::LEAVING);
