@@ -24,7 +24,7 @@ pub struct Options {
     /// Length of a segment file.
     pub segment_bytes: u64,
     /// High-water mark: entries are refused if the log would take more than this on the disk (F20). A part of every
-    /// segment, see [`Options::reserve`], stays free for cuts, truncations and promises, which also may go beyond.
+    /// segment, see [`Options::reserve`], stays free for cuts, truncations, promises and the markers of reigns, which also may go beyond.
     pub max_bytes: u64,
     /// How many bytes of the newest entries are kept in memory.
     pub keep_bytes: usize,
@@ -120,7 +120,7 @@ impl<R: Remedy> Log<R> {
             Err(Refusal::Read(error)) => return Err(error.into()),
             Err(Refusal::Misuse(what)) => panic!("{what}"),
         };
-        let control = !records.iter().any(|record| matches!(record, Record::Entry(_)));
+        let control = !records.iter().any(Record::needs_room);
         let at = self.write(&stored, control)?;
         let mut place = at.0.offset() + HEADER as u64;
         let reader = self.reader.clone();

@@ -24,7 +24,7 @@
 use crate::frame::{LogOffset, read_u32, read_u64};
 use bytes::Bytes;
 use types::{Epoch, Lsn, PartitionId, Position};
-use wire::entry::Entry;
+use wire::entry::{Entry, Kind};
 
 /// The key of the custom value with which an opening says that it cut a torn end off (PR-18). Its owner takes it away with an
 /// empty value once it has again what may have been lost.
@@ -99,6 +99,12 @@ impl Record {
             | Record::Forget { partition }
             | Record::Repaired { partition } => *partition,
         }
+    }
+
+    /// True if a full log refuses it (F20): an entry, but for the marker of a reign. That one is small, and without it nothing is committed,
+    /// so nothing could be checkpointed and the log would stay full.
+    pub fn needs_room(&self) -> bool {
+        matches!(self, Record::Entry(entry) if entry.header().kind != Kind::Configuration)
     }
 }
 
@@ -341,7 +347,7 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::entry::{Header, Kind};
+    use wire::entry::Header;
 
     #[test]
     fn every_kind_reads_back() {

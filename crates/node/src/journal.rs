@@ -335,9 +335,9 @@ fn without_replaced(mut records: Vec<Record>) -> Vec<Record> {
 }
 
 /// The same records in the same order, in pieces of at least [`PIECE`] bytes but for the last. An entry and the notes behind it
-/// stay together; what comes before the first entry is a piece for itself, which a full log takes, as it may make room.
+/// stay together; what comes before the first one that needs room is a piece for itself, which a full log takes, as it may make room.
 fn pieces(mut records: Vec<Record>) -> Vec<Vec<Record>> {
-    let entries = records.iter().position(|record| matches!(record, Record::Entry(_)));
+    let entries = records.iter().position(Record::needs_room);
     let entries = records.split_off(entries.unwrap_or(records.len()));
     let mut pieces: Vec<Vec<Record>> = Vec::new();
     if !records.is_empty() {

@@ -13,9 +13,13 @@ struct Chain(PartitionId, Lsn, u32);
 
 impl Chain {
     fn next(&mut self, bytes: usize) -> Entry {
+        self.of(Kind::Noop, bytes)
+    }
+
+    fn of(&mut self, kind: Kind, bytes: usize) -> Entry {
         self.1 = self.1.next();
         let at = Position::new(Epoch(1), self.1);
-        let entry = Entry::encode(Header::new(Kind::Noop, self.0, at, self.2), &vec![7; bytes]);
+        let entry = Entry::encode(Header::new(kind, self.0, at, self.2), &vec![7; bytes]);
         self.2 = entry.crc();
         entry
     }
@@ -117,6 +121,27 @@ fn f20_what_finds_no_room_is_kept_in_order_until_it_does() {
         assert!(now < Micros::from_millis(60_000), "it never went on: {durable} of {}", p.1);
     }
     assert_eq!(journal.reader.end(P).map(|(end, _)| end.lsn), Some(refused.next()));
+}
+
+#[test]
+fn f20_a_reign_begins_on_a_full_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
+    let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
+    let mut now = Micros(0);
+    // Beside others' entries in the same turn, and with some of its own behind it.
+    journal.push(LogOp::Entry(q.of(Kind::Configuration, 50)));
+    let marker = q.1;
+    journal.push(LogOp::Entry(q.next(100_000)));
+    journal.push(LogOp::Entry(p.next(100_000)));
+    journal.submit(now);
+    while !journal.is_durable(Q, marker) {
+        now = now + RETRY;
+        journal.submit(now);
+        wait(&mut journal, &mut poll);
+        assert!(now < Micros::from_millis(60_000), "it is never written: {:?}", journal.reader.end(Q));
+    }
+    assert!(journal.is_full() && !journal.is_durable(Q, q.1), "what it makes no room for is not let in");
 }
 
 #[test]

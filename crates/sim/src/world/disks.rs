@@ -98,7 +98,7 @@ impl World {
     }
 
     /// What shortens a log is taken by a full one too, ahead of the entries that wait for room, and so is what comes before a
-    /// partition's first entry (F20).
+    /// partition's first entry that needs room (F20).
     fn make_room(&mut self, node: u32, latency: u64) {
         let (now, stuck) = (self.now, self.machine(node).stuck_until);
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
@@ -117,7 +117,7 @@ impl World {
         };
         let mut waits = BTreeSet::new();
         let (first, rest): (Vec<Record>, Vec<Record>) = process.queue.iter().cloned().partition(|record| {
-            if matches!(record, Record::Entry(_)) {
+            if record.needs_room() {
                 waits.insert(record.partition());
             }
             !waits.contains(&record.partition()) || shortens(record)
