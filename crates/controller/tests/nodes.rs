@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{NodeId, NodeRecord, PartitionId, PartitionRecord, Scheme};
 use understudy_controller::Settings;
 use wire::Message;
-use wire::control::{AdminCommand, Picture};
+use wire::control::{AdminCommand, Advice, Picture};
 
 fn remove(node: u32) -> AdminCommand {
     AdminCommand::Remove { node: NodeId(node), losing: false }
@@ -177,6 +177,33 @@ fn who_may_have_acknowledged_alone_is_not_removed_by_the_way() {
     cluster.bury(3);
     cluster.ask(remove(3)).expect_err("the same again");
     cluster.ask(AdminCommand::Remove { node: NodeId(3), losing: true }).expect("it was said twice");
+}
+
+#[test]
+fn who_leads_on_for_a_node_that_leaves_holds_nothing_up() {
+    let mut cluster = Cluster::new(3, &[("a", 1, 1, Scheme::Chained)]);
+    cluster.pass(4000);
+    let record = cluster.world.partitions().remove(0);
+    let home = record.primary.node;
+    let other = NodeId(if home == NodeId(3) { 2 } else { 3 });
+    cluster.ask(AdminCommand::Move { partition: record.id, from: home, to: other }).expect("moves");
+    // The copy is there, and does not lead yet.
+    while cluster.world.partition(record.id.0).in_sync.len() < 2 {
+        cluster.world.pass(100);
+        for (_, _, message) in std::mem::take(&mut cluster.world.sent) {
+            match message {
+                Message::Advise(advise) if matches!(advise.advice, Advice::Admit(_)) => {
+                    cluster.follow(&advise)
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(cluster.world.partition(record.id.0).primary.node, home);
+    cluster.ask(remove(other.0)).expect("another node has it, too");
+    cluster.pass(60_000);
+    assert_eq!(cluster.node(other.0), None, "{:?}", cluster.world.partition(record.id.0));
+    assert_eq!(cluster.settled().values().sum::<usize>(), 1);
 }
 
 #[test]

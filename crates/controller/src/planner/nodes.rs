@@ -60,10 +60,11 @@ impl<R: Remedy> Controller<R> {
             };
             let whole = nodes.iter().all(level);
             let comes = nodes.iter().any(|node| !level(node) && self.is_live(now, *node));
-            // Who leaves may have to lead until a copy is where one can lead: the next move is not held up by that.
+            // Who leads may have to until a copy is where one can lead: the next move is not held up by that.
+            let nobody_may = nodes.iter().all(|node| self.is_draining(*node));
             let goes = record.is_none_or(|record| {
                 record.members().any(|member| {
-                    let leads_on = *member == record.primary && self.is_leaving(member.node);
+                    let leads_on = *member == record.primary && (nobody_may || self.is_leaving(member.node));
                     !nodes.contains(&member.node) && !leads_on
                 })
             });
