@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Columns that an experiment has if any of its points has them: figure and heading.
-const COLUMNS: [(&str, &str); 31] = [
+const COLUMNS: [(&str, &str); 32] = [
     ("records_per_s", "records/s"),
     ("cpu_us_per_record", "CPU us/record"),
     ("cluster_cpu_us_per_record", "of it nodes"),
@@ -30,6 +30,7 @@ const COLUMNS: [(&str, &str); 31] = [
     ("others_longest_ms", "others' longest read ms"),
     ("shipped_bytes", "shipped bytes"),
     ("log_bytes", "log bytes"),
+    ("in_sync_bytes", "bytes until in sync"),
     ("lead_back_s", "lead back s"),
     ("moves", "moves"),
     ("p99_ms", "p99 ms"),
@@ -54,9 +55,9 @@ const LARGER: [(&str, &[&str]); 2] = [
 
 pub(super) fn all(root: &Path) -> Result<Measured, String> {
     let arguments = ["bench", "gleambook", "--json"];
-    let (points, good) = understudy(root, &arguments)?;
+    let (points, good) = understudy(root, &[&arguments[..], &["--rounds", "3"]].concat())?;
     let mut text = format!(
-        "`understudy {}`: {} records of 384 bytes in the largest data set. Data sets and memory components have the document's \
+        "`understudy {} --rounds 3`: {} records of 384 bytes in the largest data set. Data sets and memory components have the document's \
          proportions; three nodes share two processors. Medians of the rounds, with the least and the greatest.\n",
         arguments.join(" "),
         points.iter().filter_map(|point| point["records"].as_u64()).max().unwrap_or(0),

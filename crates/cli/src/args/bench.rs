@@ -164,7 +164,7 @@ pub struct GleambookArgs {
     #[arg(long, value_enum, default_value_t = super::cluster::StandbyArg::Cold)]
     pub standby: super::cluster::StandbyArg,
     /// Rounds of each configuration where times are compared.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     pub rounds: u32,
     /// Length of a round of queries.
     #[arg(long, default_value_t = 2.0)]
