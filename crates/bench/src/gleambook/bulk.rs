@@ -136,7 +136,7 @@ pub(super) fn by_factor(run: &mut Run) -> Result<(), BenchError> {
     for records in run.options.data_sets() {
         let file = input(run, folder.path(), records)?;
         let mut configs = FACTORS.map(|factor| Config { records, factor, rounds: Vec::new() });
-        for _ in 0..run.options.common.rounds {
+        for _ in 0..run.options.rounds(records) {
             for config in &mut configs {
                 let once = once(run, &mut stage, config, &file, folder.path())?;
                 config.rounds.push(once);

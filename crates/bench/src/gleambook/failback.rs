@@ -152,7 +152,7 @@ pub(super) fn failback(run: &mut Run) -> Result<(), BenchError> {
     let mut full_bytes = None;
     for case in cases {
         let mut backs = Vec::new();
-        for _ in 0..run.options.common.rounds {
+        for _ in 0..run.options.rounds(case.records) {
             let back = fail_back(run, case)?;
             run.say(&format!(
                 "  {} records, {}: in sync after {:.2} s, {} shipped",

@@ -424,7 +424,7 @@ fn told(run: &Run, shape: &Shape, at: String, series: String, case: Case, rounds
 
 fn rounds(run: &mut Run, case: Case) -> Result<Vec<Failed>, BenchError> {
     let mut all = Vec::new();
-    for _ in 0..run.options.common.rounds {
+    for _ in 0..run.options.rounds(case.records) {
         let failed = fail(run, case)?;
         run.say(&format!(
             "  {} records, {}, {}{}: {:.0} ms from detection, {:.0} of it replay; first write after {:.0} ms",

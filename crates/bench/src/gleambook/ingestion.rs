@@ -180,7 +180,7 @@ pub(super) fn by_factor(run: &mut Run) -> Result<(), BenchError> {
     for records in run.options.data_sets() {
         let config = |factor| Config { records, factor, standby, memory, rounds: Vec::new() };
         let mut configs = FACTORS.map(config);
-        for _ in 0..run.options.common.rounds {
+        for _ in 0..run.options.rounds(records) {
             for config in &mut configs {
                 let once = run.ingest_once(&mut stage, config)?;
                 config.rounds.push(once);
@@ -217,7 +217,7 @@ pub(super) fn by_memory(run: &mut Run) -> Result<(), BenchError> {
         let standby = run.options.standby;
         let config = |memory| Config { records, factor: 3, standby, memory, rounds: Vec::new() };
         let mut configs = memories.map(config);
-        for _ in 0..run.options.common.rounds {
+        for _ in 0..run.options.rounds(records) {
             for (config, stage) in configs.iter_mut().zip(&mut stages) {
                 let once = run.ingest_once(stage, config)?;
                 config.rounds.push(once);

@@ -128,6 +128,11 @@ impl GleambookOptions {
         self.sizes.iter().map(|size| self.part(*size)).collect()
     }
 
+    /// Rounds with a data set of so many records: half as many for those that are not the largest.
+    fn rounds(&self, records: u64) -> u32 {
+        if records == self.records { self.common.rounds } else { self.common.rounds.div_ceil(2) }
+    }
+
     /// Records of so many twentieths of the largest data set.
     fn part(&self, size: u64) -> u64 {
         (self.records * size / SIZES[SIZES.len() - 1]).max(1)

@@ -163,7 +163,7 @@ pub struct GleambookArgs {
     /// What backups do, where an experiment does not compare both.
     #[arg(long, value_enum, default_value_t = super::cluster::StandbyArg::Cold)]
     pub standby: super::cluster::StandbyArg,
-    /// Rounds of each configuration where times are compared.
+    /// Rounds of each configuration where times are compared; half as many below the largest data set.
     #[arg(long, default_value_t = 2)]
     pub rounds: u32,
     /// Length of a round of queries.
