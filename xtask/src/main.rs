@@ -42,6 +42,8 @@ fn root() -> PathBuf {
 fn ci() -> Result<(), String> {
     step("format", || run("cargo", &["fmt", "--all", "--check"]))?;
     step("tidy", || tidy::check(&root()))?;
+    // This crate is no default member, so its own tests are asked for by name.
+    step("tests of these checks", || run("cargo", &["test", "--quiet", "-p", "xtask"]))?;
     step("clippy", || {
         run("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])
     })?;

@@ -17,7 +17,7 @@ use wire::Body;
 use wire::control::{AdminCommand, ClusterStatus, CreateTable};
 
 /// How long the cluster may take for anything that is not under load.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 /// Which cluster is used.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -99,7 +99,7 @@ impl Ours {
         if controllers.is_empty() {
             let own = common.folder("cluster")?;
             let mut options = ClusterOptions::new(own.path().join("cluster"));
-            options.harm = false;
+            options.faults = false;
             options.nodes = if target.nodes == 0 { 3 } else { target.nodes };
             options.settings = target.settings.clone();
             options.binary = target.binary.clone().unwrap_or(options.binary);
@@ -193,7 +193,7 @@ pub(crate) fn fresh_status(client: &mut Client) -> Result<ClusterStatus, BenchEr
         if status.nodes.iter().all(|(_, age)| u128::from(*age) < since.as_millis()) {
             return Ok(status);
         }
-        if since > PATIENCE {
+        if since > WAIT_LIMIT {
             return Err(BenchError::Wrong("a node's status has not come for 30 seconds".into()));
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -204,7 +204,7 @@ pub(crate) fn fresh_status(client: &mut Client) -> Result<ClusterStatus, BenchEr
 pub(crate) fn connect(controllers: &[String]) -> Result<Client, client::ClientError> {
     let controllers = controllers.to_vec();
     let secret = local::secret();
-    Client::connect(Options { controllers, secret, timeout: PATIENCE, wait: true, ..Options::default() })
+    Client::connect(Options { controllers, secret, timeout: WAIT_LIMIT, wait: true, ..Options::default() })
 }
 
 fn row(record: u64, value: &[u8]) -> Row {
@@ -301,7 +301,7 @@ impl TableUnderLoad {
         }
         let mut open = self.clients;
         while open > 0 {
-            let completed = client.poll(PATIENCE)?;
+            let completed = client.poll(WAIT_LIMIT)?;
             if completed.is_empty() {
                 return Err(BenchError::Wrong("no answer within thirty seconds under load".into()));
             }

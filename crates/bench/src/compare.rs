@@ -1,7 +1,7 @@
 //! `bench compare`: the same load against us and against a peer with two replicas, in interleaved rounds.
 
+use crate::client_pool::ClientPool;
 use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
-use crate::crowd::Crowd;
 use crate::error::BenchError;
 use crate::generate::Workload;
 use crate::options::Common;
@@ -255,7 +255,9 @@ pub fn compare(
         let plan = options.common.plan();
         let series = match duel.connections {
             Connections::Shared => interleave(&mut [ours, &mut *theirs], plan, progress)?,
-            Connections::Own => interleave(&mut [&mut Crowd::connect(ours)?, &mut *theirs], plan, progress)?,
+            Connections::Own => {
+                interleave(&mut [&mut ClientPool::connect(ours)?, &mut *theirs], plan, progress)?
+            }
         };
         done(line(options, duel, &machine).compared(&series[0], &series[1], duel.goal), progress);
     }

@@ -1,4 +1,4 @@
-//! `bench sql`: the SQL door under load, beside PostgreSQL on the same machine, in interleaved rounds.
+//! `bench sql`: the SQL gateway under load, beside PostgreSQL on the same machine, in interleaved rounds.
 //!
 //! Both sides speak the same protocol with the same load generator: prepared statements by key, each with a Sync, one connection
 //! for each client. Our clients are spread over the nodes.
@@ -137,14 +137,14 @@ fn duel(
         return Ok(line.skipped("PostgreSQL's initdb, postgres and pg_basebackup are not installed"));
     }
     let workload = options.workload(updates);
-    let mut ours = Door::start(shared, &kind, &workload, options.clients)?;
+    let mut ours = Listener::start(shared, &kind, &workload, options.clients)?;
     let mut theirs = Postgres::start(&options.common, &workload, options.clients, commit)?;
     let series = interleave(&mut [&mut ours, &mut theirs], options.common.plan(), progress)?;
     Ok(line.compared(&series[0], &series[1], Some(goal)))
 }
 
-/// A table of ours under load through the SQL door.
-struct Door {
+/// A table of ours under load through the SQL gateway.
+struct Listener {
     table: TableUnderLoad,
     generator: Generator<PgClient>,
     steps: Steps,
@@ -152,24 +152,24 @@ struct Door {
     clients: u32,
 }
 
-impl Door {
+impl Listener {
     fn start(
         shared: &Shared,
         kind: &TableKind,
         workload: &Workload,
         clients: u32,
-    ) -> Result<Door, BenchError> {
+    ) -> Result<Listener, BenchError> {
         let table = TableUnderLoad::new(shared, kind, workload, clients)?;
-        let doors = shared.borrow().sql_addresses()?;
+        let listeners = shared.borrow().sql_addresses()?;
         let mut connections = Vec::new();
         for at in 0..clients as usize {
-            let mut stream = connect(&doors[at % doors.len()])?;
+            let mut stream = connect(&listeners[at % listeners.len()])?;
             pg::prepare(&mut stream, table.name()).map_err(BenchError::Wrong)?;
             connections.push((stream, PgClient::new(workload.value_bytes)));
         }
         let generator = Generator::new(connections)?;
         let (steps, updates) = (Steps::new(workload), workload.update_percent);
-        Ok(Door { table, generator, steps, updates, clients })
+        Ok(Listener { table, generator, steps, updates, clients })
     }
 }
 
@@ -180,7 +180,7 @@ fn connect(address: &str) -> Result<TcpStream, BenchError> {
     Ok(stream)
 }
 
-impl Subject for Door {
+impl Subject for Listener {
     fn label(&self) -> String {
         let what = if self.updates > 0 { "UPDATE by key" } else { "SELECT by key" };
         format!("understudy SQL, {}, {what}", self.table.kind())
@@ -228,9 +228,9 @@ fn count(
     let kind = TableKind::durable(EngineKind::Lsm, options.partitions);
     let workload = Workload { records: options.rows, value_bytes: 16, ..options.workload(0) };
     let table = TableUnderLoad::new(shared, &kind, &workload, 1)?;
-    let doors = shared.borrow().sql_addresses()?;
+    let listeners = shared.borrow().sql_addresses()?;
     let sql = format!("SELECT count(*) FROM {} WHERE k >= '{}' AND k < 'v'", table.name(), key(0));
-    let stream = connect(&doors[0])?;
+    let stream = connect(&listeners[0])?;
     let mut counted = Counted { table, stream, sql, rows: options.rows };
     let series = interleave(&mut [&mut counted], options.common.plan(), progress)?;
     let label = "the goal: rows a second";

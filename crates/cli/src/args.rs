@@ -83,7 +83,7 @@ pub enum Command {
     Bench(bench::BenchCommand),
     /// Type commands interactively, with history and completion.
     Shell(ShellArgs),
-    /// Type SQL, or run it from a file: the shell of the SQL door.
+    /// Type SQL, or run it from a file: the shell of the SQL gateway.
     Sql(sql::SqlArgs),
     /// A verb that the shell knows too.
     #[command(flatten)]

@@ -78,11 +78,11 @@ impl Context {
         self.patience = Some(patience);
     }
 
-    /// The picture of the cluster, with everything that has come so far.
-    pub fn picture(&mut self) -> Result<&Map, Failure> {
+    /// The cluster map, with everything that has come so far.
+    pub fn cluster_map(&mut self) -> Result<&Map, Failure> {
         let client = self.client()?;
         let _ = client.poll(Duration::ZERO)?;
-        Ok(client.picture())
+        Ok(client.cluster_map())
     }
 
     /// An operator's request, and the controller's JSON.
@@ -95,11 +95,11 @@ impl Context {
         read(&self.admin(AdminCommand::Status)?)
     }
 
-    /// Waits until the picture shows something, at most the usual time. False if it did not.
+    /// Waits until the cluster map shows something, at most the usual time. False if it did not.
     pub fn wait_for(&mut self, shows: impl Fn(&Map) -> bool) -> Result<bool, Failure> {
         let deadline = Instant::now() + self.global.timeout;
         loop {
-            if shows(self.picture()?) {
+            if shows(self.cluster_map()?) {
                 return Ok(true);
             }
             if Instant::now() >= deadline {

@@ -3,7 +3,7 @@
 use crate::interrupt;
 use crate::out::note;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
-use intake::Progress;
+use input::Progress;
 use ops::load::Watcher;
 use std::io::{IsTerminal, stderr};
 use std::sync::Arc;

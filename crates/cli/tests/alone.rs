@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
 use types::config::TailReport;
-use types::{Epoch, Lsn, NodeId, PartitionId, Position};
+use types::{Lsn, NodeId, PartitionId, Position, Term};
 use wire::entry::{Entry, Header, Kind};
 
 fn fails(dir: &Path, words: &[&str], status: i32, says: &[&str]) {
@@ -132,27 +132,28 @@ fn tails_are_listed_exported_and_discarded() {
     let dir = tempfile::tempdir().expect("a directory");
     let tails = dir.path().join("tails");
     fs::create_dir(&tails).expect("makes");
-    let at = Position::new(Epoch(2), Lsn(11));
+    let at = Position::new(Term(2), Lsn(11));
     let entry = Entry::encode(Header::new(Kind::Noop, PartitionId(64), at, 9), b"abc");
     let report = TailReport {
         partition: PartitionId(64),
         node: NodeId(1),
         file: String::new(),
-        epoch: Epoch(2),
+        term: Term(2),
         from: Lsn(11),
         to: Lsn(11),
         commits: 1,
         surely_acknowledged: 1,
         sessions: 1,
+        rows: None,
     };
-    let file = node::tails::write(&tails, report, &[entry]).expect("writes").file;
+    let file = node::tails::write(&tails, report, &[entry], &[]).expect("writes").file;
     let listed = run(dir.path(), &["partition", "tails", "list", "--data-dir", ".", "--json"]);
     assert_eq!(
         (listed.object()["file"].as_str(), listed.object()["commits"].as_u64()),
         (Some(&file[..]), Some(1))
     );
     let exported = run(dir.path(), &["partition", "tails", "export", &file, "--data-dir", "."]);
-    assert_eq!((&exported.object()["lsn"], &exported.object()["epoch"]), (&11.into(), &2.into()));
+    assert_eq!((&exported.object()["lsn"], &exported.object()["term"]), (&11.into(), &2.into()));
     fails(
         dir.path(),
         &["partition", "tails", "discard", &file, "--data-dir", "."],
@@ -198,6 +199,7 @@ fn seeds_are_simulated_the_same_every_time() {
         "double_failovers",
         "faults",
         "trace_hash",
+        "event_hash",
     ];
     for name in names {
         assert!(!object[name].is_null(), "{name} is missing: {object}");

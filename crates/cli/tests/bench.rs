@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 
 #[test]
-fn the_sql_door_is_measured_beside_postgresql() {
+fn the_sql_gateway_is_measured_beside_postgresql() {
     let dir = tempfile::tempdir().expect("a directory");
     let ran = run(
         dir.path(),

@@ -216,29 +216,31 @@ fn garbage_closes_its_connection_and_no_other() {
     let cluster = Cluster::start();
     cluster.ok(&["table", "create", "t", "--columns", "id:int", "--key", "id"]);
     let file = cluster.file();
-    let mut doors = vec![cluster.controller()];
+    let mut listeners = vec![cluster.controller()];
     for node in file["nodes"].as_array().expect("nodes") {
-        for door in ["client", "peer", "beacon", "http"] {
-            doors.push(node["addresses"][door].as_str().expect("an address").to_string());
+        for listener in ["client", "peer", "heartbeat", "http"] {
+            listeners.push(node["addresses"][listener].as_str().expect("an address").to_string());
         }
     }
     // Somebody who has said nothing yet is not to be harmed by what others say.
-    let mut quiet: Vec<_> = doors.iter().map(|door| connect(door)).collect();
-    for door in &doors {
-        let mut stream = connect(door);
+    let mut quiet: Vec<_> = listeners.iter().map(|listener| connect(listener)).collect();
+    for listener in &listeners {
+        let mut stream = connect(listener);
         let garbage: Vec<u8> = (0..4096u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         // It may be closed before all of it is written.
         let _ = stream.write_all(&garbage);
         let mut rest = Vec::new();
         match stream.read_to_end(&mut rest) {
             Ok(_) => {}
-            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{door}: {error}"),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{listener}: {error}")
+            }
         }
     }
-    for (stream, door) in quiet.iter_mut().zip(&doors) {
+    for (stream, listener) in quiet.iter_mut().zip(&listeners) {
         stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket");
         let read = stream.read(&mut [0; 16]).map_err(|error| error.kind());
-        assert!(!matches!(read, Ok(0)), "{door} closed a connection that did nothing");
+        assert!(!matches!(read, Ok(0)), "{listener} closed a connection that did nothing");
     }
     let put = cluster.json(&["put", "t", "id=1"]);
     assert_eq!(put["epoch"], 1, "no partition changed hands: {put}");
@@ -304,7 +306,7 @@ fn foreign_directories(cluster: &Cluster) {
     let config = |dir: &str, client: &str| {
         format!(
             "[node]\ndata_dir = \"{dir}\"\ncontrollers = [\"{}\"]\nlisten_client = \"{client}\"\nlisten_peer = \
-             \"127.0.0.1:0\"\nlisten_beacon = \"127.0.0.1:0\"\nlisten_http = \"127.0.0.1:0\"\n[sql]\nlisten = \"off\"\n",
+             \"127.0.0.1:0\"\nlisten_heartbeat = \"127.0.0.1:0\"\nlisten_http = \"127.0.0.1:0\"\n[sql]\nlisten = \"off\"\n",
             cluster.controller()
         )
     };

@@ -25,8 +25,9 @@ fn start(cluster: &Cluster, told: &serde_json::Value) -> Own {
     let config = told["config"].as_str().expect("a configuration");
     let config = config.replace("/var/lib/understudy-4", data.to_str().expect("UTF-8"));
     // Ports are chosen by the system: this machine has others.
-    let doors = ["client", "peer", "beacon", "http"].map(|door| format!("listen_{door} = \"127.0.0.1:0\"\n"));
-    cluster.write("node4.toml", &format!("{config}{}[sql]\nlisten = \"127.0.0.1:0\"\n", doors.concat()));
+    let listeners = ["client", "peer", "heartbeat", "http"]
+        .map(|listener| format!("listen_{listener} = \"127.0.0.1:0\"\n"));
+    cluster.write("node4.toml", &format!("{config}{}[sql]\nlisten = \"127.0.0.1:0\"\n", listeners.concat()));
     cluster.ok(&["init", data.to_str().expect("UTF-8"), "--node", "4"]);
     let log = fs::File::create(cluster.path("node4.log")).expect("writable");
     let mut node = understudy(cluster.dir.path());

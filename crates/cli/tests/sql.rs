@@ -128,13 +128,13 @@ fn the_shell_encrypts() {
 }
 
 /// Ctrl-C ends the statement, by way of the node.
-fn cancelled(cluster: &Cluster, door: &[&str]) {
+fn cancelled(cluster: &Cluster, listener: &[&str]) {
     // Numbers 0 to 9, and then all pairs of all pairs: it does not end by itself while the test waits.
     let digits = "(VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9))";
     let many: Vec<String> = (0..14).map(|at| format!("{digits} AS t{at}(n)")).collect();
     let endless = format!("SELECT 'began' AS word; SELECT count(*) FROM {};", many.join(" CROSS JOIN "));
     let mut command = understudy(cluster.dir.path());
-    command.arg("sql").args(door).args(["-c", &endless]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("sql").args(listener).args(["-c", &endless]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary runs");
     let mut said = [0; 6];
     // The first statement has been answered: the second one is sent.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use std::fmt;
-use types::{Epoch, Lsn, Micros, NodeId, PartitionId, Position, SessionId, TableId};
+use types::{Epoch, Lsn, Micros, NodeId, PartitionId, Position, SessionId, TableId, Term};
 use wire::request::Outcome as Refusal;
 use wire::{Body, Op, ReadLevel};
 
@@ -100,12 +100,12 @@ impl Answer {
     /// The snapshot at which a read of a primary was made, by which it can be read again ([`wire::request::Snapshot::At`])
     /// and written on ([`crate::Table::write_since`]).
     pub fn snapshot(&self) -> Position {
-        Position::new(self.epoch, self.lsn)
+        Position::new(Term::of(self.epoch), self.lsn)
     }
 
     /// The position of a write's entry.
     pub fn position(&self) -> Position {
-        Position::new(self.epoch, self.lsn)
+        Position::new(Term::of(self.epoch), self.lsn)
     }
 
     /// The stored row of a get.
@@ -242,7 +242,7 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// From the answer to [`Op::EpochEnd`] of the commit's epoch.
+    /// From the answer to [`Op::TermEnd`] of the commit's epoch.
     pub fn of(lsn: Lsn, end: Option<Lsn>) -> Fate {
         match end {
             Some(ended) if ended < lsn => Fate::Lost { ended },

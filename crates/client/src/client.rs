@@ -86,7 +86,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a controller and waits for the first picture.
+    /// Connects to a controller and waits for the first cluster map.
     pub fn connect(options: Options) -> Result<Client, ClientError> {
         let poll = Poll::new().map_err(system)?;
         let mut config = options.core;
@@ -169,8 +169,8 @@ impl Client {
         LaneId(self.next_own_lane)
     }
 
-    /// The picture of the cluster, as new as the last poll.
-    pub fn picture(&self) -> &Map {
+    /// The cluster map, as new as the last poll.
+    pub fn cluster_map(&self) -> &Map {
         self.core.map()
     }
 
@@ -474,8 +474,8 @@ impl Client {
 
     fn control_message(&mut self, now: Micros, message: Message) -> Result<(), String> {
         match message {
-            Message::Picture(picture) => {
-                for node in self.core.picture(now, &picture)? {
+            Message::ClusterMap(cluster_map) => {
+                for node in self.core.cluster_map(now, &cluster_map)? {
                     self.moved(now, node);
                 }
                 // From now on no other cluster will do.

@@ -30,7 +30,7 @@ pub(crate) struct Identity {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ConnState {
     /// The handshake is not through.
     Greeting,
     Ready,
@@ -39,7 +39,7 @@ enum State {
 pub(crate) struct Conn {
     stream: TcpStream,
     pub address: String,
-    state: State,
+    state: ConnState,
     /// When it was begun.
     pub since: Micros,
     out: Vec<u8>,
@@ -88,7 +88,7 @@ impl Conn {
         let mut conn = Conn {
             stream,
             address: address.to_string(),
-            state: State::Greeting,
+            state: ConnState::Greeting,
             since: now,
             out: Vec::new(),
             out_from: 0,
@@ -109,7 +109,7 @@ impl Conn {
 
     /// True once the other side has let us in.
     pub fn is_ready(&self) -> bool {
-        self.state == State::Ready
+        self.state == ConnState::Ready
     }
 
     /// Queues a message. Nothing is written before [`Conn::flush`], so that what is queued together goes out together.
@@ -182,13 +182,13 @@ impl Conn {
         let next = self.inbox.next_message().map_err(|error| format!("{}: {error}", self.address))?;
         let Some(message) = next else { return Ok(Incoming::Nothing) };
         match (self.state, message) {
-            (State::Greeting, Message::Welcome(welcome)) => {
+            (ConnState::Greeting, Message::Welcome(welcome)) => {
                 expected.check(&self.address, welcome)?;
-                self.state = State::Ready;
+                self.state = ConnState::Ready;
                 Ok(Incoming::Welcome)
             }
-            (State::Ready, message) => Ok(Incoming::Message(message)),
-            (State::Greeting, message) => {
+            (ConnState::Ready, message) => Ok(Incoming::Message(message)),
+            (ConnState::Greeting, message) => {
                 Err(format!("{}: a {} came before the welcome", self.address, message.name()))
             }
         }

@@ -1,4 +1,4 @@
-//! The connection to a controller: the picture and its changes, and operators' commands.
+//! The connection to a controller: the cluster map and its changes, and operators' commands.
 //!
 //! Any of the given controllers will do. When one is lost or does not lead, the next is tried.
 
@@ -7,7 +7,7 @@ use crate::conn::Conn;
 use types::Micros;
 use wire::control::{Admin, AdminCommand};
 
-/// The id of the request for pictures; operators' commands have higher ones.
+/// The id of the request for cluster maps; operators' commands have higher ones.
 const WATCH: u64 = 1;
 
 /// An operator's command that is not answered yet.
@@ -95,7 +95,7 @@ impl Control {
         self.command = Some(Command { id, command, sent: false, last_word: String::new() });
     }
 
-    /// The connection is welcomed: asks for the picture. The error closes the connection.
+    /// The connection is welcomed: asks for the cluster map. The error closes the connection.
     pub fn welcomed(&mut self) -> Result<(), String> {
         self.backoff.reset();
         self.refused_in_a_row = 0;

@@ -17,7 +17,7 @@ use pending::{Kind, Pending};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Micros, NodeId, PartitionId, PartitionRecord};
 use wire::Message;
-use wire::control::Picture;
+use wire::control::ClusterMap;
 
 /// Settings of a core.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Core {
         }
     }
 
-    /// The picture of the cluster.
+    /// The cluster map.
     pub fn map(&self) -> &Map {
         &self.map
     }
@@ -160,9 +160,9 @@ impl Core {
         ticket
     }
 
-    /// A controller's picture. The error is a sentence. Returns the nodes whose connections are of no use any more.
-    pub fn picture(&mut self, now: Micros, picture: &Picture) -> Result<Vec<NodeId>, String> {
-        let changes = self.map.apply(picture)?;
+    /// A controller's cluster map. The error is a sentence. Returns the nodes whose connections are of no use any more.
+    pub fn cluster_map(&mut self, now: Micros, cluster_map: &ClusterMap) -> Result<Vec<NodeId>, String> {
+        let changes = self.map.apply(cluster_map)?;
         for partition in changes.partitions {
             self.configuration_changed(now, partition);
         }

@@ -46,7 +46,7 @@ impl Default for JobOptions {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum JobStage {
     Waiting,
     Flying,
     /// It may have been done: it is sent again when no other piece is on its way.
@@ -57,7 +57,7 @@ enum Stage {
 struct Piece {
     after: u64,
     records: Vec<JobRecord>,
-    stage: Stage,
+    stage: JobStage,
 }
 
 impl Piece {
@@ -71,7 +71,7 @@ enum End {
     #[default]
     NotAsked,
     Asked,
-    Told(JobStatus),
+    Answered(JobStatus),
     Unknown(String),
 }
 
@@ -110,30 +110,30 @@ impl Part {
             return;
         }
         let records = std::mem::take(&mut self.forming);
-        let piece = Piece { after: self.formed_through, records, stage: Stage::Waiting };
+        let piece = Piece { after: self.formed_through, records, stage: JobStage::Waiting };
         (self.formed_through, self.bytes) = (piece.last(), 0);
         self.pieces.push_back(piece);
     }
 
     /// It has said that all its records are committed.
     fn has_committed(&self) -> bool {
-        matches!(&self.end, End::Told(status) if status.state == JobState::Committed)
+        matches!(&self.end, End::Answered(status) if status.state == JobState::Committed)
     }
 
     fn waiting(&self) -> usize {
-        self.pieces.iter().filter(|piece| piece.stage != Stage::Flying).count()
+        self.pieces.iter().filter(|piece| piece.stage != JobStage::Flying).count()
     }
 
     /// The next piece to be sent, if one may be.
     fn next_piece(&mut self, in_flight: usize) -> Option<&mut Piece> {
         if self.again && self.flying == 0 {
             self.again = false;
-            self.pieces.iter_mut().for_each(|piece| piece.stage = Stage::Waiting);
+            self.pieces.iter_mut().for_each(|piece| piece.stage = JobStage::Waiting);
         }
         if self.again || self.flying >= in_flight {
             return None;
         }
-        self.pieces.iter_mut().find(|piece| piece.stage == Stage::Waiting)
+        self.pieces.iter_mut().find(|piece| piece.stage == JobStage::Waiting)
     }
 }
 
@@ -241,7 +241,7 @@ impl Job {
 
     /// True if a piece waits to be sent.
     fn has_waiting(&self) -> bool {
-        let waits = |part: &Part| part.pieces.back().is_some_and(|piece| piece.stage != Stage::Flying);
+        let waits = |part: &Part| part.pieces.back().is_some_and(|piece| piece.stage != JobStage::Flying);
         self.parts.values().any(waits)
     }
 
@@ -282,7 +282,7 @@ impl Job {
             };
             if matches!(self.phase, Phase::Sending | Phase::Committing) && !part.has_committed() {
                 while let Some(piece) = part.next_piece(self.options.in_flight) {
-                    piece.stage = Stage::Flying;
+                    piece.stage = JobStage::Flying;
                     let (after, records, last) = (piece.after, piece.records.clone(), piece.last());
                     part.flying += 1;
                     if last > part.sent_through {
@@ -362,7 +362,7 @@ impl Job {
     /// A piece may have been done or not. It is sent again, and changes nothing if it was.
     fn sure_of_nothing(&mut self, partition: PartitionId, at: usize, why: &str, late: bool) {
         let part = self.parts.get_mut(&partition).expect("tickets name parts");
-        part.pieces[at].stage = Stage::Unsure;
+        part.pieces[at].stage = JobStage::Unsure;
         part.again = true;
         part.tries += 1;
         if late || part.tries >= TRIES {
@@ -377,7 +377,7 @@ impl Job {
         part.end = match outcome {
             Outcome::Ok(answer) | Outcome::Refused(_, answer) => match answer.body {
                 Body::Job(status) if matches!(status.state, JobState::Committed | JobState::Aborted) => {
-                    End::Told(status)
+                    End::Answered(status)
                 }
                 _ => End::Unknown("the partition has forgotten the job".into()),
             },
@@ -401,7 +401,7 @@ impl Job {
         let partitions: Vec<PartitionId> = self.parts.keys().copied().collect();
         for partition in partitions {
             let part = self.parts.get_mut(&partition).expect("one of them");
-            part.pieces.retain(|piece| piece.stage != Stage::Waiting);
+            part.pieces.retain(|piece| piece.stage != JobStage::Waiting);
             self.secure(partition);
         }
     }
@@ -417,7 +417,7 @@ impl Job {
     /// On to the next phase, if it is time.
     fn look(&mut self) {
         let untouched = |part: &Part| part.sent_through == 0;
-        let told = |part: &Part| untouched(part) || matches!(part.end, End::Told(_) | End::Unknown(_));
+        let told = |part: &Part| untouched(part) || matches!(part.end, End::Answered(_) | End::Unknown(_));
         match self.phase {
             Phase::Committing if self.parts.values().all(Part::has_committed) && self.tickets.is_empty() => {
                 // Whatever was in doubt on the way is not any more.
@@ -425,10 +425,12 @@ impl Job {
             }
             Phase::Committing => {
                 let ended = self.parts.values().find_map(|part| match &part.end {
-                    End::Told(status) if status.state != JobState::Committed => Some(match status.refused {
-                        Some(refused) => refusal(refused.number, refused.outcome),
-                        None => "records of it are missing, and it was not committed".to_string(),
-                    }),
+                    End::Answered(status) if status.state != JobState::Committed => {
+                        Some(match status.refused {
+                            Some(refused) => refusal(refused.number, refused.outcome),
+                            None => "records of it are missing, and it was not committed".to_string(),
+                        })
+                    }
                     End::Unknown(why) => Some(why.clone()),
                     _ => None,
                 });

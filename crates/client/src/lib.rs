@@ -1,4 +1,4 @@
-//! Floor 4: the native client: routing, retries, sessions.
+//! Layer 4: the native client: routing, retries, sessions.
 //!
 //! A pure [`core`] (with [`session`], [`route`] and [`backoff`]) decides; [`Client`] is its shell over sockets. `DESIGN.md`
 //! has the rules. [`view`] puts what is known into words.

@@ -1,4 +1,4 @@
-//! The client's picture of the cluster: which node leads which partition, and where nodes are reached.
+//! The client's cluster map: which node leads which partition, and where nodes are reached.
 //!
 //! Records come from a controller and from hints in replies. A partition's record is replaced only by one of a newer
 //! epoch, whichever way it came.
@@ -9,7 +9,7 @@ use types::{
     ClusterRecord, Epoch, NodeId, NodeRecord, PartitionId, PartitionRecord, Position, TableId, TableRecord,
 };
 use wire::ReadLevel;
-use wire::control::Picture;
+use wire::control::ClusterMap;
 
 /// What is known of the cluster.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ pub struct Map {
     newest: BTreeMap<PartitionId, Position>,
 }
 
-/// What a picture changed.
+/// What a cluster map changed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
     /// Nodes that live at another address or in another life than before.
@@ -32,7 +32,7 @@ pub struct Changes {
 }
 
 impl Map {
-    /// The picture that somebody else has, such as a node.
+    /// The cluster map that somebody else has, such as a node.
     pub fn of(
         nodes: impl IntoIterator<Item = NodeRecord>,
         tables: impl IntoIterator<Item = TableRecord>,
@@ -46,13 +46,13 @@ impl Map {
         }
     }
 
-    /// Takes a controller's picture in. The error is a sentence; what was read before it stays.
-    pub fn apply(&mut self, picture: &Picture) -> Result<Changes, String> {
+    /// Takes a controller's cluster map in. The error is a sentence; what was read before it stays.
+    pub fn apply(&mut self, cluster_map: &ClusterMap) -> Result<Changes, String> {
         let mut changes = Changes::default();
-        if let Some(text) = &picture.cluster {
+        if let Some(text) = &cluster_map.cluster {
             self.cluster = Some(text.read()?);
         }
-        for text in &picture.nodes {
+        for text in &cluster_map.nodes {
             let node: NodeRecord = text.read()?;
             let id = node.id;
             let before = self.nodes.insert(id, node);
@@ -61,31 +61,31 @@ impl Map {
                 changes.nodes.push(id);
             }
         }
-        if picture.whole && picture.revision >= self.revision {
-            self.forget_nodes(picture, &mut changes)?;
+        if cluster_map.whole && cluster_map.revision >= self.revision {
+            self.forget_nodes(cluster_map, &mut changes)?;
         }
-        for text in &picture.tables {
+        for text in &cluster_map.tables {
             let table: TableRecord = text.read()?;
             self.tables.insert(table.id, Arc::new(table));
         }
-        for text in &picture.partitions {
+        for text in &cluster_map.partitions {
             let record: PartitionRecord = text.read()?;
             let id = record.id;
             if self.adopt(record) {
                 changes.partitions.push(id);
             }
         }
-        for dropped in &picture.dropped {
+        for dropped in &cluster_map.dropped {
             self.tables.remove(&TableId(*dropped));
             self.partitions.retain(|_, record| record.table.0 != *dropped);
         }
-        self.revision = picture.revision;
+        self.revision = cluster_map.revision;
         Ok(changes)
     }
 
-    /// Nodes that are not in a whole picture were removed.
-    fn forget_nodes(&mut self, picture: &Picture, changes: &mut Changes) -> Result<(), String> {
-        let there = picture.nodes.iter().map(|text| text.read().map(|node: NodeRecord| node.id));
+    /// Nodes that are not in a whole cluster map were removed.
+    fn forget_nodes(&mut self, cluster_map: &ClusterMap, changes: &mut Changes) -> Result<(), String> {
+        let there = cluster_map.nodes.iter().map(|text| text.read().map(|node: NodeRecord| node.id));
         let there: BTreeSet<NodeId> = there.collect::<Result<_, _>>()?;
         changes.nodes.extend(self.nodes.keys().filter(|node| !there.contains(node)));
         self.nodes.retain(|node, _| there.contains(node));
@@ -101,12 +101,12 @@ impl Map {
         newer
     }
 
-    /// The metastore's revision that the newest picture had.
+    /// The metastore's revision that the newest cluster map had.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The cluster's record, once a picture came.
+    /// The cluster's record, once a cluster map came.
     pub fn cluster(&self) -> Option<&ClusterRecord> {
         self.cluster.as_ref()
     }
@@ -162,7 +162,7 @@ impl Map {
         record.members().nth(turn as usize % count.max(1)).map(|member| member.node)
     }
 
-    /// Keeps the newest acknowledgement of a partition: the token for [`wire::Op::EpochEnd`] (PR-29).
+    /// Keeps the newest acknowledgement of a partition: the token for [`wire::Op::TermEnd`] (PR-29).
     pub(crate) fn acknowledged(&mut self, partition: PartitionId, at: Position) {
         let newest = self.newest.entry(partition).or_default();
         *newest = (*newest).max(at);

@@ -138,17 +138,17 @@ impl Client {
 
     /// A table that exists.
     pub fn table(&mut self, name: &str) -> Result<Table, ClientError> {
-        // A picture that is on its way may have it.
+        // A cluster map that is on its way may have it.
         self.turn(Instant::now())?;
-        let found = self.picture().table(name).cloned().map(Table::new);
+        let found = self.cluster_map().table(name).cloned().map(Table::new);
         found.ok_or_else(|| ClientError::NoTable(name.to_string()))
     }
 
-    /// Waits until a table is in the picture and every partition of it answers.
+    /// Waits until a table is in the cluster map and every partition of it answers.
     pub fn wait_table(&mut self, name: &str) -> Result<Table, ClientError> {
         let deadline = Instant::now() + self.timeout();
         let table = loop {
-            if let Some(record) = self.picture().table(name) {
+            if let Some(record) = self.cluster_map().table(name) {
                 break Table::new(record.clone());
             }
             if Instant::now() >= deadline {
@@ -259,8 +259,8 @@ impl Client {
         partition: PartitionId,
         commit: Position,
     ) -> Result<Fate, ClientError> {
-        match self.call(table.call(partition, Op::EpochEnd { epoch: commit.epoch }))?.body {
-            Body::EpochEnd(end) => Ok(Fate::of(commit.lsn, end)),
+        match self.call(table.call(partition, Op::TermEnd { term: commit.term }))?.body {
+            Body::TermEnd(end) => Ok(Fate::of(commit.lsn, end)),
             other => Err(unexpected(&other)),
         }
     }
@@ -271,7 +271,7 @@ impl Client {
         table: &Table,
         partition: PartitionId,
     ) -> Result<Option<bool>, ClientError> {
-        let Some(newest) = self.picture().newest(partition) else { return Ok(None) };
+        let Some(newest) = self.cluster_map().newest(partition) else { return Ok(None) };
         Ok(Some(self.fate(table, partition, newest)? != Fate::Kept))
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use types::{Epoch, Lsn, PartitionId, Position};
+use types::{Lsn, PartitionId, Position, Term};
 
 /// The position of a write in its partition. As text `PARTITION:EPOCH:LSN`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +15,7 @@ pub struct Token {
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.partition.0, self.at.epoch.0, self.at.lsn.0)
+        write!(f, "{}:{}:{}", self.partition.0, self.at.term.0, self.at.lsn.0)
     }
 }
 
@@ -29,7 +29,7 @@ impl FromStr for Token {
         let (partition, epoch, lsn) = (next()?, next()?, next()?);
         let number = |digits: &str| digits.parse::<u64>().map_err(|_| wrong());
         let partition = partition.parse().map(PartitionId).map_err(|_| wrong())?;
-        let at = Position { epoch: Epoch(number(epoch)?), lsn: Lsn(number(lsn)?) };
+        let at = Position { term: Term(number(epoch)?), lsn: Lsn(number(lsn)?) };
         match parts.next() {
             None => Ok(Token { partition, at }),
             Some(_) => Err(wrong()),
@@ -40,11 +40,12 @@ impl FromStr for Token {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::Term;
 
     #[test]
     fn tokens_read_back_and_nothing_else_is_one() {
         let token: Token = "64:3:120".parse().expect("a token");
-        assert_eq!((token.partition, token.at.epoch, token.at.lsn), (PartitionId(64), Epoch(3), Lsn(120)));
+        assert_eq!((token.partition, token.at.term, token.at.lsn), (PartitionId(64), Term(3), Lsn(120)));
         assert_eq!(token.to_string(), "64:3:120");
         for wrong in ["", "64", "64:3", "64:3:120:1", "a:3:120", "64:3:-1", "64:3:99999999999999999999"] {
             let said = wrong.parse::<Token>().expect_err(wrong);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use types::config::{Cause, FORMAT};
 use types::{
     Epoch, LogKind, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, Position, ProposalId,
-    SessionId, TableId,
+    SessionId, TableId, Term,
 };
 use understudy_client::backoff::Jitter;
 use understudy_client::{Call, Core, CoreConfig, Effect, LaneId, Outcome, Ticket};
@@ -54,7 +54,7 @@ fn record(epoch: u64, primary: u32) -> PartitionRecord {
         table: TableId(1),
         epoch: Epoch(epoch),
         primary: member(primary),
-        led_since: Epoch(epoch),
+        term: Term(epoch),
         in_sync,
         catching_up: Vec::new(),
         policy: Policy::preset("durable", 3, LogKind::Disk).expect("a preset"),
@@ -185,7 +185,7 @@ impl World {
             id: request.id,
             status,
             lsn: at.lsn,
-            epoch: at.epoch,
+            epoch: at.term.began(),
             policy: 1,
             copies: 3,
             hint,
@@ -198,7 +198,7 @@ impl World {
         if self.record.primary.node != node {
             return self.reply(request, Status::NotPrimary, Position::ZERO);
         }
-        let next = Position::new(self.record.epoch, Lsn(self.lsn + 1));
+        let next = Position::new(self.record.term, Lsn(self.lsn + 1));
         let Op::Write { ops, .. } = &request.op else {
             self.lsn += 1;
             self.sessions.insert(SessionId(next), Vec::new());

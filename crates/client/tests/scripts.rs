@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! config window=N patience=MS idle=MS      before anything else
-//! map p1 e2 n1 n2 n3                       a picture: partition 1 in epoch 2, led by node 1
+//! map p1 e2 n1 n2 n3                       a cluster map: partition 1 in epoch 2, led by node 1
 //! at MS                                    the clock moves, and timers run
 //! write L1 p1 KEY [deadline=MS]            read L1 p1 KEY [any] [node=n2] [deadline=MS]
 //! up n1 / down n1                          a connection is there, or gone
@@ -20,11 +20,11 @@ use std::fmt::Write;
 use std::path::Path;
 use types::config::FORMAT;
 use types::{
-    Epoch, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, ProposalId, TableId,
+    Epoch, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, ProposalId, TableId, Term,
     config::Cause,
 };
 use understudy_client::{Call, Core, CoreConfig, Effect, LaneId, Ticket};
-use wire::control::Picture;
+use wire::control::ClusterMap;
 use wire::request::{Hint, Outcome as Refusal};
 use wire::{Body, Message, Op, ReadLevel, RecordText, Reply, RowOp, Status};
 
@@ -53,7 +53,7 @@ fn record(words: &[&str]) -> PartitionRecord {
         table: TableId(1),
         epoch: Epoch(number(words[1])),
         primary: in_sync[0],
-        led_since: Epoch(1),
+        term: Term(1),
         in_sync,
         catching_up: Vec::new(),
         policy: Policy::preset("durable", 1, types::LogKind::Disk).expect("a preset"),
@@ -82,7 +82,7 @@ impl World {
             "map" => {
                 let partitions = vec![RecordText::new(&record(&words[1..]))];
                 let (cluster, nodes, tables) = (None, Vec::new(), Vec::new());
-                let picture = Picture {
+                let cluster_map = ClusterMap {
                     revision: 1,
                     cluster,
                     nodes,
@@ -91,7 +91,7 @@ impl World {
                     dropped: Vec::new(),
                     whole: true,
                 };
-                self.core.picture(now, &picture).expect("a good picture");
+                self.core.cluster_map(now, &cluster_map).expect("a good cluster map");
             }
             "at" => {
                 self.now = Micros::from_millis(number(words[1]));

@@ -4,7 +4,7 @@ mod fake;
 
 use fake::{CLUSTER, Fake, row};
 use std::time::{Duration, Instant};
-use types::{ClusterId, Epoch, Lsn, Micros, NodeId, PartitionId, Position};
+use types::{ClusterId, Epoch, Lsn, Micros, NodeId, PartitionId, Position, Term};
 use understudy_client::{
     Client, ClientError, CoreConfig, FailKind, Fate, LaneId, LoadOptions, Options, Outcome, ScanOptions,
 };
@@ -134,7 +134,7 @@ fn lanes_pipeline_through_a_failover_exactly_once() {
     assert_eq!(fake.state().executed, 200);
     assert_eq!(client.count(&table).expect("counted"), 200);
     assert_eq!(client.take_losses(), Vec::new());
-    assert_eq!(client.picture().epoch(FIRST), Epoch(2));
+    assert_eq!(client.cluster_map().epoch(FIRST), Epoch(2));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_silent_primary_is_left_when_the_controller_names_another() {
     let completed = client.wait_for(ticket).expect("done");
     assert!(completed.outcome.is_ok(), "{completed:?}");
     assert!(start.elapsed() < Duration::from_millis(1000), "no timeout was needed: {:?}", start.elapsed());
-    let fate = |client: &mut Client, lsn| client.fate(&table, FIRST, Position::new(Epoch(1), Lsn(lsn)));
+    let fate = |client: &mut Client, lsn| client.fate(&table, FIRST, Position::new(Term(1), Lsn(lsn)));
     assert_eq!(fate(&mut client, 2), Ok(Fate::Kept));
     assert_eq!(fate(&mut client, 3), Ok(Fate::Lost { ended: Lsn(2) }));
     assert_eq!(client.newest_lost(&table, FIRST), Ok(Some(false)));
@@ -186,7 +186,10 @@ fn one_replica_can_be_asked() {
         assert_eq!(answer.number(), Some(33));
     }
     let all = [N1, N2].map(|node| fake.state().nodes[&node].addresses.client.clone());
-    assert_eq!(client.picture().nodes().map(|node| node.addresses.client.clone()).collect::<Vec<_>>(), all);
+    assert_eq!(
+        client.cluster_map().nodes().map(|node| node.addresses.client.clone()).collect::<Vec<_>>(),
+        all
+    );
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Arbitration {
     }
 
     /// Another primary leads.
-    pub(crate) fn reign_ended(&mut self, record: &PartitionRecord, now: Micros, settings: &Settings) {
+    pub(crate) fn term_ended(&mut self, record: &PartitionRecord, now: Micros, settings: &Settings) {
         self.losses.remove(&record.id);
         let damped = Damped::again(self.changes.get(&record.id).copied(), now, settings.arbitration);
         self.changes.insert(record.id, damped);
@@ -68,7 +68,7 @@ impl<R: Remedy> Controller<R> {
         if self.remedy.has(Finding::F18) && self.arbitration.must_wait(record.id, now.mono) {
             return false;
         }
-        // Where acknowledgements rest on the primary alone it keeps the lead as long as it is heard here (PR-80).
+        // Where acknowledgements rest on the primary alone it keeps the lead as long as it is heard here (PR-85).
         let claim = if self.rules(record).rests { 0 } else { self.claim(now, record).len() };
         if claim > 0 && claim >= stays {
             self.arbitration.lost(record.id, now.mono, &self.settings);
@@ -82,8 +82,9 @@ impl<R: Remedy> Controller<R> {
         let suspecting = self.suspecting(record);
         let mut side: BTreeSet<NodeId> = suspecting.iter().map(|member| member.node).collect();
         for other in &record.in_sync {
-            let heard =
-                |by: &Member| self.hearing.said_to_hear(by.node, other.node, now.mono, self.settings.alive);
+            let heard = |by: &Member| {
+                self.failure_detector.said_to_hear(by.node, other.node, now.mono, self.settings.alive)
+            };
             if *other != record.primary && suspecting.iter().any(heard) {
                 side.insert(other.node);
             }

@@ -54,7 +54,7 @@ impl<R: Remedy> Controller<R> {
     /// True if this partition's data on the node are sound and the node is connected and alive.
     pub(crate) fn fit(&self, now: Now, record: &PartitionRecord, present: &Member) -> bool {
         let damaged = self.records.node(present.node).is_none_or(|node| node.damaged.contains(&record.id));
-        !damaged && self.hearing.hears(present, now.mono, self.settings.alive)
+        !damaged && self.failure_detector.hears(present, now.mono, self.settings.alive)
     }
 
     /// The members that may be promoted, the present primary's node left out unless `itself`.
@@ -85,17 +85,17 @@ impl<R: Remedy> Controller<R> {
             |node: NodeId| placement.iter().position(|placed| *placed == node).unwrap_or(placement.len());
         let order = |candidate: &&Candidate| {
             let node = candidate.present.node;
-            let end = self.hearing.end_of(&candidate.present, record.id);
+            let end = self.failure_detector.end_of(&candidate.present, record.id);
             let led = led.get(&node).copied().unwrap_or(0);
             (self.is_draining(node), Reverse(end), placement::order_of_lead(led, rank(node), node))
         };
         candidates.iter().min_by_key(order).copied()
     }
 
-    /// True if the present reign has come to serve, as far as is known here.
+    /// True if the present term has come to serve, as far as is known here.
     pub(crate) fn serves(&self, record: &PartitionRecord) -> bool {
         let reported = |id| self.records.failover(id).is_some_and(|failover| failover.serving_ms.is_some());
-        let said = self.hearing.says_it_serves(record);
+        let said = self.failure_detector.says_it_serves(record);
         said.unwrap_or_else(|| record.failover.is_none_or(reported))
     }
 

@@ -3,8 +3,8 @@
 use crate::admin::Waiting;
 use crate::api::{ConnId, Input, Output};
 use crate::arbitration::Arbitration;
-use crate::hearing::Hearing;
-use crate::judge::Sealing;
+use crate::failover_decision::Sealing;
+use crate::failure_detector::FailureDetector;
 use crate::keys::Key;
 use crate::ledger::{Ledger, Purpose};
 use crate::planner::Planner;
@@ -36,10 +36,10 @@ pub struct Controller<R: Remedy = Sound> {
     loaded: bool,
     /// True if this controller plans.
     pub(crate) leading: bool,
-    /// The picture.
+    /// The cluster map.
     pub(crate) records: Records,
     /// Who is heard.
-    pub(crate) hearing: Hearing,
+    pub(crate) failure_detector: FailureDetector,
     /// Transactions under way.
     pub(crate) ledger: Ledger,
     /// Seals under way, and when restarts were first seen.
@@ -71,7 +71,7 @@ impl<R: Remedy> Controller<R> {
             loaded: false,
             leading: false,
             records: Records::default(),
-            hearing: Hearing::default(),
+            failure_detector: FailureDetector::default(),
             ledger: Ledger::default(),
             sealing: Sealing::default(),
             arbitration: Arbitration::default(),
@@ -87,7 +87,7 @@ impl<R: Remedy> Controller<R> {
             Input::Loaded { revision, entries } => self.on_loaded(now, revision, entries),
             Input::Changed { revision, changes } => self.on_changed(now, revision, changes),
             Input::Received { conn, message } => self.on_received(now, conn, message),
-            Input::Disconnected { conn } => self.hearing.disconnected(conn),
+            Input::Disconnected { conn } => self.failure_detector.disconnected(conn),
             Input::TxnDone { tag, outcome } => self.on_txn_done(now, tag, outcome),
             Input::Lead(leading) => self.on_lead(leading),
             Input::Tick => self.on_tick(now),
@@ -123,7 +123,7 @@ impl<R: Remedy> Controller<R> {
         self.loaded = true;
         self.noticed(now, replaced);
         self.bootstrap(now);
-        self.judge_all(now);
+        self.decide_all(now);
     }
 
     /// Creates the cluster's record if there is none.
@@ -158,7 +158,7 @@ impl<R: Remedy> Controller<R> {
         self.records.caught_up(revision);
         self.noticed(now, replaced);
         if !changes.is_empty() {
-            self.judge_all(now);
+            self.decide_all(now);
         }
     }
 
@@ -174,7 +174,7 @@ impl<R: Remedy> Controller<R> {
             self.planner.noticed(now.mono, &self.settings, &change);
             let (Some(old), Some(new)) = (&change.old, &change.new) else { continue };
             if old.primary != new.primary {
-                self.arbitration.reign_ended(new, now.mono, &self.settings);
+                self.arbitration.term_ended(new, now.mono, &self.settings);
             }
         }
     }
@@ -185,10 +185,10 @@ impl<R: Remedy> Controller<R> {
             self.close(conn);
             return;
         }
-        self.hearing.something_came(conn, now.mono);
+        self.failure_detector.something_came(conn, now.mono);
         match message {
             Message::Register(register) => self.on_register(now, conn, register),
-            Message::NodeStatus(status) => self.hearing.status(conn, status, now.mono),
+            Message::NodeStatus(status) => self.failure_detector.status(conn, status, now.mono),
             Message::Suspect(suspect) => self.on_suspect(now, conn, suspect),
             Message::Propose(propose) => self.on_propose(now, conn, propose),
             Message::Served(served) => self.on_served(served),
@@ -212,7 +212,7 @@ impl<R: Remedy> Controller<R> {
         }
         self.repeat_unknown(now.mono);
         self.bootstrap(now);
-        self.judge_all(now);
+        self.decide_all(now);
         self.go_on_waiting(now);
         if self.leading {
             self.plan(now);
@@ -236,7 +236,7 @@ impl<R: Remedy> Controller<R> {
 
     /// Sends a message, unless the connection is gone.
     pub(crate) fn send(&mut self, conn: ConnId, message: impl Into<Message>) {
-        if !self.hearing.is_open(conn) {
+        if !self.failure_detector.is_open(conn) {
             return;
         }
         self.out.push(Output::Send { conn, message: message.into() });
@@ -244,7 +244,7 @@ impl<R: Remedy> Controller<R> {
 
     /// Closes a connection and forgets it.
     pub(crate) fn close(&mut self, conn: ConnId) {
-        self.hearing.disconnected(conn);
+        self.failure_detector.disconnected(conn);
         self.out.push(Output::Close { conn });
     }
 
@@ -253,18 +253,18 @@ impl<R: Remedy> Controller<R> {
         self.out.push(output);
     }
 
-    /// The whole picture, to one connection; it gets every change from now on.
+    /// The whole cluster map, to one connection; it gets every change from now on.
     pub(crate) fn send_whole(&mut self, conn: ConnId) {
-        // What changed just now goes to the others first: this connection's deltas begin after its whole picture.
+        // What changed just now goes to the others first: this connection's deltas begin after its whole cluster map.
         self.push_delta();
-        self.hearing.subscribe(conn);
+        self.failure_detector.subscribe(conn);
         let whole = self.records.whole();
         self.send(conn, whole);
     }
 
     fn push_delta(&mut self) {
         let Some(delta) = self.records.delta() else { return };
-        for conn in self.hearing.subscribers().collect::<Vec<_>>() {
+        for conn in self.failure_detector.subscribers().collect::<Vec<_>>() {
             self.send(conn, delta.clone());
         }
     }

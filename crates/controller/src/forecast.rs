@@ -1,7 +1,7 @@
 //! What a failure would do: the planner's choices played through on paper, for clusters that need not exist.
 //!
 //! Who takes over and where new copies go is decided by the very orders that the controller uses
-//! ([`placement::order_of_lead`], [`placement::order_of_home`]), with all copies alike and everybody else alive.
+//! ([`placement::order_of_lead`], [`placement::order_of_spare`]), with all copies alike and everybody else alive.
 
 use crate::placement::{self, Site};
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,7 +76,7 @@ pub struct Forecast {
     /// Partitions without any copy left.
     pub lost: Vec<usize>,
     /// Copies that find no node: every living one has a copy already.
-    pub homeless: usize,
+    pub storage_lost: usize,
     /// Before the failure, over all nodes.
     pub before: Load,
     /// When all steps are done, over the nodes that live.
@@ -87,33 +87,33 @@ pub struct Forecast {
 
 /// Plays the failure of some nodes through. Each row has the nodes of a partition's copies, the one that leads first.
 pub fn forecast(sites: &[Site], rows: &[Vec<NodeId>], failed: &BTreeSet<NodeId>) -> Forecast {
-    let mut board = Board::new(sites, rows, failed);
-    let before = load(&board.led, &board.copies);
+    let mut draft = Draft::new(sites, rows, failed);
+    let before = load(&draft.led, &draft.copies);
     let fatal = fatal(sites.len(), rows);
     for node in failed {
-        board.led.remove(node);
-        board.copies.remove(node);
+        draft.led.remove(node);
+        draft.copies.remove(node);
     }
     let hit: Vec<usize> =
         (0..rows.len()).filter(|row| rows[*row].iter().any(|node| failed.contains(node))).collect();
     // As in a cluster: all leads are taken over at once, new copies are made later.
-    hit.iter().for_each(|row| board.take_over(*row));
-    hit.iter().for_each(|row| board.replace(*row));
+    hit.iter().for_each(|row| draft.take_over(*row));
+    hit.iter().for_each(|row| draft.replace(*row));
     let partition = |step: &Step| match step {
         Step::Lead { partition, .. } | Step::Copy { partition, .. } => *partition,
     };
-    board.steps.sort_by_key(partition);
+    draft.steps.sort_by_key(partition);
     Forecast {
-        after: load(&board.led, &board.copies),
-        steps: board.steps,
-        lost: board.lost,
-        homeless: board.homeless,
+        after: load(&draft.led, &draft.copies),
+        steps: draft.steps,
+        lost: draft.lost,
+        storage_lost: draft.storage_lost,
         before,
         fatal,
     }
 }
 
-struct Board<'a> {
+struct Draft<'a> {
     zones: BTreeMap<NodeId, &'a str>,
     rows: &'a [Vec<NodeId>],
     failed: &'a BTreeSet<NodeId>,
@@ -121,11 +121,11 @@ struct Board<'a> {
     copies: BTreeMap<NodeId, usize>,
     steps: Vec<Step>,
     lost: Vec<usize>,
-    homeless: usize,
+    storage_lost: usize,
 }
 
-impl<'a> Board<'a> {
-    fn new(sites: &'a [Site], rows: &'a [Vec<NodeId>], failed: &'a BTreeSet<NodeId>) -> Board<'a> {
+impl<'a> Draft<'a> {
+    fn new(sites: &'a [Site], rows: &'a [Vec<NodeId>], failed: &'a BTreeSet<NodeId>) -> Draft<'a> {
         let nothing = || sites.iter().map(|site| (site.node, 0)).collect();
         let (mut led, mut copies): (BTreeMap<_, _>, BTreeMap<_, _>) = (nothing(), nothing());
         for row in rows {
@@ -133,7 +133,7 @@ impl<'a> Board<'a> {
             row.iter().for_each(|node| *copies.entry(*node).or_insert(0) += 1);
         }
         let zones = sites.iter().map(|site| (site.node, site.zone.as_str())).collect();
-        Board { zones, rows, failed, led, copies, steps: Vec::new(), lost: Vec::new(), homeless: 0 }
+        Draft { zones, rows, failed, led, copies, steps: Vec::new(), lost: Vec::new(), storage_lost: 0 }
     }
 
     fn alive(&self, row: usize) -> impl Iterator<Item = (usize, NodeId)> {
@@ -168,10 +168,10 @@ impl<'a> Board<'a> {
                 holds.iter().map(|node| self.zones[node]).filter(|zone| !zone.is_empty()).collect();
             let free = self.copies.iter().filter(|(node, _)| !holds.contains(node));
             let order = |(node, copies): &(&NodeId, &usize)| {
-                placement::order_of_home(taken.contains(self.zones[*node]), **copies, **node)
+                placement::order_of_spare(taken.contains(self.zones[*node]), **copies, **node)
             };
             let Some(to) = free.min_by_key(order).map(|(node, _)| *node) else {
-                self.homeless += 1;
+                self.storage_lost += 1;
                 continue;
             };
             self.copies.entry(to).and_modify(|copies| *copies += 1);

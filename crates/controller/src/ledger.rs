@@ -164,7 +164,7 @@ impl<R: Remedy> Controller<R> {
             Purpose::Report(job) => self.reported(job, applied),
             Purpose::Admin(conn, id, job) => self.job_done(now, conn, id, job, applied),
         }
-        self.judge_all(now);
+        self.decide_all(now);
         self.go_on_waiting(now);
     }
 

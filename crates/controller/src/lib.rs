@@ -1,7 +1,7 @@
-//! Floor 3, pure: membership, placement, failover, switchover.
+//! Layer 3, pure: membership, placement, failover, switchover.
 //!
 //! A [`Controller`] does no IO and knows no clock. It is told what happened ([`Input`]) at a time ([`types::Now`]) and answers
-//! with what to do ([`Output`]). It keeps the picture of all records with their revisions; everything it decides is written by
+//! with what to do ([`Output`]). It keeps all records with their revisions; everything it decides is written by
 //! compare-and-set on those revisions, can be repeated, and is told to the nodes only once the metastore has it (R1, F16).
 //!
 //! Any number of controllers may run. Each may seal, arbitrate and answer; the compare-and-set decides between them. One of
@@ -10,12 +10,12 @@
 //! | what | where |
 //! | --- | --- |
 //! | what goes in and out | [`api`], [`txn`], [`settings`] |
-//! | the picture and its keys | `records`, [`keys`] |
-//! | who is heard, who misses whom | `hearing` |
+//! | the cluster map and its keys | `records`, [`keys`] |
+//! | who is heard, who misses whom | `failure_detector` |
 //! | transactions under way and unknown outcomes | `ledger` |
 //! | a node that registers | `register` |
 //! | a primary's proposal, and who wins an arbitration | `propose`, `arbitration` |
-//! | whether to seal, whom to promote, what to write | `judge`, `candidate`, `seal` |
+//! | whether to seal, whom to promote, what to write | `failover_decision`, `candidate`, `seal` |
 //! | where copies are wanted | [`placement`] |
 //! | which copies move when nodes join and leave | [`moves`] |
 //! | what a failure would do, on paper | [`forecast`] |
@@ -27,9 +27,9 @@ pub mod api;
 mod arbitration;
 mod candidate;
 mod controller;
+mod failover_decision;
+mod failure_detector;
 pub mod forecast;
-mod hearing;
-mod judge;
 pub mod keys;
 mod ledger;
 pub mod moves;

@@ -16,7 +16,7 @@ use types::{NodeId, PartitionId};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// Gives up everything it holds.
-    Leaves,
+    Decommissions,
     /// Is given copies until it has as many as the others; also those of nodes that leave.
     Joins,
     /// Takes copies of nodes that leave, and gives to nodes that join.
@@ -63,13 +63,13 @@ pub struct Move {
 /// The next moves: at most so many that `most` are under way.
 pub fn next(places: &[Place], rows: &[Row], most: usize) -> Vec<Move> {
     let under_way = rows.iter().filter(|row| row.moving).count();
-    let mut board = Board::new(places, rows);
-    board.leave(most.saturating_sub(under_way));
-    board.join(most.saturating_sub(under_way));
-    board.moves
+    let mut draft = Draft::new(places, rows);
+    draft.leave(most.saturating_sub(under_way));
+    draft.join(most.saturating_sub(under_way));
+    draft.moves
 }
 
-struct Board<'a> {
+struct Draft<'a> {
     places: BTreeMap<NodeId, &'a Place>,
     rows: Vec<Row>,
     copies: BTreeMap<NodeId, usize>,
@@ -77,19 +77,19 @@ struct Board<'a> {
     moves: Vec<Move>,
 }
 
-impl<'a> Board<'a> {
-    fn new(places: &'a [Place], rows: &[Row]) -> Board<'a> {
+impl<'a> Draft<'a> {
+    fn new(places: &'a [Place], rows: &[Row]) -> Draft<'a> {
         let (mut copies, mut led) = (BTreeMap::new(), BTreeMap::new());
         for row in rows {
             row.nodes.first().into_iter().for_each(|node| *led.entry(*node).or_insert(0) += 1);
             row.nodes.iter().for_each(|node| *copies.entry(*node).or_insert(0) += 1);
         }
         let places = places.iter().map(|place| (place.site.node, place)).collect();
-        Board { places, rows: rows.to_vec(), copies, led, moves: Vec::new() }
+        Draft { places, rows: rows.to_vec(), copies, led, moves: Vec::new() }
     }
 
     fn part(&self, node: NodeId) -> Part {
-        self.places.get(&node).map_or(Part::Leaves, |place| place.part)
+        self.places.get(&node).map_or(Part::Decommissions, |place| place.part)
     }
 
     fn holds(&self, node: NodeId) -> usize {
@@ -110,14 +110,14 @@ impl<'a> Board<'a> {
             if row.moving {
                 continue;
             }
-            let leaves = |node: &&NodeId| self.part(**node) == Part::Leaves;
-            let Some(from) = row.nodes.iter().find(leaves).copied() else { continue };
+            let decommissions = |node: &&NodeId| self.part(**node) == Part::Decommissions;
+            let Some(from) = row.nodes.iter().find(decommissions).copied() else { continue };
             let takes = self.places.values().filter(|place| {
                 matches!(place.part, Part::Takes | Part::Joins) && !row.nodes.contains(&place.site.node)
             });
             let order = |place: &&&Place| {
                 let node = place.site.node;
-                placement::order_of_home(self.shares_zone(row, from, node), self.holds(node), node)
+                placement::order_of_spare(self.shares_zone(row, from, node), self.holds(node), node)
             };
             if let Some(to) = takes.min_by_key(order).map(|place| place.site.node) {
                 self.go(index, from, to);

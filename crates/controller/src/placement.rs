@@ -103,7 +103,7 @@ pub fn order_of_lead(led: usize, rank: usize, node: NodeId) -> impl Ord {
 }
 
 /// The order in which nodes take a copy that has lost its node: in a zone that the others are not in, then who holds least.
-pub fn order_of_home(shares_zone: bool, copies: usize, node: NodeId) -> impl Ord {
+pub fn order_of_spare(shares_zone: bool, copies: usize, node: NodeId) -> impl Ord {
     (shares_zone, copies, node)
 }
 

@@ -5,7 +5,7 @@ use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
-use types::config::{Cause, PartitionRecord, Reign};
+use types::config::{Cause, PartitionRecord, PreviousTerm};
 use types::{Epoch, Member, Now, Remedy};
 use wire::RecordText;
 use wire::control::{Propose, Proposed};
@@ -23,7 +23,7 @@ pub(crate) struct ProposeJob {
     attempts: u32,
 }
 
-/// A picture that is behind is brought up to date this often for one proposal.
+/// A cluster map that is behind is brought up to date this often for one proposal.
 const ATTEMPTS: u32 = 3;
 
 impl<R: Remedy> Controller<R> {
@@ -56,7 +56,7 @@ impl<R: Remedy> Controller<R> {
             let txn = Txn { also_read: vec![key.to_string()], ..Txn::default() };
             return self.submit(Purpose::Propose(job), txn);
         }
-        let may = self.hearing.member(job.conn) == Some(current.primary)
+        let may = self.failure_detector.member(job.conn) == Some(current.primary)
             && admissible(&current, &job.record).is_ok()
             && self.present(&current, &job.record)
             && self.grants_eviction(now, &current, &job.record.in_sync);
@@ -113,13 +113,13 @@ pub(crate) fn admissible(old: &PartitionRecord, new: &PartitionRecord) -> Result
     }
     policy_step(old, new)?;
     match new.primary == old.primary {
-        true => same_reign(old, new),
+        true => same_term(old, new),
         false => handed_over(old, new),
     }
 }
 
 /// The same primary goes on.
-fn same_reign(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
+fn same_term(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
     if matches!(
         new.cause,
         Cause::Switchover | Cause::Suspected | Cause::Restarted | Cause::Forced | Cause::Created
@@ -129,11 +129,11 @@ fn same_reign(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String
             old.id, new.cause
         ));
     }
-    if new.led_since != old.led_since || new.failover != old.failover {
-        return Err(format!("partition {}: the reign cannot be rewritten", old.id));
+    if new.term != old.term || new.failover != old.failover {
+        return Err(format!("partition {}: the term cannot be rewritten", old.id));
     }
     if new.before.is_some() && new.before != old.before {
-        return Err(format!("partition {}: the reign before cannot be rewritten", old.id));
+        return Err(format!("partition {}: the term before cannot be rewritten", old.id));
     }
     if new.lossy && !old.lossy {
         return Err(format!("partition {}: only a promotion may lose commits", old.id));
@@ -146,9 +146,13 @@ fn handed_over(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), Strin
     if new.cause != Cause::Switchover || !old.in_sync.contains(&new.primary) {
         return Err(format!("partition {}: {} cannot be handed the lead", old.id, new.primary));
     }
-    let reign =
-        Reign { epoch: old.epoch, primary: old.primary, handed_over: true, in_sync: old.in_sync.clone() };
-    if new.led_since != new.epoch || new.before != Some(reign) || new.failover.is_some() || new.lossy {
+    let term = PreviousTerm {
+        epoch: old.epoch,
+        primary: old.primary,
+        handed_over: true,
+        in_sync: old.in_sync.clone(),
+    };
+    if new.term.began() != new.epoch || new.before != Some(term) || new.failover.is_some() || new.lossy {
         return Err(format!("partition {}: the record of the hand-over is not what happened", old.id));
     }
     Ok(())

@@ -1,7 +1,7 @@
-//! The picture: every record of the metastore with the revision that wrote it.
+//! The cluster map: every record of the metastore with the revision that wrote it.
 //!
 //! Values arrive from outcomes of transactions, from the stream of changes and from whole snapshots, in any order. The newer
-//! revision of a key always wins, so the picture of a key never goes back.
+//! revision of a key always wins, so what is known of a key never goes back.
 
 use crate::keys::Key;
 use crate::txn::{Entry, Reading};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
 use types::{NodeId, PartitionId, StoreId, TableId};
 use wire::RecordText;
-use wire::control::Picture;
+use wire::control::ClusterMap;
 
 /// All records.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +104,7 @@ impl Records {
         readings.iter().filter_map(apply).collect()
     }
 
-    /// Takes in one key. Older news than what is known is passed over.
+    /// Takes in one key. Older news than what is known is skipped.
     pub(crate) fn apply(&mut self, key: &str, revision: u64, value: Option<&[u8]>) -> Option<Replaced> {
         let key = Key::parse(key)?;
         let stamp = self.revisions.get(&key);
@@ -241,9 +241,9 @@ impl Records {
         table.placement.get(index).map_or(&[], Vec::as_slice)
     }
 
-    /// The whole picture, for a new subscriber.
-    pub(crate) fn whole(&self) -> Picture {
-        Picture {
+    /// The whole cluster map, for a new subscriber.
+    pub(crate) fn whole(&self) -> ClusterMap {
+        ClusterMap {
             revision: self.revision,
             cluster: self.cluster.as_ref().map(RecordText::new),
             nodes: self.nodes.values().map(RecordText::new).collect(),
@@ -255,38 +255,38 @@ impl Records {
     }
 
     /// What changed since the last call; none if nothing that subscribers see.
-    pub(crate) fn delta(&mut self) -> Option<Picture> {
+    pub(crate) fn delta(&mut self) -> Option<ClusterMap> {
         let dirty = std::mem::take(&mut self.dirty);
-        let mut picture = Picture { revision: self.revision, ..empty() };
+        let mut cluster_map = ClusterMap { revision: self.revision, ..empty() };
         let mut partitions: BTreeSet<PartitionId> = BTreeSet::new();
         for key in &dirty {
             match key {
-                Key::Cluster => picture.cluster = self.cluster.as_ref().map(RecordText::new),
-                Key::Node(id) => picture.nodes.extend(self.nodes.get(id).map(RecordText::new)),
+                Key::Cluster => cluster_map.cluster = self.cluster.as_ref().map(RecordText::new),
+                Key::Node(id) => cluster_map.nodes.extend(self.nodes.get(id).map(RecordText::new)),
                 Key::Partition(id) => partitions.extend([*id]),
                 Key::Table(id) => match self.tables.get(id) {
                     // A table becomes visible with everything in it, also what was written long before it.
                     Some(table) => {
-                        picture.tables.push(RecordText::new(table));
+                        cluster_map.tables.push(RecordText::new(table));
                         partitions.extend(table.partition_ids());
                     }
                     None if self.unreadable.contains_key(key) => {}
-                    None => picture.dropped.push(id.0),
+                    None => cluster_map.dropped.push(id.0),
                 },
                 Key::Name(_) | Key::Creating(_) | Key::Failover(_) | Key::Removed(_) => {}
             }
         }
         let records = partitions.iter().filter_map(|id| self.partitions.get(id));
         let visible = records.filter(|record| self.tables.contains_key(&record.table));
-        picture.partitions = visible.map(RecordText::new).collect();
+        cluster_map.partitions = visible.map(RecordText::new).collect();
         // That a node is gone is told by all that is there: as soon as all of it is known.
         let gone: Vec<Key> = dirty.into_iter().filter(|key| self.is_gone_node(key)).collect();
         if !gone.is_empty() && self.is_whole() {
-            return Some(Picture { dropped: picture.dropped, ..self.whole() });
+            return Some(ClusterMap { dropped: cluster_map.dropped, ..self.whole() });
         }
         self.dirty.extend(gone);
-        let nothing = Picture { revision: self.revision, ..empty() };
-        (picture != nothing).then_some(picture)
+        let nothing = ClusterMap { revision: self.revision, ..empty() };
+        (cluster_map != nothing).then_some(cluster_map)
     }
 
     /// True if what is not here does not exist.
@@ -299,8 +299,8 @@ impl Records {
     }
 }
 
-fn empty() -> Picture {
-    Picture {
+fn empty() -> ClusterMap {
+    ClusterMap {
         revision: 0,
         cluster: None,
         nodes: vec![],

@@ -19,10 +19,10 @@ pub(crate) struct RegisterJob {
 }
 
 impl<R: Remedy> Controller<R> {
-    /// Writes the node's record if it is news, then sends the picture.
+    /// Writes the node's record if it is news, then sends the cluster map.
     pub(crate) fn on_register(&mut self, now: Now, conn: ConnId, register: Register) {
         if self.records.was_removed(register.member.node, register.member.store) {
-            // It is not in the picture: that says it all.
+            // It is not in the cluster map: that says it all.
             self.send_whole(conn);
             self.close(conn);
             return;
@@ -52,7 +52,7 @@ impl<R: Remedy> Controller<R> {
         if known.store == member.store {
             return known.incarnation > member.incarnation;
         }
-        self.hearing.hears(&known.member(), now.mono, self.settings.alive)
+        self.failure_detector.hears(&known.member(), now.mono, self.settings.alive)
     }
 
     fn node_record(&self, register: &Register) -> NodeRecord {
@@ -80,7 +80,7 @@ impl<R: Remedy> Controller<R> {
     /// The record is in, or somebody else wrote one: then everything is looked at again.
     pub(crate) fn registered(&mut self, now: Now, job: RegisterJob, applied: bool) {
         match applied {
-            _ if !self.hearing.is_open(job.conn) => {}
+            _ if !self.failure_detector.is_open(job.conn) => {}
             true => self.welcome(now, job.conn, &job.register),
             false => self.on_register(now, job.conn, job.register),
         }
@@ -88,7 +88,7 @@ impl<R: Remedy> Controller<R> {
 
     fn welcome(&mut self, now: Now, conn: ConnId, register: &Register) {
         self.send_whole(conn);
-        self.hearing.registered(conn, register.member, now.mono);
-        self.judge_all(now);
+        self.failure_detector.registered(conn, register.member, now.mono);
+        self.decide_all(now);
     }
 }

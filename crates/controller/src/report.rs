@@ -28,16 +28,16 @@ impl<R: Remedy> Controller<R> {
         self.report(ReportJob { failover: served.failover, news: News::Served(served, answered) });
     }
 
-    /// A tail of an older reign was set aside: it belongs to the failover that ended that reign, or the first one after it. Nodes
+    /// A tail of an older term was set aside: it belongs to the failover that ended that term, or the first one after it. Nodes
     /// tell all that they have whenever they register, so that of an old one the failover may not be kept any more.
     pub(crate) fn on_tail(&mut self, tail: TailReport) {
         // They are counted from 1.
         let all_kept = self.records.failovers().next().is_none_or(|oldest| oldest.id == 1);
         let of_partition = self.records.failovers().filter(|failover| failover.partition == tail.partition);
         let ended = of_partition
-            .filter(|failover| failover.old_epoch >= tail.epoch)
+            .filter(|failover| failover.old_epoch >= tail.term.began())
             .min_by_key(|failover| failover.old_epoch)
-            .filter(|failover| all_kept || failover.old_led_since <= tail.epoch);
+            .filter(|failover| all_kept || failover.old_term <= tail.term);
         if let Some(failover) = ended.map(|failover| failover.id) {
             self.report(ReportJob { failover, news: News::Tail(tail) });
         }

@@ -1,20 +1,20 @@
-//! Seals: the one compare-and-set that ends a reign and names the next (R6, PR-10, PR-64).
+//! Seals: the one compare-and-set that ends a term and names the next (R6, PR-10, PR-64).
 
 use crate::candidate::Candidate;
 use crate::controller::Controller;
-use crate::judge::Verdict;
+use crate::failover_decision::FailoverDecision;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
-use types::config::{Cause, FORMAT, FailoverRecord, LossReport, PartitionRecord, Reign};
-use types::{Finding, Member, Now, PartitionId, Remedy};
+use types::config::{Cause, FORMAT, FailoverRecord, LossReport, PartitionRecord, PreviousTerm};
+use types::{Finding, Member, Now, PartitionId, Remedy, Term};
 
 /// The most partitions in one seal: each writes its own record and its failover's, and all share the cluster's.
 pub(crate) const PER_TXN: usize = (Txn::MOST - 1) / 2;
 
-/// A partition's next reign, as decided.
+/// A partition's next term, as decided.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct SealPlan {
     /// The record that is replaced.
     pub(crate) old: PartitionRecord,
     /// Who leads.
@@ -38,20 +38,20 @@ impl<R: Remedy> Controller<R> {
         now: Now,
         record: &PartitionRecord,
         candidate: Candidate,
-        verdict: &Verdict,
-    ) -> Plan {
+        decision: &FailoverDecision,
+    ) -> SealPlan {
         let ago = |span: types::Micros| now.wall_ms.saturating_sub(span.as_millis());
         let restarted_ms = self.sealing.restarted_at(record.id).map(|at| ago(now.mono.since(at)));
-        let suspicion = self.hearing.suspicion(record.id);
+        let suspicion = self.failure_detector.suspicion(record.id);
         let asked_ms = suspicion.map(|suspicion| suspicion.asked_ms);
         let suspected_ms = asked_ms.or(restarted_ms).unwrap_or(now.wall_ms);
-        Plan {
+        SealPlan {
             old: record.clone(),
             candidate,
-            in_sync: self.next_set(now, record, candidate, verdict),
-            cause: verdict.cause,
+            in_sync: self.next_set(now, record, candidate, decision),
+            cause: decision.cause,
             // A promotion that never came to serve hands its doubts on.
-            lossy: verdict.lossy || record.lossy && !self.serves(record),
+            lossy: decision.lossy || record.lossy && !self.serves(record),
             suspected_ms,
             last_heard_ms: suspicion.map_or(suspected_ms, |suspicion| suspicion.last_heard_ms),
         }
@@ -64,7 +64,7 @@ impl<R: Remedy> Controller<R> {
         now: Now,
         record: &PartitionRecord,
         candidate: Candidate,
-        verdict: &Verdict,
+        decision: &FailoverDecision,
     ) -> Vec<Member> {
         let mut set = vec![candidate.present];
         if !self.remedy.has(Finding::F07) {
@@ -72,14 +72,14 @@ impl<R: Remedy> Controller<R> {
             return set;
         }
         for member in record.in_sync.iter().filter(|member| **member != candidate.recorded) {
-            let present = self.next_life(record, member, verdict);
-            if verdict.lossy && !present.is_some_and(|present| self.fit(now, record, &present)) {
+            let present = self.next_incarnation(record, member, decision);
+            if decision.lossy && !present.is_some_and(|present| self.fit(now, record, &present)) {
                 // Everyone in the set is asked before anything is given up: who cannot answer would be waited for in vain.
                 continue;
             }
             if *member != record.primary {
                 set.push(present.unwrap_or(*member));
-            } else if verdict.cause != Cause::Suspected {
+            } else if decision.cause != Cause::Suspected {
                 set.extend(present);
             }
         }
@@ -87,24 +87,29 @@ impl<R: Remedy> Controller<R> {
     }
 
     /// The life in which a member counts from now on, if it is sound and has forgotten nothing.
-    fn next_life(&self, record: &PartitionRecord, member: &Member, verdict: &Verdict) -> Option<Member> {
+    fn next_incarnation(
+        &self,
+        record: &PartitionRecord,
+        member: &Member,
+        decision: &FailoverDecision,
+    ) -> Option<Member> {
         let node = self.records.node(member.node).filter(|node| !node.damaged.contains(&record.id))?;
         let present = node.member();
-        match verdict.compared && present.same_store(member) {
+        match decision.compared && present.same_store(member) {
             true => Some(present),
             false => self.unforgetful(self.rules(record), member),
         }
     }
 
     /// Seals: all these partitions in one transaction, each with its failover's record.
-    pub(crate) fn seal(&mut self, now: Now, plans: Vec<Plan>) {
+    pub(crate) fn seal(&mut self, now: Now, plans: Vec<SealPlan>) {
         let partitions: Vec<PartitionId> = plans.iter().map(|plan| plan.old.id).collect();
         let txn = self.seal_txn(now, &plans);
         self.submit(Purpose::Seal(partitions), txn);
     }
 
     /// The transaction that writes these plans.
-    pub(crate) fn seal_txn(&mut self, now: Now, plans: &[Plan]) -> Txn {
+    pub(crate) fn seal_txn(&mut self, now: Now, plans: &[SealPlan]) -> Txn {
         assert!(plans.len() <= PER_TXN, "{} partitions are too many for one seal", plans.len());
         let mut cluster =
             self.records.cluster().expect("seals begin after the cluster's record is known").clone();
@@ -129,18 +134,18 @@ impl<R: Remedy> Controller<R> {
         txn
     }
 
-    fn sealed_record(&mut self, plan: &Plan, failover: u64) -> PartitionRecord {
+    fn sealed_record(&mut self, plan: &SealPlan, failover: u64) -> PartitionRecord {
         let old = &plan.old;
         let counts = |member: &Member| plan.in_sync.iter().any(|other| other.node == member.node);
         PartitionRecord {
             epoch: old.epoch.next(),
             primary: plan.candidate.present,
-            led_since: old.epoch.next(),
+            term: Term::of(old.epoch.next()),
             in_sync: plan.in_sync.clone(),
             catching_up: old.catching_up.iter().filter(|member| !counts(member)).copied().collect(),
             proposal: self.proposal(),
             cause: plan.cause,
-            before: Some(Reign {
+            before: Some(PreviousTerm {
                 epoch: old.epoch,
                 primary: old.primary,
                 handed_over: false,
@@ -152,7 +157,7 @@ impl<R: Remedy> Controller<R> {
         }
     }
 
-    /// A seal was answered. Whoever lost the race finds another record in the picture now, and is judged by it.
+    /// A seal was answered. Whoever lost the race finds another record in the cluster map now, and is judged by it.
     pub(crate) fn sealed(&mut self, now: Now, partitions: &[PartitionId]) {
         for partition in partitions {
             let Some(record) = self.records.partition(*partition) else { continue };
@@ -168,7 +173,7 @@ impl<R: Remedy> Controller<R> {
     }
 }
 
-fn failover_record(now: Now, plan: &Plan, record: &PartitionRecord, id: u64) -> FailoverRecord {
+fn failover_record(now: Now, plan: &SealPlan, record: &PartitionRecord, id: u64) -> FailoverRecord {
     FailoverRecord {
         format: FORMAT,
         id,
@@ -176,7 +181,7 @@ fn failover_record(now: Now, plan: &Plan, record: &PartitionRecord, id: u64) -> 
         cause: plan.cause,
         old_epoch: plan.old.epoch,
         old_primary: plan.old.primary,
-        old_led_since: plan.old.led_since,
+        old_term: plan.old.term,
         new_epoch: record.epoch,
         new_primary: record.primary,
         last_heard_ms: plan.last_heard_ms,

@@ -15,11 +15,11 @@ pub struct Settings {
     /// A suspicion that is not repeated for this long is forgotten. 1 s. Nodes repeat it at least four times as often.
     pub suspicion_kept: Micros,
     /// Under a policy that rests on the primary alone, how long the old primary is waited for before a backup leads with
-    /// loss (PR-80). 5 s.
+    /// loss (PR-85). 5 s.
     pub failover_wait: Micros,
     /// After a primary's process came back and no other member kept its memory, how long the other members may take to
     /// register before the restarted one leads. 500 ms.
-    pub restart_gather: Micros,
+    pub restart_reconcile: Micros,
     /// The loser of an arbitration is refused for this long; doubled with each loss in a row, up to 64 times (F18). 120 ms.
     pub arbitration: Micros,
     /// How often the planner looks. 100 ms.
@@ -54,7 +54,7 @@ impl Default for Settings {
             alive: Micros::from_millis(500),
             suspicion_kept: Micros::from_millis(1000),
             failover_wait: Micros::from_millis(5000),
-            restart_gather: Micros::from_millis(500),
+            restart_reconcile: Micros::from_millis(500),
             arbitration: Micros::from_millis(120),
             plan: Micros::from_millis(100),
             balance_after: Micros::from_millis(3000),

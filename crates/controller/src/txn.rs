@@ -1,6 +1,6 @@
 //! Transactions as a controller asks for them.
 //!
-//! The same shapes as the metastore's. They stand here as well because floor 3 knows no store: whoever drives a controller
+//! The same shapes as the metastore's. They stand here as well because Layer 3 knows no store: whoever drives a controller
 //! carries them across, field by field.
 
 /// A key as it was found in a transaction: the revision that wrote it and its bytes; none if the key is absent.

@@ -44,7 +44,7 @@ proptest! {
             }
         }
         let alive = (1..=nodes as u32).filter(|node| !failed.contains(&NodeId(*node))).count();
-        let mut homeless = 0;
+        let mut storage_lost = 0;
         for (number, row) in rows.iter().enumerate() {
             let copies = row.iter().filter(|node| !failed.contains(node)).count();
             let lost = before[number].iter().all(|node| failed.contains(node));
@@ -55,9 +55,9 @@ proptest! {
             }
             prop_assert!(!failed.contains(&row[0]));
             prop_assert_eq!(copies, factor.min(alive));
-            homeless += factor - copies;
+            storage_lost += factor - copies;
         }
-        prop_assert_eq!(seen.homeless, homeless);
+        prop_assert_eq!(seen.storage_lost, storage_lost);
         let kept = rows.iter().filter(|row| !failed.contains(&row[0])).count();
         prop_assert!((seen.after.primaries.mean * alive as f64 - kept as f64).abs() < 1e-6);
     }
@@ -93,6 +93,6 @@ fn schemes_trade_the_load_after_a_failure_for_fatal_sets() {
         assert_eq!(seen.steps.len(), 16 + 48);
         assert_eq!(seen.after.copies.most, 49, "each of 48 nodes takes one copy");
         assert_eq!(seen.fatal.of, 166_167_000.0);
-        assert!(seen.lost.is_empty() && seen.homeless == 0);
+        assert!(seen.lost.is_empty() && seen.storage_lost == 0);
     }
 }

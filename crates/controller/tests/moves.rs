@@ -99,8 +99,8 @@ impl Toy {
         let partition = &self.partitions[step.partition.0 as usize];
         assert!(partition.wanted.contains(&step.from) && !partition.wanted.contains(&step.to), "{step:?}");
         assert!(!self.away.contains(&step.to), "{step:?}");
-        let part = |node| self.parts.get(&node).copied().unwrap_or(Part::Leaves);
-        if part(step.from) == Part::Leaves {
+        let part = |node| self.parts.get(&node).copied().unwrap_or(Part::Decommissions);
+        if part(step.from) == Part::Decommissions {
             assert!(matches!(part(step.to), Part::Takes | Part::Joins), "{step:?}");
             return;
         }
@@ -207,14 +207,14 @@ proptest! {
 
     #[test]
     fn a_node_that_leaves_ends_up_with_nothing(
-        nodes in 2usize..9, factor in 1usize..4, partitions in 1usize..40, leaves in 1u32..3, dead in any::<bool>(),
+        nodes in 2usize..9, factor in 1usize..4, partitions in 1usize..40, decommissions in 1u32..3, dead in any::<bool>(),
     ) {
-        prop_assume!(factor + (leaves as usize) <= nodes && factor > usize::from(dead) * leaves as usize);
+        prop_assume!(factor + (decommissions as usize) <= nodes && factor > usize::from(dead) * decommissions as usize);
         let mut toy = Toy::new(nodes, 0, factor, partitions);
-        let gone: Vec<NodeId> = (1..=leaves).map(NodeId).collect();
+        let gone: Vec<NodeId> = (1..=decommissions).map(NodeId).collect();
         let held: usize = gone.iter().map(|node| toy.placed(*node)).sum();
         for node in &gone {
-            toy.parts.insert(*node, Part::Leaves);
+            toy.parts.insert(*node, Part::Decommissions);
             if dead {
                 toy.away.insert(*node);
                 toy.partitions.iter_mut().for_each(|partition| partition.in_sync.retain(|other| other != node));
@@ -236,7 +236,7 @@ proptest! {
     ) {
         let mut toy = Toy::new(5, 0, 3, partitions);
         toy.parts.insert(NodeId(6), Part::Joins);
-        toy.parts.insert(NodeId(1), Part::Leaves);
+        toy.parts.insert(NodeId(1), Part::Decommissions);
         let mut moves = 0;
         for (node, steps) in failing {
             toy.away = BTreeSet::from([NodeId(node)]);
@@ -280,7 +280,7 @@ fn what_was_written_down_stays_unless_its_node_leaves() {
     toy.parts.insert(NodeId(4), Part::Joins);
     assert_eq!(toy.play(), 0);
     let held = toy.placed(NodeId(3));
-    toy.parts.insert(NodeId(3), Part::Leaves);
+    toy.parts.insert(NodeId(3), Part::Decommissions);
     assert_eq!(toy.play(), held);
 }
 
@@ -288,7 +288,7 @@ fn what_was_written_down_stays_unless_its_node_leaves() {
 fn nothing_moves_where_nothing_can() {
     // As many copies as nodes: who leaves has nowhere to leave its copies.
     let mut toy = Toy::new(3, 0, 3, 4);
-    toy.parts.insert(NodeId(1), Part::Leaves);
+    toy.parts.insert(NodeId(1), Part::Decommissions);
     assert_eq!(toy.decide(), []);
     // A node that joins and is away waits.
     toy.parts.insert(NodeId(4), Part::Joins);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{NodeId, NodeRecord, PartitionId, PartitionRecord, Scheme};
 use understudy_controller::Settings;
 use wire::Message;
-use wire::control::{AdminCommand, Advice, Picture};
+use wire::control::{AdminCommand, Advice, ClusterMap};
 
 fn remove(node: u32) -> AdminCommand {
     AdminCommand::Remove { node: NodeId(node), losing: false }
@@ -96,7 +96,7 @@ fn who_was_removed_is_told_and_does_not_come_back_on_its_old_disk() {
         for (_, conn, message) in sent {
             match message {
                 Message::Advise(advise) => cluster.follow(&advise),
-                Message::Picture(picture) if picture.whole && lacks(&picture, 2) => drop(told.insert(conn)),
+                Message::ClusterMap(map) if map.whole && lacks(&map, 2) => drop(told.insert(conn)),
                 _ => {}
             }
         }
@@ -118,8 +118,8 @@ fn who_was_removed_is_told_and_does_not_come_back_on_its_old_disk() {
     assert_eq!(cluster.settled(), BTreeMap::from([(1, 2), (2, 2), (3, 2), (4, 2)]));
 }
 
-fn lacks(picture: &Picture, node: u32) -> bool {
-    let nodes = picture.nodes.iter().map(|text| text.read::<NodeRecord>().expect("a node").id);
+fn lacks(cluster_map: &ClusterMap, node: u32) -> bool {
+    let nodes = cluster_map.nodes.iter().map(|text| text.read::<NodeRecord>().expect("a node").id);
     nodes.into_iter().all(|id| id != NodeId(node))
 }
 
@@ -166,7 +166,7 @@ fn who_may_have_acknowledged_alone_is_not_removed_by_the_way() {
         quick.0
     );
     assert_eq!(refused, (5, expected));
-    assert!(!cluster.node(2).expect("there").is_marked(NodeRecord::LEAVING), "nothing was changed");
+    assert!(!cluster.node(2).expect("there").is_marked(NodeRecord::DECOMMISSIONING), "nothing was changed");
     // Back once more, it has told what it had.
     cluster.world.start(2, 2, 20);
     cluster.bury(2);
@@ -240,7 +240,7 @@ fn what_cannot_be_is_refused_in_one_sentence() {
         "{}",
         refused.1
     );
-    assert!(!cluster.node(3).expect("there").is_marked(NodeRecord::LEAVING), "nothing was changed");
+    assert!(!cluster.node(3).expect("there").is_marked(NodeRecord::DECOMMISSIONING), "nothing was changed");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_removal_is_taken_back() {
     cluster.pass(300);
     cluster.ask(AdminCommand::Add(NodeId(1))).expect("taken back");
     cluster.pass(60_000);
-    assert!(!cluster.node(1).expect("there").is_marked(NodeRecord::LEAVING));
+    assert!(!cluster.node(1).expect("there").is_marked(NodeRecord::DECOMMISSIONING));
     assert_eq!(cluster.settled(), BTreeMap::from([(1, 4), (2, 4), (3, 4), (4, 4)]));
 }
 

@@ -5,7 +5,7 @@ mod common;
 use common::lines::table;
 use common::{Fate, World};
 use types::config::{Cause, PartitionRecord};
-use types::{Epoch, Finding, LogKind, Lsn, NodeId, PartitionId, Position, Remedy};
+use types::{Epoch, Finding, LogKind, Lsn, NodeId, PartitionId, Position, Remedy, Term};
 use understudy_controller::Settings;
 use wire::Message;
 
@@ -34,7 +34,7 @@ fn f05_the_most_advanced_leads_though_it_never_counted() {
         record.catching_up.push(spare);
         record.cause = Cause::CatchingUp;
     });
-    world.nodes.get_mut(&NodeId(4)).unwrap().ends.insert(PartitionId(64), Position::new(Epoch(1), Lsn(900)));
+    world.nodes.get_mut(&NodeId(4)).unwrap().ends.insert(PartitionId(64), Position::new(Term(1), Lsn(900)));
     world.kill(1);
     world.pass(200);
     world.suspect(2, 1, 100);
@@ -76,7 +76,7 @@ fn f16_a_controller_overwrites_what_it_has_not_heard_of() {
     let mut zombie: PartitionRecord = sealed.clone();
     zombie.primary = sealed.before.as_ref().unwrap().primary;
     zombie.in_sync = sealed.before.as_ref().unwrap().in_sync.clone();
-    zombie.led_since = Epoch(1);
+    zombie.term = Term(1);
     zombie.before = None;
     zombie.failover = None;
     zombie.cause = Cause::InSync;

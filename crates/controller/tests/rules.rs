@@ -4,13 +4,13 @@ mod common;
 
 use common::lines::table;
 use common::{Fate, OPERATOR, World};
-use types::config::{Cause, ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, Reign};
+use types::config::{Cause, ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, PreviousTerm};
 use types::{
-    Epoch, Incarnation, LogKind, Lsn, Member, NodeId, PartitionId, Policy, Position, Sound, StoreId,
+    Epoch, Incarnation, LogKind, Lsn, Member, NodeId, PartitionId, Policy, Position, Sound, StoreId, Term,
 };
 use understudy_controller::{ConnId, Input, Settings};
 use wire::Message;
-use wire::control::{AdminCommand, Picture, Propose};
+use wire::control::{AdminCommand, ClusterMap, Propose};
 
 fn durable() -> World {
     let mut world = World::new();
@@ -128,7 +128,7 @@ fn pr16_a_refused_primary_learns_the_record_in_force() {
         record.in_sync.pop();
         record.cause = Cause::EvictedSilent;
     });
-    // The other controller has not heard of it, and asks the metastore instead of believing its picture.
+    // The other controller has not heard of it, and asks the metastore instead of believing its cluster map.
     let mut other = shrunk.clone();
     other.proposal = types::ProposalId(77);
     world.propose_record(1, NodeId(1), Epoch(1), &other);
@@ -181,18 +181,18 @@ fn r1_only_the_primary_changes_the_set_and_only_by_the_rules() {
         record.cause = Cause::Policy;
     });
     refuse("a policy under another name", 1, &|record| record.next_policy = Some(semi.clone()));
-    refuse("the reign rewritten", 1, &|record| record.led_since = Epoch(2));
+    refuse("the term rewritten", 1, &|record| record.term = Term(2));
     refuse("a loss out of nowhere", 1, &|record| record.lossy = true);
     refuse("a seal by the primary", 1, &|record| record.cause = Cause::Suspected);
     refuse("another partition", 1, &|record| record.table = types::TableId(9));
-    refuse("a hand-over without its reign", 1, &|record| {
+    refuse("a hand-over without its term", 1, &|record| {
         record.in_sync.swap(0, 1);
         record.primary = second;
-        record.led_since = Epoch(2);
+        record.term = Term(2);
         record.cause = Cause::Switchover;
     });
     refuse("a hand-over outside the set", 1, &|record| {
-        record.before = Some(Reign {
+        record.before = Some(PreviousTerm {
             epoch: Epoch(1),
             primary: old.primary,
             handed_over: true,
@@ -200,7 +200,7 @@ fn r1_only_the_primary_changes_the_set_and_only_by_the_rules() {
         });
         record.in_sync[0] = spare;
         record.primary = spare;
-        record.led_since = Epoch(2);
+        record.term = Term(2);
         record.cause = Cause::Switchover;
     });
     assert!(accepted(&world).iter().all(|accepted| !accepted));
@@ -267,7 +267,7 @@ fn pr17_a_clean_start_counts_under_semi() {
 fn f05_a_replica_outside_the_set_is_never_promoted_however_far_it_is() {
     let mut world = durable();
     world.start(4, 1, 40);
-    world.nodes.get_mut(&NodeId(4)).unwrap().ends.insert(PartitionId(64), Position::new(Epoch(9), Lsn(999)));
+    world.nodes.get_mut(&NodeId(4)).unwrap().ends.insert(PartitionId(64), Position::new(Term(9), Lsn(999)));
     world.pass(100);
     let spare = world.nodes[&NodeId(4)].member;
     world.propose(0, 64, |record| {
@@ -297,7 +297,7 @@ fn f07_a_second_failure_during_a_failover_is_sealed_by_the_same_steps() {
     world.pass(200);
     world.suspect(3, 2, 100);
     let record = world.partition(64);
-    assert_eq!((record.primary.node, record.epoch, record.led_since), (NodeId(3), Epoch(3), Epoch(3)));
+    assert_eq!((record.primary.node, record.epoch, record.term), (NodeId(3), Epoch(3), Term(3)));
     assert_eq!(failovers(&world).len(), 2);
 }
 
@@ -325,7 +325,7 @@ fn f07_a_promotion_that_never_served_hands_its_doubts_on() {
 }
 
 #[test]
-fn pr80_a_primary_that_rests_alone_is_not_given_up_while_anybody_hears_it() {
+fn pr85_a_primary_that_rests_alone_is_not_given_up_while_anybody_hears_it() {
     let mut world = World::new();
     world.with_table(3, table("t", "async", LogKind::Disk, None, 1));
     world.nodes.get_mut(&NodeId(2)).unwrap().deaf_to.insert(NodeId(1));
@@ -343,7 +343,7 @@ fn pr80_a_primary_that_rests_alone_is_not_given_up_while_anybody_hears_it() {
 }
 
 #[test]
-fn pr80_a_damaged_or_lost_disk_is_not_waited_for() {
+fn pr85_a_damaged_or_lost_disk_is_not_waited_for() {
     let mut world = World::new();
     world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
     world.kill(1);
@@ -355,7 +355,7 @@ fn pr80_a_damaged_or_lost_disk_is_not_waited_for() {
 }
 
 #[test]
-fn pr80_a_primary_that_says_its_replica_is_damaged_is_not_waited_for() {
+fn pr85_a_primary_that_says_its_replica_is_damaged_is_not_waited_for() {
     let damage = |said: bool| {
         let mut world = World::new();
         world.with_table(3, table("t", "local", LogKind::Disk, None, 1));
@@ -435,9 +435,7 @@ fn a_table_is_visible_when_it_is_whole_and_an_interrupted_one_is_swept_away() {
     let request = table("t", "durable", LogKind::Disk, None, 150);
     world.admin(AdminCommand::CreateTable(wire::RecordText::new(&request)));
     assert_eq!(world.partitions().len(), 150);
-    assert!(
-        pictures(&world).iter().all(|picture| picture.partitions.is_empty() && picture.tables.is_empty())
-    );
+    assert!(cluster_maps(&world).iter().all(|map| map.partitions.is_empty() && map.tables.is_empty()));
     // The controller dies; its last step, still on the way, must not make half a table appear.
     world.pass(2_800);
     assert_eq!(world.partitions().len(), 150, "another controller may still be at it");
@@ -446,10 +444,10 @@ fn a_table_is_visible_when_it_is_whole_and_an_interrupted_one_is_swept_away() {
     world.release();
     assert!(world.record::<types::TableRecord>("table/1").is_none());
     world.admin(AdminCommand::CreateTable(wire::RecordText::new(&request)));
-    let last = pictures(&world).into_iter().rfind(|picture| !picture.tables.is_empty()).unwrap();
+    let last = cluster_maps(&world).into_iter().rfind(|cluster_map| !cluster_map.tables.is_empty()).unwrap();
     assert_eq!((last.tables.len(), last.partitions.len()), (1, 150));
     world.admin(AdminCommand::DropTable("t".into()));
-    assert!(pictures(&world).iter().any(|picture| picture.dropped == [2]));
+    assert!(cluster_maps(&world).iter().any(|cluster_map| cluster_map.dropped == [2]));
     world.pass(500);
     assert_eq!(world.partitions().len(), 0);
 }
@@ -458,35 +456,35 @@ fn admin(command: AdminCommand) -> Message {
     wire::control::Admin { id: 0, command }.into()
 }
 
-fn pictures(world: &World) -> Vec<Picture> {
+fn cluster_maps(world: &World) -> Vec<ClusterMap> {
     let here = world.sent.iter().filter(|(_, conn, _)| *conn == OPERATOR);
-    let picture = here.filter_map(|(_, _, message)| match message {
-        Message::Picture(picture) => Some(picture.clone()),
+    let cluster_map = here.filter_map(|(_, _, message)| match message {
+        Message::ClusterMap(cluster_map) => Some(cluster_map.clone()),
         _ => None,
     });
-    picture.collect()
+    cluster_map.collect()
 }
 
 #[test]
 fn f16_nodes_are_told_only_what_the_metastore_has() {
     let mut world = durable();
     world.input(0, Input::Received { conn: OPERATOR, message: admin(AdminCommand::Watch) });
-    assert_eq!(pictures(&world)[0].partitions.len(), 1);
-    assert_eq!(pictures(&world)[0].nodes.len(), 3);
+    assert_eq!(cluster_maps(&world)[0].partitions.len(), 1);
+    assert_eq!(cluster_maps(&world)[0].nodes.len(), 3);
     world.fates = vec![Fate::Held];
     world.kill(1);
     world.suspect(2, 1, 100);
     world.suspect(3, 1, 100);
-    assert_eq!(pictures(&world).len(), 1);
+    assert_eq!(cluster_maps(&world).len(), 1);
     world.release();
-    let delta = &pictures(&world)[1];
+    let delta = &cluster_maps(&world)[1];
     assert_eq!((delta.partitions.len(), delta.nodes.len(), delta.tables.len()), (1, 0, 0));
     let record: PartitionRecord = delta.partitions[0].read().unwrap();
     assert_eq!(record.epoch, Epoch(2));
 }
 
 #[test]
-fn a_life_that_has_ended_and_an_impostor_are_sent_away() {
+fn an_incarnation_that_has_ended_and_an_impostor_are_sent_away() {
     let mut world = durable();
     world.kill(3);
     world.start(3, 2, 30);

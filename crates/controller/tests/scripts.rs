@@ -9,8 +9,8 @@ use common::lines::{describe, table};
 use common::{Fate, World};
 use std::collections::BTreeMap;
 use std::fs;
-use types::config::{Cause, Reign, TailReport};
-use types::{Epoch, LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
+use types::config::{Cause, PreviousTerm, TailReport};
+use types::{Epoch, LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position, Term};
 use wire::RecordText;
 use wire::control::{AddIndex, AdminCommand, AlterTable, Served};
 
@@ -110,7 +110,7 @@ fn act(world: &mut World, input: &str) {
             world.nodes.get_mut(&words.node(1)).unwrap().deaf_to.insert(other);
         }
         "end" => {
-            let position = Position::new(Epoch(words.get("epoch", 1)), Lsn(words.get("lsn", 0)));
+            let position = Position::new(Term(words.get("epoch", 1)), Lsn(words.get("lsn", 0)));
             world.nodes.get_mut(&words.node(1)).unwrap().ends.insert(words.partition(2), position);
         }
         "suspect" => world.suspect(words.node(1).0, words.node(2).0, words.get("end", 100)),
@@ -142,7 +142,7 @@ fn act(world: &mut World, input: &str) {
 fn start(world: &mut World, words: &Words) {
     for node in &words.plain[1..] {
         let node = number(node);
-        world.start(node, words.get("life", 1), words.get("store", u64::from(node) * 10));
+        world.start(node, words.get("incarnation", 1), words.get("store", u64::from(node) * 10));
     }
     let Some(set) = words.plain.get(1).map(|node| NodeId(number(node))) else { return };
     let node = world.nodes.get_mut(&set).unwrap();
@@ -194,12 +194,16 @@ fn propose(world: &mut World, words: &Words) {
 
 fn hand_over(record: &mut PartitionRecord, to: Member) {
     let epoch = Epoch(record.epoch.0 - 1);
-    record.before =
-        Some(Reign { epoch, primary: record.primary, handed_over: true, in_sync: record.in_sync.clone() });
+    record.before = Some(PreviousTerm {
+        epoch,
+        primary: record.primary,
+        handed_over: true,
+        in_sync: record.in_sync.clone(),
+    });
     record.in_sync.retain(|member| *member != to);
     record.in_sync.insert(0, to);
     record.primary = to;
-    record.led_since = record.epoch;
+    record.term = types::Term::of(record.epoch);
     record.failover = None;
     record.lossy = false;
     record.cause = Cause::Switchover;
@@ -210,12 +214,13 @@ fn tail(world: &mut World, words: &Words) {
         partition: words.partition(2),
         node: words.node(1),
         file: words.plain[3].into(),
-        epoch: Epoch(words.get("epoch", 1)),
+        term: types::Term(words.get("epoch", 1)),
         from: Lsn(101),
         to: Lsn(110),
         commits: 10,
         surely_acknowledged: 4,
         sessions: 2,
+        rows: None,
     };
     world.node_says(0, words.node(1), tail);
 }

@@ -5,7 +5,7 @@ mod common;
 use common::World;
 use common::lines::table;
 use types::config::{FailoverRecord, TailReport};
-use types::{Epoch, LogKind, Lsn, NodeId, PartitionId, Sound};
+use types::{LogKind, Lsn, NodeId, PartitionId, Sound};
 use understudy_controller::Settings;
 
 fn failovers(world: &World) -> Vec<FailoverRecord> {
@@ -22,12 +22,13 @@ fn r9_a_tail_that_is_told_again_is_entered_once_and_never_in_another_failover() 
         partition: PartitionId(64),
         node: NodeId(1),
         file: format!("{epoch}.tail"),
-        epoch: Epoch(epoch),
+        term: types::Term(epoch),
         from: Lsn(5),
         to: Lsn(7),
         commits: 3,
         surely_acknowledged: 0,
         sessions: 1,
+        rows: None,
     };
     let told = |world: &World| -> Vec<(u64, Vec<String>)> {
         let files = |tails: &[TailReport]| tails.iter().map(|tail| tail.file.clone()).collect();
@@ -47,7 +48,7 @@ fn r9_a_tail_that_is_told_again_is_entered_once_and_never_in_another_failover() 
     fails_over(&mut world, 3, 2);
     world.pass(5000);
     assert_eq!(told(&world), [(2, vec![])], "the first is not kept");
-    // Of the reign that the second failover ended, and of the one before it.
+    // Of the term that the second failover ended, and of the one before it.
     world.node_says(0, NodeId(3), tail(2));
     world.node_says(0, NodeId(3), first);
     assert_eq!(told(&world), [(2, vec!["2.tail".to_string()])]);

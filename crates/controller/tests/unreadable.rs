@@ -18,19 +18,19 @@ fn partitions_of_a_table_that_cannot_be_read_are_not_swept_away() {
     world.pass(120_000);
     assert_eq!(world.partition(64).epoch, Epoch(1), "the partition is still there");
     // And nobody is told that this is all there is.
-    let pictures = |world: &World| {
+    let cluster_maps = |world: &World| {
         let whole = |(_, _, message): &(usize, ConnId, Message)| match message {
-            Message::Picture(picture) => Some(picture.whole),
+            Message::ClusterMap(cluster_map) => Some(cluster_map.whole),
             _ => None,
         };
         world.sent.iter().filter_map(whole).collect::<Vec<_>>()
     };
     world.sent.clear();
     world.start(4, 1, 40);
-    assert!(!pictures(&world).is_empty() && pictures(&world).iter().all(|whole| !whole));
+    assert!(!cluster_maps(&world).is_empty() && cluster_maps(&world).iter().all(|whole| !whole));
     world.table.write(&[("table/1".into(), sound)], &[]);
     world.restart_controller(0, Settings::default(), Sound);
     world.sent.clear();
     world.start(5, 1, 50);
-    assert!(pictures(&world).contains(&true));
+    assert!(cluster_maps(&world).contains(&true));
 }

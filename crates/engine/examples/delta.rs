@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Instant;
 use types::engine::space;
-use types::{Component, Engine, Epoch, Lsn, Mutation, Position};
+use types::{Component, Engine, Lsn, Mutation, Position, Term};
 use understudy_engine::LsmEngine;
 
 const VALUE: usize = 1000;
@@ -39,8 +39,8 @@ impl Table {
             // The session that wrote it.
             Mutation { key: key(space::SESSION, "00000001".into()), value: Some(vec![7; 60].into()) },
         ];
-        self.engine.execute(Position::new(Epoch(1), Lsn(self.lsn)), &mutations);
-        self.engine.raise_floor(Lsn(self.lsn));
+        self.engine.execute(Position::new(Term(1), Lsn(self.lsn)), &mutations);
+        self.engine.raise_read_floor(Lsn(self.lsn));
         self.engine.publish(Lsn(self.lsn)).expect("publishes");
         self.written += 1;
         if self.written == self.flush {

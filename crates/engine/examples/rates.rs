@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use types::engine::{Checkpoint, Wake, space};
-use types::{Engine, Epoch, Lsn, Mutation, Position, ReadAt};
+use types::{Engine, Lsn, Mutation, Position, ReadAt, Term};
 use understudy_engine::{LsmEngine, MemoryEngine, Overlay};
 
 /// Keys in the engine.
@@ -31,8 +31,7 @@ fn key(number: u64) -> Bytes {
 
 fn write(engine: &mut dyn Engine, number: u64, value: &Bytes) -> Lsn {
     let lsn = engine.applied().lsn.next();
-    engine
-        .execute(Position::new(Epoch(1), lsn), &[Mutation { key: key(number), value: Some(value.clone()) }]);
+    engine.execute(Position::new(Term(1), lsn), &[Mutation { key: key(number), value: Some(value.clone()) }]);
     lsn
 }
 
@@ -50,7 +49,7 @@ fn measure_overlay(behind: u64) {
     let mut overlay = Overlay::new(Position::ZERO);
     let start = Instant::now();
     for (lsn, change) in (1..=OPERATIONS).zip(changes.iter().cycle()) {
-        overlay.insert(Position::new(Epoch(1), Lsn(lsn)), change);
+        overlay.insert(Position::new(Term(1), Lsn(lsn)), change);
         overlay.drain(Lsn(lsn.saturating_sub(behind)), |_, _, _| {});
     }
     report("overlay", &format!("insert + drain, {behind} entries waiting"), OPERATIONS, start);
@@ -63,7 +62,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
     let start = Instant::now();
     for number in 0..KEYS {
         let lsn = write(engine, number, &value);
-        engine.raise_floor(lsn);
+        engine.raise_read_floor(lsn);
         engine.publish(lsn).expect("publish");
     }
     report(name, "load in key order", KEYS, start);
@@ -71,7 +70,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
     let start = Instant::now();
     for _ in 0..OPERATIONS {
         let lsn = write(engine, random.key(), &value);
-        engine.raise_floor(lsn);
+        engine.raise_read_floor(lsn);
         engine.publish(lsn).expect("publish");
     }
     report(name, "execute + publish, floor at the entry", OPERATIONS, start);
@@ -80,7 +79,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
     for _ in 0..OPERATIONS {
         let lsn = write(engine, random.key(), &value);
         engine.publish(lsn).expect("publish");
-        engine.raise_floor(lsn);
+        engine.raise_read_floor(lsn);
     }
     report(name, "execute + publish, floor raised afterwards", OPERATIONS, start);
 
@@ -90,7 +89,7 @@ fn measure(name: &str, engine: &mut dyn Engine) {
         for _ in 0..100 {
             lsn = write(engine, random.key(), &value);
         }
-        engine.raise_floor(lsn);
+        engine.raise_read_floor(lsn);
         engine.publish(lsn).expect("publish");
     }
     report(name, "execute, published by the hundred", OPERATIONS, start);

@@ -5,6 +5,8 @@ use serde::de::DeserializeOwned;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use types::EngineError;
 
 /// Makes what was created, renamed or removed in `dir` durable. A failure is never want of room: what the disk has of it is
@@ -13,14 +15,17 @@ pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all().map_err(io::Error::other)
 }
 
-/// Makes `dir` and its parents where missing. Their entries are durable afterwards.
+/// Makes `dir` and its parents where missing. Its entry is durable afterwards, and so are those of the
+/// parents that were made: a directory that is there may have been made by a process that was killed before
+/// it synced that (PR-94).
 pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
-    if dir.is_dir() {
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !dir.is_dir() {
+        create_dir(parent)?;
+        fs::create_dir(dir)?;
+    } else if dir == parent || dir.file_name().is_none() {
         return Ok(());
     }
-    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    create_dir(parent)?;
-    fs::create_dir(dir)?;
     sync_dir(parent)
 }
 
@@ -34,8 +39,11 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = file.set_len(0);
         return Err(error);
     }
+    // Opened before anything is replaced: who hears that there was no descriptor left takes it that nothing
+    // was (PR-95).
+    let dir = File::open(path.parent().expect("a file is in a directory"))?;
     fs::rename(&unfinished, path)?;
-    sync_dir(path.parent().expect("a file is in a directory"))
+    dir.sync_all().map_err(io::Error::other)
 }
 
 /// Makes `path` a file of `value`, durably, or leaves what was there: its CRC-32C, then the value as postcard.
@@ -90,19 +98,66 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 }
 
 /// True if the system gives no file to write into, because so many are open (ENFILE, EMFILE): the disk has nothing to do with it.
-fn is_out_of_files(error: &io::Error) -> bool {
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
+}
+
+/// The failure of a read. That the system has no more files or memory to give (EINTR, EAGAIN, ENOMEM, ENFILE, EMFILE) says nothing of
+/// what is on the disk.
+pub(crate) fn not_read(error: io::Error) -> EngineError {
+    match error.raw_os_error() {
+        Some(4 | 11 | 12 | 23 | 24) => EngineError::Later(error),
+        _ => EngineError::Io(error),
+    }
+}
+
+/// An open file that nobody needs, for [`patiently`].
+static SPARE: Mutex<Option<File>> = Mutex::new(None);
+
+/// Sees to it that there is a spare file to be closed. Where none can be opened there is none.
+pub(crate) fn keep_spare() {
+    let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    if spare.is_none() {
+        *spare = File::open("/dev/null").ok();
+    }
+}
+
+/// Does what must be known after a failed write, and needs one open file: the spare one's place, if there is no other. Others may
+/// take it first, so it is tried for a second.
+pub(crate) fn patiently<T>(work: impl Fn() -> Result<T, EngineError>) -> Result<T, EngineError> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let mut outcome = work();
+    for _ in 0..50 {
+        let Err(EngineError::Later(_)) = &outcome else { break };
+        let spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if spare.is_none() {
+            std::thread::sleep(PAUSE);
+        }
+        drop(spare);
+        outcome = work();
+    }
+    keep_spare();
+    // It was a write that failed: what the disk has of it is not known.
+    outcome.map_err(|error| match error {
+        EngineError::Later(error) => EngineError::Io(error),
+        error => error,
+    })
+}
+
+/// True if what could not be written can be tried again later.
+pub(crate) fn is_for_now(error: &io::Error) -> bool {
+    is_full(error) || is_out_of_files(error)
 }
 
 /// The failure of a write that counts only as a whole.
 pub(crate) fn not_written(error: io::Error) -> EngineError {
-    if is_full(&error) || is_out_of_files(&error) { EngineError::Full(error) } else { EngineError::Io(error) }
+    if is_for_now(&error) { EngineError::Full(error) } else { EngineError::Io(error) }
 }
 
 /// The failure of several such writes: what they left is removed, or begun anew the next time.
 pub(crate) fn not_made(error: EngineError) -> EngineError {
     match error {
-        EngineError::Io(error) => not_written(error),
+        EngineError::Io(error) | EngineError::Later(error) => not_written(error),
         error => error,
     }
 }

@@ -1,4 +1,4 @@
-//! Floor 2: the engines under a partition's replica.
+//! Layer 2: the engines under a partition's replica.
 //!
 //! [`MemoryEngine`] and [`LsmEngine`] keep the contract of [`types::engine`], which is re-exported here. Both hold tentative
 //! entries in an [`Overlay`] and are held to one conformance suite (`tests/conformance.rs`). [`open`] chooses by name.
@@ -7,7 +7,7 @@ mod files;
 pub mod lsm;
 pub mod memory;
 pub mod overlay;
-mod pace;
+mod replay_rate;
 mod scan;
 
 pub use lsm::LsmEngine;

@@ -11,11 +11,12 @@
 //! (PR-40). An installation fills a new directory, which becomes current by one rename (PR-37). Only `lsm/tree.rs` touches
 //! the crate.
 
+mod deleted;
 mod digest;
 mod incoming;
 mod loads;
+mod merge_pacing;
 mod merger;
-mod pace;
 mod pins;
 mod pointer;
 mod refill;
@@ -25,10 +26,10 @@ mod tree;
 
 pub use loads::write_load;
 
-use crate::files::{self, not_made, not_written};
+use crate::files::{self, not_made, not_written, sync_dir};
 use crate::memory::check_installed;
 use crate::overlay::Overlay;
-use crate::pace::Pace;
+use crate::replay_rate::ReplayRate;
 use crate::scan::{self, FIRST_KEY, resolve};
 use bytes::Bytes;
 use incoming::{Incoming, Sealing};
@@ -36,7 +37,7 @@ use loads::PendingLoad;
 use merger::{Flush, Kept, Merger};
 use pins::Pins;
 use pointer::{Pointer, has_tables, remove_others, tree_dir, tree_numbers};
-use staged::Stage;
+use staged::StagedLoad;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -62,7 +63,7 @@ pub struct LsmEngine {
     /// Tentative entries, and the published and applied position.
     overlay: Overlay,
     /// The lowest LSN that can be read.
-    floor: Lsn,
+    read_floor: Lsn,
     /// The position that a restart finds in the files.
     persisted: Position,
     /// Bytes in the tree's memory.
@@ -74,11 +75,11 @@ pub struct LsmEngine {
     /// A set that is being received.
     incoming: Option<Incoming>,
     /// The same while a thread checks it.
-    sealing: Option<Sealing>,
+    finishing: Option<Sealing>,
     /// It is to be checked when what runs has ended.
     sealing_waits: Option<Wake>,
     /// Files of bulk loads.
-    stage: Stage,
+    stage: StagedLoad,
     /// Entries whose loads are not installed, in log order.
     pending: VecDeque<PendingLoad>,
     /// Up to where they may be.
@@ -90,7 +91,7 @@ pub struct LsmEngine {
     /// What was on disk is damaged: nothing more is made of it. Another state can take its place.
     corrupt: bool,
     /// How long entries take.
-    pace: Pace,
+    replay_rate: ReplayRate,
 }
 
 impl LsmEngine {
@@ -98,6 +99,10 @@ impl LsmEngine {
     pub fn open(dir: &Path) -> Result<LsmEngine, EngineError> {
         files::create_dir(dir).map_err(not_written)?;
         files::remove_if_there(&dir.join("CURRENT.new"))?;
+        // A process that was killed may have replaced CURRENT and not synced that. What is read here is
+        // relied on, and what it does not name is removed, so a power loss must not take it back (PR-93);
+        // so it is with a tree's version and with staged sets.
+        sync_dir(dir)?;
         let (number, tree) = match Pointer::read(dir)? {
             Some(Pointer { number, complete: true }) => {
                 let tree = Tree::open(&tree_dir(dir, number))?;
@@ -120,21 +125,21 @@ impl LsmEngine {
             tree,
             overlay: Overlay::new(persisted),
             // Merges may have collected what only reads below needed.
-            floor: persisted.lsn,
+            read_floor: persisted.lsn,
             persisted,
             unflushed: 0,
             installing: None,
             pins: Pins::default(),
             incoming: None,
-            sealing: None,
+            finishing: None,
             sealing_waits: None,
-            stage: Stage::open(dir)?,
+            stage: StagedLoad::open(dir)?,
             pending: VecDeque::new(),
             allowed: Lsn::ZERO,
             failed: false,
             failed_write: None,
             corrupt: false,
-            pace: Pace::default(),
+            replay_rate: ReplayRate::default(),
         };
         engine.settle_loads()?;
         Ok(engine)
@@ -161,10 +166,10 @@ impl LsmEngine {
         self.tree.files()
     }
 
-    /// Remembers a failure of the disk. Want of room is none: nothing was changed.
+    /// Remembers a failure of the disk. Want of room, or of open files, is none: nothing was changed.
     fn note<T>(&mut self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
         match &outcome {
-            Ok(_) | Err(EngineError::Full(_)) => {}
+            Ok(_) | Err(EngineError::Full(_) | EngineError::Later(_)) => {}
             Err(EngineError::Corrupt(_)) => self.corrupt = true,
             Err(error) => {
                 self.failed = true;
@@ -197,7 +202,7 @@ impl LsmEngine {
     fn end_all(&mut self) -> Result<(), EngineError> {
         for outcome in [self.end_flush(), self.merger.wait()] {
             match outcome {
-                Err(EngineError::Full(_) | EngineError::Corrupt(_)) => {}
+                Err(EngineError::Full(_) | EngineError::Later(_) | EngineError::Corrupt(_)) => {}
                 outcome => outcome?,
             }
         }
@@ -217,8 +222,8 @@ impl LsmEngine {
         self.merger.wait()?;
         self.flush_kept()?;
         self.tree.write_position(at);
-        let sealed = self.tree.seal().expect("the position was just written");
-        self.kept = Some(Kept { sealed, at, bytes: self.unflushed, load: None });
+        let frozen = self.tree.freeze().expect("the position was just written");
+        self.kept = Some(Kept { frozen, at, bytes: self.unflushed, load: None });
         self.flush_kept()
     }
 
@@ -253,13 +258,13 @@ impl LsmEngine {
             None if at == self.persisted => return Ok(Checkpoint::Idle),
             None => self.kept.take().unwrap_or_else(|| {
                 self.tree.write_position(at);
-                let sealed = self.tree.seal().expect("the position was just written");
-                Kept { sealed, at, bytes: self.unflushed, load: None }
+                let frozen = self.tree.freeze().expect("the position was just written");
+                Kept { frozen, at, bytes: self.unflushed, load: None }
             }),
         };
         // No merge may hold up a load.
         let merges = self.pending.len() <= usize::from(kept.load.is_some());
-        self.flush = Some(self.merger.start_flush(&self.tree, kept, self.floor, merges, wake)?);
+        self.flush = Some(self.merger.start_flush(&self.tree, kept, self.read_floor, merges, wake)?);
         Ok(Checkpoint::Waiting)
     }
 
@@ -273,7 +278,7 @@ impl LsmEngine {
     /// Starts a merge if there are enough small files.
     fn merge_if_due(&mut self) -> Result<(), EngineError> {
         if self.tree.wants_merge() {
-            self.merger.start(&self.tree, self.floor, self.persisted.lsn)?;
+            self.merger.start(&self.tree, self.read_floor, self.persisted.lsn)?;
         }
         Ok(())
     }
@@ -284,6 +289,9 @@ fn begin(dir: &Path, at_least: u64) -> Result<(u64, Tree), EngineError> {
     let highest = tree_numbers(dir)?.into_iter().max().unwrap_or(0);
     let number = at_least.max(highest + 1);
     let tree = Tree::create(&tree_dir(dir, number)).map_err(not_made)?;
+    // The directory's name is durable before the pointer that names it: one sync for both would leave their
+    // order to the disk (PR-90).
+    sync_dir(dir)?;
     Pointer { number, complete: true }.write(dir).map_err(not_written)?;
     remove_others(dir, Some(number))?;
     Ok((number, tree))
@@ -296,9 +304,9 @@ impl Engine for LsmEngine {
 
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         assert!(self.installing.is_none(), "R4: entry {at} executed on half a state");
-        let begun = self.pace.begin();
+        let begun = self.replay_rate.begin();
         self.overlay.insert(at, mutations);
-        self.pace.executed(begun);
+        self.replay_rate.executed(begun);
     }
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
@@ -308,7 +316,7 @@ impl Engine for LsmEngine {
         self.overlay.drain(upto, |key, lsn, value| {
             *unflushed += tree.write(key, lsn, value.map(|value| &value[..]));
         });
-        self.pace.published(begun, self.overlay.published().lsn.0 - before.0);
+        self.replay_rate.published(begun, self.overlay.published().lsn.0 - before.0);
         Ok(())
     }
 
@@ -332,7 +340,7 @@ impl Engine for LsmEngine {
 
     fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError> {
         self.readable()?;
-        let at = resolve(at, self.floor)?;
+        let at = resolve(at, self.read_floor)?;
         if let Some((lsn, value)) = self.overlay.get(key, at) {
             return Ok(value.map(|value| (lsn, value.clone())));
         }
@@ -348,17 +356,22 @@ impl Engine for LsmEngine {
         max_bytes: usize,
     ) -> Result<Vec<Row>, EngineError> {
         self.readable()?;
-        let at = resolve(at, self.floor)?;
+        let at = resolve(at, self.read_floor)?;
         let from = from.max(FIRST_KEY);
         scan::merge(self.overlay.range(from, to, at), self.tree.range(from, to, at), limit, max_bytes)
     }
 
-    fn raise_floor(&mut self, floor: Lsn) {
-        self.floor = self.floor.max(floor);
+    fn deletions(&self, from: &[u8], to: &[u8], above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
+        self.readable()?;
+        self.tree.deletions(from.max(FIRST_KEY), to, above)
     }
 
-    fn floor(&self) -> Lsn {
-        self.floor
+    fn raise_read_floor(&mut self, read_floor: Lsn) {
+        self.read_floor = self.read_floor.max(read_floor);
+    }
+
+    fn read_floor(&self) -> Lsn {
+        self.read_floor
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -366,7 +379,7 @@ impl Engine for LsmEngine {
     }
 
     fn replay_ns(&self) -> u64 {
-        self.pace.nanos()
+        self.replay_rate.nanos()
     }
 
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
@@ -477,7 +490,7 @@ impl Engine for LsmEngine {
 
     fn receive_piece(&mut self, file: usize, from: u64, bytes: &[u8]) -> Result<bool, EngineError> {
         self.usable()?;
-        let Some(incoming) = self.incoming.as_mut().filter(|_| self.sealing.is_none()) else {
+        let Some(incoming) = self.incoming.as_mut().filter(|_| self.finishing.is_none()) else {
             return Ok(false);
         };
         let outcome = incoming.write(file, from, bytes);
@@ -497,7 +510,7 @@ impl Engine for LsmEngine {
     }
 
     fn checked_bytes(&self) -> u64 {
-        self.sealing.as_ref().map_or(0, Sealing::checked)
+        self.finishing.as_ref().map_or(0, Sealing::checked)
     }
 
     fn failed_write(&self) -> Option<&str> {

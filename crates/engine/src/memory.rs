@@ -38,7 +38,7 @@ pub struct MemoryEngine<R: Remedy = Sound> {
     /// Everything published.
     rows: Rows,
     /// The lowest LSN that can be read.
-    floor: Lsn,
+    read_floor: Lsn,
     /// What the snapshot in the store contains.
     persisted: Position,
     /// Bytes written since that snapshot was.
@@ -83,7 +83,7 @@ impl<R: Remedy> MemoryEngine<R> {
         MemoryEngine {
             overlay: Overlay::new(Position::ZERO),
             rows: Rows::default(),
-            floor: Lsn::ZERO,
+            read_floor: Lsn::ZERO,
             persisted: Position::ZERO,
             unsaved: 0,
             saved: Position::ZERO,
@@ -151,7 +151,7 @@ impl<R: Remedy> MemoryEngine<R> {
             store.save(&mut |out| out.write_all(whole)).map_err(not_written)?;
         }
         self.rows = rows;
-        self.floor = self.floor.max(header.floor);
+        self.read_floor = self.read_floor.max(header.read_floor);
         (self.persisted, self.saved, self.unsaved) = (header.position, header.position, 0);
         let published = self.overlay.published();
         if published.lsn <= header.position.lsn {
@@ -195,7 +195,7 @@ impl<R: Remedy> MemoryEngine<R> {
             )));
         }
         self.overlay = Overlay::new(header.position);
-        self.floor = header.floor;
+        self.read_floor = header.read_floor;
         (self.persisted, self.saved, self.unsaved) = (header.position, header.position, 0);
         Ok(())
     }
@@ -208,7 +208,7 @@ impl<R: Remedy> MemoryEngine<R> {
             true => self.overlay.published(),
             false => self.saved,
         };
-        Header { position, floor: position.lsn }
+        Header { position, read_floor: position.lsn }
     }
 
     fn write_snapshot(&self, header: Header, out: &mut dyn Write) -> io::Result<()> {
@@ -295,16 +295,16 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
     }
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
-        let (rows, floor) = (&mut self.rows, self.floor);
+        let (rows, read_floor) = (&mut self.rows, self.read_floor);
         let strict = self.remedy.has(Finding::Pr40);
         let mut written = 0;
         self.overlay.drain(upto, |key, lsn, value| {
-            let newer = rows.write(key, lsn, value.map(|value| &value[..]), floor);
+            let newer = rows.write(key, lsn, value.map(|value| &value[..]), read_floor);
             assert!(newer || !strict, "PR-40: entry {lsn} is published below a version of its row");
             self.unsaved += (key.len() + value.map_or(0, Bytes::len)) as u64;
             written += 1;
         });
-        self.rows.collect(floor, COLLECT_ON_PUBLISH + 2 * written);
+        self.rows.collect(read_floor, COLLECT_ON_PUBLISH + 2 * written);
         Ok(())
     }
 
@@ -326,7 +326,7 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
 
     fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError> {
         self.readable()?;
-        let at = resolve(at, self.floor)?;
+        let at = resolve(at, self.read_floor)?;
         if let Some((lsn, value)) = self.overlay.get(key, at) {
             return Ok(value.map(|value| (lsn, value.clone())));
         }
@@ -342,7 +342,7 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
         max_bytes: usize,
     ) -> Result<Vec<Row>, EngineError> {
         self.readable()?;
-        let at = resolve(at, self.floor)?;
+        let at = resolve(at, self.read_floor)?;
         let from = from.max(FIRST_KEY);
         let base = self
             .rows
@@ -351,14 +351,20 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
         scan::merge(self.overlay.range(from, to, at), base, limit, max_bytes)
     }
 
-    fn raise_floor(&mut self, floor: Lsn) {
-        let read = self.saving.as_ref().filter(|saving| saving.reads()).map(|saving| saving.what.at.lsn);
-        self.floor = self.floor.max(read.map_or(floor, |at| floor.min(at)));
-        self.rows.collect(self.floor, COLLECT_ON_RAISE);
+    fn deletions(&self, from: &[u8], to: &[u8], above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
+        self.readable()?;
+        let deleted = self.rows.deleted(from.max(FIRST_KEY), to).filter(|(_, lsn)| *lsn > above);
+        Ok(deleted.map(|(key, lsn)| (Bytes::copy_from_slice(key), lsn)).collect())
     }
 
-    fn floor(&self) -> Lsn {
-        self.floor
+    fn raise_read_floor(&mut self, read_floor: Lsn) {
+        let read = self.saving.as_ref().filter(|saving| saving.reads()).map(|saving| saving.what.at.lsn);
+        self.read_floor = self.read_floor.max(read.map_or(read_floor, |at| read_floor.min(at)));
+        self.rows.collect(self.read_floor, COLLECT_ON_RAISE);
+    }
+
+    fn read_floor(&self) -> Lsn {
+        self.read_floor
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -385,7 +391,7 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
             return self.go_on_checkpoint();
         }
         let at = self.overlay.published();
-        if self.installing.is_some() || self.saved == at || self.floor > at.lsn {
+        if self.installing.is_some() || self.saved == at || self.read_floor > at.lsn {
             return Ok(Checkpoint::Idle);
         }
         let what = saving::What { header: self.header(), at, unsaved: self.unsaved };
@@ -416,7 +422,7 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
             let cleared = store.clear();
             self.note(cleared)?;
         }
-        (self.overlay, self.rows, self.floor) = (Overlay::new(base), Rows::default(), base.lsn);
+        (self.overlay, self.rows, self.read_floor) = (Overlay::new(base), Rows::default(), base.lsn);
         (self.persisted, self.saved, self.unsaved) = (Position::ZERO, Position::ZERO, 0);
         self.installing = Some(base);
         Ok(())

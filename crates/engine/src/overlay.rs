@@ -106,7 +106,7 @@ impl Overlay {
     /// Panics if `at` is not above the applied position (PR-77) or if a mutation has a [`mutation_fault`].
     pub fn insert(&mut self, at: Position, mutations: &[Mutation]) {
         assert!(
-            at.lsn > self.applied.lsn && at.epoch >= self.applied.epoch,
+            at.lsn > self.applied.lsn && at.term >= self.applied.term,
             "PR-77: entry {at} executed above {}",
             self.applied
         );
@@ -267,10 +267,10 @@ pub(crate) fn key_bounds<'k>(from: &'k [u8], to: &'k [u8]) -> (Bound<&'k [u8]>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::Epoch;
+    use types::Term;
 
     fn at(lsn: u64) -> Position {
-        Position::new(Epoch(1), Lsn(lsn))
+        Position::new(Term(1), Lsn(lsn))
     }
 
     fn put(key: &str, value: &str) -> Mutation {
@@ -336,7 +336,7 @@ mod tests {
         overlay.rise(at(4));
         assert_eq!((overlay.published(), overlay.applied()), (at(4), filled().applied()));
         let mut overlay = filled();
-        let other = Position::new(types::Epoch(9), Lsn(4));
+        let other = Position::new(types::Term(9), Lsn(4));
         overlay.rise(other);
         assert_eq!((overlay.published(), overlay.applied(), overlay.bytes()), (other, other, 0));
     }

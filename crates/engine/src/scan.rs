@@ -2,19 +2,24 @@
 
 use crate::overlay::Tentative;
 use std::cmp::Ordering;
-use types::engine::{ReadAt, Row, space};
+use types::engine::{MAX_KEY_BYTES, ReadAt, Row, space};
 use types::{EngineError, Lsn};
 
 /// Reads never see the row of the applied position: it is the engine's own.
 pub(crate) const FIRST_KEY: &[u8] = &[space::SESSION];
 
 /// The LSN a read looks at, if it is still readable (PR-34).
-pub(crate) fn resolve(at: ReadAt, floor: Lsn) -> Result<Lsn, EngineError> {
+pub(crate) fn resolve(at: ReadAt, read_floor: Lsn) -> Result<Lsn, EngineError> {
     match at {
         ReadAt::Applied => Ok(Lsn::MAX),
-        ReadAt::Lsn(asked) if asked < floor => Err(EngineError::SnapshotTooOld { asked, floor }),
+        ReadAt::Lsn(asked) if asked < read_floor => Err(EngineError::SnapshotTooOld { asked, read_floor }),
         ReadAt::Lsn(asked) => Ok(asked),
     }
+}
+
+/// A bound of a range, cut to what a library with a limit of its own takes. No key is so long that it tells the two apart.
+pub(crate) fn bound(key: &[u8]) -> &[u8] {
+    &key[..key.len().min(MAX_KEY_BYTES + 1)]
 }
 
 /// Merges the two in key order. A tentative version hides the engine's row, and hides it altogether if it is a deletion.

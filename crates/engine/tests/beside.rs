@@ -14,11 +14,11 @@ use understudy_engine::MemoryEngine;
 use understudy_engine::memory::{SnapshotStore, SnapshotWriter};
 
 const ROWS: u64 = 9000;
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 fn fill(engine: &mut dyn Engine, lsns: std::ops::RangeInclusive<u64>) {
     for lsn in lsns {
-        engine.raise_floor(Lsn(lsn - 1));
+        engine.raise_read_floor(Lsn(lsn - 1));
         let old = (lsn % ROWS + 1).to_string();
         engine.execute(
             at(lsn),
@@ -38,7 +38,7 @@ fn until_it_waits(engine: &mut dyn Engine, mut stands: Checkpoint) -> Checkpoint
 
 fn until_it_ends(engine: &mut dyn Engine, woken: &Receiver<()>) {
     while until_it_waits(engine, Checkpoint::Ready) != Checkpoint::Idle {
-        woken.recv_timeout(PATIENCE).expect("it is woken while it waits");
+        woken.recv_timeout(WAIT_LIMIT).expect("it is woken while it waits");
     }
 }
 
@@ -56,7 +56,7 @@ fn a_restart_finds_the_state_at_the_beginning<S: Subject>() {
         let mutations: Vec<_> =
             mutations.iter().map(|row| if lsn % 3 == 0 { delete(row) } else { put(row, "new") }).collect();
         engine.execute(at(lsn), &mutations);
-        engine.raise_floor(Lsn(lsn - 1));
+        engine.raise_read_floor(Lsn(lsn - 1));
         engine.publish(Lsn(lsn)).unwrap();
         engine.go_on_checkpoint().unwrap();
     }
@@ -163,12 +163,12 @@ fn an_engine_goes_on_while_the_disk_is_stuck() {
     assert_eq!(read(&engine, "17", ReadAt::Applied), format!("{:500}@17", 17));
     assert_eq!(engine.go_on_checkpoint().unwrap(), Checkpoint::Waiting);
     assert_eq!((engine.persisted(), engine.capabilities().persistent), (Position::ZERO, true));
-    assert!(engine.floor() <= Lsn(ROWS * 2), "what is still to be written can be read");
+    assert!(engine.read_floor() <= Lsn(ROWS * 2), "what is still to be written can be read");
     go_on.send(()).unwrap();
     until_it_ends(&mut engine, &woken);
     assert_eq!(engine.persisted(), at(ROWS * 2));
-    engine.raise_floor(Lsn(ROWS * 2 + 500));
-    assert_eq!(engine.floor(), Lsn(ROWS * 2 + 500));
+    engine.raise_read_floor(Lsn(ROWS * 2 + 500));
+    assert_eq!(engine.read_floor(), Lsn(ROWS * 2 + 500));
     let copy = MemoryEngine::with_store(Box::new(store)).unwrap();
     let rows = all(&engine, ReadAt::Applied, 5000);
     let (old, new): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.lsn <= Lsn(ROWS * 2));
@@ -187,7 +187,7 @@ fn a_disk_that_fails_leaves_the_old_checkpoint_and_may_be_tried_again() {
     let failed = loop {
         match engine.go_on_checkpoint() {
             Ok(Checkpoint::Ready) => {}
-            Ok(_) => woken.recv_timeout(PATIENCE).expect("it is woken"),
+            Ok(_) => woken.recv_timeout(WAIT_LIMIT).expect("it is woken"),
             Err(error) => break error,
         }
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use types::{ComponentSet, Engine, Installation, Lsn, PinId, Position, ReadAt};
 use understudy_engine::LsmEngine;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const PIECE: usize = 700;
 
 /// A primary and a cold backup: both execute every entry, only the primary publishes.
@@ -51,7 +51,7 @@ impl Pair {
         for engine in [&self.source, &self.target] {
             let applied = engine.applied().lsn;
             assert_eq!(applied, self.model.applied().lsn);
-            for lsn in [engine.floor(), Lsn(engine.floor().0.midpoint(applied.0)), applied] {
+            for lsn in [engine.read_floor(), Lsn(engine.read_floor().0.midpoint(applied.0)), applied] {
                 assert_eq!(all(engine, ReadAt::Lsn(lsn), 50), self.model.rows(lsn), "at {lsn}");
             }
         }
@@ -76,7 +76,7 @@ impl Pair {
         let (wake, woken) = waker();
         let mut stands = self.target.begin_installation(&wake).unwrap();
         while stands == Installation::Waiting {
-            woken.recv_timeout(PATIENCE).expect("it is woken while it waits");
+            woken.recv_timeout(WAIT_LIMIT).expect("it is woken while it waits");
             stands = self.target.go_on_installation().unwrap();
         }
         stands
@@ -130,7 +130,8 @@ fn versions_are_installed_under_reads_and_writes() {
 fn what_has_arrived_is_kept_over_a_restart_and_for_the_next_set() {
     let dir = tempfile::tempdir().unwrap();
     let mut pair = Pair::new(dir.path());
-    for _ in 0..3 {
+    // With the flush below these are three: a fourth would begin a merge, whose end could be before or after the next pin.
+    for _ in 0..2 {
         pair.flush(40);
     }
     let (pin, set) = pair.source.pin().unwrap().unwrap();
@@ -205,8 +206,8 @@ fn a_crash_leaves_the_old_state_or_the_new_one() {
         pair.ship(pin, &set, |_| look(round));
         let (wake, woken) = waker();
         assert_eq!(pair.target.begin_installation(&wake).unwrap(), Installation::Waiting);
-        look(round);
-        woken.recv_timeout(PATIENCE).expect("it is woken");
+        // What a power loss leaves in between is no copy of files that are being changed: `tools/crash` looks at that.
+        woken.recv_timeout(WAIT_LIMIT).expect("it is woken");
         look(round);
         assert_eq!(pair.target.go_on_installation().unwrap(), Installation::Done);
         look(round + 1);
@@ -214,7 +215,7 @@ fn a_crash_leaves_the_old_state_or_the_new_one() {
 }
 
 #[test]
-fn spoilt_files_are_wanted_again_and_spoilt_sets_are_refused() {
+fn tainted_files_are_wanted_again_and_tainted_sets_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let mut pair = Pair::new(dir.path());
     pair.flush(40);
@@ -231,7 +232,7 @@ fn spoilt_files_are_wanted_again_and_spoilt_sets_are_refused() {
         }
         assert!(pair.target.receive_piece(missing.file, missing.from, &bytes).unwrap());
     }
-    assert_eq!(pair.install(), Installation::Spoilt(vec![1]));
+    assert_eq!(pair.install(), Installation::Tainted(vec![1]));
     pair.check();
     assert_eq!(pair.ship(pin, &set, |_| {}), set.files[1].bytes);
     // A set that lies about its order, its position or a file's number.
@@ -296,7 +297,7 @@ fn f11_a_file_that_rotted_here_is_not_taken_for_the_one_of_the_set() {
     assert!(pair.target.receive(next.clone()).unwrap());
     let shipped = pair.ship(pin, &next, |_| {});
     assert!(shipped < next.bytes(), "what is here is not sent");
-    assert_eq!(pair.install(), Installation::Spoilt(vec![both]));
+    assert_eq!(pair.install(), Installation::Tainted(vec![both]));
     assert_eq!(pair.ship(pin, &next, |_| {}), next.files[both].bytes);
     assert_eq!(pair.install(), Installation::Done);
     pair.check();
@@ -352,7 +353,7 @@ fn what_is_published_above_a_set_stays() {
         pair.run(15);
         pair.target.publish(Lsn(set.at.lsn.0 + 20)).unwrap();
         let digest = pair.target.digest(ReadAt::Applied).unwrap();
-        woken.recv_timeout(PATIENCE).expect("it is woken");
+        woken.recv_timeout(WAIT_LIMIT).expect("it is woken");
         assert_eq!(pair.target.go_on_installation().unwrap(), Installation::Done, "round {round}");
         assert_eq!((pair.target.persisted(), pair.target.published()), (set.at, at(set.at.lsn.0 + 20)));
         assert_eq!(pair.target.digest(ReadAt::Applied).unwrap(), digest);

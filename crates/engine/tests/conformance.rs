@@ -5,7 +5,7 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use types::engine::{MAX_KEY_BYTES, Row, space};
-use types::{Engine, EngineError, Epoch, Lsn, Mutation, Position, ReadAt};
+use types::{Engine, EngineError, Lsn, Mutation, Position, ReadAt, Term};
 
 /// Makes each function of [`suite`] a test of each engine.
 macro_rules! conformance {
@@ -24,11 +24,13 @@ conformance!(
     a_raised_floor_changes_no_read_above_it,
     scans_merge_tentative_and_published_rows,
     scans_keep_to_their_limits_and_bounds,
+    r9_deletions_are_known_while_something_needs_them,
     the_position_is_not_among_the_rows,
     another_entry_takes_the_place_of_a_discarded_one,
     entries_without_changes_move_the_positions,
     digests_do_not_depend_on_the_rhythm,
     the_longest_key_is_stored,
+    reads_take_keys_of_any_length,
     a_restart_finds_the_checkpoint_and_replays,
     tentative_entries_are_in_no_checkpoint,
     sessions_are_in_the_checkpoint,
@@ -48,7 +50,7 @@ fn lsn(lsn: u64) -> ReadAt {
 fn history() -> Model {
     let mut log = Vec::new();
     for n in 1..=60u64 {
-        let epoch = Epoch(1 + n / 25);
+        let term = Term(1 + n / 25);
         let mut entry = Vec::new();
         if n % 10 != 0 {
             entry.push(put(&format!("row {}", n % 7), &format!("value {n}")));
@@ -57,7 +59,7 @@ fn history() -> Model {
         if n % 5 == 0 {
             entry.push(delete(&format!("row {}", n % 6)));
         }
-        log.push((Position::new(epoch, Lsn(n)), entry));
+        log.push((Position::new(term, Lsn(n)), entry));
     }
     Model { log }
 }
@@ -125,10 +127,11 @@ mod suite {
         engine.execute(at(1), &[put("a", "one")]);
         engine.execute(at(2), &[put("a", "two")]);
         engine.publish(Lsn(2)).unwrap();
-        engine.raise_floor(Lsn(2));
-        engine.raise_floor(Lsn(1));
-        assert_eq!(engine.floor(), Lsn(2));
-        let too_old = |error| matches!(error, EngineError::SnapshotTooOld { asked: Lsn(1), floor: Lsn(2) });
+        engine.raise_read_floor(Lsn(2));
+        engine.raise_read_floor(Lsn(1));
+        assert_eq!(engine.read_floor(), Lsn(2));
+        let too_old =
+            |error| matches!(error, EngineError::SnapshotTooOld { asked: Lsn(1), read_floor: Lsn(2) });
         assert!(too_old(engine.get(&key("a"), lsn(1)).unwrap_err()));
         assert!(too_old(engine.scan(&[], &[], lsn(1), 10, 10).unwrap_err()));
         assert!(too_old(engine.digest(lsn(1)).unwrap_err()));
@@ -141,12 +144,12 @@ mod suite {
         for (position, entry) in &model.log {
             engine.execute(*position, entry);
             engine.publish(position.lsn).unwrap();
-            let floor = position.lsn.0.saturating_sub(position.lsn.0 % 8);
-            engine.raise_floor(Lsn(floor));
+            let read_floor = position.lsn.0.saturating_sub(position.lsn.0 % 8);
+            engine.raise_read_floor(Lsn(read_floor));
             if position.lsn.0 % 9 == 0 {
                 engine.checkpoint().unwrap();
             }
-            for n in floor..=position.lsn.0 {
+            for n in read_floor..=position.lsn.0 {
                 assert_eq!(all(&engine, lsn(n), 4), model.rows(Lsn(n)));
             }
         }
@@ -164,6 +167,30 @@ mod suite {
         };
         assert_eq!(seen(APPLIED), ["a1", "b2", "c2"]);
         assert_eq!(seen(lsn(1)), ["a1", "c1", "e1"]);
+    }
+
+    pub fn r9_deletions_are_known_while_something_needs_them<S: Subject>() {
+        let (_dir, mut engine) = open::<S>();
+        engine.execute(at(1), &["a", "b", "c", "d"].map(|name| put(name, "1")));
+        engine.publish(Lsn(1)).unwrap();
+        engine.checkpoint().unwrap();
+        engine.execute(at(2), &[delete("a")]);
+        engine.execute(at(3), &[delete("b"), delete("c"), delete("never there")]);
+        engine.execute(at(4), &[put("b", "4")]);
+        engine.publish(Lsn(4)).unwrap();
+        engine.checkpoint().unwrap();
+        engine.execute(at(5), &[delete("d")]);
+        let deleted = |from: &str, to: &[u8], above| -> Vec<(Bytes, Lsn)> {
+            let mut deleted = engine.deletions(&key(from), to, Lsn(above)).unwrap();
+            deleted.retain(|(name, _)| *name != key("never there"));
+            deleted.sort();
+            deleted
+        };
+        assert_eq!(deleted("", &[], 0), [(key("a"), Lsn(2)), (key("c"), Lsn(3))]);
+        assert_eq!(deleted("", &[], 2), [(key("c"), Lsn(3))]);
+        assert_eq!(deleted("", &key("c"), 0), [(key("a"), Lsn(2))]);
+        assert_eq!(deleted("b", &key("a"), 0), []);
+        assert_eq!(deleted("", &[], 3), []);
     }
 
     pub fn scans_keep_to_their_limits_and_bounds<S: Subject>() {
@@ -202,16 +229,16 @@ mod suite {
         let (dir, mut engine) = open::<S>();
         engine.execute(at(1), &[put("x", "0")]);
         engine.publish(Lsn(1)).unwrap();
-        engine.execute(Position::new(Epoch(1), Lsn(2)), &[put("x", "1"), put("y", "1")]);
+        engine.execute(Position::new(Term(1), Lsn(2)), &[put("x", "1"), put("y", "1")]);
         engine.discard_above(at(1));
-        engine.execute(Position::new(Epoch(2), Lsn(2)), &[put("x", "2")]);
+        engine.execute(Position::new(Term(2), Lsn(2)), &[put("x", "2")]);
         engine.publish(Lsn(2)).unwrap();
         engine.checkpoint().unwrap();
         assert_eq!(read(&engine, "x", lsn(2)), "2@2");
         assert_eq!(read(&engine, "y", lsn(2)), "-");
         if S::PERSISTENT {
             engine = reopen::<S>(&dir, engine);
-            assert_eq!(engine.published(), Position::new(Epoch(2), Lsn(2)));
+            assert_eq!(engine.published(), Position::new(Term(2), Lsn(2)));
             assert_eq!(read(&engine, "x", lsn(2)), "2@2");
         }
     }
@@ -240,7 +267,7 @@ mod suite {
                 engine.execute(*at, entry);
                 if at.lsn.0 % every == 0 {
                     engine.publish(at.lsn).unwrap();
-                    engine.raise_floor(Lsn(at.lsn.0 / 2));
+                    engine.raise_read_floor(Lsn(at.lsn.0 / 2));
                     engine.checkpoint().unwrap();
                 }
             }
@@ -264,6 +291,34 @@ mod suite {
         assert_eq!(all(&engine, APPLIED, 9).len(), 1);
     }
 
+    pub fn reads_take_keys_of_any_length<S: Subject>() {
+        let (_dir, mut engine) = open::<S>();
+        let longest = Bytes::from(vec![b'm'; MAX_KEY_BYTES - 1]);
+        let longest = Bytes::from([&[space::ROW][..], &longest].concat());
+        let written =
+            [put("a", "1"), Mutation { key: longest.clone(), value: Some(Bytes::new()) }, put("z", "1")];
+        engine.execute(at(1), &written);
+        for published in [false, true] {
+            if published {
+                engine.publish(Lsn(1)).unwrap();
+                engine.checkpoint().unwrap();
+            }
+            for over in [1, 2, (1 << 16) - MAX_KEY_BYTES, 1 << 20] {
+                let long = [&longest[..], &vec![b'm'; over]].concat();
+                assert_eq!(engine.get(&long, APPLIED).unwrap(), None, "{over} bytes too long");
+                let keys = |from: &[u8], to: &[u8]| {
+                    let rows = engine.scan(from, to, APPLIED, 9, usize::MAX).unwrap();
+                    rows.iter().map(|row| row.key[1]).collect::<Vec<u8>>()
+                };
+                assert_eq!(keys(&long, &[]), b"z");
+                assert_eq!(keys(&[], &long), b"am");
+                assert_eq!(keys(&long, &long), b"");
+                assert_eq!(keys(&longest, &long), b"m");
+                assert_eq!(keys(&long, &longest), b"");
+            }
+        }
+    }
+
     pub fn a_restart_finds_the_checkpoint_and_replays<S: Subject>() {
         let (dir, mut engine) = open::<S>();
         let model = history();
@@ -280,7 +335,7 @@ mod suite {
             }
             engine = reopen::<S>(&dir, engine);
             assert_eq!([engine.applied(), engine.published(), engine.persisted()], [persisted; 3]);
-            assert_eq!(engine.floor(), persisted.lsn);
+            assert_eq!(engine.read_floor(), persisted.lsn);
             assert_eq!(all(&engine, APPLIED, 5), model.rows(persisted.lsn));
         }
     }
@@ -325,7 +380,7 @@ mod suite {
         }
         engine.finish_install().unwrap();
         assert_eq!([engine.applied(), engine.published()], [base; 2]);
-        assert_eq!(engine.floor(), base.lsn);
+        assert_eq!(engine.read_floor(), base.lsn);
         if S::PERSISTENT {
             assert_eq!(engine.persisted(), base);
             engine = reopen::<S>(&dir, engine);

@@ -31,7 +31,7 @@ impl Table {
         let value: String = (0..60).map(|_| format!("{:016x}", self.draw())).collect();
         let change = [put(&format!("row {row:08}"), &value), put("a session", "its last request")];
         self.engine.execute(at(self.lsn), &change);
-        self.engine.raise_floor(Lsn(self.lsn));
+        self.engine.raise_read_floor(Lsn(self.lsn));
         self.engine.publish(Lsn(self.lsn)).unwrap();
     }
 

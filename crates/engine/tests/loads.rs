@@ -13,7 +13,7 @@ use types::{Component, Engine, EngineError, Installation, LoadId, Lsn, Mutation,
 use understudy_engine::LsmEngine;
 use understudy_engine::lsm::write_load;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const LOAD: LoadId = LoadId(LoadId::LEAST + 5);
 
 type Files = Vec<(Component, PathBuf)>;
@@ -41,7 +41,7 @@ fn stage(engine: &mut LsmEngine, load: LoadId, files: &Files, piece: usize, piec
     let begun = Instant::now();
     let mut sent = 0;
     loop {
-        assert!(begun.elapsed() < PATIENCE, "it is not staged in time");
+        assert!(begun.elapsed() < WAIT_LIMIT, "it is not staged in time");
         match engine.stage(load, &named(files)).unwrap() {
             Staging::Wants { .. } if sent == pieces => return Staging::Checking,
             Staging::Wants { file, from } => {
@@ -116,7 +116,7 @@ fn a_load_is_part_of_the_state_at_its_entry_and_not_before() {
     engine.allow_load(Lsn(301));
     let (wake, woken) = waker();
     engine.begin_checkpoint(&wake).unwrap();
-    woken.recv_timeout(PATIENCE).expect("it is woken");
+    woken.recv_timeout(WAIT_LIMIT).expect("it is woken");
     engine.go_on_checkpoint().unwrap();
     assert_eq!((engine.published(), engine.persisted(), engine.pending_load()), (at(301), at(301), None));
     assert!(engine.loads().is_empty());
@@ -128,7 +128,7 @@ fn a_load_is_part_of_the_state_at_its_entry_and_not_before() {
     for lsn in 311..=330 {
         model.execute(&mut engine, at(lsn), vec![put(&format!("row {:04}", lsn - 300), "last")]);
         engine.publish(Lsn(lsn)).unwrap();
-        engine.raise_floor(Lsn(lsn));
+        engine.raise_read_floor(Lsn(lsn));
         engine.checkpoint().unwrap();
         engine.wait_for_merge().unwrap();
     }
@@ -223,11 +223,11 @@ fn files_that_are_none_of_the_load_are_refused() {
         digest: xxhash_rust::xxh3::xxh3_128(b"no table"),
     };
     assert!(matches!(stage(&mut engine, garbage, &vec![(file, text)], 3, usize::MAX), Staging::Refused(_)));
-    // A file that was spoilt on the way is wanted again.
-    let mut spoilt = std::fs::read(&files[0].1).unwrap();
-    spoilt[10] ^= 1;
+    // A file that was tainted on the way is wanted again.
+    let mut tainted = std::fs::read(&files[0].1).unwrap();
+    tainted[10] ^= 1;
     assert!(matches!(engine.stage(LOAD, &named(&files)).unwrap(), Staging::Wants { file: 0, from: 0 }));
-    assert!(engine.stage_piece(LOAD, 0, 0, &spoilt).unwrap());
+    assert!(engine.stage_piece(LOAD, 0, 0, &tainted).unwrap());
     assert!(matches!(stage(&mut engine, LOAD, &files, 1 << 20, usize::MAX), Staging::Ready(_)));
     assert!(matches!(engine.stage(LOAD, &named(&files)[..0]).unwrap(), Staging::Refused(_)));
 }
@@ -265,7 +265,7 @@ fn a_member_links_what_it_has_staged() -> Result<(), EngineError> {
     let (wake, woken) = waker();
     let mut stands = target.begin_installation(&wake)?;
     while stands == Installation::Waiting {
-        woken.recv_timeout(PATIENCE).expect("it is woken");
+        woken.recv_timeout(WAIT_LIMIT).expect("it is woken");
         stands = target.go_on_installation()?;
     }
     assert_eq!((stands, target.pending_load(), target.published()), (Installation::Done, None, at(301)));

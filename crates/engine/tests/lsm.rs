@@ -21,7 +21,7 @@ fn run(engine: &mut LsmEngine, model: &mut Model, lsns: std::ops::RangeInclusive
 }
 
 fn check(engine: &LsmEngine, model: &Model) {
-    for lsn in engine.floor().0..=engine.applied().lsn.0 {
+    for lsn in engine.read_floor().0..=engine.applied().lsn.0 {
         assert_eq!(all(engine, ReadAt::Lsn(Lsn(lsn)), 100), model.rows(Lsn(lsn)), "at {lsn}");
         let name = format!("row {}", lsn % 10);
         let row = model.rows(Lsn(lsn)).into_iter().find(|row| row.key == key(&name));
@@ -59,7 +59,7 @@ fn merges_keep_what_readers_above_the_floor_need() {
     let mut model = Model::default();
     for round in 0..12 {
         run(&mut engine, &mut model, round * 5 + 1..=round * 5 + 5);
-        engine.raise_floor(Lsn(round * 5 / 2));
+        engine.raise_read_floor(Lsn(round * 5 / 2));
         engine.checkpoint().unwrap();
         engine.wait_for_merge().unwrap();
         check(&engine, &model);
@@ -73,13 +73,13 @@ fn size(dir: &Path) -> u64 {
 
 #[test]
 fn versions_that_no_reader_needs_leave_the_disk() {
-    let size_with = |floor: fn(Lsn) -> Lsn| {
+    let size_with = |read_floor: fn(Lsn) -> Lsn| {
         let dir = tempfile::tempdir().unwrap();
         let mut engine = LsmEngine::open(dir.path()).unwrap();
         for lsn in 1..=24 {
             engine.execute(at(lsn), &[put("row", &"x".repeat(10_000))]);
             engine.publish(Lsn(lsn)).unwrap();
-            engine.raise_floor(floor(Lsn(lsn)));
+            engine.raise_read_floor(read_floor(Lsn(lsn)));
             engine.checkpoint().unwrap();
             engine.wait_for_merge().unwrap();
         }

@@ -4,16 +4,16 @@ mod common;
 
 use common::*;
 use proptest::prelude::*;
-use types::{Engine, Epoch, Lsn, Mutation, Position, ReadAt};
+use types::{Engine, Lsn, Mutation, Position, ReadAt, Term};
 
 /// One step of a random history. Numbers are shares of what is there, in 256ths.
 #[derive(Clone, Debug)]
 enum Step {
     Execute(Vec<(u8, Option<u8>)>),
-    NextEpoch,
+    NextTerm,
     Publish(u8),
     Discard(u8),
-    RaiseFloor(u8),
+    RaiseReadFloor(u8),
     Checkpoint,
     Crash,
     Install,
@@ -23,10 +23,10 @@ fn step() -> impl Strategy<Value = Step> {
     let change = (0u8..9, proptest::option::weighted(0.7, any::<u8>()));
     prop_oneof![
         12 => proptest::collection::vec(change, 0..4).prop_map(Step::Execute),
-        1 => Just(Step::NextEpoch),
+        1 => Just(Step::NextTerm),
         6 => any::<u8>().prop_map(Step::Publish),
         2 => any::<u8>().prop_map(Step::Discard),
-        3 => any::<u8>().prop_map(Step::RaiseFloor),
+        3 => any::<u8>().prop_map(Step::RaiseReadFloor),
         2 => Just(Step::Checkpoint),
         1 => Just(Step::Crash),
         1 => Just(Step::Install),
@@ -42,14 +42,14 @@ struct Run<S: Subject> {
     dir: tempfile::TempDir,
     engine: Option<S::Engine>,
     model: Model,
-    epoch: Epoch,
+    term: Term,
 }
 
 impl<S: Subject> Run<S> {
     fn new() -> Run<S> {
         let dir = tempfile::tempdir().unwrap();
         let engine = Some(S::open(&dir.path().join("engine")));
-        Run { dir, engine, model: Model::default(), epoch: Epoch(1) }
+        Run { dir, engine, model: Model::default(), term: Term(1) }
     }
 
     fn engine(&mut self) -> &mut S::Engine {
@@ -64,10 +64,10 @@ impl<S: Subject> Run<S> {
                     key: key(&name.to_string()),
                     value: value.map(|value| value.to_string().into()),
                 });
-                let at = Position::new(self.epoch, applied.lsn.next());
+                let at = Position::new(self.term, applied.lsn.next());
                 self.model.execute(self.engine.as_mut().unwrap(), at, entry.collect());
             }
-            Step::NextEpoch => self.epoch = self.epoch.next(),
+            Step::NextTerm => self.term = Term(self.term.0 + 1),
             Step::Publish(share) => {
                 let upto = between(published.lsn, applied.lsn, *share);
                 self.engine().publish(upto).unwrap();
@@ -78,9 +78,9 @@ impl<S: Subject> Run<S> {
                 let to = self.model.applied();
                 self.engine().discard_above(to);
             }
-            Step::RaiseFloor(share) => {
-                let floor = between(self.engine().floor().min(applied.lsn), applied.lsn, *share);
-                self.engine().raise_floor(floor);
+            Step::RaiseReadFloor(share) => {
+                let read_floor = between(self.engine().read_floor().min(applied.lsn), applied.lsn, *share);
+                self.engine().raise_read_floor(read_floor);
             }
             Step::Checkpoint => {
                 let persisted = self.engine().checkpoint().unwrap();
@@ -119,9 +119,9 @@ impl<S: Subject> Run<S> {
         assert_eq!(engine.applied(), model.applied());
         assert!(engine.persisted().lsn <= engine.published().lsn);
         assert_eq!(all(engine, ReadAt::Applied, 4), model.rows(Lsn::MAX));
-        let (floor, applied) = (engine.floor(), engine.applied().lsn);
+        let (read_floor, applied) = (engine.read_floor(), engine.applied().lsn);
         for share in [0, 90, 200, 255] {
-            let lsn = between(floor.min(applied), applied, share).max(floor);
+            let lsn = between(read_floor.min(applied), applied, share).max(read_floor);
             let rows = model.rows(lsn);
             assert_eq!(all(engine, ReadAt::Lsn(lsn), 100), rows, "at {lsn}");
             for name in 0..9 {

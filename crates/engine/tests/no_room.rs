@@ -19,7 +19,7 @@ use understudy_engine::lsm::write_load;
 
 const DISK: &str = "UNDERSTUDY_TEST_DISK";
 const LOAD: LoadId = LoadId(LoadId::LEAST + 5);
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A disk of 16 MiB. What else a test needs is in another directory.
 struct Disk(PathBuf);
@@ -134,7 +134,7 @@ impl Pair {
         let mut meanwhile = Some(meanwhile);
         let mut stands = self.target.begin_installation(&wake)?;
         while stands == Installation::Waiting {
-            woken.recv_timeout(PATIENCE).expect("it is woken while it waits");
+            woken.recv_timeout(WAIT_LIMIT).expect("it is woken while it waits");
             meanwhile.take().into_iter().for_each(|meanwhile| meanwhile());
             stands = self.target.go_on_installation()?;
         }
@@ -241,7 +241,7 @@ fn built(dir: &Path) -> Vec<(Component, PathBuf)> {
 fn staged(engine: &mut LsmEngine, files: &[Component]) -> Result<Staging, EngineError> {
     let begun = Instant::now();
     loop {
-        assert!(begun.elapsed() < PATIENCE, "the check does not end");
+        assert!(begun.elapsed() < WAIT_LIMIT, "the check does not end");
         match engine.stage(LOAD, files)? {
             Staging::Checking => std::thread::yield_now(),
             staging => return Ok(staging),

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use std::io::{self, Cursor, Read, Write};
 use std::sync::{Arc, Mutex};
 use types::engine::space;
-use types::{Engine, EngineError, Epoch, Finding, Lsn, Mutation, Position, ReadAt, Remedy, Sound};
+use types::{Engine, EngineError, Finding, Lsn, Mutation, Position, ReadAt, Remedy, Sound, Term};
 use understudy_engine::MemoryEngine;
 use understudy_engine::memory::{SnapshotStore, SnapshotWriter};
 
 fn at(lsn: u64) -> Position {
-    Position::new(Epoch(3), Lsn(lsn))
+    Position::new(Term(3), Lsn(lsn))
 }
 
 fn put(space: u8, name: &str, value: &str) -> Mutation {

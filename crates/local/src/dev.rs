@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cluster_harm_says_what_to_do() {
+    fn without_a_cluster_a_fault_command_says_what_to_do() {
         let dir = tempfile::tempdir().expect("a directory");
         let error = dev_command(dir.path(), &DevCommand::Kill("1".into())).expect_err("none runs");
         assert_eq!(error.exit_status(), 4);

@@ -1,7 +1,7 @@
 //! What can go wrong, one sentence each, with the exit status that the conventions give it.
 
 use client::ClientError;
-use intake::IntakeError;
+use input::InputError;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub enum LocalError {
     DataDir(#[from] node::failure::Failure),
     /// The file of rows cannot be read.
     #[error(transparent)]
-    Intake(#[from] IntakeError),
+    InputTask(#[from] InputError),
     /// The options make no sense together.
     #[error("{0}")]
     Usage(String),
@@ -105,7 +105,7 @@ pub enum LocalError {
     },
     /// A node did not do the harm that it was asked for.
     #[error("{name} refused: {why}")]
-    Harm {
+    FaultInjection {
         /// Which process.
         name: String,
         /// What it said.
@@ -135,16 +135,16 @@ impl LocalError {
             LocalError::Io { .. } => 7,
             LocalError::Client(error) => error.exit_status(),
             LocalError::DataDir(failure) => failure.status,
-            LocalError::Intake(IntakeError::Io { .. }) => 7,
-            LocalError::Intake(IntakeError::Damaged { .. }) => 6,
+            LocalError::InputTask(InputError::Io { .. }) => 7,
+            LocalError::InputTask(InputError::Damaged { .. }) => 6,
             LocalError::Usage(_) => 2,
             LocalError::NoNode { .. } | LocalError::NoController(_) | LocalError::NotInstalled(_) => 3,
             LocalError::NoCluster(_) | LocalError::NotReady { .. } | LocalError::TimedOut(_) => 4,
             LocalError::Running { .. } | LocalError::NotOurs { .. } | LocalError::NotRunning { .. } => 5,
             // What the process itself found out is the better reason.
             LocalError::NotStarted { status: Some(status @ 1..=7), .. } => *status as u8,
-            LocalError::Intake(_) | LocalError::Data(_) | LocalError::NotStarted { .. } => 1,
-            LocalError::PortTaken { .. } | LocalError::Harm { .. } | LocalError::Failed(_) => 1,
+            LocalError::InputTask(_) | LocalError::Data(_) | LocalError::NotStarted { .. } => 1,
+            LocalError::PortTaken { .. } | LocalError::FaultInjection { .. } | LocalError::Failed(_) => 1,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Floor 6: clusters of processes on one machine.
+//! Layer 6: clusters of processes on one machine.
 //!
 //! | what | where |
 //! | --- | --- |

@@ -19,7 +19,7 @@ pub(crate) const END: u16 = 32_000;
 /// How long others are waited for who choose ports. They may be frozen.
 const LOCK_WITHIN: Duration = Duration::from_secs(15);
 /// Between two tries to get the lock.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Hands out ports, none of them twice.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl PortLock {
             if Instant::now() >= deadline {
                 return None;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Some(PortLock { _file: file })
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_in_use_is_passed_over() {
+    fn a_port_in_use_is_skipped() {
         let mut ports = FreePorts::from(None, BTreeSet::new());
         let first = ports.address().expect("a port");
         let _held = TcpListener::bind(&first).expect("free");
@@ -104,7 +104,7 @@ mod tests {
         let held = PortLock::take().expect("the temporary directory can be written");
         let waits = std::thread::spawn(|| PortLock::take().map(|_| Instant::now()));
         // Not a wait for an event: that the other one is not let in shows only over some time.
-        std::thread::sleep(LOOK * 5);
+        std::thread::sleep(POLL_INTERVAL * 5);
         let freed = Instant::now();
         drop(held);
         assert!(waits.join().expect("no panic").is_some_and(|taken| taken >= freed));

@@ -1,4 +1,4 @@
-//! Floor 2: the cluster's configuration.
+//! Layer 2: the cluster's configuration.
 //!
 //! Everything that must be agreed on is a small record under a key, and changes only by compare-and-set ([`Metastore`]).
 //! There are two implementations. [`Embedded`] keeps the records in one fsynced file, for a cluster with a single controller.
@@ -18,4 +18,6 @@ pub mod txn;
 
 pub use embedded::{Embedded, FileStore, Store};
 pub use etcd::{Election, Etcd, EtcdConfig};
-pub use txn::{Change, Changes, Compare, Entry, MetaError, Metastore, Reading, Snapshot, Txn, TxnOutcome};
+pub use txn::{
+    Change, Changes, Compare, Entry, MetaError, Metastore, Reading, RecordsSnapshot, Txn, TxnOutcome,
+};

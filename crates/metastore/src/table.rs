@@ -1,6 +1,6 @@
 //! Keys, values and revisions in memory: what a transaction means, without any disk or network.
 
-use crate::txn::{Change, Entry, Reading, Snapshot, Txn, TxnOutcome};
+use crate::txn::{Change, Entry, Reading, RecordsSnapshot, Txn, TxnOutcome};
 use std::collections::BTreeMap;
 
 /// All keys with the revisions that wrote them.
@@ -18,7 +18,7 @@ impl Table {
     }
 
     /// A table with these keys.
-    pub fn restore(snapshot: Snapshot) -> Table {
+    pub fn restore(snapshot: RecordsSnapshot) -> Table {
         let keys =
             snapshot.entries.into_iter().map(|entry| (entry.key, (entry.revision, entry.value))).collect();
         Table { revision: snapshot.revision, keys }
@@ -62,7 +62,7 @@ impl Table {
     }
 
     /// All keys that begin with `prefix`.
-    pub fn snapshot(&self, prefix: &str) -> Snapshot {
+    pub fn snapshot(&self, prefix: &str) -> RecordsSnapshot {
         let from = self.keys.range(prefix.to_string()..);
         let entries = from
             .take_while(|(key, _)| key.starts_with(prefix))
@@ -72,7 +72,7 @@ impl Table {
                 value: value.clone(),
             })
             .collect();
-        Snapshot { revision: self.revision, entries }
+        RecordsSnapshot { revision: self.revision, entries }
     }
 
     fn reading(&self, key: String) -> Reading {

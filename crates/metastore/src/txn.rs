@@ -80,7 +80,7 @@ pub struct Entry {
 
 /// All keys with a prefix, as of one revision.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Snapshot {
+pub struct RecordsSnapshot {
     /// As of this revision.
     pub revision: u64,
     /// The keys, in order.
@@ -140,7 +140,7 @@ pub trait Metastore: Send {
     fn txn(&mut self, txn: Txn) -> Result<TxnOutcome, MetaError>;
 
     /// All keys that begin with `prefix`, as of one revision. Linearizable: it sees every transaction answered before.
-    fn range(&mut self, prefix: &str) -> Result<Snapshot, MetaError>;
+    fn range(&mut self, prefix: &str) -> Result<RecordsSnapshot, MetaError>;
 
     /// What happened after `revision`, as far as it has arrived here. Does not wait.
     fn changes_since(&mut self, revision: u64) -> Result<Changes, MetaError>;

@@ -14,7 +14,7 @@ fn config(changes: &[(&str, &str)]) -> Config {
         ("controller.listen", "127.0.0.1:0"),
         ("node.listen_client", "127.0.0.1:0"),
         ("node.listen_peer", "127.0.0.1:0"),
-        ("node.listen_beacon", "127.0.0.1:0"),
+        ("node.listen_heartbeat", "127.0.0.1:0"),
         ("node.listen_http", "127.0.0.1:0"),
         ("sql.listen", "off"),
     ];
@@ -38,7 +38,7 @@ fn main() {
     }
     let options = Options { controllers: vec![address], wait: true, ..Options::default() };
     let mut client = Client::connect(options).expect("connects");
-    while client.picture().nodes().count() < 3 {
+    while client.cluster_map().nodes().count() < 3 {
         client.poll(Duration::from_millis(5)).expect("polls");
     }
     for (name, policy, log) in [

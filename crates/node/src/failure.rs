@@ -1,6 +1,6 @@
 //! Why a process did not start or had to stop: one sentence and the exit status of the conventions.
 
-use crate::datadir::places::is_passing;
+use crate::datadir::data_dirs::is_passing;
 use std::fmt;
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! Health, metrics, status and the web page over HTTP, on a thread of its own: it reads the board and never waits for the
 //! executor.
 
-use crate::board::Board;
 use crate::metrics::{head, line};
 use crate::net::Cut;
+use crate::shared_status::SharedStatus;
 use crate::stop::Stop;
 use crate::web::Web;
 use axum::Router;
@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 use wire::control::{NodeStatus, ReplicaStatus, Role};
 
-type Shared = State<Arc<Board>>;
+type Shared = State<Arc<SharedStatus>>;
 
 /// The thread.
 pub struct HttpThread {
@@ -29,10 +29,14 @@ pub struct HttpThread {
 
 impl HttpThread {
     /// Serves on `listener`, which does not block.
-    pub fn start(listener: TcpListener, board: Arc<Board>, web: Arc<Web>) -> std::io::Result<HttpThread> {
+    pub fn start(
+        listener: TcpListener,
+        shared_status: Arc<SharedStatus>,
+        web: Arc<Web>,
+    ) -> std::io::Result<HttpThread> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let routes = routes(board).merge(web.routes());
+        let routes = routes(shared_status).merge(web.routes());
         let serve = async move {
             let listener = match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => listener,
@@ -64,7 +68,7 @@ impl Drop for HttpThread {
     }
 }
 
-fn routes(board: Arc<Board>) -> Router {
+fn routes(shared_status: Arc<SharedStatus>) -> Router {
     let mut routes = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -73,10 +77,10 @@ fn routes(board: Arc<Board>) -> Router {
         .route("/status.json", get(status))
         .route("/partition/{id}/primary", get(primary))
         .route("/partition/{id}/replica", get(replica));
-    if board.harm.is_some() {
+    if shared_status.faults.is_some() {
         routes = routes.route("/harm/cut", post(cut)).route("/harm/heal", post(heal));
     }
-    routes.with_state(board)
+    routes.with_state(shared_status)
 }
 
 async fn livez() -> &'static str {
@@ -87,8 +91,8 @@ async fn version() -> String {
     format!("{}\n", crate::AGENT)
 }
 
-async fn status(State(board): Shared) -> Response {
-    let text = serde_json::to_string(&*board.status()).expect("a status has only text keys");
+async fn status(State(shared_status): Shared) -> Response {
+    let text = serde_json::to_string(&*shared_status.status()).expect("a status has only text keys");
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
@@ -100,11 +104,11 @@ fn value<'a>(query: &'a Option<String>, wanted: &str) -> Option<&'a str> {
     })
 }
 
-async fn readyz(State(board): Shared, RawQuery(query): RawQuery) -> Response {
-    let status = board.status();
+async fn readyz(State(shared_status): Shared, RawQuery(query): RawQuery) -> Response {
+    let status = shared_status.status();
     let checks = [
-        ("controllers", board.registered.load(Ordering::Acquire)),
-        ("running", board.stop.asked() == Stop::No),
+        ("controllers", shared_status.registered.load(Ordering::Acquire)),
+        ("running", shared_status.stop.asked() == Stop::No),
         ("disk", !status.full),
         ("replicas", !status.replicas.iter().any(|replica| replica.role == Role::Damaged)),
     ];
@@ -120,8 +124,8 @@ async fn readyz(State(board): Shared, RawQuery(query): RawQuery) -> Response {
     (code, text).into_response()
 }
 
-fn find(board: &Board, id: u32) -> Option<ReplicaStatus> {
-    board.status().replicas.iter().find(|replica| replica.partition.0 == id).cloned()
+fn find(shared_status: &SharedStatus, id: u32) -> Option<ReplicaStatus> {
+    shared_status.status().replicas.iter().find(|replica| replica.partition.0 == id).cloned()
 }
 
 fn answer(good: bool, text: String) -> Response {
@@ -129,8 +133,8 @@ fn answer(good: bool, text: String) -> Response {
     (code, format!("{text}\n")).into_response()
 }
 
-async fn primary(State(board): Shared, Path(id): Path<u32>) -> Response {
-    match find(&board, id) {
+async fn primary(State(shared_status): Shared, Path(id): Path<u32>) -> Response {
+    match find(&shared_status, id) {
         Some(replica) if replica.role == Role::Primary => answer(true, "primary".into()),
         Some(replica) => answer(false, format!("{:?}", replica.role).to_lowercase()),
         None => answer(false, "no replica".into()),
@@ -138,8 +142,8 @@ async fn primary(State(board): Shared, Path(id): Path<u32>) -> Response {
 }
 
 /// A replica that may serve reads. `?lag=` in milliseconds: one that is further behind its primary does not count.
-async fn replica(State(board): Shared, Path(id): Path<u32>, RawQuery(query): RawQuery) -> Response {
-    let Some(replica) = find(&board, id) else { return answer(false, "no replica".into()) };
+async fn replica(State(shared_status): Shared, Path(id): Path<u32>, RawQuery(query): RawQuery) -> Response {
+    let Some(replica) = find(&shared_status, id) else { return answer(false, "no replica".into()) };
     let serves = matches!(replica.role, Role::Primary | Role::Backup);
     let bound = match value(&query, "lag").map(str::parse::<u64>) {
         None => u64::MAX,
@@ -155,16 +159,16 @@ async fn replica(State(board): Shared, Path(id): Path<u32>, RawQuery(query): Raw
     )
 }
 
-async fn cut(State(board): Shared, RawQuery(query): RawQuery) -> Response {
+async fn cut(State(shared_status): Shared, RawQuery(query): RawQuery) -> Response {
     let mut words = value(&query, "nodes").unwrap_or("").replace("%2C", ",");
     for flag in ["controllers", "clients"] {
         if value(&query, flag).is_some() {
             words = format!("{words},{flag}");
         }
     }
-    match (Cut::parse(&words), &board.harm) {
-        (Ok(cut), Some(harm)) => {
-            harm.set(cut);
+    match (Cut::parse(&words), &shared_status.faults) {
+        (Ok(cut), Some(faults)) => {
+            faults.set(cut);
             "cut\n".into_response()
         }
         (Err(error), _) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
@@ -172,22 +176,22 @@ async fn cut(State(board): Shared, RawQuery(query): RawQuery) -> Response {
     }
 }
 
-async fn heal(State(board): Shared) -> &'static str {
-    if let Some(harm) = &board.harm {
-        harm.set(Cut::default());
+async fn heal(State(shared_status): Shared) -> &'static str {
+    if let Some(faults) = &shared_status.faults {
+        faults.set(Cut::default());
     }
     "healed\n"
 }
 
-async fn metrics(State(board): Shared) -> Response {
+async fn metrics(State(shared_status): Shared) -> Response {
     let mut out = String::new();
-    board.metrics.print(&mut out);
-    print_status(&board, &mut out);
+    shared_status.metrics.print(&mut out);
+    print_status(&shared_status, &mut out);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], out).into_response()
 }
 
-fn print_status(board: &Board, out: &mut String) {
-    let status = board.status();
+fn print_status(shared_status: &SharedStatus, out: &mut String) {
+    let status = shared_status.status();
     for (name, help, value) in [
         ("understudy_log_bytes", "Bytes of log kept.", status.log_bytes as f64),
         (
@@ -196,7 +200,11 @@ fn print_status(board: &Board, out: &mut String) {
             f64::from(u8::from(status.full)),
         ),
         ("understudy_tails", "Divergent tails set aside.", status.tails.len() as f64),
-        ("understudy_up_incarnation", "How often this node was started.", board.me.incarnation.0 as f64),
+        (
+            "understudy_up_incarnation",
+            "How often this node was started.",
+            shared_status.me.incarnation.0 as f64,
+        ),
     ] {
         head(out, name, "gauge", help);
         line(out, name, value);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use types::{Durable, Lsn, Micros, PartitionId, Position};
 use wal::writer::Ticket;
-use wal::{Log, LogError, MemoryLog, ReadLog, Reader, Record, Stats, SyncedBatch, Writer};
+use wal::{Log, MemoryLog, ReadLog, Reader, Record, Stats, SyncedBatch, Writer};
 use wire::Entry;
 
 const _: () = assert!(replica::Note::Torn as u16 == wal::TORN, "what the log sets, the replica takes away");
@@ -103,15 +103,15 @@ impl Journal {
     pub fn push(&mut self, op: LogOp) {
         let record = match op {
             LogOp::Entry(entry) => Record::Entry(entry),
-            LogOp::Cut { partition, to } => Record::Cut { partition, to },
+            LogOp::Truncate { partition, to } => Record::Truncate { partition, to },
             LogOp::Base { partition, at, crc } => Record::Base { partition, at, crc },
-            LogOp::Truncate { partition, below } => Record::Truncate { partition, below },
+            LogOp::Trim { partition, below } => Record::Trim { partition, below },
             LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
             LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
         };
         match record {
             // It makes room, and names only what the log has: it need not wait behind what finds none.
-            Record::Truncate { partition, below } if self.has_durably(partition, below.prev()) => {
+            Record::Trim { partition, below } if self.has_durably(partition, below.prev()) => {
                 self.batch.push(record);
             }
             record => self.add(record),
@@ -190,7 +190,7 @@ impl Journal {
             let (first, rest): (Vec<_>, Vec<_>) = match records.iter().any(moves_the_end) {
                 true => (Vec::new(), records),
                 false => records.into_iter().partition(|record| {
-                    matches!(record, Record::Truncate { below, .. } if self.is_durable(partition, below.prev()))
+                    matches!(record, Record::Trim { below, .. } if self.is_durable(partition, below.prev()))
                 }),
             };
             if !first.is_empty() {
@@ -227,7 +227,7 @@ impl Journal {
                 return Err(Failure::new(7, format!("the log failed, this node stops: {error}")));
             }
             let refused: BTreeSet<Ticket> = batch.refused.iter().map(|refused| refused.ticket).collect();
-            if let Some(other) = batch.refused.iter().find(|r| !matches!(r.error, LogError::Full { .. })) {
+            if let Some(other) = batch.refused.iter().find(|r| !r.error.is_passing()) {
                 return Err(Failure::new(
                     7,
                     format!("the log cannot be written, this node stops: {}", other.error),
@@ -316,7 +316,7 @@ impl Journal {
 
 /// True if what is durable of a partition may not be part of its log behind this record.
 fn moves_the_end(record: &Record) -> bool {
-    matches!(record, Record::Cut { .. } | Record::Base { .. } | Record::Forget { .. })
+    matches!(record, Record::Truncate { .. } | Record::Base { .. } | Record::Forget { .. })
 }
 
 /// One partition's records without those of a log that a later one of them begins anew, or ends: nobody waits for these.
@@ -327,8 +327,8 @@ fn without_replaced(mut records: Vec<Record>) -> Vec<Record> {
     records.retain(|record| {
         at += 1;
         // Promises and notes are not the log's; what forgets them is needed.
-        let of_the_log = matches!(record, Record::Entry(_) | Record::Truncate { .. })
-            || matches!(record, Record::Cut { .. } | Record::Base { .. });
+        let of_the_log = matches!(record, Record::Entry(_) | Record::Trim { .. })
+            || matches!(record, Record::Truncate { .. } | Record::Base { .. });
         at > begins || !of_the_log
     });
     records

@@ -1,4 +1,4 @@
-//! Floor 5: sockets, threads, files and timers around the state machines.
+//! Layer 5: sockets, threads, files and timers around the state machines.
 //!
 //! One process is one node ([`run_node`]) or one controller ([`run_controller`]). [`node::start`] and
 //! [`controller_process::start`] run them on threads of the calling process, which is how tests do it. A data directory is
@@ -6,25 +6,26 @@
 //!
 //! | threads of a node | what they do |
 //! | --- | --- |
-//! | `node-N` | the executor: all sockets but the beacons', all replicas ([`node`]) |
+//! | `node-N` | the executor: all sockets but the heartbeats', all replicas ([`node`]) |
 //! | `log` | group commit: one write and one fsync for whatever waited ([`journal`]) |
-//! | `beat` | beacons, answers, leases ([`beat`]) |
+//! | `lease_manager` | heartbeats, answers, leases ([`lease_manager`]) |
 //! | `http` | health, metrics, status; the web page ([`http`]) |
 //! | `web-desk` | asks controllers for the web page, while somebody looks |
 //! | `sql` | PostgreSQL's protocol, and the native client behind it ([`sql`]) |
 
-pub mod beat;
-pub mod board;
 pub mod clock;
 pub mod config;
 pub mod controller_process;
 pub mod datadir;
+mod descriptors;
 pub mod failure;
 mod http;
 mod journal;
+pub mod lease_manager;
 pub mod metrics;
 pub mod net;
 pub mod node;
+pub mod shared_status;
 mod sql;
 pub mod stop;
 mod stores;

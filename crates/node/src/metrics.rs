@@ -138,7 +138,7 @@ impl Metrics {
             ("ship_sent_bytes_total", "Bytes of engines' files sent to other nodes.", &self.ship_sent),
             ("ship_received_bytes_total", "Bytes of engines' files received.", &self.ship_received),
             ("requests_total", "Requests of clients.", &self.requests),
-            ("primary_changes_total", "Reigns that began on this node.", &self.primary_changes),
+            ("primary_changes_total", "Terms that began on this node.", &self.primary_changes),
             ("connections_refused_total", "Connections closed for what came on them.", &self.bad_connections),
             ("checkpoints_total", "Engines written to disk.", &self.checkpoints),
         ] {

@@ -149,7 +149,7 @@ pub fn open(
     metrics: &Metrics,
 ) -> Result<Replica<Sound>, Failure> {
     let started = Instant::now();
-    let Opened { engine, broken, homeless } = open_engine(dir, meta)?;
+    let Opened { engine, broken, storage_lost } = open_engine(dir, meta)?;
     metrics.recovery_engines_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     let started = Instant::now();
     let mut recovered = match in_log {
@@ -157,12 +157,12 @@ pub fn open(
         InLog::Nothing | InLog::Lost | InLog::New => Recovered::nothing(),
     };
     // An engine's files without a word in the log: whatever followed them there is gone (PR-18).
-    recovered.cut |= matches!(in_log, InLog::Nothing) && engine.persisted().lsn > Lsn::ZERO;
+    recovered.torn |= matches!(in_log, InLog::Nothing) && engine.persisted().lsn > Lsn::ZERO;
     if matches!(in_log, InLog::Lost) {
         recovered.damaged = Some("what the log had of it is lost".into());
     }
     recovered.damaged = recovered.damaged.or(broken);
-    recovered.homeless = homeless;
+    recovered.storage_lost = storage_lost;
     let mut replica = Replica::recover(me, meta.partition, Sound, engine, recovered);
     while let Some(next) = replica.to_replay() {
         match reader.read(meta.partition, next, REPLAY_BYTES) {
@@ -184,7 +184,7 @@ struct Opened {
     /// Why that one cannot be used: this is an empty one.
     broken: Option<String>,
     /// There is no place for it: this one keeps nothing.
-    homeless: bool,
+    storage_lost: bool,
 }
 
 /// Stands in for the engine of a replica whose place is lost.
@@ -193,24 +193,24 @@ pub fn no_engine() -> Box<dyn Engine> {
 }
 
 fn open_engine(dir: &mut DataDir, meta: &Meta) -> Result<Opened, Failure> {
-    let homeless = |why| Opened { engine: no_engine(), broken: Some(why), homeless: true };
+    let storage_lost = |why| Opened { engine: no_engine(), broken: Some(why), storage_lost: true };
     if meta.log == LogKind::Memory {
         let engine = engine::open(meta.engine, None).map_err(|error| Failure::corrupt(error.to_string()))?;
-        return Ok(Opened { engine, broken: None, homeless: false });
+        return Ok(Opened { engine, broken: None, storage_lost: false });
     }
-    let home = match dir.home(meta) {
-        Ok(home) => home,
-        Err(why) => return Ok(homeless(why)),
+    let engine_dir = match dir.engine_dir(meta) {
+        Ok(engine_dir) => engine_dir,
+        Err(why) => return Ok(storage_lost(why)),
     };
-    match open_files(dir, meta, &home) {
-        Ok((engine, broken)) => Ok(Opened { engine, broken, homeless: false }),
+    match open_files(dir, meta, &engine_dir) {
+        Ok((engine, broken)) => Ok(Opened { engine, broken, storage_lost: false }),
         Err(failure) => match meta.directory {
             Some(id) => {
                 // Where only room is wanted, the engine that was to be begun there has nothing.
                 if !failure.passing {
                     dir.lose(id, failure.sentence.clone());
                 }
-                Ok(homeless(failure.sentence))
+                Ok(storage_lost(failure.sentence))
             }
             None => Err(failure),
         },
@@ -218,12 +218,18 @@ fn open_engine(dir: &mut DataDir, meta: &Meta) -> Result<Opened, Failure> {
 }
 
 /// The engine, and a sentence if the one on disk was damaged: then it is a new one.
-fn open_files(dir: &DataDir, meta: &Meta, home: &Path) -> Result<(Box<dyn Engine>, Option<String>), Failure> {
-    let path = home.join("engine");
-    files::ensure_dir(home).map_err(|error| Failure::io(home, &error))?;
+fn open_files(
+    dir: &DataDir,
+    meta: &Meta,
+    engine_dir: &Path,
+) -> Result<(Box<dyn Engine>, Option<String>), Failure> {
+    let path = engine_dir.join("engine");
+    files::ensure_dir(engine_dir).map_err(|error| Failure::io(engine_dir, &error))?;
     match engine::open(meta.engine, Some(&path)) {
         Ok(engine) => Ok((engine, None)),
-        Err(EngineError::Io(error) | EngineError::Full(error)) => Err(Failure::io(&path, &error)),
+        Err(EngineError::Io(error) | EngineError::Full(error) | EngineError::Later(error)) => {
+            Err(Failure::io(&path, &error))
+        }
         Err(error) => {
             let why = error.to_string();
             let aside = dir.set_aside(&path, &meta.partition.0.to_string());
@@ -241,10 +247,12 @@ fn open_files(dir: &DataDir, meta: &Meta, home: &Path) -> Result<(Box<dyn Engine
 
 /// The engine of a replica in a place that has just been made for it.
 pub fn fresh_engine(dir: &DataDir, meta: &Meta) -> Result<Box<dyn Engine>, Failure> {
-    let home = dir.home(meta).map_err(|why| Failure::new(status::IO, why))?;
-    let path = home.join("engine");
+    let engine_dir = dir.engine_dir(meta).map_err(|why| Failure::new(status::IO, why))?;
+    let path = engine_dir.join("engine");
     engine::open(meta.engine, Some(&path)).map_err(|error| match error {
-        EngineError::Io(error) | EngineError::Full(error) => Failure::io(&path, &error),
+        EngineError::Io(error) | EngineError::Full(error) | EngineError::Later(error) => {
+            Failure::io(&path, &error)
+        }
         error => Failure::new(status::IO, format!("{}: {error}", path.display())),
     })
 }
@@ -261,7 +269,7 @@ fn translate(found: &RecoveredPartition) -> Recovered {
         None => History::default(),
     };
     // The note may have come further than the entries when the end of the log was torn.
-    history.cut(found.end.lsn);
+    history.truncate(found.end.lsn);
     Recovered {
         base: found.base,
         base_crc: found.base_crc,
@@ -269,10 +277,10 @@ fn translate(found: &RecoveredPartition) -> Recovered {
         end_crc: found.end_crc,
         history,
         secured: custom(Note::Secured).map_or(Lsn::ZERO, |bytes| lsn(bytes).min(found.end.lsn)),
-        cut: found.cut_by_torn_end,
+        torn: found.torn_end,
         damaged,
         whole: found.damaged.is_none(),
-        homeless: false,
+        storage_lost: false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A thread that looks after the directories of a node's replicas, where there are several: whether each is still the one that it
 //! was, what is free there, and what the replicas' files take. A disk that hangs holds up this thread, and not the executor.
 
-use crate::datadir::places::trouble;
+use crate::datadir::data_dirs::trouble;
 use crate::datadir::{DataDir, DirectoryId};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,11 +44,11 @@ impl Watch {
         let new =
             |id, root: &Path| Seen { id, root: root.to_owned(), bytes: 0, free: u64::MAX, trouble: None };
         let mut list = vec![new(None, dir.root())];
-        let sound = dir.places().iter().filter(|place| place.lost.is_none());
+        let sound = dir.data_dirs().iter().filter(|place| place.lost.is_none());
         list.extend(sound.map(|place| new(Some(place.id), &place.root)));
         // What a new replica's place is chosen by is known from the first on.
         list.iter_mut().for_each(|seen| seen.free = free_bytes(&seen.root));
-        let (alone, store) = (dir.places().is_empty(), dir.identity().store);
+        let (alone, store) = (dir.data_dirs().is_empty(), dir.identity().store);
         let seen = Arc::new(Mutex::new(list));
         if alone {
             return Ok(Watch { seen, _ends: None });

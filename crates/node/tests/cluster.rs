@@ -61,7 +61,7 @@ fn a_gentle_end_hands_over_first_and_leaves_a_mark() {
         let second = |member: &Member| member.node == NodeId(1) && member.incarnation == Incarnation(2);
         in_sync(status, 3) && status.partitions.iter().all(|record| record.in_sync.iter().any(second))
     });
-    assert!(client.picture().node(NodeId(1)).expect("known").clean_start);
+    assert!(client.cluster_map().node(NodeId(1)).expect("known").clean_start);
     assert_eq!(client.count(&table).expect("counts"), 100);
 }
 
@@ -72,12 +72,12 @@ fn a_cut_primary_is_replaced_and_comes_back() {
     let table =
         client.create_table(&create("t", "durable", EngineKind::Memory, LogKind::Disk)).expect("creates");
     put_all(&mut client, &table, 0, 100, "before");
-    let harm = cluster.node(1).board().harm.as_ref().expect("allowed");
-    harm.set(Cut::parse("2,3,controllers,clients").expect("a cut"));
+    let faults = cluster.node(1).shared_status().faults.as_ref().expect("allowed");
+    faults.set(Cut::parse("2,3,controllers,clients").expect("a cut"));
     put_all(&mut client, &table, 50, 150, "during");
     assert_eq!(client.count(&table).expect("counts"), 150);
     wait_for(&mut client, "two copies", |status| in_sync(status, 2));
-    harm.set(Cut::default());
+    faults.set(Cut::default());
     wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
     assert_eq!(client.get(&table, &[Value::Int(60)]).expect("reads"), Some(row(60, "during")));
 }
@@ -172,7 +172,7 @@ fn a_partition_that_moved_away_leaves_nothing_behind_even_on_a_node_that_was_awa
     // Nor does the log have anything of it that would bring it back.
     cluster.kill(1);
     cluster.start_node(1);
-    let status = cluster.node(1).board().status();
+    let status = cluster.node(1).shared_status().status();
     assert!(status.replicas.iter().all(|replica| replica.partition != moved));
     wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
     assert_eq!(client.count(&table).expect("counts"), 200);
@@ -192,7 +192,7 @@ fn long_logs_are_cut_after_checkpoints_and_restarts_replay_little() {
     wait_for(&mut client, "short logs everywhere", |status| {
         status.nodes.iter().all(|(node, _)| node.log_bytes < 3 << 20)
     });
-    assert!(cluster.node(2).board().metrics.checkpoints.load(Ordering::Relaxed) > 0);
+    assert!(cluster.node(2).shared_status().metrics.checkpoints.load(Ordering::Relaxed) > 0);
     cluster.kill(2);
     cluster.start_node(2);
     wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));
@@ -245,7 +245,7 @@ fn f20_a_full_disk_refuses_writes_and_serves_reads() {
     };
     let full = |status: &ClusterStatus| status.nodes.iter().all(|(node, _)| node.full);
     go_on_until(&mut client, &full);
-    let turned_away = || cluster.node(1).board().metrics.answers(Outcome::NotDone);
+    let turned_away = || cluster.node(1).shared_status().metrics.answers(Outcome::NotDone);
     let before = turned_away();
     let late = client.new_lane();
     tickets.push(client.submit(late, table.put(&row(60, "short")).expect("encodes")));

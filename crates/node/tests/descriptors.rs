@@ -23,19 +23,19 @@ fn who_could_not_be_let_in_is_let_in_later() {
     // Nothing else in this process may take a descriptor meanwhile.
     let cluster = Cluster::with(1, &[("sql.listen", "off")]);
     drop(cluster.ready());
-    let doors = ["client", "peer"].map(|door| cluster.node(1).ports().listen[door].clone());
+    let listeners = ["client", "peer"].map(|listener| cluster.node(1).ports().listen[listener].clone());
     let controller = cluster.controller_address();
-    let doors = doors.iter().chain([&controller]);
+    let listeners = listeners.iter().chain([&controller]);
     let limits = getrlimit(Resource::Nofile);
     // Every number below the limit is in use but those for the connections themselves.
-    let mut held: Vec<File> =
-        (0..doors.clone().count()).map(|_| File::open("/dev/null").expect("opens")).collect();
-    let next = std::os::fd::AsRawFd::as_raw_fd(held.last().expect("some")) as u64 + 1;
+    let mut blocked: Vec<File> =
+        (0..listeners.clone().count()).map(|_| File::open("/dev/null").expect("opens")).collect();
+    let next = std::os::fd::AsRawFd::as_raw_fd(blocked.last().expect("some")) as u64 + 1;
     setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: limits.maximum }).expect("limits");
     let mut streams: Vec<TcpStream> = Vec::new();
-    for door in doors {
-        held.pop();
-        streams.push(TcpStream::connect(door).expect("connects"));
+    for listener in listeners {
+        blocked.pop();
+        streams.push(TcpStream::connect(listener).expect("connects"));
     }
     std::thread::sleep(std::time::Duration::from_millis(300));
     setrlimit(Resource::Nofile, limits).expect("lifts the limit");
@@ -57,15 +57,28 @@ fn who_could_not_be_let_in_is_let_in_later() {
 }
 
 #[test]
+fn a_node_takes_as_many_files_as_it_may_have() {
+    let _alone = alone();
+    let limits = getrlimit(Resource::Nofile);
+    let maximum = limits.maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(600), maximum }).expect("limits");
+    let cluster = Cluster::with(1, &[("sql.listen", "off")]);
+    drop(cluster.ready());
+    let raised = getrlimit(Resource::Nofile).current;
+    setrlimit(Resource::Nofile, limits).expect("as it was");
+    assert_eq!(raised, maximum);
+}
+
+#[test]
 fn a_directory_that_cannot_be_looked_at_just_now_is_not_lost() {
     let _alone = alone();
     let cluster = Cluster::with_second(1, &[("sql.listen", "off")]);
     let mut client = cluster.ready();
     let limits = getrlimit(Resource::Nofile);
-    let held = File::open("/dev/null").expect("opens");
-    let none = std::os::fd::AsRawFd::as_raw_fd(&held) as u64;
-    drop(held);
-    let (passing, root) = (understudy_node::datadir::places::is_passing, cluster.second_dir(1));
+    let blocked = File::open("/dev/null").expect("opens");
+    let none = std::os::fd::AsRawFd::as_raw_fd(&blocked) as u64;
+    drop(blocked);
+    let (passing, root) = (understudy_node::datadir::data_dirs::is_passing, cluster.second_dir(1));
     // Every number below the limit is in use.
     setrlimit(Resource::Nofile, Rlimit { current: Some(none), maximum: limits.maximum }).expect("limits");
     let begun = std::time::Instant::now();

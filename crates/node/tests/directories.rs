@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use types::data::Value;
-use types::{EngineKind, Epoch, LogKind, NodeId, PartitionId};
+use types::{EngineKind, LogKind, NodeId, PartitionId, Term};
 use wire::control::{ClusterStatus, Role};
 
 /// Tables of this test have so many partitions.
@@ -34,8 +34,8 @@ fn in_second(dir: &Path) -> BTreeSet<PartitionId> {
     entries.map(|entry| PartitionId(number(entry.expect("readable").file_name()))).collect()
 }
 
-fn epochs(status: &ClusterStatus) -> BTreeMap<PartitionId, (Epoch, NodeId)> {
-    status.partitions.iter().map(|record| (record.id, (record.led_since, record.primary.node))).collect()
+fn terms(status: &ClusterStatus) -> BTreeMap<PartitionId, (Term, NodeId)> {
+    status.partitions.iter().map(|record| (record.id, (record.term, record.primary.node))).collect()
 }
 
 fn lost(status: &ClusterStatus, number: u32) -> String {
@@ -93,7 +93,7 @@ fn losing_a_directory_fails_over_only_what_is_in_it() {
     let before = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
     let there = in_second(&cluster.second_dir(1));
     assert_eq!(there.len(), PARTITIONS as usize, "half of twelve replicas");
-    let led = |id: &PartitionId| epochs(&before)[id].1 == NodeId(1);
+    let led = |id: &PartitionId| terms(&before)[id].1 == NodeId(1);
     assert!(there.iter().any(led) && !there.iter().all(led), "it leads some of them");
 
     let (stop, started) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -124,15 +124,15 @@ fn losing_a_directory_fails_over_only_what_is_in_it() {
         drop(stops);
         (writer.join().expect("writes"), after)
     });
-    for (id, (reign, primary)) in epochs(&before) {
-        let now = epochs(&after)[&id].0;
+    for (id, (term, primary)) in terms(&before) {
+        let now = terms(&after)[&id].0;
         match there.contains(&id) && primary == NodeId(1) {
-            true => assert!(now > reign, "{id} was led from the directory that is gone"),
-            false => assert_eq!(now, reign, "{id} has nothing to do with it"),
+            true => assert!(now > term, "{id} was led from the directory that is gone"),
+            false => assert_eq!(now, term, "{id} has nothing to do with it"),
         }
         if there.contains(&id) {
-            let home = cluster.node_dir(1).join(format!("partitions/{}/engine", id.0));
-            assert!(home.is_dir(), "{} is where the copy is", home.display());
+            let engine_dir = cluster.node_dir(1).join(format!("partitions/{}/engine", id.0));
+            assert!(engine_dir.is_dir(), "{} is where the copy is", engine_dir.display());
         }
     }
     for table in &tables {
@@ -154,7 +154,7 @@ fn losing_a_directory_fails_over_only_what_is_in_it() {
 }
 
 #[test]
-fn a_node_starts_without_a_directory_and_its_replicas_are_copied_anew() {
+fn a_node_starts_without_a_directory_and_its_replicas_are_copied_again() {
     let mut cluster = cluster(3);
     let mut client = cluster.ready();
     let table = table(&mut client, "a", EngineKind::Lsm, 3);
@@ -201,7 +201,7 @@ fn directories_that_were_not_mounted_anywhere_lose_nothing() {
             let replicas = status.nodes.iter().flat_map(|(node, _)| &node.replicas);
             replicas.filter(|replica| replica.partition == id).any(|replica| replica.role == Role::Primary)
         };
-        let everywhere = |id: PartitionId| homes.iter().all(|home| home.contains(&id));
+        let everywhere = |id: PartitionId| homes.iter().all(|engine_dir| engine_dir.contains(&id));
         status.partitions.iter().all(|record| leads(record.id) != everywhere(record.id))
     });
     drop(client);

@@ -2,15 +2,17 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::{Cluster, create, put_all, row, wait_for};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use types::data::Value;
-use types::{ClusterId, EngineKind, LogKind, NodeId};
+use types::{ClusterId, EngineKind, LogKind, NodeId, PartitionId, SessionId};
 use understudy_node::{controller_process, node};
 use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
-use wire::{Message, frame};
+use wire::request::Snapshot;
+use wire::{Message, Op, ReadLevel, Request, RowOp, frame};
 
 fn hello(role: HelloRole, cluster: Option<ClusterId>) -> Vec<u8> {
     let hello = Hello { role, protocol: PROTOCOL, cluster, member: None, secret: None, agent: "test".into() };
@@ -58,25 +60,105 @@ fn garbage_closes_its_connection_and_no_other() {
     let mut long = hello(HelloRole::Client, None);
     long.extend_from_slice(&[255, 255, 255, 127, 10, 0, 0, 0, 0, 0, 0, 0]);
     let mut not_first = Vec::new();
-    let picture = wire::control::Admin { id: 1, command: wire::control::AdminCommand::Status };
-    frame::encode(&Message::Admin(picture), &mut not_first).expect("fits");
-    for address in [&ports["client"], &ports["peer"], &ports["beacon"], &controller] {
+    let cluster_map = wire::control::Admin { id: 1, command: wire::control::AdminCommand::Status };
+    frame::encode(&Message::Admin(cluster_map), &mut not_first).expect("fits");
+    for address in [&ports["client"], &ports["peer"], &ports["heartbeat"], &controller] {
         for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 100], &after_hello, &long, &not_first] {
             let mut stream = connect(address);
             stream.write_all(garbage).expect("writes");
             hear(&mut stream);
         }
     }
-    assert!(cluster.node(1).board().metrics.bad_connections.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert!(
+        cluster.node(1).shared_status().metrics.bad_connections.load(std::sync::atomic::Ordering::Relaxed)
+            > 0
+    );
     put_all(&mut client, &table, 0, 10, "x");
     assert_eq!(client.get(&table, &[Value::Int(1)]).expect("reads"), Some(row(1, "x")));
+}
+
+/// What a client that checks nothing sends to ask for this.
+fn request(table: &client::Table, partition: PartitionId, read: ReadLevel, op: Op) -> Vec<u8> {
+    let request = Request {
+        id: 1,
+        session: SessionId::NONE,
+        seq: 0,
+        confirmed: 0,
+        deadline_ms: 0,
+        table: table.record().id,
+        schema: 1,
+        partition,
+        read,
+        trace: 0,
+        op,
+    };
+    let mut bytes = Vec::new();
+    frame::encode(&Message::Request(request), &mut bytes).expect("fits");
+    bytes
+}
+
+/// A connection of a client that was let in.
+fn let_in(address: &str) -> TcpStream {
+    let mut stream = connect(address);
+    stream.write_all(&hello(HelloRole::Client, None)).expect("writes");
+    let mut heard = Vec::new();
+    let welcome = loop {
+        if let Some((message, _)) = frame::decode(&heard).expect("a frame") {
+            break message;
+        }
+        let mut bytes = [0; 512];
+        let read = stream.read(&mut bytes).expect("an answer");
+        assert!(read > 0, "it hangs up");
+        heard.extend_from_slice(&bytes[..read]);
+    };
+    assert!(matches!(welcome, Message::Welcome(Welcome::Accepted { .. })), "{welcome:?}");
+    stream
+}
+
+#[test]
+fn a_key_that_no_engine_takes_ends_one_connection_and_no_node() {
+    let cluster = Cluster::start();
+    let mut client = cluster.ready();
+    let wanted = create("t", "durable", EngineKind::Lsm, LogKind::Disk);
+    let table = client.create_table(&wanted).expect("creates");
+    put_all(&mut client, &table, 0, 50, "x");
+    let (at, long, none) = (Snapshot::Newest, Bytes::from(vec![b'k'; 70_000]), Bytes::new());
+    let (from, to) = (long.clone(), long.clone());
+    let ops = [
+        Op::Get { key: long.clone(), at },
+        Op::Scan { from: from.clone(), to: none.clone(), limit: 9, at },
+        Op::Scan { from: none.clone(), to: to.clone(), limit: 9, at },
+        Op::Count { from: from.clone(), to: none.clone(), at },
+        Op::Count { from: none.clone(), to: to.clone(), at },
+        Op::Find { index: 1, from, to: none.clone(), limit: 9, at },
+        Op::Find { index: 1, from: none, to, limit: 9, at },
+        Op::write(vec![RowOp::Delete { key: long }]),
+    ];
+    let any = ReadLevel::Any { max_lag_ms: u64::MAX, min_lsn: types::Lsn::ZERO };
+    for node in 1..=3 {
+        let address = cluster.node(node).ports().listen["client"].clone();
+        for (op, read) in ops.iter().flat_map(|op| [(op, ReadLevel::Primary), (op, any)]) {
+            for number in 0..wanted.partitions {
+                let partition = PartitionId(table.record().first_partition.0 + number);
+                let mut stream = let_in(&address);
+                stream.write_all(&request(&table, partition, read, op.clone())).expect("writes");
+                assert_eq!(hear(&mut stream), [0; 0], "the connection is closed without an answer");
+            }
+        }
+    }
+    let status = wait_for(&mut client, "every copy in sync", |status| common::in_sync(status, 3));
+    let incarnations = status.nodes.iter().map(|(node, _)| node.member.incarnation).collect::<Vec<_>>();
+    assert_eq!(incarnations, [types::Incarnation(1); 3], "every node goes on in the life that it began");
+    put_all(&mut client, &table, 50, 100, "y");
+    assert_eq!(client.get(&table, &[Value::Int(1)]).expect("reads"), Some(row(1, "x")));
+    assert_eq!(client.count(&table).expect("counts"), 100);
 }
 
 #[test]
 fn strangers_are_refused_with_a_sentence() {
     let cluster = Cluster::with(1, &[]);
     let client = cluster.ready();
-    let ours = client.picture().cluster().expect("known").id;
+    let ours = client.cluster_map().cluster().expect("known").id;
     let stranger = ClusterId(ours.0 ^ 1);
     for (address, role) in [
         (cluster.node(1).ports().listen["client"].clone(), HelloRole::Client),
@@ -107,7 +189,7 @@ fn whoever_does_not_say_the_secret_is_told_so_and_turned_away() {
         let sentence = error.to_string();
         assert!(sentence.contains("UNDERSTUDY_SECRET") && !sentence.contains(SECRET), "{sentence}");
     }
-    // Nodes know each other by it, in logs and in beacons, or nothing would be acknowledged.
+    // Nodes know each other by it, in logs and in heartbeats, or nothing would be acknowledged.
     let mut friend = client::Client::connect(options(Some(SECRET))).expect("let in");
     wait_for(&mut friend, "both nodes", |status| status.nodes.len() == 2);
     let mut wanted = create("t", "durable", EngineKind::Memory, LogKind::Disk);
@@ -129,9 +211,9 @@ fn whoever_does_not_say_the_secret_is_told_so_and_turned_away() {
         let Message::Welcome(Welcome::Refused(why)) = message else { panic!("{message:?}") };
         assert!(why.contains("UNDERSTUDY_SECRET"), "{why}");
     }
-    let mut beacon = connect(&ports["beacon"]);
-    beacon.write_all(&hello(HelloRole::Beacon, None)).expect("writes");
-    assert!(hear(&mut beacon).is_empty(), "beacons are closed without a word");
+    let mut heartbeat = connect(&ports["heartbeat"]);
+    heartbeat.write_all(&hello(HelloRole::Heartbeat, None)).expect("writes");
+    assert!(hear(&mut heartbeat).is_empty(), "heartbeats are closed without a word");
     let mut stranger = cluster.node_config(2);
     stranger.node.data_dir = cluster.dir.path().join("stranger");
     stranger.secret = wire::hello::Secret::default();

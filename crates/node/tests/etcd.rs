@@ -19,11 +19,13 @@ struct Etcd {
 
 impl Etcd {
     fn start(dir: &Path) -> Option<Etcd> {
-        let held: Vec<TcpListener> =
+        let blocked: Vec<TcpListener> =
             (0..2).map(|_| TcpListener::bind("127.0.0.1:0").expect("binds")).collect();
-        let urls: Vec<String> =
-            held.iter().map(|listener| format!("http://{}", listener.local_addr().expect("bound"))).collect();
-        drop(held);
+        let urls: Vec<String> = blocked
+            .iter()
+            .map(|listener| format!("http://{}", listener.local_addr().expect("bound")))
+            .collect();
+        drop(blocked);
         let process = Command::new("etcd")
             .arg("--data-dir")
             .arg(dir.join("etcd"))
@@ -50,7 +52,7 @@ fn config(own: &[(&str, &str)]) -> Config {
         ("controller.listen", "127.0.0.1:0"),
         ("node.listen_client", "127.0.0.1:0"),
         ("node.listen_peer", "127.0.0.1:0"),
-        ("node.listen_beacon", "127.0.0.1:0"),
+        ("node.listen_heartbeat", "127.0.0.1:0"),
         ("node.listen_http", "127.0.0.1:0"),
         ("sql.listen", "off"),
         ("log.segment_bytes", "4194304"),

@@ -63,7 +63,7 @@ fn write_and_flush(client: &mut Client, table: &Table, from: i64, to: i64) {
 }
 
 fn received(cluster: &Cluster, node: u32) -> u64 {
-    cluster.node(node).board().metrics.ship_received.load(Ordering::Relaxed)
+    cluster.node(node).shared_status().metrics.ship_received.load(Ordering::Relaxed)
 }
 
 /// Every copy says the same of itself.
@@ -213,7 +213,7 @@ fn a_cold_standby_replays_what_is_above_its_files_when_it_is_promoted() {
         primary(status, id).is_some_and(|(node, _)| node != old)
     });
     assert_eq!(client.get(&table, &[Value::Int(50_007)]).expect("reads"), Some(row(50_007, "above")));
-    // The marker of the new reign changes no row.
+    // The marker of the new term changes no row.
     assert_eq!(client.digest(&table).expect("digests")[0].digest, before.digest);
     cluster.start_node(old);
     wait_for(&mut client, "the return of the node", |status| in_sync(status, 3));

@@ -26,5 +26,5 @@ fn sigterm_ends_a_node_gently() {
     process.join().expect("it does not panic").expect("it ends well");
     cluster.start_node(1);
     assert_eq!(client.count(&table).expect("counts"), 20);
-    assert!(client.picture().nodes().all(|record| record.clean_start), "the mark was there");
+    assert!(client.cluster_map().nodes().all(|record| record.clean_start), "the mark was there");
 }

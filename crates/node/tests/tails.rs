@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use types::data::Value;
 use types::{EngineKind, Incarnation, LogKind, NodeId, PartitionId, Position};
 use understudy_node::net::Cut;
-use understudy_node::tails;
+use understudy_node::tails::{self, Content};
 use wire::control::{AdminCommand, ClusterStatus, NodeStatus, Role};
 
 /// A cluster whose node 1 is cut off and acknowledged a commit alone, in a partition that another node leads now.
@@ -26,8 +26,8 @@ struct Parted {
 fn parted() -> Parted {
     // A long lease, so that the primary still acknowledges when this test gets round to writing.
     let lease = [("timing.lease_ms", "3000"), ("timing.grace_ms", "3500")];
-    let harm = [("node.harm", "true"), ("controller.failover_wait_ms", "200")];
-    let cluster = Cluster::with(3, &[lease, harm].concat());
+    let faults = [("node.harm", "true"), ("controller.failover_wait_ms", "200")];
+    let cluster = Cluster::with(3, &[lease, faults].concat());
     let mut client = cluster.ready();
     let table = client.create_table(&create("t", "async", EngineKind::Lsm, LogKind::Disk)).expect("creates");
     put_all(&mut client, &table, 0, 10, "kept");
@@ -37,8 +37,8 @@ fn parted() -> Parted {
         .find(|id| table.partition_of(&table.key(&[Value::Int(*id)]).expect("a key")).ok() == Some(lost));
     let key = key.expect("numbers do not end");
     client.put(&table, &row(key, "kept")).expect("a session is open");
-    let harm = cluster.node(1).board().harm.as_ref().expect("allowed");
-    harm.set(Cut::parse("2,3,controllers").expect("a cut"));
+    let faults = cluster.node(1).shared_status().faults.as_ref().expect("allowed");
+    faults.set(Cut::parse("2,3,controllers").expect("a cut"));
     // Its lease has not run out yet: this is acknowledged, and nobody else has it.
     client.put(&table, &row(key, "lost")).expect("acknowledged by the primary alone");
     // A new primary that does not serve yet would still ask the old one for it (PR-19).
@@ -53,7 +53,7 @@ fn parted() -> Parted {
 
 impl Parted {
     fn heal(&self) {
-        self.cluster.node(1).board().harm.as_ref().expect("allowed").set(Cut::default());
+        self.cluster.node(1).shared_status().faults.as_ref().expect("allowed").set(Cut::default());
     }
 
     /// Node 1 comes back, and its tail is where it belongs.
@@ -65,7 +65,8 @@ impl Parted {
         let tails = tails::list(&dir).expect("lists");
         let tail = tails.iter().find(|tail| tail.partition == self.lost).expect("it was set aside");
         assert_eq!((tail.commits, tail.sessions), (1, 1));
-        let (_, entries) = tails::read(&dir, &tail.file).expect("reads");
+        let (_, content) = tails::read(&dir, &tail.file).expect("reads");
+        let Content::Entries(entries) = content else { panic!("the log has it all: {content:?}") };
         assert!(entries.iter().any(|entry| entry.payload().windows(4).any(|bytes| bytes == b"lost")));
         let told = self.client.admin(AdminCommand::Failovers).expect("answers");
         assert!(told.contains(&tail.file), "{told}");
@@ -73,29 +74,29 @@ impl Parted {
 
     /// The end of node 1's log.
     fn end(&self) -> Position {
-        let status = self.cluster.node(1).board().status();
+        let status = self.cluster.node(1).shared_status().status();
         status.replicas.iter().find(|replica| replica.partition == self.lost).expect("it has one").end
     }
 
     /// Whether node 1 found its log cleanly shut down at the start of this life.
-    fn starts_clean(&mut self, life: u64) -> bool {
+    fn starts_clean(&mut self, incarnation: u64) -> bool {
         let deadline = Instant::now() + LONG;
         loop {
-            let record = self.client.picture().node(NodeId(1)).expect("known");
-            if record.member().incarnation == Incarnation(life) {
+            let record = self.client.cluster_map().node(NodeId(1)).expect("known");
+            if record.member().incarnation == Incarnation(incarnation) {
                 return record.clean_start;
             }
-            assert!(Instant::now() < deadline, "the record of life {life} does not come");
+            assert!(Instant::now() < deadline, "the record of life {incarnation} does not come");
             self.client.poll(Duration::from_millis(5)).expect("polls");
         }
     }
 
     /// Waits until node 1, in this life, waits for room with this partition, and with no other.
-    fn is_held(&mut self, life: u64) {
+    fn is_blocked(&mut self, incarnation: u64) {
         let lost = self.lost;
         let waits = |status: &ClusterStatus| {
-            let this_life = |node: &&NodeStatus| node.member.incarnation == Incarnation(life);
-            let node = of_node(status, 1).filter(|node| node.full).filter(this_life)?;
+            let this_incarnation = |node: &&NodeStatus| node.member.incarnation == Incarnation(incarnation);
+            let node = of_node(status, 1).filter(|node| node.full).filter(this_incarnation)?;
             Some(node.replicas.iter().find(|replica| replica.partition == lost)?.waits.contains("no room"))
         };
         wait_for(&mut self.client, "the want of room to be told, and the others in sync", |status| {
@@ -129,15 +130,15 @@ fn f20_a_tail_that_finds_no_room_holds_up_its_own_partition_alone() {
     // Whatever is written to these has no room, as the system says it of a full disk.
     let names = (0..3).map(|less| (end.lsn.0 - less, end.lsn.0));
     let full: Vec<PathBuf> = names
-        .map(|(from, to)| dir.join(format!(".{}-{}-{from}-{to}.tail.new", parted.lost.0, end.epoch.0)))
+        .map(|(from, to)| dir.join(format!(".{}-{}-{from}-{to}.tail.new", parted.lost.0, end.term.0)))
         .collect();
     full.iter().for_each(|name| symlink("/dev/full", name).expect("links"));
     parted.heal();
-    parted.is_held(1);
+    parted.is_blocked(1);
     // It ends gently, but a log that lacks something has no mark that it is whole; and it starts again.
     parted.cluster.stop(1);
     parted.cluster.start_node(1);
-    parted.is_held(2);
+    parted.is_blocked(2);
     assert!(!parted.starts_clean(2));
     assert_eq!(tails::list(&parted.cluster.node_dir(1)).expect("lists"), []);
     full.iter().for_each(|name| fs::remove_file(name).expect("removes"));

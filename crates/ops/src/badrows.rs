@@ -1,7 +1,7 @@
 //! Bad rows: the first ones are reported one by one, all are counted, and on request they go into a file.
 
 use crate::failure::Failure;
-use intake::BadRow;
+use input::BadRow;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ impl BadRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use intake::Reason;
+    use input::Reason;
 
     fn bad(line: u64) -> BadRow {
         BadRow {

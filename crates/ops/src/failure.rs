@@ -1,7 +1,7 @@
 //! Why a command failed: one sentence for a person, and the process's exit status.
 
 use client::ClientError;
-use intake::IntakeError;
+use input::InputError;
 use std::fmt;
 
 /// The exit statuses of the conventions.
@@ -85,14 +85,14 @@ impl From<ClientError> for Failure {
     }
 }
 
-impl From<IntakeError> for Failure {
-    fn from(error: IntakeError) -> Failure {
+impl From<InputError> for Failure {
+    fn from(error: InputError) -> Failure {
         let missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
         let status = match &error {
-            IntakeError::Io { error, .. } if missing(error) => Status::NotFound,
-            IntakeError::Io { .. } => Status::Io,
-            IntakeError::Damaged { .. } => Status::Corrupt,
-            IntakeError::BadDelimiter(_) => Status::Usage,
+            InputError::Io { error, .. } if missing(error) => Status::NotFound,
+            InputError::Io { .. } => Status::Io,
+            InputError::Damaged { .. } => Status::Corrupt,
+            InputError::BadDelimiter(_) => Status::Usage,
             _ => Status::Failed,
         };
         Failure::new(status, error.to_string())
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn statuses_follow_the_conventions() {
-        let io = |kind: std::io::ErrorKind| IntakeError::Io { file: "a.csv".into(), error: kind.into() };
+        let io = |kind: std::io::ErrorKind| InputError::Io { file: "a.csv".into(), error: kind.into() };
         assert_eq!(Failure::from(io(std::io::ErrorKind::NotFound)).status, 3);
         assert_eq!(Failure::from(io(std::io::ErrorKind::PermissionDenied)).status, 7);
         assert_eq!(Failure::from(ClientError::NoTable("t".into())).status, 3);

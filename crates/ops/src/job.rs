@@ -3,12 +3,12 @@
 
 use crate::badrows::BadRows;
 use crate::failure::Failure;
-use crate::load::{LOOK_EVERY, OnBad, Plan, Watcher, header, open};
+use crate::load::{LOOK_EVERY, LoadPlan, OnBad, Watcher, header, open};
 use crate::port::Port;
 use client::LaneId;
 use client::job::{Job, JobOptions, JobPart, JobReport, PartState, new_id};
 use client::table::Table;
-use intake::{Item, Reader};
+use input::{Item, Reader};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// How a job ended. Records are counted from 1, malformed ones included.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct JobLoadReport {
     /// The table.
     pub table: String,
     /// Whether the job made it.
@@ -99,10 +99,10 @@ pub struct Part {
 pub fn load<P: Port>(
     port: &mut P,
     table: &Table,
-    plan: &Plan,
+    plan: &LoadPlan,
     insert: bool,
     watcher: &mut dyn Watcher,
-) -> Result<Report, Failure> {
+) -> Result<JobLoadReport, Failure> {
     let mut bad_rows = match plan.on_bad {
         OnBad::Abort => BadRows::counted(),
         OnBad::Skip => BadRows::kept_in(&plan.bad_rows, header(plan)?)?,
@@ -134,7 +134,7 @@ struct Run<'a, P: Port> {
 }
 
 impl<'a, P: Port> Run<'a, P> {
-    fn new(port: &'a mut P, table: &Table, plan: &Plan) -> Run<'a, P> {
+    fn new(port: &'a mut P, table: &Table, plan: &LoadPlan) -> Run<'a, P> {
         let options = JobOptions {
             max_rows: plan.limits.rows,
             max_bytes: plan.limits.bytes,
@@ -149,7 +149,7 @@ impl<'a, P: Port> Run<'a, P> {
         &mut self,
         reader: &mut Reader,
         bad_rows: &mut BadRows,
-        (plan, insert): (&Plan, bool),
+        (plan, insert): (&LoadPlan, bool),
         watcher: &mut dyn Watcher,
     ) -> Result<(), Failure> {
         while let Some(item) = reader.next_item()? {
@@ -198,7 +198,7 @@ impl<'a, P: Port> Run<'a, P> {
     }
 }
 
-fn report(table: &Table, told: JobReport, took: Duration, bad: (u64, Option<PathBuf>)) -> Report {
+fn report(table: &Table, told: JobReport, took: Duration, bad: (u64, Option<PathBuf>)) -> JobLoadReport {
     let seconds = took.as_secs_f64().max(1e-6);
     let refused = told.refused.map(|refused| Refused {
         record: refused.number,
@@ -210,7 +210,7 @@ fn report(table: &Table, told: JobReport, took: Duration, bad: (u64, Option<Path
             _ => "other",
         },
     });
-    Report {
+    JobLoadReport {
         table: table.name().to_string(),
         created: false,
         job: told.job.to_string(),
@@ -254,7 +254,7 @@ fn part(part: &JobPart) -> Part {
 }
 
 /// An aborted job in sentences: what is committed, and what is not known.
-pub fn sentences(report: &Report) -> Vec<String> {
+pub fn sentences(report: &JobLoadReport) -> Vec<String> {
     let mut lines = Vec::new();
     let answered = report.partitions.iter().all(|part| part.state != "unknown");
     let what = if answered { "committed, and secured" } else { "committed" };
@@ -295,7 +295,7 @@ fn listed(ranges: &[(u64, u64)]) -> String {
 mod tests {
     use super::*;
 
-    fn report(ranges: Vec<(u64, u64)>, unknown: u64) -> Report {
+    fn report(ranges: Vec<(u64, u64)>, unknown: u64) -> JobLoadReport {
         let part = |partition, unknown| Part {
             partition,
             state: if unknown > 0 { "unknown" } else { "aborted" },
@@ -305,7 +305,7 @@ mod tests {
             through: 9,
             unknown,
         };
-        Report {
+        JobLoadReport {
             table: "t".into(),
             created: false,
             job: "0000018bcfe56800".into(),

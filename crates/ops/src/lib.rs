@@ -1,4 +1,4 @@
-//! Floor 6: what the commands of the `understudy` binary do, without how they are parsed and printed.
+//! Layer 6: what the commands of the `understudy` binary do, without how they are parsed and printed.
 //!
 //! | what | where |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | keys and ranges as people write them | [`keys`] |
 //! | a new table from options | [`design`] |
 //! | what the cluster survives now, who is behind, failovers: made by [`client::view`] | [`overview`], [`failovers`] |
-//! | a client of the SQL door | [`door`] |
+//! | a client of the SQL gateway | [`gateway`] |
 //! | what a forced promotion may lose | [`recover`] |
 //! | a stopped node's log | [`logview`] |
 //! | replicas read back, compared and repaired | [`scrub`] |
@@ -22,9 +22,9 @@ pub mod backup;
 pub mod badrows;
 pub mod bulk;
 pub mod design;
-pub mod door;
 mod failure;
 pub mod filter;
+pub mod gateway;
 pub mod ingest;
 pub mod job;
 pub mod keys;

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::pipeline::{Done, Limits, Pipeline, Placed};
 use crate::port::Port;
 use client::table::Table;
-use intake::{Format, Inferred, Input, Item, Options, Progress, Reader};
+use input::{Format, Inferred, Input, Item, Options, Progress, Reader};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub enum OnBad {
 
 /// A file to be loaded.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct LoadPlan {
     /// The file.
     pub file: PathBuf,
     /// How it is to be read.
@@ -55,7 +55,7 @@ pub trait Watcher {
 
 /// How a load ended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct LoadReport {
     /// The table.
     pub table: String,
     /// Whether the load made it.
@@ -82,7 +82,7 @@ pub struct Report {
 pub(crate) const LOOK_EVERY: u64 = 64;
 
 /// Opens the file. With the `abort` rule it must be one that can be read twice.
-pub fn open(plan: &Plan) -> Result<Input, Failure> {
+pub fn open(plan: &LoadPlan) -> Result<Input, Failure> {
     let input = Input::open(&plan.file, plan.options.clone())?;
     if plan.on_bad == OnBad::Abort && input.progress().total().is_none() {
         return Err(Failure::usage(format!(
@@ -95,7 +95,7 @@ pub fn open(plan: &Plan) -> Result<Input, Failure> {
 }
 
 /// The schema of a table that the file is to make, and what it was inferred from.
-pub fn infer(plan: &Plan, key: &[String], choices: &Choices) -> Result<(Schema, Inferred), Failure> {
+pub fn infer(plan: &LoadPlan, key: &[String], choices: &Choices) -> Result<(Schema, Inferred), Failure> {
     let inferred = open(plan)?.infer()?;
     let schema = inferred.schema(key, choices.partition_by.unwrap_or(key.len()), choices.open);
     let names = || inferred.columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -106,19 +106,19 @@ pub fn infer(plan: &Plan, key: &[String], choices: &Choices) -> Result<(Schema, 
 }
 
 /// Checks that malformed rows can be kept, before anything is written.
-pub fn check_bad_rows(plan: &Plan) -> Result<(), Failure> {
+pub fn check_bad_rows(plan: &LoadPlan) -> Result<(), Failure> {
     BadRows::kept_in(&plan.bad_rows, None).map(|_| ())
 }
 
 /// Reads the whole file and says how many rows it has; a failure if any is malformed.
-pub fn check(plan: &Plan, schema: &Schema, watcher: &mut dyn Watcher) -> Result<u64, Failure> {
+pub fn check(plan: &LoadPlan, schema: &Schema, watcher: &mut dyn Watcher) -> Result<u64, Failure> {
     let mut reader = open(plan)?.reader(schema)?;
     watcher.phase("checking", Some(reader.progress()));
     let mut bad_rows = BadRows::counted();
     let mut hint = false;
     while let Some(item) = reader.next_item()? {
         if let Item::Bad(bad) = item {
-            hint |= matches!(bad.reason, intake::Reason::Value(_));
+            hint |= matches!(bad.reason, input::Reason::Value(_));
             if let Some(sentence) = bad_rows.take(&bad)? {
                 watcher.say(&sentence);
             }
@@ -151,9 +151,9 @@ pub fn check(plan: &Plan, schema: &Schema, watcher: &mut dyn Watcher) -> Result<
 pub fn load<P: Port>(
     port: &mut P,
     table: &Table,
-    plan: &Plan,
+    plan: &LoadPlan,
     watcher: &mut dyn Watcher,
-) -> Result<Report, Failure> {
+) -> Result<LoadReport, Failure> {
     let mut bad_rows = match plan.on_bad {
         OnBad::Abort => BadRows::counted(),
         OnBad::Skip => BadRows::kept_in(&plan.bad_rows, header(plan)?)?,
@@ -198,7 +198,7 @@ fn pass<P: Port>(
     table: &Table,
     reader: &mut Reader,
     bad_rows: &mut BadRows,
-    plan: &Plan,
+    plan: &LoadPlan,
     watcher: &mut dyn Watcher,
 ) -> Result<(), Failure> {
     while let Some(item) = reader.next_item()? {
@@ -231,9 +231,9 @@ fn pass<P: Port>(
     Ok(())
 }
 
-fn report(table: &Table, done: &Done, took: Duration, bad_rows: u64, kept: Option<PathBuf>) -> Report {
+fn report(table: &Table, done: &Done, took: Duration, bad_rows: u64, kept: Option<PathBuf>) -> LoadReport {
     let seconds = took.as_secs_f64().max(1e-6);
-    Report {
+    LoadReport {
         table: table.name().to_string(),
         created: false,
         rows: done.rows,
@@ -248,7 +248,7 @@ fn report(table: &Table, done: &Done, took: Duration, bad_rows: u64, kept: Optio
 }
 
 /// The header line of a CSV file, for the file of its bad rows.
-pub(crate) fn header(plan: &Plan) -> Result<Option<String>, Failure> {
+pub(crate) fn header(plan: &LoadPlan) -> Result<Option<String>, Failure> {
     if plan.options.columns.is_some() {
         return Ok(None);
     }
@@ -299,11 +299,11 @@ mod tests {
         fn rows(&mut self, _: u64) {}
     }
 
-    fn plan(dir: &Path, text: &str, on_bad: OnBad) -> Plan {
+    fn plan(dir: &Path, text: &str, on_bad: OnBad) -> LoadPlan {
         let file = dir.join("t.csv");
         std::fs::write(&file, text).expect("writable");
         let bad_rows = dir.join("t.csv.bad");
-        Plan { file, options: Options::default(), on_bad, bad_rows, limits: Limits::default() }
+        LoadPlan { file, options: Options::default(), on_bad, bad_rows, limits: Limits::default() }
     }
 
     #[test]

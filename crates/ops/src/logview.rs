@@ -11,7 +11,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use types::config::TailReport;
 use types::data::{Schema, decode_key, decode_row, row_to_json};
+use types::engine::Version;
 use types::{Lsn, PartitionId, Sound, TableRecord};
 use wal::{File, Files, Log, LogError, Options, ReadError, Recovered};
 use wire::effects::Effects;
@@ -45,8 +47,8 @@ pub struct VerifiedPartition {
     pub from: u64,
     /// The last LSN that is here.
     pub to: u64,
-    /// The epoch of the last entry.
-    pub epoch: u64,
+    /// The term of the last entry.
+    pub term: u64,
     /// Entries that were read and are whole.
     pub entries: u64,
     /// Set if something may be missing.
@@ -58,8 +60,8 @@ pub struct VerifiedPartition {
 pub struct EntryLine {
     /// Its partition.
     pub partition: u32,
-    /// The epoch in which it was made.
-    pub epoch: u64,
+    /// The term in which it was made.
+    pub term: u64,
     /// Its LSN.
     pub lsn: u64,
     /// What it is: `rows`, `configuration`.
@@ -68,7 +70,7 @@ pub struct EntryLine {
     pub table: u32,
     /// When it was made, milliseconds since 1970.
     pub wall_ms: u64,
-    /// The session that asked for it: epoch and LSN of its opening.
+    /// The session that asked for it: term and LSN of its opening.
     pub session: Option<(u64, u64)>,
     /// Its number within that session.
     pub seq: u64,
@@ -137,7 +139,7 @@ impl LogView {
                 partition: id.0,
                 from: found.base.lsn.0 + 1,
                 to: found.end.lsn.0,
-                epoch: found.end.epoch.0,
+                term: found.end.term.0,
                 entries,
                 damaged,
             });
@@ -231,12 +233,12 @@ pub fn describe(entry: &Entry) -> EntryLine {
     let session = header.session.0;
     EntryLine {
         partition: header.partition.0,
-        epoch: header.at.epoch.0,
+        term: header.at.term.0,
         lsn: header.at.lsn.0,
         kind: format!("{:?}", header.kind).to_lowercase(),
         table: header.table.0,
         wall_ms: header.wall_ms,
-        session: header.session.is_some().then_some((session.epoch.0, session.lsn.0)),
+        session: header.session.is_some().then_some((session.term.0, session.lsn.0)),
         seq: header.seq,
         bytes: entry.bytes().len(),
         rows: effects.map(|effects| effects.affected),
@@ -265,6 +267,35 @@ pub fn exported(entry: &Entry, table: Option<&TableRecord>) -> serde_json::Value
         .collect();
     value["changes"] = rows.into();
     value["entry"] = hex(entry.bytes()).into();
+    if let Some(table) = table {
+        value["table_name"] = table.name.clone().into();
+    }
+    value
+}
+
+/// What the engine had left of an entry that its log did not have any more, in the same form as far as it is known. Keys of other
+/// rows than users' are given with the space that they are in.
+pub fn exported_row(
+    version: &Version,
+    report: &TailReport,
+    table: Option<&TableRecord>,
+) -> serde_json::Value {
+    let (space, key) = version.key.split_first().map_or((0, &[][..]), |(space, key)| (*space, key));
+    let row = version.value.as_deref();
+    let mut value = serde_json::json!({
+        "partition": report.partition.0,
+        "lsn": version.lsn.0,
+        "change": if row.is_some() { "put" } else { "delete" },
+        "key": hex(key),
+        "row": row.map(hex),
+    });
+    let users = space == types::engine::space::ROW;
+    if !users {
+        value["space"] = space.into();
+    }
+    if let Some(values) = table.filter(|_| users).and_then(|table| typed(&table.schema, key, row)) {
+        value["values"] = values;
+    }
     if let Some(table) = table {
         value["table_name"] = table.name.clone().into();
     }
@@ -404,7 +435,8 @@ impl File for Shadow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, Position};
+    use types::Position;
+    use types::Term;
     use wal::{RealFiles, Record};
     use wire::entry::Header;
 
@@ -414,7 +446,7 @@ mod tests {
         let (mut log, _) = Log::open(files, options, Sound).expect("opens");
         let mut crc = 0;
         for lsn in 1..=entries {
-            let at = Position::new(Epoch(1), Lsn(lsn));
+            let at = Position::new(Term(1), Lsn(lsn));
             let entry = Entry::encode(Header::new(Kind::Noop, PartitionId(64), at, crc), &[7; 100]);
             crc = entry.crc();
             log.append(&[Record::Entry(entry)]).expect("room");

@@ -342,7 +342,7 @@ pub fn feed_positions(
 mod tests {
     use super::*;
     use crate::testing::{FakeStore, table};
-    use types::Epoch;
+    use types::Term;
 
     fn placed(table: &Table, index: u64) -> Placed {
         let row = types::data::Row::new(vec![(index as i64).into(), format!("name {index}").as_str().into()]);
@@ -365,7 +365,7 @@ mod tests {
         let (done, trouble) = pipeline.finish();
         assert_eq!((done.rows, done.copies, trouble), (100, Some(2), None));
         assert_eq!(store.rows(), 100);
-        assert!(done.last.values().all(|position| position.epoch == Epoch(1)));
+        assert!(done.last.values().all(|position| position.term == Term(1)));
     }
 
     #[test]

@@ -10,7 +10,7 @@ const SILENT_MS: u64 = 1_500;
 /// What a node said last of its replica.
 struct Copy<'a> {
     member: Member,
-    lives: bool,
+    incarnations: bool,
     replica: &'a ReplicaStatus,
 }
 
@@ -20,7 +20,7 @@ pub fn risk(status: &ClusterStatus, partition: PartitionId, wanted: Option<NodeI
     let record = status.partitions.iter().find(|record| record.id == partition);
     let nodes = status.nodes.iter().filter_map(|(node, age)| {
         let replica = node.replicas.iter().find(|replica| replica.partition == partition)?;
-        Some(Copy { member: node.member, lives: *age < SILENT_MS, replica })
+        Some(Copy { member: node.member, incarnations: *age < SILENT_MS, replica })
     });
     let copies: Vec<Copy> = nodes.collect();
     let best = best(&copies, record, wanted);
@@ -38,14 +38,14 @@ pub fn risk(status: &ClusterStatus, partition: PartitionId, wanted: Option<NodeI
         );
     }
     let other = furthest.member.node;
-    let gone = if furthest.lives { "" } else { ", which is not heard now," };
+    let gone = if furthest.incarnations { "" } else { ", which is not heard now," };
     let heard = format!("{other}{gone} was heard of up to LSN {}", furthest.replica.end.lsn);
-    match furthest.replica.end.epoch == has.epoch {
+    match furthest.replica.end.term == has.term {
         true => format!("{says}, {heard}: what was acknowledged from LSN {} on may be lost", has.lsn.next()),
         // Where the two logs part is known when one is compared with the other, and not before.
         false => format!(
             "{says} of epoch {}, {heard} of epoch {}: what was acknowledged in later epochs than {} may be lost",
-            has.epoch.0, furthest.replica.end.epoch.0, has.epoch.0
+            has.term.0, furthest.replica.end.term.0, has.term.0
         ),
     }
 }
@@ -61,7 +61,9 @@ fn best<'a>(
     };
     copies
         .iter()
-        .filter(|copy| copy.lives && copy.replica.role != Role::Damaged && copy.replica.end > Position::ZERO)
+        .filter(|copy| {
+            copy.incarnations && copy.replica.role != Role::Damaged && copy.replica.end > Position::ZERO
+        })
         .filter(|copy| wanted.is_none_or(|node| copy.member.node == node))
         .min_by_key(|copy| (Reverse(copy.replica.end), !counted(copy), copy.member.node))
 }
@@ -69,7 +71,8 @@ fn best<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, Incarnation, Lsn, StoreId};
+    use types::Term;
+    use types::{Incarnation, Lsn, StoreId};
     use wire::control::NodeStatus;
 
     const P: PartitionId = PartitionId(64);
@@ -78,7 +81,7 @@ mod tests {
     fn node(number: u32, age: u64, end: (u64, u64), role: Role) -> (NodeStatus, u64) {
         let store = StoreId(u64::from(number));
         let member = Member { node: NodeId(number), store, incarnation: Incarnation(1) };
-        let end = Position::new(Epoch(end.0), Lsn(end.1));
+        let end = Position::new(Term(end.0), Lsn(end.1));
         let replica = ReplicaStatus { partition: P, role, end, ..ReplicaStatus::default() };
         (NodeStatus { member, replicas: vec![replica], ..NodeStatus::default() }, age)
     }

@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::load::Watcher;
 use client::{Client, ClientError, FailKind, LaneId, Outcome, Table, Ticket};
-use intake::Progress;
+use input::Progress;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use wire::scrub::Scrubbed;
 use wire::{Body, Op, ReadLevel};
 
 /// Between two questions how far a replica is.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// A node that does not answer for so long is left out.
 const ANSWER: Duration = Duration::from_secs(15);
 /// How long copies may take to come to the position at which they are compared, and to read all rows.
@@ -24,7 +24,7 @@ const COMPARE: Duration = Duration::from_secs(120);
 
 /// What is to be scrubbed.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ScrubPlan {
     /// Only this table; `None`: all, the cluster's own too.
     pub table: Option<String>,
     /// Damaged replicas fetch good data.
@@ -65,7 +65,7 @@ pub struct Unread {
 
 /// How a scrubbing ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Report {
+pub struct ScrubReport {
     /// Partitions.
     pub partitions: u64,
     /// Replicas that were read.
@@ -87,10 +87,10 @@ pub struct Report {
 type Replica = (PartitionId, NodeId);
 
 /// Scrubs, and repairs.
-pub fn run(client: &mut Client, plan: &Plan, watcher: &mut dyn Watcher) -> Result<Report, Failure> {
+pub fn run(client: &mut Client, plan: &ScrubPlan, watcher: &mut dyn Watcher) -> Result<ScrubReport, Failure> {
     let tables = tables(client, plan)?;
     let lane = client.new_lane();
-    let mut work = Work { client, lane, tables, report: Report::default(), watcher };
+    let mut work = Work { client, lane, tables, report: ScrubReport::default(), watcher };
     let replicas = work.replicas();
     work.report.partitions = work.tables.len() as u64;
     work.read(&replicas)?;
@@ -104,10 +104,10 @@ pub fn run(client: &mut Client, plan: &Plan, watcher: &mut dyn Watcher) -> Resul
     Ok(work.report)
 }
 
-fn tables(client: &mut Client, plan: &Plan) -> Result<BTreeMap<PartitionId, Table>, Failure> {
+fn tables(client: &mut Client, plan: &ScrubPlan) -> Result<BTreeMap<PartitionId, Table>, Failure> {
     let tables: Vec<Table> = match &plan.table {
         Some(name) => vec![client.table(name)?],
-        None => client.picture().tables().cloned().map(Table::new).collect(),
+        None => client.cluster_map().tables().cloned().map(Table::new).collect(),
     };
     let parts = |table: &Table| -> Vec<_> { table.partitions().map(|part| (part, table.clone())).collect() };
     Ok(tables.iter().flat_map(parts).collect())
@@ -117,13 +117,13 @@ struct Work<'a> {
     client: &'a mut Client,
     lane: LaneId,
     tables: BTreeMap<PartitionId, Table>,
-    report: Report,
+    report: ScrubReport,
     watcher: &'a mut dyn Watcher,
 }
 
 impl Work<'_> {
     fn members(&self, partition: PartitionId) -> Vec<Member> {
-        let record = self.client.picture().partition(partition);
+        let record = self.client.cluster_map().partition(partition);
         record.map_or_else(Vec::new, |record| record.in_sync.clone())
     }
 
@@ -177,7 +177,7 @@ impl Work<'_> {
             if self.watcher.stopped() {
                 return Err(Failure::failed("stopped; nodes read on by themselves"));
             }
-            self.pause(LOOK)?;
+            self.pause(POLL_INTERVAL)?;
             for (replica, before) in std::mem::take(&mut running) {
                 match self.scrubbed(replica, false) {
                     Ok(now) => {
@@ -267,7 +267,7 @@ impl Work<'_> {
 
     /// The replicas of a partition that can be asked for a digest.
     fn comparable(&self, partition: PartitionId) -> Vec<NodeId> {
-        let Some(record) = self.client.picture().partition(partition) else { return Vec::new() };
+        let Some(record) = self.client.cluster_map().partition(partition) else { return Vec::new() };
         let left_out = |node: NodeId| {
             let damaged =
                 self.report.damage.iter().any(|found| (found.partition, found.node) == (partition, node));
@@ -314,22 +314,22 @@ impl Work<'_> {
         let until = Instant::now() + within;
         let text = |error: ClientError| error.to_string();
         let late = || "not in time; it may be repaired later".to_string();
-        let primary = self.client.picture().primary(partition);
+        let primary = self.client.cluster_map().primary(partition);
         let source = primary.filter(|primary| good.contains(primary)).unwrap_or(good[0]);
         if primary != Some(source) {
             let command = AdminCommand::Switchover { partition: Some(partition), to: Some(source) };
             self.client.admin(command).map_err(text)?;
-            while self.client.picture().primary(partition) != Some(source) {
+            while self.client.cluster_map().primary(partition) != Some(source) {
                 if Instant::now() >= until {
                     return Err(late());
                 }
-                self.pause(LOOK).map_err(|failure| failure.sentence)?;
+                self.pause(POLL_INTERVAL).map_err(|failure| failure.sentence)?;
             }
         }
         let why = "a scrubbing found it damaged".to_string();
         self.ask(replica, Op::GiveUp { source, why }, ANSWER).map_err(text)?;
         loop {
-            self.pause(LOOK).map_err(|failure| failure.sentence)?;
+            self.pause(POLL_INTERVAL).map_err(|failure| failure.sentence)?;
             let member = self.members(partition).iter().any(|member| member.node == node);
             if member && self.is_sound(replica, until) {
                 return Ok(());
@@ -344,7 +344,7 @@ impl Work<'_> {
     fn is_sound(&mut self, replica: Replica, until: Instant) -> bool {
         let mut scrubbed = self.scrubbed(replica, true);
         while matches!(&scrubbed, Ok(scrubbed) if scrubbed.running) && Instant::now() < until {
-            if self.pause(LOOK).is_err() {
+            if self.pause(POLL_INTERVAL).is_err() {
                 return false;
             }
             scrubbed = self.scrubbed(replica, false);

@@ -52,7 +52,7 @@ pub fn wait(
     let deadline = Instant::now() + limit;
     loop {
         let status: ClusterStatus = read(&client.admin(AdminCommand::Status)?)?;
-        let records = client.picture().partitions().map(|record| (record.id, record.clone())).collect();
+        let records = client.cluster_map().partitions().map(|record| (record.id, record.clone())).collect();
         let behind = behind(&status, &records, upto);
         if behind.is_empty() {
             return Ok(());

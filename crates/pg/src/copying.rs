@@ -8,7 +8,7 @@ use crate::wire::{End, Front};
 
 impl<S: Service> Conversation<S> {
     /// Takes rows until the client has sent all, gives up, or a row is refused. What it goes on to send after an error is
-    /// passed over, as PostgreSQL does.
+    /// skipped, as PostgreSQL does.
     pub(crate) async fn copy_in(&mut self, columns: usize) -> Result<Result<(), Failure>, End> {
         self.link.copy_in(columns);
         let ended = loop {

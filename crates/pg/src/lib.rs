@@ -1,4 +1,4 @@
-//! Floor 2: PostgreSQL's wire protocol over a [`Service`], without any idea of what statements mean.
+//! Layer 2: PostgreSQL's wire protocol over a [`Service`], without any idea of what statements mean.
 //!
 //! | what | where |
 //! | --- | --- |

@@ -1,6 +1,6 @@
 //! One connection after its login: messages in, answers out, in PostgreSQL's order.
 //!
-//! After an error in the extended protocol everything up to Sync is passed over. Portals live until the next Sync outside of
+//! After an error in the extended protocol everything up to Sync is skipped. Portals live until the next Sync outside of
 //! a transaction. Answers are written when no whole message waits any more, so a pipeline costs one write.
 
 use crate::failure::{Failure, code};

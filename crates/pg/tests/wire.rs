@@ -262,7 +262,7 @@ fn simple_statements_end_at_the_first_error() {
 }
 
 #[test]
-fn a_pipeline_is_passed_over_from_an_error_to_its_sync_and_portals_are_read_in_pieces() {
+fn a_pipeline_is_skipped_from_an_error_to_its_sync_and_portals_are_read_in_pieces() {
     runtime().block_on(async {
         let (address, _stop) = server(None).await;
         let (mut peer, _) = Peer::welcome(address).await;
@@ -354,7 +354,7 @@ fn copies_begin_and_end_by_messages_of_their_own() {
         peer.send(&[query("copy in; 1"), data("ab"), sync.clone(), flush, data("c"), done.clone()].concat())
             .await;
         assert_eq!(peer.tags().await, "GCTDCZ");
-        // After an error the rest is passed over, and the connection is in step.
+        // After an error the rest is skipped, and the connection is in step.
         let rest = [data("ax"), data("more"), done.clone(), query("1")].concat();
         peer.send(&[query("copy in; 1"), rest].concat()).await;
         assert_eq!((peer.tags().await, peer.tags().await), ("GE22P04Z".into(), "TDCZ".into()));

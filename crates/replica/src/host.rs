@@ -30,11 +30,11 @@ pub struct Host<L: Leases, R: Remedy> {
     remedy: R,
     replicas: BTreeMap<PartitionId, Replica<R>>,
     /// The newest life of each node that was connected.
-    lives: BTreeMap<NodeId, Member>,
+    incarnations: BTreeMap<NodeId, Member>,
     /// Replicas that had an input since the last flush.
     touched: BTreeSet<PartitionId>,
     /// Replicas with a count or a digest under way.
-    tallying: VecDeque<PartitionId>,
+    aggregating: VecDeque<PartitionId>,
     /// Replicas of which members want pieces of files.
     shipping: VecDeque<PartitionId>,
     /// What may be shipped now.
@@ -57,9 +57,9 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             leases,
             remedy,
             replicas: BTreeMap::new(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             touched: BTreeSet::new(),
-            tallying: VecDeque::new(),
+            aggregating: VecDeque::new(),
             shipping: VecDeque::new(),
             budget: Budget::default(),
             wanted: BTreeMap::new(),
@@ -100,7 +100,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
     }
 
     /// The place of a replica's files is lost, and only that: it is damaged, and `empty`, an engine that keeps nothing, stands in
-    /// for its own until [`Host::rehouse`]. Gives the engine that was there.
+    /// for its own until [`Host::relocate`]. Gives the engine that was there.
     pub fn lose(
         &mut self,
         now: Now,
@@ -112,27 +112,32 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         self.with(now, partition, out, |replica, ctx| replica.lose(ctx, empty, reason)).flatten()
     }
 
-    /// The replicas whose engine lost its place and that are to be given a copy now: each needs [`Host::rehouse`].
-    pub fn homeless(&self) -> Vec<PartitionId> {
-        self.replicas.values().filter(|replica| replica.wants_home()).map(Replica::id).collect()
+    /// The replicas whose engine lost its place and that are to be given a copy now: each needs [`Host::relocate`].
+    pub fn storage_lost(&self) -> Vec<PartitionId> {
+        self.replicas.values().filter(|replica| replica.wants_storage()).map(Replica::id).collect()
     }
 
     /// Gives such a replica an empty engine in another place. Nothing may be left there of an earlier copy.
-    pub fn rehouse(
+    pub fn relocate(
         &mut self,
         now: Now,
         partition: PartitionId,
         engine: Box<dyn Engine>,
         out: &mut Vec<Output>,
     ) {
-        self.with(now, partition, out, |replica, _| replica.rehouse(engine));
+        self.with(now, partition, out, |replica, _| replica.relocate(engine));
+    }
+
+    /// Answers all that waits at a replica that is to be removed next.
+    pub fn dismiss(&mut self, now: Now, partition: PartitionId, out: &mut Vec<Output>) {
+        self.with(now, partition, out, |replica, ctx| replica.dismiss(ctx));
     }
 
     /// Removes a replica: its table was dropped, or it has departed.
     pub fn remove(&mut self, partition: PartitionId) -> Option<Replica<R>> {
         self.leases.lead(partition, None);
         self.touched.remove(&partition);
-        self.tallying.retain(|other| *other != partition);
+        self.aggregating.retain(|other| *other != partition);
         self.shipping.retain(|other| *other != partition);
         self.scrubbing.retain(|other| *other != partition);
         self.replicas.remove(&partition)
@@ -181,9 +186,9 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             return !record.holds(&self.me);
         }
         self.with(now, partition, out, |replica, ctx| replica.configure(ctx, record));
-        let connected: Vec<Member> = self.lives.values().copied().collect();
+        let connected: Vec<Member> = self.incarnations.values().copied().collect();
         self.with(now, partition, out, |replica, _| {
-            connected.into_iter().for_each(|life| replica.on_connected(life))
+            connected.into_iter().for_each(|incarnation| replica.on_connected(incarnation))
         });
         true
     }
@@ -204,36 +209,37 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             };
             out.push(Output::Reply { partition, to, reply: Box::new(reply), valid_until: None });
         }
-        self.note_tallies(partition);
+        self.note_aggregates(partition);
         self.note_scrub(partition);
     }
 
-    /// True if [`Host::tally`] has something to do.
-    pub fn tallies(&self) -> bool {
-        !self.tallying.is_empty()
+    /// True if [`Host::aggregate`] has something to do.
+    pub fn aggregates(&self) -> bool {
+        !self.aggregating.is_empty()
     }
 
     /// Goes on with one count or digest, for a bounded number of rows. A driver calls it between its other work for as
-    /// long as [`Host::tallies`] says so; [`Host::tick`] does it too, so none is forgotten.
-    pub fn tally(&mut self, now: Now, out: &mut Vec<Output>) {
-        let Some(partition) = self.tallying.pop_front() else { return };
-        self.with(now, partition, out, |replica, ctx| match replica.warms() {
-            true => replica.warm(ctx),
-            false => replica.tally(ctx),
+    /// long as [`Host::aggregates`] says so; [`Host::tick`] does it too, so none is forgotten.
+    pub fn aggregate(&mut self, now: Now, out: &mut Vec<Output>) {
+        let Some(partition) = self.aggregating.pop_front() else { return };
+        self.with(now, partition, out, |replica, ctx| match replica.has_replay() {
+            true => replica.replay_slice(ctx),
+            false => replica.aggregate(ctx),
         });
-        self.note_tallies(partition);
+        self.note_aggregates(partition);
     }
 
-    fn note_tallies(&mut self, partition: PartitionId) {
-        let tallies = self.replica(partition).is_some_and(|replica| replica.tallies() || replica.warms());
-        if tallies && !self.tallying.contains(&partition) {
-            self.tallying.push_back(partition);
+    fn note_aggregates(&mut self, partition: PartitionId) {
+        let aggregates =
+            self.replica(partition).is_some_and(|replica| replica.aggregates() || replica.has_replay());
+        if aggregates && !self.aggregating.contains(&partition) {
+            self.aggregating.push_back(partition);
         }
     }
 
     /// A message from another replica, which the connection's handshake has named.
     pub fn peer(&mut self, now: Now, message: PeerMessage, out: &mut Vec<Output>) {
-        let wanted = matches!(message, PeerMessage::Want(_)).then(|| message.partition());
+        let wanted = matches!(message, PeerMessage::TransferRequest(_)).then(|| message.partition());
         self.with(now, message.partition(), out, |replica, ctx| match message {
             PeerMessage::Append(append) => replica.on_append(ctx, append),
             PeerMessage::Ack(ack) => replica.on_ack(ctx, &ack),
@@ -249,15 +255,15 @@ impl<L: Leases, R: Remedy> Host<L, R> {
                     replica.configure(ctx, record);
                 }
             }
-            PeerMessage::Offer(offer) => replica.on_offer(ctx, offer),
-            PeerMessage::Want(want) => replica.on_want(ctx, &want),
+            PeerMessage::TransferOffer(offer) => replica.on_transfer_offer(ctx, offer),
+            PeerMessage::TransferRequest(want) => replica.on_transfer_request(ctx, &want),
             PeerMessage::Chunk(chunk) => replica.on_chunk(ctx, &chunk),
-            PeerMessage::Taken(taken) => replica.on_taken(ctx, &taken),
+            PeerMessage::Installed(taken) => replica.on_installed(ctx, &taken),
             PeerMessage::Withdrawn(withdrawn) => replica.on_withdrawn(&withdrawn),
             PeerMessage::FlushRequest(request) => replica.on_flush_request(ctx, &request),
             PeerMessage::FlushAnswer(answer) => replica.on_flush_answer(ctx, &answer),
             PeerMessage::Stage(stage) => replica.on_stage(ctx, &stage),
-            PeerMessage::StageTold(told) => replica.on_stage_told(ctx, told),
+            PeerMessage::StageAnswer(told) => replica.on_stage_answer(ctx, told),
             PeerMessage::StagePiece(piece) => replica.on_stage_piece(ctx, &piece),
             PeerMessage::Unstage(unstage) => replica.on_unstage(ctx, &unstage),
         });
@@ -337,7 +343,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
 
     /// A connection to this life of a node was made.
     pub fn connected(&mut self, now: Now, member: Member, out: &mut Vec<Output>) {
-        let known = self.lives.entry(member.node).or_insert(member);
+        let known = self.incarnations.entry(member.node).or_insert(member);
         if known.incarnation <= member.incarnation || known.store != member.store {
             *known = member;
         }
@@ -377,9 +383,9 @@ impl<L: Leases, R: Remedy> Host<L, R> {
     }
 
     /// This node has no place in the partition any more: its primary is asked what only this replica has. To be repeated
-    /// until [`Replica::has_departed`].
-    pub fn depart(&mut self, now: Now, partition: PartitionId, out: &mut Vec<Output>) {
-        self.with(now, partition, out, |replica, ctx| replica.depart(ctx));
+    /// until [`Replica::is_decommissioned`].
+    pub fn decommission(&mut self, now: Now, partition: PartitionId, out: &mut Vec<Output>) {
+        self.with(now, partition, out, |replica, ctx| replica.decommission(ctx));
     }
 
     /// Sends what the inputs since the last call have made due. A driver calls it when no input is left, so that appends,
@@ -389,11 +395,11 @@ impl<L: Leases, R: Remedy> Host<L, R> {
             let Some(replica) = self.replicas.get_mut(&partition) else { continue };
             let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
             replica.flush(&mut ctx);
-            self.note_tallies(partition);
+            self.note_aggregates(partition);
         }
     }
 
-    /// Time has passed: at least every beacon interval.
+    /// Time has passed: at least every heartbeat interval.
     pub fn tick(&mut self, now: Now, out: &mut Vec<Output>) {
         let mut missed: BTreeMap<Member, Missed> = BTreeMap::new();
         for replica in self.replicas.values_mut() {
@@ -412,7 +418,11 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         for (primary, (silent, partitions)) in missed {
             out.push(Output::Suspect(Suspect { by: self.me, primary, silent_us: silent.0, partitions }));
         }
-        self.tally(now, out);
+        // What a tick alone has begun is noted here.
+        let asides: Vec<PartitionId> =
+            self.replicas.values().filter(|replica| replica.asides()).map(Replica::id).collect();
+        asides.into_iter().for_each(|partition| self.note_aggregates(partition));
+        self.aggregate(now, out);
         self.ship_pieces(now, out);
         self.scrub(now, out);
     }

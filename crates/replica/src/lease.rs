@@ -1,55 +1,55 @@
-//! Beacons, leases and promises (R5, N5, N18): who may serve, and until when.
+//! Heartbeats, leases and promises (R5, N5, N18): who may serve, and until when.
 //!
-//! A primary's beacon names the partitions it leads, each with the epoch in which its reign began. A node that answers
+//! A primary's heartbeat names the partitions it leads, each with the epoch in which its term began. A node that answers
 //! promises, for the grace time from now by its own clock, to serve nothing newer for them. The primary's lease counts from
-//! *sending* the beacon that was answered. Both are per partition (PR-05), and a process's start counts as an answer that
+//! *sending* the heartbeat that was answered. Both are per partition (PR-05), and a process's start counts as an answer that
 //! it may have forgotten (PR-06).
 //!
-//! [`Beat`] is pure. A node runs it on a thread of its own, so that neither a busy executor nor a slow disk delays it
+//! [`LeaseManager`] is pure. A node runs it on a thread of its own, so that neither a busy executor nor a slow disk delays it
 //! (PR-65); the executor reaches it through [`Leases`].
 
 use crate::settings::Settings;
 use std::collections::{BTreeMap, VecDeque};
-use types::{Epoch, Finding, Member, Micros, NodeId, PartitionId, Remedy};
-use wire::peer::{Beacon, BeaconAnswer};
+use types::{Finding, Member, Micros, NodeId, PartitionId, Remedy, Term};
+use wire::peer::{Heartbeat, HeartbeatAnswer};
 
 /// What replicas ask and tell about leases. `mono` times are the caller's own clock.
 pub trait Leases {
-    /// Until when `by` has promised to serve nothing newer than this reign of ours; zero: no promise.
-    fn held_until(&self, partition: PartitionId, reign: Epoch, by: Member) -> Micros;
-    /// When this member last answered a beacon of ours; zero: never.
+    /// Until when `by` has promised to serve nothing newer than this term of ours; zero: no promise.
+    fn held_until(&self, partition: PartitionId, term: Term, by: Member) -> Micros;
+    /// When this member last answered a heartbeat of ours; zero: never.
     fn answered_at(&self, by: Member) -> Micros;
     /// Since when this node has listened without a gap: another node's silence is its own only from then on. A node that
     /// does not listen now has listened since `now` at the earliest. No promise depends on it, only who is suspected or
     /// evicted (F18).
     fn listening_since(&self, now: Micros) -> Micros;
-    /// When this member last named the partition as its own, in a beacon; zero: never.
+    /// When this member last named the partition as its own, in a heartbeat; zero: never.
     fn heard_at(&self, partition: PartitionId, from: Member) -> Micros;
-    /// Until when a promise that we gave for a reign before `reign` binds us.
-    fn promised_until(&self, partition: PartitionId, reign: Epoch) -> Micros;
-    /// From now on promise nothing about reigns before this one.
-    fn know(&mut self, partition: PartitionId, reign: Epoch);
-    /// Name this partition in our beacons, or no more (`None`).
-    fn lead(&mut self, partition: PartitionId, reign: Option<Epoch>);
+    /// Until when a promise that we gave for a term before `term` binds us.
+    fn promised_until(&self, partition: PartitionId, term: Term) -> Micros;
+    /// From now on promise nothing about terms before this one.
+    fn know(&mut self, partition: PartitionId, term: Term);
+    /// Name this partition in our heartbeats, or no more (`None`).
+    fn lead(&mut self, partition: PartitionId, term: Option<Term>);
 }
 
 /// What is known of another node's present life.
 #[derive(Clone, Debug)]
 struct Peer {
     member: Member,
-    /// Beacons sent and not answered yet, with what they named.
-    sent: VecDeque<(Micros, Vec<(PartitionId, Epoch)>)>,
+    /// Heartbeats sent and not answered yet, with what they named.
+    sent: VecDeque<(Micros, Vec<(PartitionId, Term)>)>,
     /// When its newest answer came.
     answered_at: Micros,
-    /// Per partition that we lead: the reign it promised for, and when the beacon was sent.
-    granted: BTreeMap<PartitionId, (Epoch, Micros)>,
-    /// Per partition that it leads: the reign, and when its newest beacon came.
-    heard: BTreeMap<PartitionId, (Epoch, Micros)>,
+    /// Per partition that we lead: the term it promised for, and when the heartbeat was sent.
+    granted: BTreeMap<PartitionId, (Term, Micros)>,
+    /// Per partition that it leads: the term, and when its newest heartbeat came.
+    heard: BTreeMap<PartitionId, (Term, Micros)>,
 }
 
-/// The state behind a node's beacons. `R` is [`types::Sound`] outside the simulator.
+/// The state behind a node's heartbeats. `R` is [`types::Sound`] outside the simulator.
 #[derive(Clone, Debug)]
-pub struct Beat<R> {
+pub struct LeaseManager<R> {
     me: Member,
     started_at: Micros,
     lease: Micros,
@@ -61,19 +61,19 @@ pub struct Beat<R> {
     steady_since: Micros,
     remedy: R,
     peers: BTreeMap<NodeId, Peer>,
-    leads: BTreeMap<PartitionId, Epoch>,
-    known: BTreeMap<PartitionId, Epoch>,
-    /// Promises given: per partition the reign and when, for the newest two reigns.
-    promised: BTreeMap<PartitionId, Vec<(Epoch, Micros)>>,
+    leads: BTreeMap<PartitionId, Term>,
+    known: BTreeMap<PartitionId, Term>,
+    /// Promises given: per partition the term and when, for the newest two terms.
+    promised: BTreeMap<PartitionId, Vec<(Term, Micros)>>,
 }
 
-/// Beacons that may be on the way to one node at a time; older ones are forgotten, which only shortens leases.
+/// Heartbeats that may be on the way to one node at a time; older ones are forgotten, which only shortens leases.
 const MAX_SENT: usize = 64;
 
-impl<R: Remedy> Beat<R> {
+impl<R: Remedy> LeaseManager<R> {
     /// A beat for this life of this node, which started now.
-    pub fn new(me: Member, settings: &Settings, now: Micros, remedy: R) -> Beat<R> {
-        Beat {
+    pub fn new(me: Member, settings: &Settings, now: Micros, remedy: R) -> LeaseManager<R> {
+        LeaseManager {
             me,
             started_at: now,
             lease: settings.lease,
@@ -89,7 +89,7 @@ impl<R: Remedy> Beat<R> {
         }
     }
 
-    /// The beat has its turn. Its driver says so whenever it looks around, at least once in every beacon interval, unless
+    /// The beat has its turn. Its driver says so whenever it looks around, at least once in every heartbeat interval, unless
     /// the machine does not let it run.
     pub fn turn(&mut self, now: Micros) {
         if self.turned.is_some_and(|before| now.since(before) > self.gap) {
@@ -98,45 +98,45 @@ impl<R: Remedy> Beat<R> {
         self.turned = Some(now);
     }
 
-    /// The beacon to send to this node now; `vouch` says for which partitions the executor and the disk are alive.
-    pub fn beacon(&mut self, now: Micros, to: Member, vouch: impl Fn(PartitionId) -> bool) -> Beacon {
+    /// The heartbeat to send to this node now; `vouch` says for which partitions the executor and the disk are alive.
+    pub fn heartbeat(&mut self, now: Micros, to: Member, vouch: impl Fn(PartitionId) -> bool) -> Heartbeat {
         let leads: Vec<_> = self.leads.iter().filter(|(p, _)| vouch(**p)).map(|(p, e)| (*p, *e)).collect();
         let peer = self.peer(to);
         peer.sent.push_back((now, leads.clone()));
         if peer.sent.len() > MAX_SENT {
             peer.sent.pop_front();
         }
-        Beacon { from: self.me, sent_us: now.0, leads }
+        Heartbeat { from: self.me, sent_us: now.0, leads }
     }
 
-    /// Takes a beacon in and answers it.
-    pub fn on_beacon(&mut self, now: Micros, beacon: &Beacon) -> BeaconAnswer {
+    /// Takes a heartbeat in and answers it.
+    pub fn on_heartbeat(&mut self, now: Micros, heartbeat: &Heartbeat) -> HeartbeatAnswer {
         let mut except = Vec::new();
-        for &(partition, reign) in &beacon.leads {
-            let newer = self.known.get(&partition).is_some_and(|known| *known > reign);
+        for &(partition, term) in &heartbeat.leads {
+            let newer = self.known.get(&partition).is_some_and(|known| *known > term);
             if newer {
                 except.push(partition);
                 continue;
             }
             let given = self.promised.entry(partition).or_default();
-            given.retain(|(other, _)| *other != reign);
-            given.push((reign, now));
+            given.retain(|(other, _)| *other != term);
+            given.push((term, now));
             if given.len() > 2 {
                 given.remove(0);
             }
         }
-        let peer = self.peer(beacon.from);
-        for &(partition, reign) in &beacon.leads {
-            peer.heard.insert(partition, (reign, now));
+        let peer = self.peer(heartbeat.from);
+        for &(partition, term) in &heartbeat.leads {
+            peer.heard.insert(partition, (term, now));
         }
         if !self.remedy.has(Finding::Pr05) {
             except.clear();
         }
-        BeaconAnswer { from: self.me, to: beacon.from, echo_us: beacon.sent_us, except }
+        HeartbeatAnswer { from: self.me, to: heartbeat.from, echo_us: heartbeat.sent_us, except }
     }
 
-    /// Takes an answer in: leases now count from when the answered beacon was sent.
-    pub fn on_answer(&mut self, now: Micros, answer: &BeaconAnswer) {
+    /// Takes an answer in: leases now count from when the answered heartbeat was sent.
+    pub fn on_answer(&mut self, now: Micros, answer: &HeartbeatAnswer) {
         if answer.to != self.me {
             return;
         }
@@ -145,11 +145,11 @@ impl<R: Remedy> Beat<R> {
         let (sent, named) = peer.sent[at].clone();
         peer.sent.drain(..=at);
         peer.answered_at = now;
-        for (partition, reign) in named {
+        for (partition, term) in named {
             if answer.except.contains(&partition) {
                 peer.granted.remove(&partition);
             } else {
-                peer.granted.insert(partition, (reign, sent));
+                peer.granted.insert(partition, (term, sent));
             }
         }
     }
@@ -174,21 +174,21 @@ impl<R: Remedy> Beat<R> {
         self.peers.get(&member.node).filter(|peer| peer.member == member)
     }
 
-    /// Every node heard, with when it was: its newest beacon or answer.
+    /// Every node heard, with when it was: its newest heartbeat or answer.
     pub fn heard_nodes(&self) -> Vec<(NodeId, Micros)> {
         let newest = |peer: &Peer| {
-            let beacons = peer.heard.values().map(|(_, at)| *at).max().unwrap_or(Micros::ZERO);
-            beacons.max(peer.answered_at)
+            let heartbeats = peer.heard.values().map(|(_, at)| *at).max().unwrap_or(Micros::ZERO);
+            heartbeats.max(peer.answered_at)
         };
         self.peers.iter().map(|(node, peer)| (*node, newest(peer))).collect()
     }
 }
 
-impl<R: Remedy> Leases for Beat<R> {
-    fn held_until(&self, partition: PartitionId, reign: Epoch, by: Member) -> Micros {
+impl<R: Remedy> Leases for LeaseManager<R> {
+    fn held_until(&self, partition: PartitionId, term: Term, by: Member) -> Micros {
         let granted = self.known_peer(by).and_then(|peer| peer.granted.get(&partition));
         match granted {
-            Some((of, sent)) if *of == reign => *sent + self.lease,
+            Some((of, sent)) if *of == term => *sent + self.lease,
             _ => Micros::ZERO,
         }
     }
@@ -210,22 +210,22 @@ impl<R: Remedy> Leases for Beat<R> {
         heard.map_or(Micros::ZERO, |(_, at)| *at)
     }
 
-    fn promised_until(&self, partition: PartitionId, reign: Epoch) -> Micros {
+    fn promised_until(&self, partition: PartitionId, term: Term) -> Micros {
         let given = self.promised.get(&partition).into_iter().flatten();
-        let newest = given.filter(|(of, _)| *of < reign).map(|(_, at)| *at).max();
+        let newest = given.filter(|(of, _)| *of < term).map(|(_, at)| *at).max();
         let forgotten =
             if self.remedy.has(Finding::Pr06) { self.started_at + self.grace } else { Micros::ZERO };
         newest.map_or(forgotten, |at| (at + self.grace).max(forgotten))
     }
 
-    fn know(&mut self, partition: PartitionId, reign: Epoch) {
-        let known = self.known.entry(partition).or_insert(reign);
-        *known = (*known).max(reign);
+    fn know(&mut self, partition: PartitionId, term: Term) {
+        let known = self.known.entry(partition).or_insert(term);
+        *known = (*known).max(term);
     }
 
-    fn lead(&mut self, partition: PartitionId, reign: Option<Epoch>) {
-        match reign {
-            Some(reign) => drop(self.leads.insert(partition, reign)),
+    fn lead(&mut self, partition: PartitionId, term: Option<Term>) {
+        match term {
+            Some(term) => drop(self.leads.insert(partition, term)),
             None => drop(self.leads.remove(&partition)),
         }
     }
@@ -238,78 +238,78 @@ mod tests {
 
     const P: PartitionId = PartitionId(64);
 
-    fn member(node: u32, life: u64) -> Member {
-        Member { node: NodeId(node), store: StoreId(u64::from(node)), incarnation: Incarnation(life) }
+    fn member(node: u32, incarnation: u64) -> Member {
+        Member { node: NodeId(node), store: StoreId(u64::from(node)), incarnation: Incarnation(incarnation) }
     }
 
     fn ms(ms: u64) -> Micros {
         Micros::from_millis(ms)
     }
 
-    fn pair() -> (Beat<Sound>, Beat<Sound>) {
+    fn pair() -> (LeaseManager<Sound>, LeaseManager<Sound>) {
         let settings = Settings::default();
-        let mut primary = Beat::new(member(1, 1), &settings, ms(0), Sound);
-        primary.lead(P, Some(Epoch(3)));
-        (primary, Beat::new(member(2, 1), &settings, ms(0), Sound))
+        let mut primary = LeaseManager::new(member(1, 1), &settings, ms(0), Sound);
+        primary.lead(P, Some(Term(3)));
+        (primary, LeaseManager::new(member(2, 1), &settings, ms(0), Sound))
     }
 
     #[test]
     fn n5_the_lease_counts_from_sending_and_the_promise_from_receipt() {
         let (mut primary, mut backup) = pair();
-        let beacon = primary.beacon(ms(1000), member(2, 1), |_| true);
-        let answer = backup.on_beacon(ms(1010), &beacon);
+        let heartbeat = primary.heartbeat(ms(1000), member(2, 1), |_| true);
+        let answer = backup.on_heartbeat(ms(1010), &heartbeat);
         primary.on_answer(ms(1100), &answer);
-        assert_eq!(primary.held_until(P, Epoch(3), member(2, 1)), ms(1150));
-        assert_eq!(backup.promised_until(P, Epoch(4)), ms(1190));
+        assert_eq!(primary.held_until(P, Term(3), member(2, 1)), ms(1150));
+        assert_eq!(backup.promised_until(P, Term(4)), ms(1190));
         assert_eq!(backup.heard_at(P, member(1, 1)), ms(1010));
     }
 
     #[test]
     fn pr05_an_answer_does_not_renew_what_is_sealed() {
         let (mut primary, mut backup) = pair();
-        backup.know(P, Epoch(4));
-        let beacon = primary.beacon(ms(1000), member(2, 1), |_| true);
-        let answer = backup.on_beacon(ms(1001), &beacon);
+        backup.know(P, Term(4));
+        let heartbeat = primary.heartbeat(ms(1000), member(2, 1), |_| true);
+        let answer = backup.on_heartbeat(ms(1001), &heartbeat);
         assert_eq!(answer.except, vec![P]);
         primary.on_answer(ms(1002), &answer);
-        assert_eq!(primary.held_until(P, Epoch(3), member(2, 1)), ms(0));
-        assert_eq!(backup.promised_until(P, Epoch(4)), ms(180), "only its own start binds it");
+        assert_eq!(primary.held_until(P, Term(3), member(2, 1)), ms(0));
+        assert_eq!(backup.promised_until(P, Term(4)), ms(180), "only its own start binds it");
     }
 
     #[test]
     fn pr06_a_start_counts_as_an_answer() {
-        let backup = Beat::new(member(2, 2), &Settings::default(), ms(5000), Sound);
-        assert_eq!(backup.promised_until(P, Epoch(9)), ms(5180));
+        let backup = LeaseManager::new(member(2, 2), &Settings::default(), ms(5000), Sound);
+        assert_eq!(backup.promised_until(P, Term(9)), ms(5180));
     }
 
     #[test]
-    fn another_life_does_not_inherit_a_promise() {
+    fn another_incarnation_does_not_inherit_a_promise() {
         let (mut primary, mut backup) = pair();
-        let beacon = primary.beacon(ms(1000), member(2, 1), |_| true);
-        let answer = backup.on_beacon(ms(1001), &beacon);
+        let heartbeat = primary.heartbeat(ms(1000), member(2, 1), |_| true);
+        let answer = backup.on_heartbeat(ms(1001), &heartbeat);
         primary.on_answer(ms(1002), &answer);
-        primary.beacon(ms(1020), member(2, 2), |_| true);
-        assert_eq!(primary.held_until(P, Epoch(3), member(2, 1)), ms(0));
-        assert_eq!(primary.held_until(P, Epoch(3), member(2, 2)), ms(0));
+        primary.heartbeat(ms(1020), member(2, 2), |_| true);
+        assert_eq!(primary.held_until(P, Term(3), member(2, 1)), ms(0));
+        assert_eq!(primary.held_until(P, Term(3), member(2, 2)), ms(0));
     }
 
     #[test]
     fn f18_who_did_not_listen_takes_nobody_for_silent() {
-        let (mut beat, _) = pair();
-        (1000..1200).step_by(20).for_each(|at| beat.turn(ms(at)));
-        assert_eq!(beat.listening_since(ms(1200)), ms(0));
-        assert_eq!(beat.listening_since(ms(1300)), ms(1300), "it is away now");
-        beat.turn(ms(1300));
-        assert_eq!(beat.listening_since(ms(1301)), ms(1300), "it was away until now");
-        (1320..1440).step_by(20).for_each(|at| beat.turn(ms(at)));
-        assert_eq!(beat.listening_since(ms(1440)), ms(1300));
+        let (mut lease_manager, _) = pair();
+        (1000..1200).step_by(20).for_each(|at| lease_manager.turn(ms(at)));
+        assert_eq!(lease_manager.listening_since(ms(1200)), ms(0));
+        assert_eq!(lease_manager.listening_since(ms(1300)), ms(1300), "it is away now");
+        lease_manager.turn(ms(1300));
+        assert_eq!(lease_manager.listening_since(ms(1301)), ms(1300), "it was away until now");
+        (1320..1440).step_by(20).for_each(|at| lease_manager.turn(ms(at)));
+        assert_eq!(lease_manager.listening_since(ms(1440)), ms(1300));
     }
 
     #[test]
     fn a_partition_that_is_not_vouched_for_is_not_named() {
         let (mut primary, mut backup) = pair();
-        let beacon = primary.beacon(ms(1000), member(2, 1), |_| false);
-        backup.on_beacon(ms(1001), &beacon);
+        let heartbeat = primary.heartbeat(ms(1000), member(2, 1), |_| false);
+        backup.on_heartbeat(ms(1001), &heartbeat);
         assert_eq!(backup.heard_at(P, member(1, 1)), ms(0));
     }
 }

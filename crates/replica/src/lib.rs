@@ -1,22 +1,22 @@
-//! Floor 3, pure: one partition replica ([`Replica`]), a node's many ([`Host`]), and the leases between nodes ([`Beat`]).
+//! Layer 3, pure: one partition replica ([`Replica`]), a node's many ([`Host`]), and the leases between nodes ([`LeaseManager`]).
 //!
 //! Nothing here does IO, reads a clock, starts a thread or draws a random number. A driver hands in the time and an input
 //! and carries out the [`Output`]s in order. `node` does so on a real machine, `sim` in a simulated world.
 
 mod budget;
+pub mod cluster_snapshot;
 pub mod history;
 pub mod host;
 pub mod lease;
 pub mod output;
-pub mod point;
 mod replica;
 pub mod session;
 pub mod settings;
 pub mod tail;
 
+pub use cluster_snapshot::ClusterSnapshot;
 pub use host::Host;
-pub use lease::{Beat, Leases};
+pub use lease::{LeaseManager, Leases};
 pub use output::{ClientRef, LogOp, Note, Output, ReadFor};
-pub use point::Point;
 pub use replica::{Recovered, Replica, STAYS, has_moved};
 pub use settings::Settings;

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use types::config::TailReport;
+use types::engine::Version;
 use types::{Epoch, Lsn, Member, Micros, PartitionId, PartitionRecord, Position};
 use wire::control::{Propose, Served, Suspect};
 use wire::peer::Fetch;
@@ -34,7 +35,7 @@ pub enum LogOp {
     /// Adds an entry.
     Entry(Entry),
     /// Drops every entry above a position (F02). Synced before anything that is appended after it.
-    Cut {
+    Truncate {
         /// The partition.
         partition: PartitionId,
         /// The entry that becomes the last.
@@ -50,7 +51,7 @@ pub enum LogOp {
         crc: u32,
     },
     /// Entries below an LSN are not needed any more (R8).
-    Truncate {
+    Trim {
         /// The partition.
         partition: PartitionId,
         /// The first LSN still needed.
@@ -84,6 +85,11 @@ pub enum ReadFor {
     /// To execute them: the engine follows its log later.
     Replay {
         /// The first LSN that was asked for.
+        from: Lsn,
+    },
+    /// To set them aside (R9).
+    Aside {
+        /// The first that was asked for.
         from: Lsn,
     },
     /// To compare them with their checksums.
@@ -127,8 +133,10 @@ pub enum Output {
     SetAside {
         /// What it is; the driver names the file.
         report: TailReport,
-        /// The entries.
+        /// The entries; none where they are not in the log any more.
         entries: Vec<Entry>,
+        /// What the engine still has of them then, in the order of keys.
+        rows: Vec<Version>,
     },
     /// Read entries back and give them to `Host::log_read`.
     ReadLog {
@@ -173,9 +181,9 @@ impl LogOp {
     pub fn partition(&self) -> PartitionId {
         match self {
             LogOp::Entry(entry) => entry.header().partition,
-            LogOp::Cut { partition, .. }
+            LogOp::Truncate { partition, .. }
             | LogOp::Base { partition, .. }
-            | LogOp::Truncate { partition, .. }
+            | LogOp::Trim { partition, .. }
             | LogOp::Promise { partition, .. }
             | LogOp::Note { partition, .. } => *partition,
         }

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::engine::space;
-use types::{Epoch, FeedId, Lsn, Position, SessionId};
+use types::{FeedId, Lsn, Position, SessionId, Term};
 use wire::Outcome;
 
 /// The most outcomes kept for one session: the most a client may have unconfirmed.
@@ -93,7 +93,7 @@ impl Session {
             out.put_u64_le(kept.hash);
             out.put_u8(kept.outcome as u8);
             out.put_u32_le(kept.affected);
-            out.put_u64_le(kept.at.epoch.0);
+            out.put_u64_le(kept.at.term.0);
             out.put_u64_le(kept.at.lsn.0);
         }
         out.freeze()
@@ -118,7 +118,7 @@ impl Session {
                 outcome: Outcome::from_number(bytes.get_u8())
                     .ok_or("a session row has an unknown outcome")?,
                 affected: bytes.get_u32_le(),
-                at: Position::new(Epoch(bytes.get_u64_le()), Lsn(bytes.get_u64_le())),
+                at: Position::new(Term(bytes.get_u64_le()), Lsn(bytes.get_u64_le())),
             });
         }
         Ok(Session { last, touched_ms, kept })
@@ -129,7 +129,7 @@ impl Session {
 pub fn session_key(id: SessionId) -> Bytes {
     let mut key = BytesMut::with_capacity(17);
     key.put_u8(space::SESSION);
-    key.put_u64(id.0.epoch.0);
+    key.put_u64(id.0.term.0);
     key.put_u64(id.0.lsn.0);
     key.freeze()
 }
@@ -140,7 +140,7 @@ pub fn session_of(key: &[u8]) -> Option<SessionId> {
     if *first != space::SESSION || rest.len() != 16 {
         return None;
     }
-    Some(SessionId(Position::new(Epoch(rest.get_u64()), Lsn(rest.get_u64()))))
+    Some(SessionId(Position::new(Term(rest.get_u64()), Lsn(rest.get_u64()))))
 }
 
 /// The stored key of a feed's position.
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn kept(seq: u64, hash: u64) -> Kept {
-        let at = Position::new(Epoch(1), Lsn(seq + 10));
+        let at = Position::new(Term(1), Lsn(seq + 10));
         Kept { seq, hash, outcome: Outcome::Done, affected: 1, at }
     }
 
@@ -192,7 +192,7 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Session::decode(&bytes[..cut]).is_err());
         }
-        let id = SessionId(Position::new(Epoch(3), Lsn(9)));
+        let id = SessionId(Position::new(Term(3), Lsn(9)));
         assert_eq!(session_of(&session_key(id)), Some(id));
         assert_eq!(session_of(b"other"), None);
     }

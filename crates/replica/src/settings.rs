@@ -5,15 +5,15 @@ use types::Micros;
 /// Times and bounds of one node. The defaults are those of PR-64.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Between two beacons to a node.
-    pub beacon: Micros,
+    /// Between two heartbeats to a node.
+    pub heartbeat: Micros,
     /// A backup that has not heard its primary for so long asks for a seal; a primary that has no answer asks to evict.
     pub suspect: Micros,
     /// The same for policies whose commits rest on the primary alone: a false failover would lose some (PR-19).
     pub suspect_alone: Micros,
-    /// How long the primary may serve reads, counted from sending the beacon that was answered.
+    /// How long the primary may serve reads, counted from sending the heartbeat that was answered.
     pub lease: Micros,
-    /// How long an answer to a beacon binds, counted from giving it. At least `lease * (1 + r) / (1 - r)`.
+    /// How long an answer to a heartbeat binds, counted from giving it. At least `lease * (1 + r) / (1 - r)`.
     pub grace: Micros,
     /// The clock rate error for which `lease` and `grace` are safe, in thousandths.
     pub drift_permille: u64,
@@ -22,7 +22,7 @@ pub struct Settings {
     /// A backup whose oldest unanswered append is older than this leaves the set although it is heard (F19, PR-67).
     pub evict_slow: Micros,
     /// How long a promoted primary waits for reports that it can do without.
-    pub gather: Micros,
+    pub collect_reports: Micros,
     /// How long the old primary is asked for its tail when commits rested on it alone (PR-19).
     pub ask_old: Micros,
     /// How long a replica must have been level before it is taken into the set (PR-67).
@@ -68,7 +68,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            beacon: Micros::from_millis(20),
+            heartbeat: Micros::from_millis(20),
             suspect: Micros::from_millis(120),
             suspect_alone: Micros::from_millis(1000),
             lease: Micros::from_millis(150),
@@ -76,7 +76,7 @@ impl Default for Settings {
             drift_permille: 50,
             evict_lone: Micros::from_millis(330),
             evict_slow: Micros::from_millis(1500),
-            gather: Micros::from_millis(150),
+            collect_reports: Micros::from_millis(150),
             ask_old: Micros::from_millis(180),
             level: Micros::from_millis(300),
             hand_over: Micros::from_millis(1000),
@@ -114,11 +114,11 @@ impl Settings {
                 least.div_ceil(1000)
             ));
         }
-        if self.beacon.0 * 2 > self.suspect.0 {
+        if self.heartbeat.0 * 2 > self.suspect.0 {
             return Err(format!(
-                "suspect {} ms is less than two beacons of {} ms",
+                "suspect {} ms is less than two heartbeats of {} ms",
                 self.suspect.0 / 1000,
-                self.beacon.0 / 1000
+                self.heartbeat.0 / 1000
             ));
         }
         Ok(())

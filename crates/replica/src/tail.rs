@@ -43,7 +43,7 @@ impl Tail {
     pub fn push(&mut self, entry: Entry) {
         let end = self.end();
         assert!(entry.lsn() == end.lsn.next(), "R3: {} follows {end}", entry.at());
-        assert!(entry.at().epoch >= end.epoch, "R3: {} follows {end}", entry.at());
+        assert!(entry.at().term >= end.term, "R3: {} follows {end}", entry.at());
         assert!(entry.header().prev_crc == self.end_crc(), "R3: {} does not chain to {end}", entry.at());
         self.bytes += entry.bytes().len();
         self.entries.push_back(entry);
@@ -75,7 +75,7 @@ impl Tail {
     }
 
     /// Removes every entry above `to` and gives them, oldest first. `to` must not lie below the base.
-    pub fn cut(&mut self, to: Lsn) -> Vec<Entry> {
+    pub fn truncate(&mut self, to: Lsn) -> Vec<Entry> {
         assert!(to >= self.base.lsn, "cut to {to} below the base {}", self.base);
         let keep = (to.0 - self.base.lsn.0) as usize;
         let cut: Vec<Entry> = self.entries.split_off(keep.min(self.entries.len())).into();

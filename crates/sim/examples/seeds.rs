@@ -112,6 +112,6 @@ fn plain(words: &[String]) {
         summary.primary_changes,
         summary.double_failovers,
         summary.faults,
-        summary.trace_hash
+        summary.event_hash
     );
 }

@@ -1,13 +1,13 @@
 //! A client with the rules of the native one: sessions, numbers without gaps, retries of what is not decided. It pipelines
 //! over several connections, so that its requests overtake each other.
 
-use crate::check::history::{Action, Operation, Told};
+use crate::check::history::{Action, Answer, Operation};
 use crate::network::Conn;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Stream;
 use crate::rows;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId};
+use types::{Lsn, PartitionId, PartitionRecord, Position, SessionId, TableId, Term};
 use wire::request::Snapshot;
 use wire::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
 
@@ -18,7 +18,7 @@ const DEADLINE: u64 = 4_000_000;
 
 /// What a client wants done.
 #[derive(Debug)]
-pub enum Want {
+pub enum ClientEffect {
     /// Connect to a node.
     Dial(u32, u16),
     /// Send a request.
@@ -109,7 +109,7 @@ pub struct Client {
 
 impl Client {
     /// A client of the plan's tables.
-    pub fn new(id: u32, mut random: Stream, plan: &Plan) -> Client {
+    pub fn new(id: u32, mut random: Stream, plan: &RunPlan) -> Client {
         let mut views = BTreeMap::new();
         let mut next = PartitionId::FIRST_USER;
         for (number, table) in plan.tables.iter().enumerate() {
@@ -179,7 +179,7 @@ impl Client {
     pub fn abandon(&mut self, now: u64) {
         self.left = 0;
         let all: Vec<u64> = self.pending.keys().copied().collect();
-        all.into_iter().for_each(|number| self.end(now, number, Told::Unknown));
+        all.into_iter().for_each(|number| self.end(now, number, Answer::Unknown));
     }
 
     /// A connection was made, or not, or broke.
@@ -203,7 +203,7 @@ impl Client {
     }
 
     /// Does what is due.
-    pub fn step(&mut self, now: u64) -> Vec<Want> {
+    pub fn step(&mut self, now: u64) -> Vec<ClientEffect> {
         let overdue: Vec<u64> =
             self.pending.iter().filter(|(_, op)| now >= op.deadline_at).map(|(number, _)| *number).collect();
         for number in overdue {
@@ -247,7 +247,7 @@ impl Client {
             session: None,
             invoked: now,
             completed: 0,
-            told: Told::Unknown,
+            told: Answer::Unknown,
         };
         let raw = operation.action.writes() && !in_session;
         let deadline_ms = if self.random.chance(250) { self.random.between(150, 900) } else { 0 };
@@ -296,7 +296,7 @@ impl Client {
             88..94 => (format!("d{}", self.random.below(2)), Action::Delete, true),
             94..98 => (format!("d{}", self.random.below(2)), Action::Put(number), true),
             _ => match newest {
-                Some(at) => (String::new(), Action::EpochEnd(at), false),
+                Some(at) => (String::new(), Action::TermEnd(at), false),
                 None => (register, Action::Get(false), false),
             },
         }
@@ -347,7 +347,7 @@ impl Client {
         }
     }
 
-    fn try_send(&mut self, now: u64, number: u64, wants: &mut Vec<Want>) {
+    fn try_send(&mut self, now: u64, number: u64, wants: &mut Vec<ClientEffect>) {
         let op = &self.pending[&number];
         let writes = op.operation.as_ref().is_some_and(|operation| operation.action.writes());
         let waits = writes && if op.in_session { op.seq.is_none() } else { op.sent };
@@ -368,7 +368,7 @@ impl Client {
                 op.awaits = None;
                 op.flight = Some((request.id, now, conn));
                 op.sent = true;
-                wants.push(Want::Send(conn, Box::new(request)));
+                wants.push(ClientEffect::Send(conn, Box::new(request)));
             }
             Some(Link::Dialling) => {
                 self.pending.get_mut(&number).expect("looked at above").awaits = Some((node, slot))
@@ -376,7 +376,7 @@ impl Client {
             None => {
                 self.pending.get_mut(&number).expect("looked at above").awaits = Some((node, slot));
                 self.links.insert((node, slot), Link::Dialling);
-                wants.push(Want::Dial(node, slot));
+                wants.push(ClientEffect::Dial(node, slot));
             }
         }
     }
@@ -416,7 +416,7 @@ impl Client {
                     read = ReadLevel::Any { max_lag_ms: 400, min_lsn: *min_lsn };
                     Op::Get { key: key(operation), at: Snapshot::Newest }
                 }
-                Action::EpochEnd(at) => Op::EpochEnd { epoch: at.epoch },
+                Action::TermEnd(at) => Op::TermEnd { term: at.term },
             },
         };
         let id_of = session.and_then(|session| session.id).unwrap_or(SessionId::NONE);
@@ -454,7 +454,7 @@ impl Client {
                     let name = op.operation.as_ref().map(|operation| format!("{operation:?}"));
                     self.fault = Some(format!("I9: an undecided write was told '{why}': {name:?}"));
                 }
-                self.end(now, number, Told::NotDone);
+                self.end(now, number, Answer::NotDone);
             }
             Status::Unknown(_)
                 if op.operation.as_ref().is_some_and(|operation| operation.action.writes()) =>
@@ -462,7 +462,7 @@ impl Client {
                 self.give_up(now, number);
             }
             Status::Expected(next) => self.expected(now, number, *next),
-            Status::TooOld(_) => self.end(now, number, Told::NotDone),
+            Status::TooOld(_) => self.end(now, number, Answer::NotDone),
             status => self.not_done(now, number, &status.clone()),
         }
     }
@@ -472,7 +472,7 @@ impl Client {
         let op = self.pending.get_mut(&number).expect("looked at by the caller");
         let once = op.operation.as_ref().is_some_and(|operation| operation.action.writes()) && !op.in_session;
         if once {
-            return self.end(now, number, Told::NotDone);
+            return self.end(now, number, Answer::NotDone);
         }
         op.retry_at = now + wait;
         if matches!(status, Status::NotPrimary | Status::NotFound(_) | Status::Corrupt(_)) {
@@ -501,7 +501,7 @@ impl Client {
     }
 
     fn decided(&mut self, now: u64, number: u64, reply: Reply) {
-        let at = Position::new(reply.epoch, reply.lsn);
+        let at = reply.position();
         let op = &self.pending[&number];
         let Some(operation) = &op.operation else {
             let session = self.sessions.entry(op.partition).or_default();
@@ -510,24 +510,24 @@ impl Client {
             return;
         };
         let told = match (&reply.status, &operation.action, &reply.body) {
-            (Status::Refused(Outcome::Exists), ..) => Told::Exists(reply.lsn),
-            (Status::Refused(_), ..) => Told::Changed,
-            (_, action, _) if action.writes() => Told::Done { at, copies: reply.copies },
-            (_, Action::EpochEnd(_), Body::EpochEnd(end)) => Told::Ended(*end),
+            (Status::Refused(Outcome::Exists), ..) => Answer::Exists(reply.lsn),
+            (Status::Refused(_), ..) => Answer::Changed,
+            (_, action, _) if action.writes() => Answer::Done { at, copies: reply.copies },
+            (_, Action::TermEnd(_), Body::TermEnd(end)) => Answer::Ended(*end),
             (_, _, Body::Row(row)) => {
                 let row = row.as_ref().map(|(lsn, bytes)| (*lsn, rows::value_of(bytes)));
-                Told::Found { row, at: reply.lsn, epoch: reply.epoch }
+                Answer::Found { row, at: reply.lsn, epoch: reply.epoch }
             }
             _ => {
                 self.fault = Some(format!("I9: {operation:?} was answered with {reply:?}"));
-                Told::Unknown
+                Answer::Unknown
             }
         };
-        if let (Told::Found { row, at, epoch }, Action::Get(_)) = (&told, &operation.action) {
+        if let (Answer::Found { row, at, epoch }, Action::Get(_)) = (&told, &operation.action) {
             let register = (operation.partition, operation.key.clone());
-            self.seen.insert(register, (*row, Position::new(*epoch, *at)));
+            self.seen.insert(register, (*row, Position::new(Term::of(*epoch), *at)));
         }
-        if matches!(told, Told::Done { .. }) {
+        if matches!(told, Answer::Done { .. }) {
             let newest = self.newest.entry(op.partition).or_default();
             *newest = (*newest).max(at);
         }
@@ -562,7 +562,8 @@ impl Client {
             Some(_) if numbered => self.retire(now, partition),
             Some(operation) => {
                 // A write that was never sent was not done.
-                let told = if operation.action.writes() && op.sent { Told::Unknown } else { Told::NotDone };
+                let told =
+                    if operation.action.writes() && op.sent { Answer::Unknown } else { Answer::NotDone };
                 self.end(now, number, told);
             }
         }
@@ -573,15 +574,15 @@ impl Client {
         let session = std::mem::take(self.sessions.entry(partition).or_default());
         for number in session.open.into_values() {
             let sent = self.pending[&number].sent;
-            self.end(now, number, if sent { Told::Unknown } else { Told::NotDone });
+            self.end(now, number, if sent { Answer::Unknown } else { Answer::NotDone });
         }
     }
 
-    fn end(&mut self, now: u64, number: u64, told: Told) {
+    fn end(&mut self, now: u64, number: u64, told: Answer) {
         let Some(op) = self.pending.remove(&number) else { return };
         if let (Some(seq), Some(session)) = (op.seq, self.sessions.get_mut(&op.partition)) {
             session.open.remove(&seq);
-            if !matches!(told, Told::Unknown | Told::NotDone) {
+            if !matches!(told, Answer::Unknown | Answer::NotDone) {
                 session.acknowledged = session.acknowledged.max(seq);
             }
         }

@@ -42,7 +42,7 @@ enum NameChange {
 }
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     random: Stream,
     files: BTreeMap<u64, Contents>,
     names: BTreeMap<String, u64>,
@@ -57,13 +57,13 @@ struct State {
 /// A disk. Clones share it; it outlives the processes that use it.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
 }
 
 impl Disk {
     /// An empty disk.
     pub fn new(random: Stream) -> Disk {
-        let state = State {
+        let state = DiskState {
             random,
             files: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -77,7 +77,7 @@ impl Disk {
         Disk { state: Arc::new(Mutex::new(state)) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         // A panic of a state machine under the lock is caught by the world, which is then over.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -98,7 +98,7 @@ impl Disk {
         let kept = state.changes.len() as u64 + 1;
         let kept = state.random.below(kept) as usize;
         let changes = std::mem::take(&mut state.changes);
-        let State { disk_names, names, files, random, trouble, .. } = &mut *state;
+        let DiskState { disk_names, names, files, random, trouble, .. } = &mut *state;
         changes[..kept].iter().for_each(|change| change.apply(disk_names));
         *names = disk_names.clone();
         for contents in files.values_mut() {
@@ -123,7 +123,7 @@ impl Disk {
     /// A byte that was synced is not what it was, in a file whose name begins so. True if there was one to damage.
     pub fn rot(&self, prefix: &str) -> bool {
         let mut state = self.state();
-        let State { names, files, random, .. } = &mut *state;
+        let DiskState { names, files, random, .. } = &mut *state;
         let candidates: Vec<u64> = names
             .iter()
             .filter(|(name, _)| name.starts_with(prefix) && !name.contains("spare"))
@@ -273,7 +273,7 @@ impl Contents {
     }
 }
 
-impl State {
+impl DiskState {
     fn find(&self, name: &str) -> io::Result<u64> {
         self.names.get(name).copied().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }

@@ -31,7 +31,7 @@ faults! {
     Restart = "restart";
     /// A process stands still; its clock runs on.
     Pause = "pause";
-    /// A node's executor stands still while its beacons go on.
+    /// A node's executor stands still while its heartbeats go on.
     Stall = "stall";
     /// A disk is replaced by an empty one.
     DiskLoss = "disk-loss";
@@ -61,9 +61,9 @@ faults! {
     Cut = "cut";
     /// Messages pass in one direction only.
     CutOneWay = "cut-one-way";
-    /// One kind of connection between some nodes carries nothing: log shipping, beacons or control.
+    /// One kind of connection between some nodes carries nothing: log shipping, heartbeats or control.
     CutLane = "cut-lane";
-    /// A node is cut off, and then only its beacons pass again.
+    /// A node is cut off, and then only its heartbeats pass again.
     HalfHealed = "half-healed";
     /// A node is cut off from everybody.
     Isolate = "isolate";
@@ -100,12 +100,12 @@ faults! {
 }
 
 impl Fault {
-    /// Classes that end reigns.
+    /// Classes that end terms.
     pub const DEPOSING: [Fault; 6] =
         [Fault::Crash, Fault::Power, Fault::Pause, Fault::Isolate, Fault::Cut, Fault::Restart];
 
     /// True if it can cost what one disk holds.
-    pub fn harms_disk(self) -> bool {
+    pub fn faults_disk(self) -> bool {
         use Fault::{DirectoryLoss, DiskLoss, Misdirect, QuietRot, ReadFlip, Rot};
         matches!(self, DirectoryLoss | DiskLoss | Rot | QuietRot | Misdirect | ReadFlip)
     }
@@ -117,7 +117,7 @@ impl Fault {
 
     /// True if a process forgets what was in its memory.
     pub fn forgets(self) -> bool {
-        self.harms_disk()
+        self.faults_disk()
             || matches!(
                 self,
                 Fault::Crash | Fault::Power | Fault::PowerAll | Fault::Restart | Fault::SyncFails

@@ -1,4 +1,4 @@
-//! Floor 4: a simulated world for the very state machines that nodes run, and checkers that know only the promises.
+//! Layer 4: a simulated world for the very state machines that nodes run, and checkers that know only the promises.
 //!
 //! A seed says everything: the shape of the world, the workload, every delay and every fault. The same seed gives the same
 //! trace in every process and build profile. See [`run`] for one seed and [`run_range`] for many.
@@ -8,7 +8,7 @@
 //! | events, nodes, controllers, faults | [`world`] |
 //! | what a seed is made of | [`plan`], [`faults`] |
 //! | machines | [`disk`], [`network`], [`clock`], [`node`] |
-//! | clients, keys and rows | [`client`], [`taker`], [`loader`], [`jobber`], [`rows`] |
+//! | clients, keys and rows | [`client`], [`snapshot_client`], [`load_client`], [`job_client`], [`rows`] |
 //! | checkers | [`check`] |
 //! | planted bugs and the seeds that find them | [`plants`], [`remedy`] |
 //! | runs and their figures | [`outcome`], [`summary`] |
@@ -18,8 +18,8 @@ pub mod client;
 pub mod clock;
 pub mod disk;
 pub mod faults;
-pub mod jobber;
-pub mod loader;
+pub mod job_client;
+pub mod load_client;
 pub mod network;
 pub mod node;
 pub mod outcome;
@@ -28,8 +28,8 @@ pub mod plants;
 pub mod random;
 pub mod remedy;
 pub mod rows;
+pub mod snapshot_client;
 pub mod summary;
-pub mod taker;
 pub mod trace;
 pub mod world;
 

@@ -38,8 +38,8 @@ impl fmt::Display for Endpoint {
 pub enum Lane {
     /// Log shipping between nodes.
     Peer,
-    /// Beacons between nodes.
-    Beacon,
+    /// Heartbeats between nodes.
+    Heartbeat,
     /// A node or an operator to a controller.
     Control,
     /// A client to a node; clients may have several.
@@ -285,7 +285,7 @@ impl Network {
             sent.breaks_at = self.doom(now, conn);
             return sent;
         }
-        let nodes = matches!(lane, Lane::Peer | Lane::Beacon);
+        let nodes = matches!(lane, Lane::Peer | Lane::Heartbeat);
         let weather = self.weather;
         if nodes && self.random.chance(weather.loss) {
             sent.fault = Some("loss");
@@ -358,10 +358,10 @@ mod tests {
     #[test]
     fn one_kind_of_connection_can_be_cut_alone() {
         let mut network = network();
-        let (peer, beacon) = (network.connect(A, B, Lane::Peer), network.connect(A, B, Lane::Beacon));
+        let (peer, heartbeat) = (network.connect(A, B, Lane::Peer), network.connect(A, B, Lane::Heartbeat));
         network.cut_lane(A.0, B.0, Lane::Peer);
         assert!(network.send(1, peer, true, message(1)).deliveries.is_empty());
-        assert_eq!(network.send(1, beacon, true, message(2)).deliveries.len(), 1);
+        assert_eq!(network.send(1, heartbeat, true, message(2)).deliveries.len(), 1);
         assert_eq!(network.heal_lane(2, A.0, B.0, Lane::Peer).len(), 1);
     }
 

@@ -5,7 +5,7 @@ use crate::disk::Disk;
 use crate::network::Conn;
 use crate::remedy::Without;
 use crate::world::Event;
-use replica::{Beat, Host, Output, Settings};
+use replica::{Host, LeaseManager, Output, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use types::config::TailReport;
@@ -46,13 +46,13 @@ pub struct Machine {
     /// Failed syncs of its disk that somebody was told of.
     pub told_syncs: u64,
     /// A process has started since its disk was harmed.
-    pub restarted_since_harm: bool,
+    pub restarted_since_fault: bool,
     /// Replicas in the second directory.
     pub second: BTreeSet<PartitionId>,
     /// What became of that directory.
     pub second_is: Second,
     /// Members that lived here, oldest first, with the virtual time at which each ended.
-    pub lives: Vec<(Member, Option<u64>)>,
+    pub incarnations: Vec<(Member, Option<u64>)>,
 }
 
 /// What names in the first directory of replicas begin with.
@@ -74,11 +74,11 @@ pub enum Second {
 /// A process: one life of a node.
 pub struct Process {
     /// Names this life to the world.
-    pub life: u64,
+    pub incarnation: u64,
     /// Who it is to the others.
     pub member: Member,
     /// The replicas.
-    pub host: Host<Beat<Without>, Without>,
+    pub host: Host<LeaseManager<Without>, Without>,
     /// The log on the disk.
     pub log: Log<Without>,
     /// The log of main-memory tables.
@@ -95,10 +95,10 @@ pub struct Process {
     pub only_log: BTreeSet<PartitionId>,
     /// Members that chose the log, of partitions that this node leads, and may still rely on it.
     pub by_log: BTreeSet<(PartitionId, Member)>,
-    /// Connections to nodes: of log shipping and of beacons.
+    /// Connections to nodes: of log shipping and of heartbeats.
     pub peers: BTreeMap<u32, (Conn, Member)>,
-    /// Connections for beacons.
-    pub beacons: BTreeMap<u32, (Conn, Member)>,
+    /// Connections for heartbeats.
+    pub heartbeats: BTreeMap<u32, (Conn, Member)>,
     /// Connections to controllers.
     pub control: BTreeMap<u32, Conn>,
     /// A flush is on its way.
@@ -118,7 +118,7 @@ pub struct Process {
     /// Since when replicas have had no place here.
     pub moved: BTreeMap<PartitionId, u64>,
     /// The newest revision of the metastore that it was told of.
-    pub pictured: u64,
+    pub mapped_revision: u64,
     /// Reused for outputs.
     pub out: Vec<Output>,
     /// When the executor last made progress.
@@ -144,15 +144,15 @@ impl Machine {
             impaired: false,
             failed_starts: 0,
             told_syncs: 0,
-            restarted_since_harm: false,
+            restarted_since_fault: false,
             second: BTreeSet::new(),
             second_is: Second::There,
-            lives: Vec::new(),
+            incarnations: Vec::new(),
         }
     }
 
     /// What the names of this replica's files begin with; none if its directory cannot be used.
-    pub fn home(&self, partition: PartitionId) -> Option<&'static str> {
+    pub fn directory_of(&self, partition: PartitionId) -> Option<&'static str> {
         match (self.second.contains(&partition), self.second_is) {
             (false, _) => Some(FIRST),
             (true, Second::There) => Some(SECOND),
@@ -161,8 +161,8 @@ impl Machine {
     }
 
     /// The life that runs now.
-    pub fn life(&self) -> Option<u64> {
-        self.process.as_ref().map(|process| process.life)
+    pub fn incarnation(&self) -> Option<u64> {
+        self.process.as_ref().map(|process| process.incarnation)
     }
 
     /// The member that runs now.
@@ -190,26 +190,31 @@ impl Machine {
             }
         };
         let last = number("life")?;
-        let life = if keep { last.unwrap_or(1) } else { last.unwrap_or(0) + 1 };
-        if last != Some(life) {
-            self.disk.replace("life", &life.to_le_bytes())?;
+        let incarnation = if keep { last.unwrap_or(1) } else { last.unwrap_or(0) + 1 };
+        if last != Some(incarnation) {
+            self.disk.replace("life", &incarnation.to_le_bytes())?;
         }
-        Ok(Member { node: NodeId(self.id), store: StoreId(store), incarnation: Incarnation(life) })
+        Ok(Member { node: NodeId(self.id), store: StoreId(store), incarnation: Incarnation(incarnation) })
     }
 }
 
 impl Process {
-    /// Whether the disk and the executor make progress, so that beacons may vouch for the partitions.
+    /// Whether the disk and the executor make progress, so that heartbeats may vouch for the partitions.
     pub fn vouches(&self, now: u64) -> bool {
-        const PATIENCE: u64 = 1_000_000;
-        let slow = |since: Option<u64>| since.is_some_and(|since| now > since + PATIENCE);
-        !slow(self.syncing) && !slow(self.refused) && now <= self.progress_at + PATIENCE
+        const WAIT_LIMIT_US: u64 = 1_000_000;
+        let slow = |since: Option<u64>| since.is_some_and(|since| now > since + WAIT_LIMIT_US);
+        !slow(self.syncing) && !slow(self.refused) && now <= self.progress_at + WAIT_LIMIT_US
     }
 }
 
 /// A beat for a process that starts now.
-pub fn beat(member: Member, settings: &Settings, clock: types::Micros, remedy: Without) -> Beat<Without> {
-    Beat::new(member, settings, clock, remedy)
+pub fn lease_manager(
+    member: Member,
+    settings: &Settings,
+    clock: types::Micros,
+    remedy: Without,
+) -> LeaseManager<Without> {
+    LeaseManager::new(member, settings, clock, remedy)
 }
 
 /// Where a simulated memory engine keeps its snapshot.
@@ -220,13 +225,13 @@ pub struct SnapshotFile {
 
 impl SnapshotFile {
     /// The place for this partition's.
-    pub fn new(disk: &Disk, home: &str, partition: PartitionId) -> SnapshotFile {
-        SnapshotFile { disk: disk.clone(), name: SnapshotFile::name(home, partition) }
+    pub fn new(disk: &Disk, directory_of: &str, partition: PartitionId) -> SnapshotFile {
+        SnapshotFile { disk: disk.clone(), name: SnapshotFile::name(directory_of, partition) }
     }
 
     /// Its file.
-    pub fn name(home: &str, partition: PartitionId) -> String {
-        format!("{home}snapshot/{}", partition.0)
+    pub fn name(directory_of: &str, partition: PartitionId) -> String {
+        format!("{directory_of}snapshot/{}", partition.0)
     }
 }
 
@@ -258,13 +263,13 @@ pub struct PartFiles {
 
 impl PartFiles {
     /// The place for this partition's.
-    pub fn new(disk: &Disk, home: &str, partition: PartitionId) -> PartFiles {
-        PartFiles { disk: disk.clone(), dir: PartFiles::dir(home, partition) }
+    pub fn new(disk: &Disk, directory_of: &str, partition: PartitionId) -> PartFiles {
+        PartFiles { disk: disk.clone(), dir: PartFiles::dir(directory_of, partition) }
     }
 
     /// What their names begin with.
-    pub fn dir(home: &str, partition: PartitionId) -> String {
-        format!("{home}parts/{}/", partition.0)
+    pub fn dir(directory_of: &str, partition: PartitionId) -> String {
+        format!("{directory_of}parts/{}/", partition.0)
     }
 
     fn path(&self, name: &str) -> String {

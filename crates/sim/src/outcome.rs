@@ -1,7 +1,7 @@
 //! One seed: run it, and say what came of it. A panic of a state machine is a violation, with its text.
 
 use crate::check::Violation;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::world::World;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -57,6 +57,8 @@ pub struct Outcome {
     pub faults: BTreeMap<&'static str, u64>,
     /// The hash of the trace.
     pub trace_hash: u64,
+    /// The hash of the events' numbers: the same as long as behaviour is, whatever the words are.
+    pub event_hash: u64,
     /// The trace: all of it if that was asked for, else its end.
     pub trace: Vec<String>,
 }
@@ -75,12 +77,12 @@ impl fmt::Display for Outcome {
 
 /// Runs a seed.
 pub fn run(seed: u64, options: Options) -> Outcome {
-    let plan = Plan::new(seed, options.operations, options.profile);
+    let plan = RunPlan::new(seed, options.operations, options.profile);
     let plan = match options.nodes {
         Some(nodes) => plan.with_nodes(nodes),
         None => plan,
     };
-    let mut world = World::new(seed, plan, Plan::remedy(options.plant), options.verbose);
+    let mut world = World::new(seed, plan, RunPlan::remedy(options.plant), options.verbose);
     let run = catching(|| {
         world.run();
         world.finish();
@@ -100,8 +102,9 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         simulated_us: world.now,
         primary_changes: world.checks.epochs.primary_changes(),
         most_changes: world.checks.epochs.most_changes(),
-        faults: std::mem::take(&mut world.struck),
+        faults: std::mem::take(&mut world.injected),
         trace_hash: hash,
+        event_hash: world.trace.structure(),
         trace: world.trace.lines(),
     }
 }

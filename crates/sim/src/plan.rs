@@ -46,7 +46,7 @@ impl TablePlan {
 
 /// The shape of one seed's world.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// Nodes.
     pub nodes: u32,
     /// Controllers.
@@ -62,7 +62,7 @@ pub struct Plan {
     /// At least one good copy of everything is kept, so that failing to recover is a bug.
     pub recoverable: bool,
     /// About how long until the next fault, microseconds.
-    pub pace_us: u64,
+    pub think_us: u64,
     /// Partitions whose number is even, or odd, have engines that ship files.
     pub ships: BTreeSet<u32>,
     /// Bytes of them that a node ships in a second; slow enough that faults strike on the way, or without a limit.
@@ -78,7 +78,7 @@ pub struct Plan {
     /// Indexes are created and dropped.
     pub indexes: bool,
     /// Points over all partitions are taken meanwhile.
-    pub points: bool,
+    pub cluster_snapshots: bool,
     /// The number of copies is changed meanwhile.
     pub factors: bool,
     /// So many nodes come meanwhile, and nodes are removed.
@@ -89,14 +89,16 @@ pub struct Plan {
     pub directories: bool,
     /// Jobs are run.
     pub jobs: bool,
+    /// An operator forces a promotion.
+    pub forces: bool,
 }
 
 /// The most nodes of a plan.
 pub const MOST_NODES: u32 = 64;
 
-impl Plan {
+impl RunPlan {
     /// The plan of a seed. A planted run may be biased towards what brings the plant to light: see [`crate::plants`].
-    pub fn new(seed: u64, operations: u64, profile: Option<Finding>) -> Plan {
+    pub fn new(seed: u64, operations: u64, profile: Option<Finding>) -> RunPlan {
         let mut random = Stream::new(seed, Concern::Shape, 0);
         let nodes = *random.pick(&[3, 3, 3, 3, 4, 5]).expect("not empty");
         let controllers = 1 + u32::from(random.chance(400));
@@ -105,7 +107,7 @@ impl Plan {
         let drawn = Fault::ALL.into_iter().filter(|fault| fault.is_drawn());
         let mut faults: BTreeSet<Fault> = drawn.filter(|_| random.chance(350)).collect();
         if random.chance(850) {
-            // Most seeds have something that ends a reign.
+            // Most seeds have something that ends a term.
             faults.insert(*random.pick(&Fault::DEPOSING).expect("not empty"));
             faults.insert(*random.pick(&Fault::DEPOSING).expect("not empty"));
         }
@@ -114,7 +116,7 @@ impl Plan {
         }
         let clients = 3 + random.below(5) as u32;
         let recoverable = random.chance(800);
-        let pace_us = random.between(500_000, 1_500_000);
+        let think_us = random.between(500_000, 1_500_000);
         let mut shipping = Stream::new(seed, Concern::Shape, 2);
         let ships = (0..2).filter(|_| shipping.chance(600)).collect();
         let ship_bytes_per_second = *shipping.pick(&[0, 6_000, 30_000]).expect("not empty");
@@ -123,7 +125,7 @@ impl Plan {
         let failback_full = profile.is_none() && failback.chance(150);
         let failback_log_bytes = *failback.pick(&[0, 600, 4 << 20]).expect("not empty");
         let failback_keep_bytes = *failback.pick(&[0, 0, 2_000, 20_000]).expect("not empty");
-        let mut plan = Plan {
+        let mut plan = RunPlan {
             nodes,
             controllers,
             tables,
@@ -131,7 +133,7 @@ impl Plan {
             operations,
             faults,
             recoverable,
-            pace_us,
+            think_us,
             ships,
             ship_bytes_per_second,
             failback_full,
@@ -140,7 +142,7 @@ impl Plan {
             tail_bytes: 1 << 20,
             indexes,
             // One in eleven, and none of those that once found something without it.
-            points: profile.is_none() && seed % 11 == 4,
+            cluster_snapshots: profile.is_none() && seed % 11 == 4,
             factors: profile.is_none() && [7, 8, 12, 15].contains(&(seed % 19)),
             joins: match profile.is_none() && [4, 6, 14, 17, 22].contains(&(seed % 23)) {
                 true => 1 + (seed / 23 % 2) as u32,
@@ -149,6 +151,7 @@ impl Plan {
             loads: profile.is_none() && seed % 6 == 1,
             directories: profile.is_none() && [1, 3, 9, 14].contains(&(seed % 17)),
             jobs: profile.is_none() && [1, 6].contains(&(seed % 7)),
+            forces: profile.is_none() && Stream::new(seed, Concern::Operator, 0).chance(30),
         };
         match profile {
             Some(finding) => crate::plants::bias(&mut plan, finding, &mut random),
@@ -166,6 +169,14 @@ impl Plan {
         }
         if [11, 14].contains(&(seed % 19)) || [13, 16, 19].contains(&(seed % 23)) {
             self.faults.insert(Fault::QuietRot);
+        }
+        // A primary that is left alone goes on.
+        if let Some(table) = self.tables.iter_mut().find(|table| table.log == LogKind::Disk)
+            && self.forces
+        {
+            table.min_in_sync = 1;
+            // Nor does it keep its log for those that are away.
+            self.failback_keep_bytes = 0;
         }
         // Whoever lacks something is sent it from the disk, as long as the log is kept there.
         if [2, 5, 11].contains(&(seed % 13)) {
@@ -189,7 +200,7 @@ impl Plan {
     }
 
     /// The same with so many nodes, and partitions for them: 1 to [`MOST_NODES`].
-    pub fn with_nodes(mut self, nodes: u32) -> Plan {
+    pub fn with_nodes(mut self, nodes: u32) -> RunPlan {
         self.nodes = nodes.clamp(1, MOST_NODES);
         let count = self.tables.len() as u32;
         for table in &mut self.tables {
@@ -241,14 +252,14 @@ mod tests {
 
     #[test]
     fn a_plan_is_the_same_every_time_and_seeds_differ() {
-        assert_eq!(Plan::new(4, 300, None), Plan::new(4, 300, None));
-        assert_ne!(Plan::new(4, 300, None), Plan::new(5, 300, None));
+        assert_eq!(RunPlan::new(4, 300, None), RunPlan::new(4, 300, None));
+        assert_ne!(RunPlan::new(4, 300, None), RunPlan::new(5, 300, None));
     }
 
     #[test]
     fn every_planned_policy_can_be_had() {
         for seed in 0..200 {
-            for table in Plan::new(seed, 300, None).tables {
+            for table in RunPlan::new(seed, 300, None).tables {
                 let mut rule = table.rule();
                 rule.min_in_sync = table.min_in_sync;
                 assert_eq!(rule.check(table.engine()), Ok(()), "seed {seed}");

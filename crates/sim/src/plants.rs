@@ -4,7 +4,7 @@
 //! never says what happens when. The same profile with the remedy in must be as clean as any other seed.
 
 use crate::faults::Fault;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::Stream;
 use types::{Finding, LogKind};
 
@@ -21,7 +21,7 @@ pub const FOUND: [(Finding, u64); 42] = [
     (Finding::F09, 0),
     (Finding::F10, 0),
     (Finding::F11, 44),
-    (Finding::F12, 79),
+    (Finding::F12, 5),
     (Finding::F13, 0),
     (Finding::F14, 0),
     (Finding::F16, 0),
@@ -34,13 +34,13 @@ pub const FOUND: [(Finding, u64); 42] = [
     (Finding::Pr01, 1),
     (Finding::Pr05, 0),
     (Finding::Pr06, 55),
-    (Finding::Pr15, 6),
+    (Finding::Pr15, 247),
     (Finding::Pr16, 0),
     (Finding::Pr18, 16),
     (Finding::Pr21, 0),
     (Finding::Pr22, 0),
     (Finding::Pr23, 0),
-    (Finding::Pr31, 5),
+    (Finding::Pr31, 0),
     (Finding::Pr36, 0),
     (Finding::Pr37, 0),
     (Finding::Pr39, 2),
@@ -48,14 +48,14 @@ pub const FOUND: [(Finding, u64); 42] = [
     (Finding::Pr45, 0),
     (Finding::Pr47, 0),
     (Finding::Pr78, 0),
-    (Finding::Pr79, 155),
+    (Finding::Pr79, 1),
     (Finding::Pr80, 2),
     (Finding::Pr81, 0),
     (Finding::Pr82, 7),
 ];
 
 /// Biases a plan towards what brings this finding to light.
-pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
+pub fn bias(plan: &mut RunPlan, finding: Finding, random: &mut Stream) {
     let known = PROFILES.iter().find(|profile| profile.finding == finding);
     let profile = known.expect("every finding has a profile");
     plan.faults = profile.always.iter().copied().collect();
@@ -67,11 +67,11 @@ pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
         (table.policy, table.log) = *random.pick(profile.rules).expect("not empty");
         table.factor = (*random.pick(profile.factors).expect("not empty")).min(plan.nodes as u8);
         table.min_in_sync = match profile.floor {
-            Floor::Drawn => table.min_in_sync.min(table.factor),
-            Floor::One => 1,
-            Floor::StrictTwo => 2,
+            MinInSync::Drawn => table.min_in_sync.min(table.factor),
+            MinInSync::One => 1,
+            MinInSync::StrictTwo => 2,
         };
-        table.available &= profile.floor != Floor::StrictTwo;
+        table.available &= profile.floor != MinInSync::StrictTwo;
         if profile.tables == 1 {
             table.partitions = 1;
         }
@@ -81,16 +81,16 @@ pub fn bias(plan: &mut Plan, finding: Finding, random: &mut Stream) {
     plan.recoverable = random.chance(profile.recoverable);
     plan.ships = if profile.ships { [0, 1].into() } else { Default::default() };
     plan.ship_bytes_per_second = plan.ship_bytes_per_second.clamp(6_000, 30_000);
-    plan.points = profile.points;
+    plan.cluster_snapshots = profile.cluster_snapshots;
     plan.loads = profile.loads;
     plan.jobs = profile.jobs;
     plan.indexes = profile.indexes;
-    plan.pace_us = 1_000 * random.between(profile.pace_ms.0, profile.pace_ms.1);
+    plan.think_us = 1_000 * random.between(profile.think_ms.0, profile.think_ms.1);
 }
 
 /// The fewest copies with which commits are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Floor {
+enum MinInSync {
     /// As the seed has it.
     Drawn,
     /// A primary may go on alone.
@@ -109,7 +109,7 @@ struct Profile {
     /// Policies, with where the log lives.
     rules: &'static [(&'static str, LogKind)],
     factors: &'static [u8],
-    floor: Floor,
+    floor: MinInSync,
     nodes: &'static [u32],
     controllers: &'static [u32],
     /// The most tables; with one it has one partition.
@@ -119,11 +119,11 @@ struct Profile {
     work: u64,
     /// Of a thousand seeds, how many keep a good copy of everything.
     recoverable: u64,
-    pace_ms: (u64, u64),
+    think_ms: (u64, u64),
     /// Copies go by files.
     ships: bool,
     /// Points over all partitions are taken.
-    points: bool,
+    cluster_snapshots: bool,
     /// There are indexes.
     indexes: bool,
     /// Rows are loaded in bulk.
@@ -145,16 +145,16 @@ const USUAL: Profile = Profile {
     perhaps: &[],
     rules: &[DURABLE, SEMI, SYNC],
     factors: &[3, 3, 2],
-    floor: Floor::Drawn,
+    floor: MinInSync::Drawn,
     nodes: &[3],
     controllers: &[1],
     tables: 2,
     clients: (4, 8),
     work: 100,
     recoverable: 800,
-    pace_ms: (400, 1_000),
+    think_ms: (400, 1_000),
     ships: false,
-    points: false,
+    cluster_snapshots: false,
     indexes: false,
     loads: false,
     jobs: false,
@@ -205,7 +205,7 @@ const PROFILES: [Profile; 42] = [
         always: &[Fault::SlowDisk, Fault::Isolate, Fault::Crash],
         perhaps: &[Fault::Clog, Fault::Pause, Fault::Cut],
         rules: &[DURABLE, SEMI],
-        pace_ms: (250, 600),
+        think_ms: (250, 600),
         ..USUAL
     },
     Profile {
@@ -235,7 +235,7 @@ const PROFILES: [Profile; 42] = [
         tables: 1,
         clients: (2, 3),
         work: 40,
-        pace_ms: (200, 500),
+        think_ms: (200, 500),
         ships: true,
         ..USUAL
     },
@@ -247,7 +247,7 @@ const PROFILES: [Profile; 42] = [
         tables: 1,
         clients: (8, 12),
         work: 250,
-        pace_ms: (200, 600),
+        think_ms: (200, 600),
         ships: true,
         ..USUAL
     },
@@ -296,7 +296,7 @@ const PROFILES: [Profile; 42] = [
         rules: &[DURABLE, SYNC],
         factors: &[3],
         recoverable: 1_000,
-        pace_ms: (2_000, 6_000),
+        think_ms: (2_000, 6_000),
         ..USUAL
     },
     Profile {
@@ -336,8 +336,8 @@ const PROFILES: [Profile; 42] = [
         always: &[Fault::Crash, Fault::Isolate, Fault::MetaSlow],
         perhaps: &[Fault::MetaLost, Fault::HalfHealed],
         factors: &[2],
-        floor: Floor::One,
-        pace_ms: (200, 500),
+        floor: MinInSync::One,
+        think_ms: (200, 500),
         ..USUAL
     },
     Profile {
@@ -346,8 +346,8 @@ const PROFILES: [Profile; 42] = [
         perhaps: &[Fault::Power, Fault::CutLane],
         rules: &[DURABLE, SEMI],
         factors: &[2],
-        floor: Floor::One,
-        pace_ms: (200, 500),
+        floor: MinInSync::One,
+        think_ms: (200, 500),
         ..USUAL
     },
     Profile {
@@ -355,7 +355,7 @@ const PROFILES: [Profile; 42] = [
         always: &[Fault::Alter, Fault::MetaSlow, Fault::Clog],
         perhaps: &[Fault::MetaLost, Fault::SlowDisk, Fault::Delay],
         rules: &[ASYNC, SEMI, LOCAL],
-        pace_ms: (200, 500),
+        think_ms: (200, 500),
         ..USUAL
     },
     Profile {
@@ -363,14 +363,14 @@ const PROFILES: [Profile; 42] = [
         always: &[Fault::Rot],
         perhaps: &[Fault::ReadFlip],
         rules: &[DURABLE],
-        pace_ms: (200, 500),
+        think_ms: (200, 500),
         ..USUAL
     },
     Profile {
         finding: Finding::Pr21,
         always: &[Fault::Isolate, Fault::Pause],
         perhaps: &[Fault::Crash, Fault::Cut],
-        floor: Floor::StrictTwo,
+        floor: MinInSync::StrictTwo,
         ..USUAL
     },
     Profile {
@@ -447,11 +447,11 @@ const PROFILES: [Profile; 42] = [
         perhaps: &[Fault::Delay],
         rules: &[ASYNC],
         factors: &[2, 3],
-        floor: Floor::One,
+        floor: MinInSync::One,
         tables: 1,
         clients: (8, 12),
         work: 300,
-        pace_ms: (250, 600),
+        think_ms: (250, 600),
         ..USUAL
     },
     Profile {
@@ -461,7 +461,7 @@ const PROFILES: [Profile; 42] = [
         rules: &[DURABLE, SEMI, SYNC],
         clients: (6, 10),
         work: 150,
-        points: true,
+        cluster_snapshots: true,
         ..USUAL
     },
     Profile {

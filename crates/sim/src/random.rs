@@ -16,6 +16,8 @@ pub enum Concern {
     Faults = 5,
     /// How long work takes inside a node.
     Timing = 6,
+    /// What an operator decides who goes on without a node.
+    Operator = 7,
 }
 
 /// A stream of numbers (SplitMix64).

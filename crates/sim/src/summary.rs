@@ -29,6 +29,8 @@ pub struct Summary {
     pub faults: BTreeMap<String, u64>,
     /// A hash of all seeds' traces, in order.
     pub trace_hash: String,
+    /// A hash of the numbers of all seeds' events, in order.
+    pub event_hash: String,
 }
 
 impl Summary {
@@ -92,7 +94,7 @@ pub fn run_all(
     });
     let outcomes = outcomes.into_inner().expect("all threads have ended");
     let mut summary = Summary::default();
-    let (mut hashes, mut simulated) = (Vec::new(), 0);
+    let (mut hashes, mut events, mut simulated) = (Vec::new(), Vec::new(), 0);
     for (turn, outcome) in outcomes.values().enumerate() {
         // What other threads were ahead is left out, so that the summary does not depend on their speed.
         if outcome.seed != seeds.start + turn as u64 || until_found && !summary.violations.is_empty() {
@@ -101,8 +103,10 @@ pub fn run_all(
         summary.add(outcome);
         simulated += outcome.simulated_us;
         hashes.extend_from_slice(&outcome.trace_hash.to_le_bytes());
+        events.extend_from_slice(&outcome.event_hash.to_le_bytes());
     }
     summary.simulated_seconds = simulated / 1_000_000;
     summary.trace_hash = format!("{:016x}", xxh3_64(&hashes));
+    summary.event_hash = format!("{:016x}", xxh3_64(&events));
     summary
 }

@@ -14,7 +14,7 @@ const FOUND: [(u64, &str); 24] = [
     (820, "a checker: the queue of the disk is part of the log"),
     (986, "F19: the same, and it joined a set that does not count disks"),
     (1245, "PR-24: a partition with too few copies ignored the newest policy, and was never given more"),
-    (1612, "a checker: the last recorded set decides what a lossy reign may lose"),
+    (1612, "a checker: the last recorded set decides what a lossy term may lose"),
     (1730, "a checker, as 10"),
     (1783, "F19, as 251"),
     (1824, "a checker: what an opened log reports is on the disk"),
@@ -32,7 +32,7 @@ const FOUND: [(u64, &str); 24] = [
     (7062, "as 4414"),
     (
         9517,
-        "a checker: an answer rests on the policy of its own reign; and, looked at closely, a stale refusal",
+        "a checker: an answer rests on the policy of its own term; and, looked at closely, a stale refusal",
     ),
     (1134, "F01: a refusal that is no entry, by a primary without a lease"),
     (2717, "the same"),
@@ -61,9 +61,9 @@ fn a_hundred_seeds_keep_every_promise() {
         let seeds = summary.faults.get(change).copied().unwrap_or(0);
         assert!(seeds * 10 >= SEEDS, "{change} in {seeds} seeds");
     }
-    let struck: BTreeSet<&str> = summary.faults.keys().map(String::as_str).collect();
+    let injected: BTreeSet<&str> = summary.faults.keys().map(String::as_str).collect();
     for fault in Fault::ALL {
-        assert!(struck.contains(fault.name()), "{fault} never struck");
+        assert!(injected.contains(fault.name()), "{fault} never struck");
         assert!(
             summary.faults[fault.name()] * 50 >= SEEDS,
             "{fault} struck in {}",
@@ -100,6 +100,7 @@ fn the_same_seed_gives_the_same_trace() {
     for seed in [3, 7] {
         let (first, second) = (run(seed, Options::default()), run(seed, Options::default()));
         assert_eq!(first.trace_hash, second.trace_hash, "seed {seed}");
+        assert_eq!(first.event_hash, second.event_hash, "seed {seed}");
         assert_eq!((first.operations, first.simulated_us), (second.operations, second.simulated_us));
         let told = run(seed, Options { verbose: true, ..Options::default() });
         assert_eq!(told.trace_hash, first.trace_hash, "listening changes nothing");

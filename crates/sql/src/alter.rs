@@ -143,7 +143,7 @@ fn everywhere(client: &mut Client, request: &Request) -> Result<bool, ClientErro
     let policy = policy.map_err(|error| ClientError::Protocol(format!("the new policy: {error}")))?;
     let deadline = Instant::now() + EVERYWHERE;
     loop {
-        let map = client.picture();
+        let map = client.cluster_map();
         let Some(table) = map.table(&request.name).map(|table| table.id) else { return Ok(true) };
         let keeps = |partition: &PartitionRecord| {
             let (copies, all) = (partition.in_sync.len(), partition.members().count());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::TableRecord;
 
-/// A picture of all tables.
+/// The definitions of all tables, as the cluster map has them.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// Grows with every change of any table.

@@ -58,7 +58,7 @@ pub fn read(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure
 }
 
 /// Refuses constraints of a table that are not kept. True if there is nothing to do for it.
-pub fn passed_over(constraint: &TableConstraint) -> Result<bool, Failure> {
+pub fn skipped(constraint: &TableConstraint) -> Result<bool, Failure> {
     match constraint {
         TableConstraint::PrimaryKey(_) => Ok(false),
         TableConstraint::ForeignKey(foreign) => {
@@ -208,7 +208,7 @@ mod tests {
         };
         let columns = create.columns.iter().map(shown).collect::<Result<_, String>>()?;
         for constraint in &create.constraints {
-            passed_over(constraint).map_err(|failure| format!("{} {failure}", failure.code))?;
+            skipped(constraint).map_err(|failure| format!("{} {failure}", failure.code))?;
         }
         Ok(columns)
     }

@@ -29,7 +29,7 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
         made.push(columns::read(column, &mut key)?);
     }
     for constraint in &create.constraints {
-        if columns::passed_over(constraint)? {
+        if columns::skipped(constraint)? {
             continue;
         }
         let TableConstraint::PrimaryKey(primary) = constraint else { continue };
@@ -225,7 +225,7 @@ fn counters(client: &mut Client) -> Result<(), ClientError> {
         Err(ClientError::NoTable(_)) => {}
         Err(error) => return Err(error),
     }
-    let nodes = client.picture().nodes().count();
+    let nodes = client.cluster_map().nodes().count();
     let made = client.create_table(&Request::system(SEQUENCES, nodes).expect("a table of this version"));
     match made {
         Ok(_) => Ok(()),

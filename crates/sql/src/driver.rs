@@ -37,7 +37,7 @@ struct Shared {
     catalog: RwLock<Arc<Catalog>>,
     map: RwLock<Arc<Map>>,
     changed: Notify,
-    /// A picture of the cluster has come.
+    /// A cluster map has come.
     ready: AtomicBool,
 }
 
@@ -85,7 +85,7 @@ impl Handle {
         ready.then(|| self.shared.catalog.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
 
-    /// The cluster's records, as new as the last picture.
+    /// The cluster's records, as new as the last cluster map.
     pub fn map(&self) -> Arc<Map> {
         self.shared.map.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -186,8 +186,8 @@ impl Task {
                 self.submit(&mut client, ask);
             }
             self.turn(&mut client).map_err(|error| error.to_string())?;
-            if revision != Some(client.picture().revision()) {
-                revision = Some(client.picture().revision());
+            if revision != Some(client.cluster_map().revision()) {
+                revision = Some(client.cluster_map().revision());
                 self.publish(&client);
             }
             let wait = if client.open_calls() > 0 { BUSY } else { CALM };
@@ -233,14 +233,15 @@ impl Task {
     }
 
     fn publish(&mut self, client: &Client) {
-        let tables = client.picture().tables().map(|table| (table.name.clone(), table.clone()));
+        let tables = client.cluster_map().tables().map(|table| (table.name.clone(), table.clone()));
         let tables: BTreeMap<String, Arc<TableRecord>> = tables.collect();
         let known = self.shared.catalog.read().unwrap_or_else(PoisonError::into_inner).clone();
         if !known.is_like(&tables) {
             let next = Arc::new(Catalog::from_map(known.revision + 1, tables));
             *self.shared.catalog.write().unwrap_or_else(PoisonError::into_inner) = next;
         }
-        *self.shared.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(client.picture().clone());
+        *self.shared.map.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::new(client.cluster_map().clone());
         self.shared.ready.store(true, Ordering::Release);
         self.shared.changed.notify_waiters();
     }

@@ -9,7 +9,7 @@ use crate::txn::{After, Edit, View};
 use crate::write::{self, as_stored, check, duplicate, encoded};
 use bytes::Bytes;
 use client::Table;
-use pg::{Failure, Row as Told, code};
+use pg::{Failure, Row as PgRow, code};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::data::{Row, Value};
@@ -26,11 +26,11 @@ pub struct Edits {
     /// How many rows it counts.
     pub count: u64,
     /// What the client is told, if it asked.
-    pub told: Option<Vec<Told>>,
+    pub told: Option<Vec<PgRow>>,
 }
 
 impl Edits {
-    fn new(table: Table, edits: Vec<Edit>, count: u64, told: Option<Vec<Told>>) -> Result<Edits, Failure> {
+    fn new(table: Table, edits: Vec<Edit>, count: u64, told: Option<Vec<PgRow>>) -> Result<Edits, Failure> {
         let partition = write::place(&table, &edits)?;
         Ok(Edits { table, partition, edits, count, told })
     }
@@ -79,7 +79,7 @@ pub async fn of_change(
 /// A row that was found: its key, itself as it is stored, and new values.
 type Found = (Bytes, Bytes, Vec<Value>);
 
-fn split(row: Told) -> Result<Found, Failure> {
+fn split(row: PgRow) -> Result<Found, Failure> {
     let mut row = row.into_iter();
     match (row.next(), row.next()) {
         (Some(Value::Bytes(key)), Some(Value::Bytes(stored))) => {
@@ -134,7 +134,7 @@ pub async fn told(
     returning: Option<&Returning>,
     values: &Values,
     rows: &[Row],
-) -> Result<Option<Vec<Told>>, Failure> {
+) -> Result<Option<Vec<PgRow>>, Failure> {
     let Some(returning) = returning else { return Ok(None) };
     if let Some(quick) = &returning.quick {
         let each = rows.iter().map(|row| computed(quick, &row.values, values));
@@ -152,7 +152,7 @@ pub async fn new_rows(
     view: &View,
 ) -> Result<Vec<(Row, Bytes, Bytes)>, Failure> {
     let table = Table::new(insertion.table.clone());
-    let mut rows: Vec<Told> = match &insertion.rows {
+    let mut rows: Vec<PgRow> = match &insertion.rows {
         Source::Slots(rows) => {
             rows.iter().map(|row| row.iter().map(|slot| values.of(slot)).collect()).collect()
         }

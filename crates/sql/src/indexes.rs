@@ -15,7 +15,7 @@ use wire::control::{AddIndex, AdminCommand, AlterTable as Request};
 /// How long CREATE INDEX waits until it is ready in every partition; it is being built after that too.
 const READY: Duration = Duration::from_secs(60);
 /// Between two looks at how far it is.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A change of indexes: each request is of one table.
 #[derive(Debug, PartialEq)]
@@ -162,7 +162,7 @@ fn change(client: &mut Client, request: &Request) -> Result<Option<String>, Clie
     let Some(AddIndex { name, .. }) = &request.add_index else { return Ok(None) };
     let deadline = Instant::now() + READY;
     while Instant::now() < deadline {
-        client.poll(LOOK)?;
+        client.poll(POLL_INTERVAL)?;
         let table = client.table(&request.name)?;
         let indexes =
             if table.record().indexes.named(name).is_some() { client.indexes(&table)? } else { continue };

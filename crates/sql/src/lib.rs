@@ -1,4 +1,4 @@
-//! Floor 4: PostgreSQL's dialect over the native client.
+//! Layer 4: PostgreSQL's dialect over the native client.
 //!
 //! | what | where |
 //! | --- | --- |

@@ -55,7 +55,7 @@ pub enum Work {
     DropTables {
         /// Their names.
         names: Vec<String>,
-        /// A table that there is not is passed over.
+        /// A table that there is not is skipped.
         if_exists: bool,
     },
     /// Begin a transaction; with what the client is told.

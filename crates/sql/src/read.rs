@@ -29,7 +29,7 @@ const AHEAD: usize = 8;
 /// Rows asked for by their keys that are on their way at once.
 const FLYING: usize = 1_000;
 /// Between two looks whether the statement is to stop.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The values of slots, for one execution.
 #[derive(Clone, Debug)]
@@ -339,7 +339,7 @@ impl Scan {
             if self.cancel.asked() {
                 return Err(Failure::new(code::CANCELED, "canceling statement due to user request"));
             }
-            match self.ended.recv_timeout(LOOK) {
+            match self.ended.recv_timeout(POLL_INTERVAL) {
                 Ok(ended) => return Ok(ended),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use types::data::{Row, Value};
 use types::system::SEQUENCES;
-use types::{Position, TableId};
+use types::{Position, TableId, Term};
 use wire::request::Outcome as Refusal;
 use wire::{Body, RowOp};
 
@@ -102,7 +102,7 @@ async fn block(handle: &Handle, of: Counted, wanted: i64) -> Result<Range<i64>, 
         let (key, row) = table.encode(&row).map_err(fault::of_client)?;
         let op = if there { RowOp::Update { key, row } } else { RowOp::Insert { key, row } };
         match handle
-            .call(table.write_since(partition, vec![op], Position::new(epoch, lsn)).within(CALL))
+            .call(table.write_since(partition, vec![op], Position::new(Term::of(epoch), lsn)).within(CALL))
             .await
         {
             Outcome::Ok(_) => return Ok(next..end),

@@ -2,7 +2,7 @@
 
 use crate::alter;
 use crate::bind::Bound;
-use crate::copy::{self, Intake};
+use crate::copy::{self, CopyInput};
 use crate::ddl;
 use crate::driver::{Driver, Handle};
 use crate::edits;
@@ -108,7 +108,7 @@ pub struct SqlSession {
     grouped: bool,
     notices: Vec<Failure>,
     /// The COPY whose rows the client sends.
-    copying: Option<Intake>,
+    copying: Option<CopyInput>,
 }
 
 impl pg::Session for SqlSession {
@@ -166,18 +166,18 @@ impl pg::Session for SqlSession {
     }
 
     async fn copy_data(&mut self, piece: Bytes) -> Result<(), Failure> {
-        self.copying.as_mut().ok_or_else(copy::intake::not_begun)?.data(&piece).await
+        self.copying.as_mut().ok_or_else(copy::copy_input::not_begun)?.data(&piece).await
     }
 
     async fn copy_done(&mut self) -> Result<String, Failure> {
-        let tag = self.copying.as_mut().ok_or_else(copy::intake::not_begun)?.finish().await?;
+        let tag = self.copying.as_mut().ok_or_else(copy::copy_input::not_begun)?.finish().await?;
         self.copying = None;
         Ok(tag)
     }
 
     async fn copy_ended(&mut self, why: Failure) -> Failure {
         match self.copying.take() {
-            Some(mut intake) => intake.give_up(why).await,
+            Some(mut copy_input) => copy_input.give_up(why).await,
             None => why,
         }
     }
@@ -234,7 +234,7 @@ impl SqlSession {
             Work::CopyIn(copy) => {
                 self.settings.check_secured(&copy.table)?;
                 let Evaluator { handle, sequences, .. } = self.evaluator.clone();
-                self.copying = Some(Intake::new(handle, sequences, copy, &values)?);
+                self.copying = Some(CopyInput::new(handle, sequences, copy, &values)?);
                 Ok(Outcome::CopyIn(copy.columns.len()))
             }
             Work::CopyOut(copy) => {

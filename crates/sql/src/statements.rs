@@ -8,7 +8,7 @@ use crate::read::{self, Values};
 use crate::txn::View;
 use crate::write::{self, Batch, affected, duplicate};
 use client::Table;
-use pg::{Failure, Outcome, Row as Told, Rows};
+use pg::{Failure, Outcome, Row as PgRow, Rows};
 use std::time::Duration;
 use tokio::time::Instant;
 use types::TableRecord;
@@ -16,7 +16,7 @@ use types::data::{Row, Value};
 use wire::RowOp;
 
 /// How long a statement is done again because others change the rows that it has read.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WAIT_LIMIT: Duration = Duration::from_secs(10);
 /// The longest wait before it is done again.
 const LONGEST_WAIT: Duration = Duration::from_millis(32);
 
@@ -47,7 +47,7 @@ impl Statement<'_> {
     }
 
     /// What the client is told when it is done.
-    pub fn outcome(&self, count: u64, told: Option<Vec<Told>>) -> Outcome {
+    pub fn outcome(&self, count: u64, told: Option<Vec<PgRow>>) -> Outcome {
         match told {
             Some(rows) => Outcome::Rows(self.tag(), Rows::of(rows)),
             None => Outcome::Done(format!("{} {count}", self.tag())),
@@ -100,7 +100,7 @@ pub async fn alone(
         match (Batch { partition: Some(partition), ops }).send(&evaluator.handle, &table, since).await? {
             Decided::Done(_) => return Ok(statement.outcome(count, told)),
             // What was read is not so any more: read again, as PostgreSQL does after it has waited for the other one.
-            Decided::Exists | Decided::Changed if began.elapsed() < PATIENCE => {}
+            Decided::Exists | Decided::Changed if began.elapsed() < WAIT_LIMIT => {}
             Decided::Exists | Decided::Changed => return Err(fault::conflict()),
         }
         tokio::select! {
@@ -119,7 +119,7 @@ fn spread(wait: Duration) -> Duration {
 }
 
 /// What a statement counts, and what the client is told of its rows.
-type AtOnce = Option<(u64, Option<Vec<Told>>)>;
+type AtOnce = Option<(u64, Option<Vec<PgRow>>)>;
 
 /// An INSERT that needs to know nothing of the rows that are there.
 async fn insert_at_once(

@@ -81,7 +81,7 @@ pub enum Installation {
     Done,
     /// These files, as indices into [`ComponentSet::files`], are not what the set says. They are wanted again from their first
     /// byte, and whoever sent them is to be told.
-    Spoilt(Vec<usize>),
+    Tainted(Vec<usize>),
     /// The set cannot be installed, for this reason; nothing of it is kept, and the engine is as it was.
     Refused(String),
 }

@@ -5,7 +5,7 @@ use crate::data::Schema;
 use crate::ids::{ClusterId, Incarnation, Member, NodeId, PartitionId, ProposalId, StoreId, TableId};
 use crate::index::Indexes;
 use crate::policy::{EngineKind, LogKind, Policy};
-use crate::position::{Epoch, Lsn};
+use crate::position::{Epoch, Lsn, Term};
 use crate::scheme::Scheme;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub struct ClusterRecord {
 }
 
 impl ClusterRecord {
-    /// True if this id has been given out: then a partition that is in no newer picture was dropped.
+    /// True if this id has been given out: then a partition that is in no newer cluster map was dropped.
     pub fn has_given_out(&self, partition: PartitionId) -> bool {
         let next = if partition.is_system() { self.next_system } else { self.next_partition };
         partition.0 < next
@@ -58,8 +58,8 @@ pub struct Addresses {
     pub client: String,
     /// Other nodes: log shipping.
     pub peer: String,
-    /// Other nodes: beacons, on connections of their own (PR-65).
-    pub beacon: String,
+    /// Other nodes: heartbeats, on connections of their own (PR-65).
+    pub heartbeat: String,
     /// People and monitors.
     pub http: String,
 }
@@ -93,7 +93,7 @@ impl NodeRecord {
     pub const DRAINING: &str = "draining";
 
     /// Such a field: everything is moved away from the node, then it is removed. Outlives its process.
-    pub const LEAVING: &str = "leaving";
+    pub const DECOMMISSIONING: &str = "leaving";
 
     /// Such a field: the node is given copies until it has as many as the others.
     pub const JOINING: &str = "joining";
@@ -190,7 +190,7 @@ impl TableRecord {
 pub enum Cause {
     /// The table was created.
     Created,
-    /// In-sync backups missed the primary's beacons.
+    /// In-sync backups missed the primary's heartbeats.
     Suspected,
     /// The primary's process came back in another life (N1).
     Restarted,
@@ -216,7 +216,7 @@ pub enum Cause {
 
 /// Who led before, and what must still be waited for (R5, R6).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Reign {
+pub struct PreviousTerm {
     /// The epoch that was sealed.
     pub epoch: Epoch,
     /// Its primary.
@@ -241,7 +241,7 @@ pub struct PartitionRecord {
     /// Who leads. Serves only after all of R6.
     pub primary: Member,
     /// The epoch in which `primary` began to lead: the one whose marker it commits.
-    pub led_since: Epoch,
+    pub term: Term,
     /// Who counts for commits and may be promoted, the primary included, by rank.
     pub in_sync: Vec<Member>,
     /// Who is being brought level. Never promoted automatically.
@@ -254,9 +254,9 @@ pub struct PartitionRecord {
     pub proposal: ProposalId,
     /// Why.
     pub cause: Cause,
-    /// The reign before this one, until the new primary serves. None for a partition's first.
-    pub before: Option<Reign>,
-    /// The failover that this reign came from, if any.
+    /// The term before this one, until the new primary serves. None for a partition's first.
+    pub before: Option<PreviousTerm>,
+    /// The failover that this term came from, if any.
     pub failover: Option<u64>,
     /// True if the promotion may have lost acknowledged commits: said in the failover's report before it serves.
     pub lossy: bool,
@@ -283,7 +283,7 @@ impl PartitionRecord {
 
     /// Who most likely leads next if the primary is lost: the first node of this order, the wanted copies, that is in sync; none if
     /// no other copy is. An election also looks at what each of them has, so this is for estimates.
-    pub fn heir(&self, order: &[NodeId]) -> Option<&Member> {
+    pub fn successor(&self, order: &[NodeId]) -> Option<&Member> {
         let others = || self.in_sync.iter().filter(|member| **member != self.primary);
         let first = order.iter().find_map(|node| others().find(|member| member.node == *node));
         first.or_else(|| others().next())
@@ -304,8 +304,8 @@ impl PartitionRecord {
         if nodes.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(format!("partition {}: a node holds two replicas", self.id));
         }
-        if self.led_since > self.epoch || self.epoch == Epoch::ZERO {
-            return Err(format!("partition {}: led since {} in {}", self.id, self.led_since, self.epoch));
+        if self.term.began() > self.epoch || self.epoch == Epoch::ZERO {
+            return Err(format!("partition {}: led since {} in {}", self.id, self.term, self.epoch));
         }
         Ok(())
     }
@@ -333,8 +333,8 @@ pub struct TailReport {
     pub node: NodeId,
     /// The file's name below that node's `tails` directory.
     pub file: String,
-    /// The epoch of the tail's last entry.
-    pub epoch: Epoch,
+    /// The term of the tail's last entry.
+    pub term: Term,
     /// The first LSN set aside.
     pub from: Lsn,
     /// The last LSN set aside.
@@ -345,6 +345,11 @@ pub struct TailReport {
     pub surely_acknowledged: u64,
     /// Distinct sessions that wrote them.
     pub sessions: u64,
+    /// Of a tail that the log did not have any more: versions of rows in the file, in place of entries. `commits` are all entries
+    /// from `from` to `to` then, whatever kind they were of, and `surely_acknowledged` those of which a version is left. If the
+    /// rows are in several files, the last one counts these.
+    #[serde(default)]
+    pub rows: Option<u64>,
 }
 
 /// One change of a primary that was not asked for, with its time split.
@@ -362,9 +367,9 @@ pub struct FailoverRecord {
     pub old_epoch: Epoch,
     /// Who led it.
     pub old_primary: Member,
-    /// The epoch in which that reign began; 0 in records of an older version, which does not say it.
+    /// The epoch in which that term began; 0 in records of an older version, which does not say it.
     #[serde(default)]
-    pub old_led_since: Epoch,
+    pub old_term: Term,
     /// The first epoch of the new primary.
     pub new_epoch: Epoch,
     /// Who leads now.

@@ -2,8 +2,8 @@
 //!
 //! An engine is an ordered map from keys to values with a version per LSN. Entries above the published position live in an
 //! *overlay* that can be dropped at any moment (PR-41); what is published is never taken back. A replica publishes only up
-//! to `min(committed, secured)`, so what an engine has published, flushed or merged can never be part of a divergent tail
-//! (R7, PR-31). Sessions, feed positions and the applied position are rows under reserved keys ([`crate::engine::space`]).
+//! to `min(committed, secured)`, so what an engine has published, flushed or merged is part of a divergent tail only if an
+//! operator forced a promotion, or a whole set forgot it (R7, PR-31); the engine's state is replaced then. Sessions, feed positions and the applied position are rows under reserved keys ([`crate::engine::space`]).
 
 use crate::bulk::{LoadId, Staged, Staging};
 use crate::component::{Component, ComponentSet, Installation, Missing, PinId};
@@ -79,6 +79,17 @@ pub struct Row {
     pub value: Bytes,
 }
 
+/// A version of a row, as it is set aside (R9).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Version {
+    /// The stored key, space byte included.
+    pub key: Bytes,
+    /// The LSN of the entry that made the version.
+    pub lsn: Lsn,
+    /// The value; none if the entry deleted the row.
+    pub value: Option<Bytes>,
+}
+
 /// What an engine can do beyond the contract.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Capabilities {
@@ -91,7 +102,7 @@ pub struct Capabilities {
 }
 
 /// Why an engine could not do what it was asked. All take the replica out of service (PR-62), but for [`EngineError::Full`] of a
-/// checkpoint, a set that is received, or a load.
+/// checkpoint, a set that is received, or a load, and for [`EngineError::Later`].
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The disk under the engine failed.
@@ -101,16 +112,19 @@ pub enum EngineError {
     /// installation by rows begins anew ([`Engine::reset`]).
     #[error("there is no room for the engine's files: {0}")]
     Full(std::io::Error),
+    /// The system has no more open files or memory for a read just now. Nothing is damaged: the same can be asked again.
+    #[error("the system gives the engine nothing to read with for now: {0}")]
+    Later(std::io::Error),
     /// What was read from disk does not agree with its checksum or with its manifest (I12).
     #[error("the engine's files are damaged: {0}")]
     Corrupt(String),
     /// A read below the collection floor; the reader must start again at a newer position (PR-34).
-    #[error("the snapshot at LSN {asked} is too old: versions are kept from LSN {floor}")]
+    #[error("the snapshot at LSN {asked} is too old: versions are kept from LSN {read_floor}")]
     SnapshotTooOld {
         /// The LSN that was asked for.
         asked: Lsn,
         /// The lowest LSN that can be read.
-        floor: Lsn,
+        read_floor: Lsn,
     },
     /// The underlying library refused.
     #[error("the engine failed: {0}")]
@@ -160,11 +174,11 @@ pub trait Engine: Send {
     /// The newest entry that the files on disk contain: a restart needs no log at or below it.
     fn persisted(&self) -> Position;
 
-    /// The newest version of `key` at or below `at`, tentative entries included.
+    /// The newest version of `key` at or below `at`, tentative entries included. None of a key over [`MAX_KEY_BYTES`].
     fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError>;
 
     /// Rows with `from <= key < to` (`to` empty: no end) in key order, at most `limit` rows and about `max_bytes` bytes.
-    /// Gives at least one row if there is one. The caller goes on after the last key it was given.
+    /// Gives at least one row if there is one. The caller goes on after the last key it was given. Bounds have any length.
     fn scan(
         &self,
         from: &[u8],
@@ -174,11 +188,18 @@ pub trait Engine: Send {
         max_bytes: usize,
     ) -> Result<Vec<Row>, EngineError>;
 
-    /// Versions that only reads below `floor` need may be collected from now on. Never lowers the floor.
-    fn raise_floor(&mut self, floor: Lsn);
+    /// Keys with `from <= key < to` (`to` empty: no end), in no order, whose newest published version is a deletion by an entry
+    /// above `above`, and the entry's LSN: as far as the engine still knows. It may forget deletions that no read needs, and
+    /// have none of what is not in its files.
+    fn deletions(&self, _from: &[u8], _to: &[u8], _above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
+        Ok(Vec::new())
+    }
+
+    /// Versions that only reads below `read_floor` need may be collected from now on. Never lowers the floor.
+    fn raise_read_floor(&mut self, read_floor: Lsn);
 
     /// The lowest LSN that can still be read.
-    fn floor(&self) -> Lsn;
+    fn read_floor(&self) -> Lsn;
 
     /// Bytes held in memory by tentative entries and by what is not yet on disk.
     fn memory_bytes(&self) -> u64;
@@ -400,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_door_refuses_what_an_engine_cannot_store() {
+    fn the_gate_refuses_what_an_engine_cannot_store() {
         let fault = |key: Vec<u8>| mutation_fault(&Mutation { key: key.into(), value: None });
         assert!(fault(vec![]).is_some());
         assert!(fault(vec![space::POSITION]).is_some());

@@ -1,4 +1,4 @@
-//! Floor 1: what every other crate speaks of.
+//! Layer 1: what every other crate speaks of.
 //!
 //! Identifiers and log positions are newtypes, so that an LSN cannot be passed where an epoch is meant. Policies are
 //! small values with pure functions ([`policy`]). The records that the metastore keeps are in [`config`], the contract
@@ -30,7 +30,7 @@ pub use ids::{
 pub use index::{IndexRecord, IndexState, Indexes};
 pub use job::JobId;
 pub use policy::{EngineKind, LogKind, Policy};
-pub use position::{Durable, Epoch, Lsn, Position, Watermarks};
+pub use position::{Durable, Epoch, Lsn, Position, Term, Watermarks};
 pub use remedy::{Finding, Remedy, Sound};
 pub use scheme::Scheme;
 pub use time::{Micros, Now};

@@ -158,7 +158,7 @@ pub enum PolicyError {
 
 /// What happens to a cluster, for [`Policy::promise`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Calamity {
+pub enum FailureScenario {
     /// Any one node crashes.
     OneCrash,
     /// Any two nodes crash.
@@ -281,7 +281,7 @@ impl Policy {
         self.ranks.iter().skip(1).all(Need::counts) && self.ranks.len() > 1
     }
 
-    /// True if an acknowledgement rests on the primary alone, so that a failover may lose some (PR-19, PR-80).
+    /// True if an acknowledgement rests on the primary alone, so that a failover may lose some (PR-19, PR-85).
     pub fn rests_on_primary(&self) -> bool {
         !self.counts_backups()
     }
@@ -301,8 +301,8 @@ impl Policy {
         primary_reports || (self.counts_backups() && reporters > 0)
     }
 
-    /// What becomes of an acknowledged commit, with every copy in sync, under a calamity (design section 12).
-    pub fn promise(&self, calamity: Calamity) -> Promise {
+    /// What becomes of an acknowledged commit, with every copy in sync, under a failure scenario (design section 12).
+    pub fn promise(&self, failure_scenario: FailureScenario) -> Promise {
         let backups = usize::from(self.factor) - 1;
         let forgets = !self.survives_restart();
         let alone = match (self.survives_restart(), self.log) {
@@ -310,12 +310,12 @@ impl Policy {
             (false, LogKind::Disk) => Promise::WhatWasDurable,
             (false, LogKind::Memory) => Promise::Gone,
         };
-        match calamity {
-            Calamity::AllPower if !forgets => Promise::Survives,
-            Calamity::AllPower => alone,
-            Calamity::PrimaryCut if backups == 0 => Promise::Stops,
-            Calamity::OneCrash if backups == 0 => alone,
-            Calamity::TwoCrash if backups <= 1 => alone,
+        match failure_scenario {
+            FailureScenario::AllPower if !forgets => Promise::Survives,
+            FailureScenario::AllPower => alone,
+            FailureScenario::PrimaryCut if backups == 0 => Promise::Stops,
+            FailureScenario::OneCrash if backups == 0 => alone,
+            FailureScenario::TwoCrash if backups <= 1 => alone,
             _ if self.counts_backups() => Promise::Survives,
             _ => Promise::WhatThePromotedHad,
         }

@@ -52,28 +52,55 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// An entry's name: the epoch in which it was made and its LSN. Ordered by epoch first (PR-12).
+/// A primary's tenure of a partition, by the epoch in which it began. Epochs grow with every change of the configuration; a term
+/// lasts until another primary is recorded (Raft: term; Kafka: leader epoch).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Term(pub u64);
+
+impl Term {
+    /// Before the first term.
+    pub const ZERO: Term = Term(0);
+
+    /// The term that began in this epoch.
+    pub fn of(epoch: Epoch) -> Term {
+        Term(epoch.0)
+    }
+
+    /// The epoch in which it began.
+    pub fn began(self) -> Epoch {
+        Epoch(self.0)
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}", self.0)
+    }
+}
+
+/// An entry's name: the term in which it was made and its LSN. Ordered by term first (PR-12).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Position {
-    /// The epoch in which the entry was made.
-    pub epoch: Epoch,
+    /// The term of the primary that made the entry.
+    pub term: Term,
     /// The entry's LSN.
     pub lsn: Lsn,
 }
 
 impl Position {
-    /// Before the first entry of the first epoch.
-    pub const ZERO: Position = Position { epoch: Epoch::ZERO, lsn: Lsn::ZERO };
+    /// Before the first entry of the first term.
+    pub const ZERO: Position = Position { term: Term::ZERO, lsn: Lsn::ZERO };
 
-    /// The position of `lsn` made in `epoch`.
-    pub fn new(epoch: Epoch, lsn: Lsn) -> Position {
-        Position { epoch, lsn }
+    /// The position of `lsn` made in `term`.
+    pub fn new(term: Term, lsn: Lsn) -> Position {
+        Position { term, lsn }
     }
 }
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "({},{})", self.epoch.0, self.lsn.0)
+        write!(f, "({},{})", self.term.0, self.lsn.0)
     }
 }
 

@@ -4,7 +4,7 @@
 
 /// A finding of `faults.md` (F) or `protocol.md` (PR) whose remedy can be taken out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[expect(missing_docs, reason = "each is described under its id in docs/findings.md")]
+#[expect(missing_docs, reason = "each is described under its id in docs/rules.md")]
 pub enum Finding {
     F01,
     F02,

@@ -12,9 +12,9 @@ impl Micros {
     /// Nothing.
     pub const ZERO: Micros = Micros(0);
 
-    /// So many milliseconds.
+    /// So many milliseconds, or the longest span there is: clients and peers name any number.
     pub const fn from_millis(ms: u64) -> Micros {
-        Micros(ms * 1000)
+        Micros(ms.saturating_mul(1000))
     }
 
     /// In whole milliseconds, rounded down.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::fmt::Write as _;
-use types::policy::{Calamity, EngineKind, LogKind, MAX_FACTOR, Policy, PolicyError, Standby};
+use types::policy::{EngineKind, FailureScenario, LogKind, MAX_FACTOR, Policy, PolicyError, Standby};
 use types::{Lsn, Watermarks};
 use understudy_types as types;
 
@@ -89,17 +89,17 @@ fn section_12_the_promises() {
          | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for policy in all_policies() {
-        let says = |calamity| policy.promise(calamity).to_string();
+        let says = |failure_scenario| policy.promise(failure_scenario).to_string();
         writeln!(
             text,
             "| `{}` | {} | {} | {} | {} | {} | {} |",
             policy.name,
             if policy.log == LogKind::Disk { "disk" } else { "memory" },
             policy.factor,
-            says(Calamity::OneCrash),
-            says(Calamity::TwoCrash),
-            says(Calamity::AllPower),
-            says(Calamity::PrimaryCut),
+            says(FailureScenario::OneCrash),
+            says(FailureScenario::TwoCrash),
+            says(FailureScenario::AllPower),
+            says(FailureScenario::PrimaryCut),
         )
         .expect("text");
     }

@@ -42,7 +42,7 @@ pub struct Stage {
 
 /// A member's answer to [`Stage`].
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct StageTold {
+pub struct StageAnswer {
     /// The partition.
     pub partition: PartitionId,
     /// The request's epoch.

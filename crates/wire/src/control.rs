@@ -35,10 +35,10 @@ pub struct Register {
     pub damaged: Vec<PartitionId>,
 }
 
-/// A controller's picture for nodes and clients: everything that changed since `since`, or all.
+/// A controller's cluster map for nodes and clients: everything that changed since `since`, or all.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Picture {
-    /// The metastore's revision that this picture has.
+pub struct ClusterMap {
+    /// The metastore's revision that this cluster map has.
     pub revision: u64,
     /// The cluster's record, if it changed.
     pub cluster: Option<RecordText>,
@@ -51,7 +51,7 @@ pub struct Picture {
     /// Tables that are gone.
     pub dropped: Vec<u32>,
     /// Everything up to `revision` is in it, and nothing of it was unreadable to the controller: what is not there does
-    /// not exist. Only such a picture may cost a node what it holds.
+    /// not exist. Only such a cluster map may cost a node what it holds.
     pub whole: bool,
 }
 
@@ -296,7 +296,7 @@ pub struct Admin {
 /// What an operator can ask for.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum AdminCommand {
-    /// The whole picture, once, and changes as they come on this connection.
+    /// The whole cluster map, once, and changes as they come on this connection.
     Watch,
     /// The last status of every node: JSON of [`ClusterStatus`] in the answer.
     Status,
@@ -421,11 +421,11 @@ pub struct AlterTable {
     /// Copies of each partition. What is there stays where it is as far as it stays at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<u8>,
-    /// Columns that are added, nullable ones; those that are there just so already are passed over, so that the request can
+    /// Columns that are added, nullable ones; those that are there just so already are skipped, so that the request can
     /// be repeated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add_columns: Vec<types::data::Column>,
-    /// An index to be added; passed over if it is there just so already.
+    /// An index to be added; skipped if it is there just so already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub add_index: Option<AddIndex>,
     /// The name of an index to be dropped.

@@ -14,7 +14,7 @@
 //! (R3).
 
 use bytes::{BufMut, Bytes, BytesMut};
-use types::{Epoch, Lsn, PartitionId, Position, SessionId, TableId};
+use types::{Lsn, PartitionId, Position, SessionId, TableId, Term};
 
 /// Length of the header, in bytes.
 pub const HEADER_BYTES: usize = 92;
@@ -188,10 +188,10 @@ impl Entry {
         out.put_u32_le(payload.len() as u32);
         out.put_u32_le(header.partition.0);
         out.put_u32_le(header.table.0);
-        out.put_u64_le(header.at.epoch.0);
+        out.put_u64_le(header.at.term.0);
         out.put_u64_le(header.at.lsn.0);
         out.put_u64_le(header.wall_ms);
-        out.put_u64_le(header.session.0.epoch.0);
+        out.put_u64_le(header.session.0.term.0);
         out.put_u64_le(header.session.0.lsn.0);
         out.put_u64_le(header.seq);
         out.put_u32_le(header.schema);
@@ -257,9 +257,9 @@ impl Entry {
             flags: u16::from_le_bytes([bytes[2], bytes[3]]),
             partition: PartitionId(read_u32(&bytes, 8)),
             table: TableId(read_u32(&bytes, 12)),
-            at: Position::new(Epoch(read_u64(&bytes, 16)), Lsn(read_u64(&bytes, 24))),
+            at: Position::new(Term(read_u64(&bytes, 16)), Lsn(read_u64(&bytes, 24))),
             wall_ms: read_u64(&bytes, 32),
-            session: SessionId(Position::new(Epoch(read_u64(&bytes, 40)), Lsn(read_u64(&bytes, 48)))),
+            session: SessionId(Position::new(Term(read_u64(&bytes, 40)), Lsn(read_u64(&bytes, 48)))),
             seq: read_u64(&bytes, 56),
             schema: read_u32(&bytes, 64),
             prev_crc: read_u32(&bytes, 68),
@@ -274,7 +274,7 @@ impl Entry {
         &self.header
     }
 
-    /// Epoch and LSN.
+    /// Term and LSN.
     pub fn at(&self) -> Position {
         self.header.at
     }
@@ -315,9 +315,9 @@ mod tests {
     use super::*;
 
     fn sample(payload: &[u8]) -> Entry {
-        let at = Position::new(Epoch(3), Lsn(101));
+        let at = Position::new(Term(3), Lsn(101));
         let mut header = Header::new(Kind::Rows, PartitionId(64), at, 0xdead_beef);
-        header.session = SessionId(Position::new(Epoch(2), Lsn(9)));
+        header.session = SessionId(Position::new(Term(2), Lsn(9)));
         header.seq = 7;
         header.wall_ms = 1_700_000_000_000;
         Entry::encode(header, payload)

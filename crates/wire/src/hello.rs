@@ -15,8 +15,8 @@ pub enum HelloRole {
     Client,
     /// Another node, for log shipping.
     Peer,
-    /// Another node, for beacons.
-    Beacon,
+    /// Another node, for heartbeats.
+    Heartbeat,
     /// A node to a controller.
     Node,
     /// An operator's command to a controller.

@@ -72,12 +72,12 @@ mod tests {
     use super::*;
     use crate::peer::Fetched;
     use bytes::Bytes;
-    use types::{Epoch, Incarnation, Lsn, Member, NodeId, PartitionId, Position, StoreId};
+    use types::{Epoch, Incarnation, Lsn, Member, NodeId, PartitionId, Position, StoreId, Term};
 
     /// A message of about this many bytes.
     fn message(lsn: u64, bytes: usize) -> Message {
         let from = Member { node: NodeId(1), store: StoreId(7), incarnation: Incarnation(2) };
-        let after = Position::new(Epoch(1), Lsn(lsn));
+        let after = Position::new(Term(1), Lsn(lsn));
         let entries = Bytes::from(vec![lsn as u8; bytes]);
         Fetched { partition: PartitionId(64), epoch: Epoch(1), from, after, entries }.into()
     }

@@ -1,22 +1,24 @@
 //! Messages are one enum; each has a number that is never reused, a cap on its size and a validator (habits 4).
 
-use crate::bulk::{MAX_STAGED_BYTES, Stage, StagePiece, StageTold, Unstage};
+use crate::bulk::{MAX_STAGED_BYTES, Stage, StageAnswer, StagePiece, Unstage};
 use crate::control::{
-    Admin, AdminAnswer, Advise, NodeStatus, Picture, Propose, Proposed, Register, Served, Suspect,
+    Admin, AdminAnswer, Advise, ClusterMap, NodeStatus, Propose, Proposed, Register, Served, Suspect,
 };
 use crate::hello::{Hello, Welcome};
 use crate::job::records_fault;
 use crate::peer::{
-    Ack, Append, AppendRefused, Beacon, BeaconAnswer, Copied, Copy, Fetch, Fetched, Inform, PeerMessage,
-    Report, ReportRequest,
+    Ack, Append, AppendRefused, Copied, Copy, Fetch, Fetched, Heartbeat, HeartbeatAnswer, Inform, LogSummary,
+    PeerMessage, Refusal, Report, ReportRequest,
 };
 use crate::request::{Op, Reply, Request, RowOp};
 use crate::ship::{
-    Chunk, FlushAnswer, FlushRequest, MAX_PIECES, MAX_REASON_BYTES, Offer, Outcome, Taken, Want, Withdrawn,
+    Chunk, FlushAnswer, FlushRequest, Installed, MAX_PIECES, MAX_REASON_BYTES, Outcome, TransferOffer,
+    TransferRequest, Withdrawn,
 };
-use types::Staging;
 use types::bulk::files_fault;
 use types::config::TailReport;
+use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use types::{Epoch, Lsn, Position, Staging, Term};
 
 const KB: usize = 1024;
 const MB: usize = 1024 * KB;
@@ -85,17 +87,17 @@ messages! {
     27 Copy(Copy) cap 32 * MB;
     28 Copied(Copied) cap KB;
     29 Inform(Inform) cap 64 * KB;
-    30 Beacon(Beacon) cap 256 * KB;
-    31 BeaconAnswer(BeaconAnswer) cap 256 * KB;
-    32 Offer(Offer) cap 64 * KB;
-    33 Want(Want) cap KB;
+    30 Heartbeat(Heartbeat) cap 256 * KB;
+    31 HeartbeatAnswer(HeartbeatAnswer) cap 256 * KB;
+    32 TransferOffer(TransferOffer) cap 64 * KB;
+    33 TransferRequest(TransferRequest) cap KB;
     34 Chunk(Chunk) cap 17 * MB;
-    35 Taken(Taken) cap KB;
+    35 Installed(Installed) cap KB;
     36 Withdrawn(Withdrawn) cap KB;
     37 FlushRequest(FlushRequest) cap KB;
     38 FlushAnswer(FlushAnswer) cap KB;
     40 Register(Register) cap 16 * KB;
-    41 Picture(Picture) cap 64 * MB;
+    41 ClusterMap(ClusterMap) cap 64 * MB;
     42 Propose(Propose) cap 64 * KB;
     43 Proposed(Proposed) cap 64 * KB;
     44 Suspect(Suspect) cap MB;
@@ -106,33 +108,40 @@ messages! {
     50 Admin(Admin) cap 4 * MB;
     51 AdminAnswer(AdminAnswer) cap 64 * MB;
     60 Stage(Stage) cap 256 * KB;
-    61 StageTold(StageTold) cap KB;
+    61 StageAnswer(StageAnswer) cap KB;
     62 StagePiece(StagePiece) cap 2 * MB;
     63 Unstage(Unstage) cap KB;
 }
 
 /// The most row operations in one write.
 pub const MAX_OPS: usize = 50_000;
+/// Above every LSN and every epoch that there ever is: a message that names a higher one is not a sound node's.
+const BEYOND: u64 = 1 << 60;
 
 impl Message {
     /// Checks what the types cannot say. The error is a sentence for the other side's log.
     pub fn validate(&self) -> Result<(), String> {
         match self {
-            Message::Request(request) => validate_request(request),
-            Message::Append(append) if append.epoch < append.prev.epoch => {
-                Err(format!("an append of {} follows an entry of {}", append.epoch, append.prev.epoch))
-            }
+            Message::Request(request) => request.validate(),
+            Message::Append(append) => state_in(append.epoch, append.prev),
+            Message::AppendRefused(AppendRefused { why: Refusal::Mismatch(log), .. }) => log_is_possible(log),
             Message::Report(report) if report.log.end.lsn < report.log.base.lsn => {
                 Err("a log ends before it begins".into())
             }
-            Message::Offer(offer) => offer.fault().map_or(Ok(()), |fault| Err(fault.into())),
-            Message::Want(want) if want.pieces.len() > MAX_PIECES => {
+            Message::Report(report) => log_is_possible(&report.log),
+            Message::Fetch(fetch) => state_in(fetch.epoch, fetch.after),
+            Message::Copy(copy) => validate_copy(copy),
+            Message::TransferOffer(offer) => match offer.fault() {
+                Some(fault) => Err(fault.into()),
+                None => state_in(offer.epoch, offer.at).and_then(|()| history_is_possible(&offer.history)),
+            },
+            Message::TransferRequest(want) if want.pieces.len() > MAX_PIECES => {
                 Err(format!("{} pieces are wanted at once, the limit is {MAX_PIECES}", want.pieces.len()))
             }
             Message::Stage(stage) => {
                 files_fault(stage.load, &stage.files).map_or(Ok(()), |fault| Err(fault.into()))
             }
-            Message::StageTold(StageTold { staging: Staging::Refused(why), .. })
+            Message::StageAnswer(StageAnswer { staging: Staging::Refused(why), .. })
                 if why.len() > MAX_REASON_BYTES =>
             {
                 Err("a reason is too long".into())
@@ -140,7 +149,9 @@ impl Message {
             Message::StagePiece(piece) if piece.bytes.len() > MAX_STAGED_BYTES => {
                 Err("a piece of a load is too long".into())
             }
-            Message::Taken(Taken { outcome: Outcome::Refused(why), .. }) if why.len() > MAX_REASON_BYTES => {
+            Message::Installed(Installed { outcome: Outcome::Refused(why), .. })
+                if why.len() > MAX_REASON_BYTES =>
+            {
                 Err("a reason is too long".into())
             }
             _ => Ok(()),
@@ -160,15 +171,15 @@ impl Message {
             Message::Copy(m) => PeerMessage::Copy(m),
             Message::Copied(m) => PeerMessage::Copied(m),
             Message::Inform(m) => PeerMessage::Inform(m),
-            Message::Offer(m) => PeerMessage::Offer(m),
-            Message::Want(m) => PeerMessage::Want(m),
+            Message::TransferOffer(m) => PeerMessage::TransferOffer(m),
+            Message::TransferRequest(m) => PeerMessage::TransferRequest(m),
             Message::Chunk(m) => PeerMessage::Chunk(m),
-            Message::Taken(m) => PeerMessage::Taken(m),
+            Message::Installed(m) => PeerMessage::Installed(m),
             Message::Withdrawn(m) => PeerMessage::Withdrawn(m),
             Message::FlushRequest(m) => PeerMessage::FlushRequest(m),
             Message::FlushAnswer(m) => PeerMessage::FlushAnswer(m),
             Message::Stage(m) => PeerMessage::Stage(m),
-            Message::StageTold(m) => PeerMessage::StageTold(m),
+            Message::StageAnswer(m) => PeerMessage::StageAnswer(m),
             Message::StagePiece(m) => PeerMessage::StagePiece(m),
             Message::Unstage(m) => PeerMessage::Unstage(m),
             _ => return None,
@@ -189,75 +200,200 @@ impl From<PeerMessage> for Message {
             PeerMessage::Copy(m) => Message::Copy(m),
             PeerMessage::Copied(m) => Message::Copied(m),
             PeerMessage::Inform(m) => Message::Inform(m),
-            PeerMessage::Offer(m) => Message::Offer(m),
-            PeerMessage::Want(m) => Message::Want(m),
+            PeerMessage::TransferOffer(m) => Message::TransferOffer(m),
+            PeerMessage::TransferRequest(m) => Message::TransferRequest(m),
             PeerMessage::Chunk(m) => Message::Chunk(m),
-            PeerMessage::Taken(m) => Message::Taken(m),
+            PeerMessage::Installed(m) => Message::Installed(m),
             PeerMessage::Withdrawn(m) => Message::Withdrawn(m),
             PeerMessage::FlushRequest(m) => Message::FlushRequest(m),
             PeerMessage::FlushAnswer(m) => Message::FlushAnswer(m),
             PeerMessage::Stage(m) => Message::Stage(m),
-            PeerMessage::StageTold(m) => Message::StageTold(m),
+            PeerMessage::StageAnswer(m) => Message::StageAnswer(m),
             PeerMessage::StagePiece(m) => Message::StagePiece(m),
             PeerMessage::Unstage(m) => Message::Unstage(m),
         }
     }
 }
 
-fn validate_request(request: &Request) -> Result<(), String> {
-    use types::engine::MAX_KEY_BYTES;
-    if request.session.is_some() != (request.seq > 0) && request.op.writes() {
-        return Err("a session and its sequence number come together".into());
-    }
-    if request.confirmed >= request.seq.max(1) {
-        return Err(format!("sequence {} cannot confirm {}", request.seq, request.confirmed));
-    }
-    if let Op::Find { from, to, .. } = &request.op
-        && from.len().max(to.len()) > MAX_KEY_BYTES
-    {
-        return Err(format!("a range's end is over the limit of {MAX_KEY_BYTES} bytes"));
-    }
-    if let Op::GiveUp { why, .. } = &request.op
-        && why.len() > MAX_REASON_BYTES
-    {
-        return Err("a reason is too long".into());
-    }
-    if let Op::Stage { load, files } = &request.op
-        && let Some(fault) = files_fault(*load, files)
-    {
-        return Err(fault.into());
-    }
-    if let Op::StagePiece { bytes, .. } = &request.op
-        && bytes.len() > MAX_STAGED_BYTES
-    {
-        return Err("a piece of a load is too long".into());
-    }
-    match &request.op {
-        Op::Write { ops, .. } => validate_rows(ops.len(), ops.iter()),
-        Op::Job { job, .. } | Op::EndJob { job, .. } | Op::ShowJob { job } if !job.is_valid() => {
-            Err("no job has this name".into())
+impl Request {
+    /// Checks what the types cannot say: above all that no key or row is longer than an engine takes, in reads as in writes. The
+    /// error is a sentence.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.session.is_some() != (self.seq > 0) && self.op.writes() {
+            return Err("a session and its sequence number come together".into());
         }
-        Op::Job { after, records, .. } => match records_fault(*after, records) {
-            Some(fault) => Err(fault.into()),
-            None => validate_rows(records.len(), records.iter().map(|record| &record.op)),
-        },
-        _ => Ok(()),
+        if self.confirmed >= self.seq.max(1) {
+            return Err(format!("sequence {} cannot confirm {}", self.seq, self.confirmed));
+        }
+        match &self.op {
+            Op::Get { key, .. } if key.len() >= MAX_KEY_BYTES => Err(key_fault(key.len())),
+            // The end of a range may be the key that follows the longest one.
+            Op::Scan { from, to, .. } | Op::Count { from, to, .. } | Op::Find { from, to, .. }
+                if from.len().max(to.len()) > MAX_KEY_BYTES =>
+            {
+                Err(format!("a range's end is over the limit of {MAX_KEY_BYTES} bytes"))
+            }
+            Op::Write { ops, .. } => validate_rows(ops.len(), ops.iter()),
+            Op::GiveUp { why, .. } if why.len() > MAX_REASON_BYTES => Err("a reason is too long".into()),
+            Op::Stage { load, files } => files_fault(*load, files).map_or(Ok(()), |fault| Err(fault.into())),
+            Op::StagePiece { bytes, .. } if bytes.len() > MAX_STAGED_BYTES => {
+                Err("a piece of a load is too long".into())
+            }
+            Op::Job { job, .. } | Op::EndJob { job, .. } | Op::ShowJob { job } if !job.is_valid() => {
+                Err("no job has this name".into())
+            }
+            Op::Job { after, records, .. } => match records_fault(*after, records) {
+                Some(fault) => Err(fault.into()),
+                None => validate_rows(records.len(), records.iter().map(|record| &record.op)),
+            },
+            _ => Ok(()),
+        }
     }
+}
+
+fn key_fault(bytes: usize) -> String {
+    format!("a key of {bytes} bytes is outside 1 to {}", MAX_KEY_BYTES - 1)
+}
+
+fn is_possible(at: Position) -> Result<(), String> {
+    match at.lsn.0 < BEYOND && at.term.0 < BEYOND {
+        true => Ok(()),
+        false => Err(format!("no log reaches {at}")),
+    }
+}
+
+/// Checks a position that the sender of a message of this epoch claims to have.
+fn state_in(epoch: Epoch, at: Position) -> Result<(), String> {
+    is_possible(Position::new(Term::of(epoch), at.lsn))?;
+    match at.term.began() <= epoch {
+        true => Ok(()),
+        false => Err(format!("a message of {epoch} names an entry of {}", at.term)),
+    }
+}
+
+fn history_is_possible(history: &[(Term, Lsn)]) -> Result<(), String> {
+    history.iter().try_for_each(|(term, lsn)| is_possible(Position::new(*term, *lsn)))
+}
+
+fn log_is_possible(log: &LogSummary) -> Result<(), String> {
+    is_possible(log.base)?;
+    is_possible(log.end)?;
+    history_is_possible(&log.history)
+}
+
+fn validate_copy(copy: &Copy) -> Result<(), String> {
+    state_in(copy.epoch, copy.at)?;
+    history_is_possible(&copy.history)
 }
 
 /// Checks the rows of a write.
 fn validate_rows<'a>(count: usize, ops: impl Iterator<Item = &'a RowOp>) -> Result<(), String> {
-    use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
     if count > MAX_OPS {
         return Err(format!("a write of {count} rows is over the limit of {MAX_OPS}"));
     }
     for op in ops {
         if op.key().is_empty() || op.key().len() >= MAX_KEY_BYTES {
-            return Err(format!("a key of {} bytes is outside 1 to {}", op.key().len(), MAX_KEY_BYTES - 1));
+            return Err(key_fault(op.key().len()));
         }
         if op.row().is_some_and(|row| row.len() > MAX_VALUE_BYTES) {
             return Err(format!("a row is over the limit of {MAX_VALUE_BYTES} bytes"));
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{ReadLevel, Snapshot};
+    use bytes::Bytes;
+    use types::{Member, PartitionId, SessionId, TableId, Watermarks};
+
+    fn asks(op: Op) -> Result<(), String> {
+        let request = Request {
+            id: 1,
+            session: SessionId::NONE,
+            seq: 0,
+            confirmed: 0,
+            deadline_ms: 0,
+            table: TableId(1),
+            schema: 1,
+            partition: PartitionId(64),
+            read: ReadLevel::Primary,
+            trace: 0,
+            op,
+        };
+        Message::Request(request).validate()
+    }
+
+    #[test]
+    fn a_request_whose_keys_no_engine_takes_is_refused() {
+        let (at, long) = (Snapshot::Newest, |bytes: usize| Bytes::from(vec![b'k'; bytes]));
+        assert_eq!(asks(Op::Get { key: long(MAX_KEY_BYTES - 1), at }), Ok(()));
+        assert!(asks(Op::Get { key: long(MAX_KEY_BYTES), at }).unwrap_err().contains("32768 bytes"));
+        for (from, to) in [(MAX_KEY_BYTES, 0), (0, MAX_KEY_BYTES), (MAX_KEY_BYTES + 1, 0), (0, 66_000)] {
+            let (fits, from, to) = (from.max(to) <= MAX_KEY_BYTES, long(from), long(to));
+            let ranges = [
+                Op::Scan { from: from.clone(), to: to.clone(), limit: 1, at },
+                Op::Count { from: from.clone(), to: to.clone(), at },
+                Op::Find { index: 1, from, to, limit: 1, at },
+            ];
+            for range in ranges {
+                assert_eq!(
+                    asks(range.clone()).is_ok(),
+                    fits,
+                    "{} and {} bytes",
+                    range_len(&range).0,
+                    range_len(&range).1
+                );
+            }
+        }
+        let put =
+            |key: usize, row: usize| asks(Op::write(vec![RowOp::Put { key: long(key), row: long(row) }]));
+        assert_eq!(put(MAX_KEY_BYTES - 1, MAX_VALUE_BYTES), Ok(()));
+        assert!(put(MAX_KEY_BYTES, 0).is_err() && put(0, 0).is_err() && put(1, MAX_VALUE_BYTES + 1).is_err());
+    }
+
+    fn range_len(op: &Op) -> (usize, usize) {
+        match op {
+            Op::Scan { from, to, .. } | Op::Count { from, to, .. } | Op::Find { from, to, .. } => {
+                (from.len(), to.len())
+            }
+            _ => (0, 0),
+        }
+    }
+
+    #[test]
+    fn positions_that_no_log_reaches_are_refused() {
+        let (partition, from, epoch) = (PartitionId(64), Member::default(), Epoch(7));
+        let report = |end: Position, history: Vec<(Term, Lsn)>| {
+            let log = LogSummary { base: Position::ZERO, end, history };
+            let (marks, committed) = (Watermarks::default(), Lsn::ZERO);
+            Message::Report(Report { partition, epoch, from, log, marks, committed, torn: false }).validate()
+        };
+        let (good, far) = (Position::new(Term(7), Lsn(9)), Position::new(Term(7), Lsn::MAX));
+        assert_eq!(report(good, vec![(Term(1), Lsn(1))]), Ok(()));
+        assert!(report(far, Vec::new()).is_err() && report(good, vec![(Term(7), Lsn::MAX)]).is_err());
+        let copy = |at: Position| {
+            let (history, rows) = (Vec::new(), Vec::new());
+            Message::Copy(Copy {
+                partition,
+                epoch,
+                from,
+                number: 1,
+                piece: 0,
+                at,
+                at_crc: 0,
+                history,
+                rows,
+                last: true,
+            })
+            .validate()
+        };
+        assert_eq!(copy(good), Ok(()));
+        assert!(copy(far).is_err());
+        assert!(copy(Position::new(Term(8), Lsn(9))).unwrap_err().contains("names an entry of t8"));
+        let fetch = |after| Message::Fetch(Fetch { partition, epoch, from, after, to: Lsn(9) }).validate();
+        assert!(fetch(good).is_ok() && fetch(far).is_err());
+    }
 }

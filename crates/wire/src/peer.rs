@@ -1,10 +1,10 @@
-//! What nodes tell each other: log shipping, reconciliation, beacons.
+//! What nodes tell each other: log shipping, reconciliation, heartbeats.
 
-use crate::bulk::{Stage, StagePiece, StageTold, Unstage};
-use crate::ship::{Chunk, FlushAnswer, FlushRequest, Offer, Taken, Want, Withdrawn};
+use crate::bulk::{Stage, StageAnswer, StagePiece, Unstage};
+use crate::ship::{Chunk, FlushAnswer, FlushRequest, Installed, TransferOffer, TransferRequest, Withdrawn};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use types::{Epoch, Lsn, Member, PartitionId, Position, Watermarks};
+use types::{Epoch, Lsn, Member, PartitionId, Position, Term, Watermarks};
 
 /// Entries from a primary to one member. Refused unless the member's log has exactly `prev` (R2, R3).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -15,7 +15,7 @@ pub struct Append {
     pub epoch: Epoch,
     /// The primary.
     pub from: Member,
-    /// Names this append in answers; grows with each one sent to a member in a reign.
+    /// Names this append in answers; grows with each one sent to a member in a term.
     pub number: u64,
     /// The entry just before the first one here.
     pub prev: Position,
@@ -26,10 +26,10 @@ pub struct Append {
     /// The lowest LSN that every in-sync member has durable: components stop here (R7).
     pub secured: Lsn,
     /// The lowest LSN that every in-sync member has persisted or needs no more: the log may be dropped below (R8).
-    pub kept_from: Lsn,
+    pub log_floor: Lsn,
     /// When the primary sent this, on its own clock, microseconds: echoed in acknowledgements.
     pub sent_us: u64,
-    /// Of the member's newest acknowledgement that came: its `sent_us`. The age of `committed` counts from there (PR-27).
+    /// Of an acknowledgement that came while the primary surely led: its `sent_us`. The age of `committed` counts from there (PR-27).
     pub echo_us: u64,
     /// A run of entries, verbatim. May be empty: then it carries the positions only.
     pub entries: Bytes,
@@ -94,7 +94,7 @@ pub struct LogSummary {
     /// The last entry.
     pub end: Position,
     /// Where each epoch begins in this log: (epoch, its first LSN), ascending. At most [`MAX_HISTORY`].
-    pub history: Vec<(Epoch, Lsn)>,
+    pub history: Vec<(Term, Lsn)>,
 }
 
 /// The most epochs a history names; older ones are forgotten first.
@@ -105,7 +105,7 @@ pub const MAX_HISTORY: usize = 512;
 pub struct ReportRequest {
     /// The partition.
     pub partition: PartitionId,
-    /// The epoch that was written by the seal, or a later one of the same reign.
+    /// The epoch that was written by the seal, or a later one of the same term.
     pub epoch: Epoch,
     /// Who asks.
     pub from: Member,
@@ -127,7 +127,7 @@ pub struct Report {
     /// The highest `committed` it knows.
     pub committed: Lsn,
     /// True if its log lost a torn end or was damaged since it last acknowledged (PR-18).
-    pub cut: bool,
+    pub torn: bool,
 }
 
 /// A new primary fetches what another member has more.
@@ -179,7 +179,7 @@ pub struct Copy {
     pub at_crc: u32,
     /// The epochs of the primary's log. What begins above that position is not part of the copy: it tells the member which
     /// of its own entries the primary never had (R9).
-    pub history: Vec<(Epoch, Lsn)>,
+    pub history: Vec<(Term, Lsn)>,
     /// Rows in key order: stored key, LSN, value.
     pub rows: Vec<(Bytes, Lsn, Bytes)>,
     /// True if this is the last piece.
@@ -203,25 +203,25 @@ pub struct Copied {
 
 /// "I am here, and I lead these." Sent to every other node, in both directions, on connections of their own (PR-65).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Beacon {
+pub struct Heartbeat {
     /// Who.
     pub from: Member,
     /// When it was sent, on the sender's clock, microseconds: the lease counts from here (PR-03).
     pub sent_us: u64,
     /// The partitions that the sender leads and vouches for, with the epochs it acts in (PR-05).
-    pub leads: Vec<(PartitionId, Epoch)>,
+    pub leads: Vec<(PartitionId, Term)>,
 }
 
 /// "For the grace time from now, by my clock, nothing newer than what you named is served here" (R5, N5).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct BeaconAnswer {
+pub struct HeartbeatAnswer {
     /// Who promises.
     pub from: Member,
     /// To whom: another life of the same node must not take it for its own.
     pub to: Member,
-    /// The beacon's `sent_us`.
+    /// The heartbeat's `sent_us`.
     pub echo_us: u64,
-    /// Partitions named in the beacon for which this promise is not given: a newer epoch is known here (PR-05).
+    /// Partitions named in the heartbeat for which this promise is not given: a newer epoch is known here (PR-05).
     pub except: Vec<PartitionId>,
 }
 
@@ -257,14 +257,14 @@ pub enum PeerMessage {
     Copied(Copied),
     /// See [`Inform`].
     Inform(Inform),
-    /// See [`Offer`].
-    Offer(Offer),
-    /// See [`Want`].
-    Want(Want),
+    /// See [`TransferOffer`].
+    TransferOffer(TransferOffer),
+    /// See [`TransferRequest`].
+    TransferRequest(TransferRequest),
     /// See [`Chunk`].
     Chunk(Chunk),
-    /// See [`Taken`].
-    Taken(Taken),
+    /// See [`Installed`].
+    Installed(Installed),
     /// See [`Withdrawn`].
     Withdrawn(Withdrawn),
     /// See [`FlushRequest`].
@@ -273,8 +273,8 @@ pub enum PeerMessage {
     FlushAnswer(FlushAnswer),
     /// See [`Stage`].
     Stage(Stage),
-    /// See [`StageTold`].
-    StageTold(StageTold),
+    /// See [`StageAnswer`].
+    StageAnswer(StageAnswer),
     /// See [`StagePiece`].
     StagePiece(StagePiece),
     /// See [`Unstage`].
@@ -295,15 +295,15 @@ impl PeerMessage {
             PeerMessage::Copy(m) => m.partition,
             PeerMessage::Copied(m) => m.partition,
             PeerMessage::Inform(m) => m.partition,
-            PeerMessage::Offer(m) => m.partition,
-            PeerMessage::Want(m) => m.partition,
+            PeerMessage::TransferOffer(m) => m.partition,
+            PeerMessage::TransferRequest(m) => m.partition,
             PeerMessage::Chunk(m) => m.partition,
-            PeerMessage::Taken(m) => m.partition,
+            PeerMessage::Installed(m) => m.partition,
             PeerMessage::Withdrawn(m) => m.partition,
             PeerMessage::FlushRequest(m) => m.partition,
             PeerMessage::FlushAnswer(m) => m.partition,
             PeerMessage::Stage(m) => m.partition,
-            PeerMessage::StageTold(m) => m.partition,
+            PeerMessage::StageAnswer(m) => m.partition,
             PeerMessage::StagePiece(m) => m.partition,
             PeerMessage::Unstage(m) => m.partition,
         }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::{
     Component, Epoch, FeedId, IndexState, JobId, LoadId, Lsn, NodeId, PartitionId, PartitionRecord, Position,
-    SessionId, TableId,
+    SessionId, TableId, Term,
 };
 
 /// Who may answer a read, and how old the answer may be.
@@ -150,12 +150,12 @@ pub enum Op {
         /// Only if the rows have not changed since this snapshot; else the whole write is refused with [`Outcome::Changed`].
         since: Option<Position>,
     },
-    /// Opens a session. The reply's LSN and epoch are its id.
+    /// Opens a session. The reply's LSN and term are its id.
     OpenSession,
-    /// Where an epoch ended: whether an acknowledged commit of it is still there (PR-29).
-    EpochEnd {
-        /// The epoch.
-        epoch: Epoch,
+    /// Where a term ended: whether an acknowledged commit of it is still there (PR-29).
+    TermEnd {
+        /// The term.
+        term: Term,
     },
     /// Reads nothing, and keeps a state's versions: for whoever will read at it again.
     Hold {
@@ -414,8 +414,8 @@ pub enum Body {
     Number(u64),
     /// How many rows a write changed.
     Affected(u32),
-    /// The last LSN of the epoch that was asked for, as far as this reign knows; `None`: it has not ended.
-    EpochEnd(Option<Lsn>),
+    /// The last LSN of the epoch that was asked for, as far as this term knows; `None`: it has not ended.
+    TermEnd(Option<Lsn>),
     /// Rows by an index: key without space byte, LSN, row, in the order of the index's entries.
     Found {
         /// The rows.
@@ -467,6 +467,14 @@ pub struct Reply {
     pub hint: Option<Box<Hint>>,
     /// What came back.
     pub body: Body,
+}
+
+impl Reply {
+    /// The position of the entry that a write made. Of a read: the state that it showed, with the configuration's epoch in the
+    /// place of a term, which a later write may name ([`Op::Write`], `since`).
+    pub fn position(&self) -> Position {
+        Position::new(Term::of(self.epoch), self.lsn)
+    }
 }
 
 /// A configuration sent along: JSON of a [`PartitionRecord`], as the metastore has it.

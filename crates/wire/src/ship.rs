@@ -18,7 +18,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use types::component::{MAX_COMPONENTS, MAX_ORDER_BYTES};
-use types::{ComponentSet, Epoch, Lsn, Member, PartitionId, Position};
+use types::{ComponentSet, Epoch, Lsn, Member, PartitionId, Position, Term};
 
 /// In a [`Piece`]: the set's own description ([`encode_set`]), not one of its files.
 pub const DESCRIPTION: u32 = u32::MAX;
@@ -28,26 +28,26 @@ pub const MAX_PIECES: usize = 32;
 pub const MAX_PIECE_BYTES: u32 = 16 << 20;
 /// The longest description, in bytes: a component takes at most 10 + 10 + 19.
 pub const MAX_DESCRIPTION_BYTES: u64 = (MAX_ORDER_BYTES + 40 * MAX_COMPONENTS + 1024) as u64;
-/// The longest reason in a [`Taken`], in bytes.
+/// The longest reason in a [`Installed`], in bytes.
 pub const MAX_REASON_BYTES: usize = 512;
 
 /// A primary has files for this member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Offer {
+pub struct TransferOffer {
     /// The partition.
     pub partition: PartitionId,
     /// The primary's epoch.
     pub epoch: Epoch,
     /// The primary.
     pub from: Member,
-    /// Names this offer; grows with each one in a reign.
+    /// Names this offer; grows with each one in a term.
     pub number: u64,
     /// The position that the files hold.
     pub at: Position,
     /// The checksum of the entry at that position; 0: not known any more.
     pub at_crc: u32,
     /// The epochs of the primary's log: they tell the member which of its own entries the primary never had (R9).
-    pub history: Vec<(Epoch, Lsn)>,
+    pub history: Vec<(Term, Lsn)>,
     /// The length of the set's description, in bytes.
     pub description_bytes: u64,
     /// How long the pieces are to be that the member asks for, in bytes.
@@ -71,7 +71,7 @@ pub struct Piece {
 
 /// What a member lacks of an offer, as much as it wants at once; none: it is still busy with the offer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Want {
+pub struct TransferRequest {
     /// The partition.
     pub partition: PartitionId,
     /// The offer's epoch.
@@ -85,7 +85,7 @@ pub struct Want {
     /// Bytes of the files that are there; what it had already counts too. While the set is checked, what was checked is added.
     pub have: u64,
     /// Files that were not what the set says, and are wanted again.
-    pub spoilt: u64,
+    pub tainted: u64,
 }
 
 /// A piece, as it was asked for.
@@ -114,13 +114,13 @@ pub enum Outcome {
     Installed,
     /// It is of no use there, for this reason. Rows are.
     Refused(String),
-    /// The log alone ([`Offer::log_alone`]) is less than what it lacks of the files and the log above them.
+    /// The log alone ([`TransferOffer::log_alone`]) is less than what it lacks of the files and the log above them.
     LogIsLess,
 }
 
 /// The member is through with an offer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Taken {
+pub struct Installed {
     /// The partition.
     pub partition: PartitionId,
     /// The offer's epoch.
@@ -174,7 +174,7 @@ pub struct FlushAnswer {
     pub flushed: bool,
 }
 
-impl Offer {
+impl TransferOffer {
     /// Why no primary can have sent this, or none.
     pub fn fault(&self) -> Option<&'static str> {
         if self.description_bytes == 0 || self.description_bytes > MAX_DESCRIPTION_BYTES {
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_description_reads_back_and_garbage_is_refused() {
         let files = vec![Component { number: 3, bytes: 9, digest: u128::MAX }];
-        let set = ComponentSet { at: Position::new(Epoch(2), Lsn(7)), order: vec![1, 2], files };
+        let set = ComponentSet { at: Position::new(Term(2), Lsn(7)), order: vec![1, 2], files };
         let bytes = encode_set(&set);
         assert_eq!(decode_set(&bytes), Ok(set.clone()));
         for length in 0..bytes.len() {
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn the_longest_description_has_its_limit() {
         let file = Component { number: u64::MAX, bytes: 0, digest: u128::MAX };
-        let at = Position::new(Epoch(u64::MAX), Lsn(u64::MAX));
+        let at = Position::new(Term(u64::MAX), Lsn(u64::MAX));
         let one = encode_set(&ComponentSet { at, order: vec![], files: vec![file] }).len();
         let none = encode_set(&ComponentSet { at, order: vec![], files: vec![] }).len();
         // The length itself is at most ten bytes longer.

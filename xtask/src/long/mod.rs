@@ -1,6 +1,7 @@
 //! The full numbers: seeds, plants and figures, written into `docs/evidence.md` with the commit they were taken on.
 
 mod bench;
+mod crash;
 mod demo;
 mod document;
 mod gleambook;
@@ -14,9 +15,10 @@ use std::process::{Command, Stdio};
 /// A part: its name, its heading, and what measures it. What it measured is text even where a goal was missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
+    ("crash", "Power losses and failing calls", crash::all),
     ("demo", "Failover of the demo", demo::failovers),
     ("steady", "Full load without a fault", demo::steady),
     ("log", "The log", bench::log),
@@ -71,7 +73,7 @@ fn commit(root: &Path) -> Result<String, String> {
         output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string())
     };
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).map_err(|error| format!("git: {error}"))?;
-    let sources = git(&["status", "--porcelain", "--", "crates", "Cargo.toml", "Cargo.lock"]);
+    let sources = git(&["status", "--porcelain", "--", "crates", "tools", "Cargo.toml", "Cargo.lock"]);
     match sources.map_err(|error| format!("git: {error}"))?.is_empty() {
         true => Ok(commit),
         false => Ok(format!("{commit} with changes")),

@@ -48,13 +48,13 @@ pub(super) fn seeds(root: &Path) -> Result<Measured, String> {
         summary["trace_hash"].as_str().unwrap_or(""),
     );
     let counted = summary["faults"].as_object().into_iter().flatten();
-    let (came, struck): (Vec<_>, Vec<_>) = counted.partition(|(name, _)| CONSEQUENCES.contains(&&name[..]));
+    let (came, injected): (Vec<_>, Vec<_>) = counted.partition(|(name, _)| CONSEQUENCES.contains(&&name[..]));
     let list = |counted: &[(&String, &Value)]| {
         let one =
             |(name, seeds): &(&String, &Value)| format!("{name} {:.1} %", share(seeds.as_u64().unwrap_or(0)));
         counted.iter().map(one).collect::<Vec<_>>().join(", ")
     };
-    let _ = writeln!(text, "{}.\n\nWhat came of them: {}.", list(&struck), list(&came));
+    let _ = writeln!(text, "{}.\n\nWhat came of them: {}.", list(&injected), list(&came));
     let mut wrong = Vec::new();
     if !good || violations > 0 {
         wrong.push(format!("{violations} violations"));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use types::{Epoch, Lsn, PartitionId, Position, Sound};
+use types::{Lsn, PartitionId, Position, Sound, Term};
 use wal::{Log, Options, RealFiles, Record, SyncedBatch, Writer};
 use wire::entry::{Entry, HEADER_BYTES, Header, Kind};
 
@@ -134,7 +134,7 @@ struct Lane {
 impl Lane {
     fn entry(&mut self) -> Entry {
         self.lsn = Lsn(self.lsn.0 + 1);
-        let mut header = Header::new(Kind::Rows, self.partition, Position::new(Epoch(1), self.lsn), self.crc);
+        let mut header = Header::new(Kind::Rows, self.partition, Position::new(Term(1), self.lsn), self.crc);
         header.seq = self.lsn.0;
         let entry = Entry::encode(header, &self.values.draw(&mut self.random));
         self.crc = entry.crc();
@@ -148,7 +148,7 @@ impl Lane {
             return None;
         }
         self.kept = 0;
-        Some(Record::Truncate { partition: self.partition, below: self.lsn })
+        Some(Record::Trim { partition: self.partition, below: self.lsn })
     }
 }
 

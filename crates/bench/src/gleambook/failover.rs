@@ -8,7 +8,7 @@ use super::point::{Goal, Shape};
 use super::stage::{Stage, ingest};
 use super::users::Users;
 use super::{LARGE, Memory, NODES, Point, Run, SMALL, bytes_in_words, records_in_words};
-use crate::cluster::PATIENCE;
+use crate::cluster::WAIT_LIMIT;
 use crate::error::BenchError;
 use crate::stats::median;
 use client::{Client, Completed, LaneId, Outcome, Table};
@@ -199,7 +199,7 @@ fn fail(run: &mut Run, case: Case) -> Result<Failed, BenchError> {
 
 /// What `understudy status` says that a failover would replay.
 fn estimate(stage: &Stage, table: &Table, status: &ClusterStatus) -> Option<f64> {
-    let seen = client::view::overview::overview(stage.client.picture(), status);
+    let seen = client::view::overview::overview(stage.client.cluster_map(), status);
     let line = seen.tables.iter().find(|line| line.table == table.name())?;
     line.replay_ms.map(|ms| ms as f64)
 }
@@ -271,7 +271,7 @@ pub(super) fn records_of(
     victim: &Victim,
     fault_ms: f64,
 ) -> Result<Vec<FailoverRecord>, BenchError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     loop {
         let text = stage.client.admin(AdminCommand::Failovers)?;
         let all: Vec<FailoverRecord> = serde_json::from_str(&text)
@@ -348,7 +348,7 @@ impl<'a> Watch<'a> {
 
     /// Until every write was acknowledged.
     fn run(&mut self, client: &mut Client) -> Result<(), BenchError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         while self.open > 0 {
             let now = Instant::now();
             if now >= deadline {

@@ -161,7 +161,7 @@ struct Memory {
 
 /// What a run tells, as soon as it is there.
 #[derive(Clone, Copy, Debug)]
-pub enum Told<'a> {
+pub enum Progress<'a> {
     /// A configuration was measured.
     Point(&'a Point),
     /// So was a whole experiment.
@@ -174,7 +174,7 @@ struct Run<'a> {
     users: Users,
     machine: Machine,
     progress: &'a mut dyn Write,
-    tell: &'a mut dyn FnMut(Told<'_>),
+    tell: &'a mut dyn FnMut(Progress<'_>),
     points: Vec<Point>,
 }
 
@@ -210,7 +210,7 @@ impl Run<'_> {
     }
 
     fn done(&mut self, point: Point) {
-        (self.tell)(Told::Point(&point));
+        (self.tell)(Progress::Point(&point));
         self.points.push(point);
     }
 
@@ -218,7 +218,7 @@ impl Run<'_> {
     fn finish(&mut self, shape: &Shape) -> Result<(), BenchError> {
         let points: Vec<Point> =
             self.points.iter().filter(|point| point.name == shape.name).cloned().collect();
-        (self.tell)(Told::Table(&Table::of(shape, &points)));
+        (self.tell)(Progress::Table(&Table::of(shape, &points)));
         figure::write(&self.options.common, shape, &points)
     }
 }
@@ -257,7 +257,7 @@ fn bytes_in_words(bytes: u64) -> String {
 pub fn gleambook(
     options: &GleambookOptions,
     progress: &mut dyn Write,
-    tell: &mut dyn FnMut(Told<'_>),
+    tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Point>, BenchError> {
     options.check()?;
     let machine = Machine::here(&options.common.base_dir());

@@ -5,7 +5,7 @@ use super::point::{Goal, Shape};
 use super::stage::{Stage, ingest};
 use super::users::Users;
 use super::{LARGE, NODES, Run, records_in_words};
-use crate::cluster::PATIENCE;
+use crate::cluster::WAIT_LIMIT;
 use crate::error::BenchError;
 use crate::generate::Random;
 use crate::stats::median;
@@ -42,7 +42,7 @@ const SHARE_GOAL: f64 = 0.8;
 /// Between two moves: writes without a move are counted then.
 const REST: Duration = Duration::from_millis(700);
 /// A copy that moved is looked for so often.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One move.
 #[derive(Clone, Copy, Debug)]
@@ -113,10 +113,10 @@ fn move_all(client: &mut Client, table: &Table, nodes: u32, moves: u32) -> Resul
             if there && now.member_on(leaves).is_none() && now.catching_up.is_empty() {
                 break;
             }
-            if from.elapsed() > PATIENCE {
+            if from.elapsed() > WAIT_LIMIT {
                 return Err(BenchError::Wrong(format!("partition {partition} has not moved in 30 seconds")));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         all.push(Moved { partition, led, from, to: Instant::now() });
     }
@@ -147,7 +147,7 @@ fn write_all(
     let mut at = vec![Vec::new(); partitions.len()];
     let mut open = partitions.len();
     while open > 0 {
-        let completed = client.poll(PATIENCE)?;
+        let completed = client.poll(WAIT_LIMIT)?;
         if completed.is_empty() {
             return Err(BenchError::Wrong("no answer within thirty seconds beside moves".into()));
         }

@@ -1,7 +1,7 @@
 //! A cluster of this bench's own: tables in it, records into them, and what that cost.
 
 use super::users::{Users, schema};
-use crate::cluster::{PATIENCE, Target, connect};
+use crate::cluster::{Target, WAIT_LIMIT, connect};
 use crate::error::BenchError;
 use crate::options::Common;
 use crate::procfs;
@@ -59,7 +59,7 @@ impl Counts {
         }
     }
 
-    /// Bytes between nodes: log, components, acknowledgements, beacons.
+    /// Bytes between nodes: log, components, acknowledgements, heartbeats.
     pub fn between_nodes(self) -> u64 {
         self.sent.saturating_sub(self.answers)
     }
@@ -93,7 +93,7 @@ impl Stage {
     ) -> Result<Stage, BenchError> {
         let folder = common.folder("gleambook")?;
         let mut options = ClusterOptions::new(folder.path().join("cluster"));
-        options.harm = false;
+        options.faults = false;
         options.nodes = nodes;
         options.binary = target.binary.clone().unwrap_or(options.binary);
         let memory = memory_bytes.unwrap_or(1 << 40).to_string();
@@ -285,7 +285,7 @@ pub(super) fn ingest(
     ids: impl Iterator<Item = u64>,
 ) -> Result<Duration, BenchError> {
     let (begun, mut records) = (Instant::now(), 0);
-    let mut loader = client.load(table, LoadOptions { deadline: PATIENCE, ..LoadOptions::default() });
+    let mut loader = client.load(table, LoadOptions { deadline: WAIT_LIMIT, ..LoadOptions::default() });
     for id in ids {
         loader.add_op(client, users.put(id))?;
         records += 1;

@@ -21,7 +21,7 @@ pub enum BenchCommand {
     Ycsb(YcsbArgs),
     /// The same load on us and on Redis or PostgreSQL, with two backups each.
     Compare(CompareArgs),
-    /// The SQL door beside PostgreSQL: SELECT and UPDATE by key, counts, psql.
+    /// The SQL gateway beside PostgreSQL: SELECT and UPDATE by key, counts, psql.
     Sql(SqlArgs),
     /// The experiments of the AsterixDB replication document: ingestion, queries, failover, failback; and moves of copies.
     Gleambook(GleambookArgs),

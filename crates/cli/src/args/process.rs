@@ -98,7 +98,7 @@ pub enum MetastoreArg {
 pub struct DevArgs {
     /// Harm to the cluster that runs.
     #[command(subcommand)]
-    pub harm: Option<HarmCommand>,
+    pub faults: Option<FaultCommand>,
     /// Nodes; otherwise as many as there were, 3 at first.
     #[arg(long)]
     pub nodes: Option<u32>,
@@ -115,7 +115,7 @@ pub struct DevArgs {
 
 /// Harm to a local cluster.
 #[derive(Subcommand, Debug)]
-pub enum HarmCommand {
+pub enum FaultCommand {
     /// End a node's process at once.
     Kill {
         /// The node.

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long a refusal that may pass is tried again: a failover in the middle is to be waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// `backup ...`
 pub fn run(command: BackupCommand, context: &mut Context) -> Result<(), Failure> {
@@ -25,8 +25,8 @@ pub fn run(command: BackupCommand, context: &mut Context) -> Result<(), Failure>
 }
 
 fn make(args: CreateArgs, context: &mut Context) -> Result<(), Failure> {
-    let plan = create::Plan { dir: args.backup, tables: args.tables, bytes_per_second: args.max_rate };
-    context.be_patient(PATIENCE);
+    let plan = create::BackupPlan { dir: args.backup, tables: args.tables, bytes_per_second: args.max_rate };
+    context.be_patient(WAIT_LIMIT);
     let mut bar = Bar::new();
     let report = create::create(context.client()?, &plan, &mut bar)?;
     bar.clear();
@@ -45,14 +45,14 @@ fn make(args: CreateArgs, context: &mut Context) -> Result<(), Failure> {
 }
 
 fn bring_back(args: RestoreArgs, context: &mut Context) -> Result<(), Failure> {
-    let plan = restore::Plan {
+    let plan = restore::RestorePlan {
         dir: args.backup,
         tables: args.tables,
         factor: args.factor,
         yes: args.yes,
         limits: Limits::default(),
     };
-    context.be_patient(PATIENCE);
+    context.be_patient(WAIT_LIMIT);
     let mut bar = Bar::new();
     let report = restore::restore(context.client()?, &plan, &mut bar)?;
     bar.clear();

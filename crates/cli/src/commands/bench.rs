@@ -3,7 +3,7 @@
 use crate::args::bench::{BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LogArgs, SqlArgs, YcsbArgs};
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
-use bench::gleambook::Told;
+use bench::gleambook::Progress;
 use bench::{
     BenchError, Common, CompareOptions, GleambookOptions, Line, LogOptions, SqlOptions, YcsbOptions,
 };
@@ -50,10 +50,10 @@ fn gleambook(args: GleambookArgs, context: &mut Context) -> Result<(), Failure> 
         standby: args.standby.into(),
         ..GleambookOptions::default()
     };
-    let mut tell = |told: Told| {
+    let mut tell = |told: Progress| {
         match told {
-            Told::Point(point) if context.out.json => context.out.object(point),
-            Told::Table(table) if !context.out.json => {
+            Progress::Point(point) if context.out.json => context.out.object(point),
+            Progress::Table(table) if !context.out.json => {
                 context.out.line(&table.title);
                 let head: Vec<&str> = table.head.iter().map(String::as_str).collect();
                 context.out.table(&head, table.rows.iter().cloned());

@@ -9,7 +9,7 @@ use crate::progress::Bar;
 use ops::bulk::{self, Means};
 use ops::ingest::{self, Source};
 use ops::job;
-use ops::load::{self, OnBad, Plan, Watcher};
+use ops::load::{self, LoadPlan, OnBad, Watcher};
 use ops::pipeline::Limits;
 use ops::{Failure, Status, overview};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use types::data::{Schema, parse_columns};
 use wire::control::CreateTable;
 
 /// How long a refusal that may pass is tried again: copies that were left behind come back in this time.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// `load`. Nothing is made or written before what can be checked is checked.
 pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
-    let plan = Plan {
+    let plan = LoadPlan {
         file: args.file.clone(),
         options: options(&args.read)?,
         on_bad: on_bad(args.read.on_error),
@@ -30,10 +30,10 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
         limits: limits(&args.read),
     };
     load::open(&plan)?;
-    context.be_patient(PATIENCE);
+    context.be_patient(WAIT_LIMIT);
     let (schema, create) = target(args, &plan, context)?;
     if args.bulk {
-        let known = context.picture()?.table(&args.table).map(|record| (record.engine, record.log));
+        let known = context.cluster_map()?.table(&args.table).map(|record| (record.engine, record.log));
         let wanted = create.as_ref().map(|request| (request.engine, request.log));
         if let Some((engine, log)) = wanted.or(known) {
             bulk::check_engine(&args.table, engine, log)?;
@@ -88,7 +88,7 @@ fn left_out(context: &mut Context, rows: u64, file: Option<&Path>) {
 /// `load --job`, into a table that is there. A job that was aborted is a failure, behind its report.
 fn load_job(
     args: &LoadArgs,
-    plan: &Plan,
+    plan: &LoadPlan,
     created: bool,
     (context, table): (&mut Context, client::Table),
     mut bar: Bar,
@@ -126,7 +126,7 @@ fn load_job(
 /// `load --bulk`, into a table that is there.
 fn load_bulk(
     args: &LoadArgs,
-    plan: &Plan,
+    plan: &LoadPlan,
     created: bool,
     (context, table): (&mut Context, client::Table),
     mut bar: Bar,
@@ -166,11 +166,11 @@ fn load_bulk(
 /// The schema that rows must have, and the table to be made if there is none yet.
 fn target(
     args: &LoadArgs,
-    plan: &Plan,
+    plan: &LoadPlan,
     context: &mut Context,
 ) -> Result<(Schema, Option<CreateTable>), Failure> {
     table::writable(&args.table)?;
-    let known = context.picture()?.table(&args.table).cloned();
+    let known = context.cluster_map()?.table(&args.table).cloned();
     match (known, args.create) {
         (None, true) => {
             let choices = table::choices(&args.options)?;
@@ -210,7 +210,7 @@ pub fn ingest(args: &IngestArgs, context: &mut Context) -> Result<(), Failure> {
     let beside =
         || load::default_bad_rows(Path::new(if source == Source::Stdin { "stdin" } else { &args.source }));
     let bad_rows = args.read.bad_rows.clone().or_else(|| (on_bad == OnBad::Skip).then(beside));
-    let plan = ingest::Plan {
+    let plan = ingest::IngestPlan {
         source,
         feed: args.feed.clone(),
         options: options(&args.read)?,
@@ -220,7 +220,7 @@ pub fn ingest(args: &IngestArgs, context: &mut Context) -> Result<(), Failure> {
         follow: args.follow,
         secure_within: args.secure_within,
     };
-    context.be_patient(PATIENCE);
+    context.be_patient(WAIT_LIMIT);
     let client = context.client()?;
     let table = client.wait_table(&args.table)?;
     check_key(table.schema(), &args.key, &args.table)?;
@@ -266,7 +266,7 @@ fn check_key(schema: &Schema, key: &[String], table: &str) -> Result<(), Failure
     Ok(())
 }
 
-fn options(args: &ReadArgs) -> Result<intake::Options, Failure> {
+fn options(args: &ReadArgs) -> Result<input::Options, Failure> {
     let types = match &args.types {
         Some(text) => parse_columns(text).map_err(|error| Failure::usage(format!("--types: {error}")))?,
         None => Vec::new(),
@@ -275,16 +275,16 @@ fn options(args: &ReadArgs) -> Result<intake::Options, Failure> {
         let byte = u8::try_from(c).ok().filter(u8::is_ascii);
         byte.ok_or_else(|| Failure::usage(format!("{c:?} cannot separate the fields of a CSV file")))
     });
-    Ok(intake::Options {
+    Ok(input::Options {
         format: args.format.map(|format| match format {
-            FormatArg::Csv => intake::Format::Csv,
-            FormatArg::Ndjson => intake::Format::Ndjson,
+            FormatArg::Csv => input::Format::Csv,
+            FormatArg::Ndjson => input::Format::Ndjson,
         }),
         delimiter: delimiter.transpose()?,
         null: args.null.clone(),
         columns: args.header.clone(),
         types,
-        ..intake::Options::default()
+        ..input::Options::default()
     })
 }
 

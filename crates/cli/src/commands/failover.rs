@@ -11,7 +11,7 @@ use wire::control::AdminCommand;
 /// Failovers, newest last.
 pub fn list(context: &mut Context) -> Result<(), Failure> {
     let records: Vec<FailoverRecord> = read(&context.admin(AdminCommand::Failovers)?)?;
-    let map = context.picture()?;
+    let map = context.cluster_map()?;
     let lines = lines(&records, |partition| table_name(map, partition));
     if context.out.json {
         lines.iter().for_each(|line| context.out.object(line));

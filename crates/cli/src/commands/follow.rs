@@ -10,8 +10,8 @@ use std::io::{IsTerminal, stderr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the picture.
-const LOOK: Duration = Duration::from_millis(50);
+/// Between two looks at the cluster map.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How far something is.
 pub(super) struct Steps {
@@ -32,7 +32,7 @@ pub(super) fn follow(
     let (mut said, mut changed, mut most) = (String::new(), Instant::now(), 0);
     let patience = context.global.timeout;
     loop {
-        let now = steps(context.picture()?);
+        let now = steps(context.cluster_map()?);
         if now.left == 0 {
             break;
         }
@@ -53,7 +53,7 @@ pub(super) fn follow(
                 format!("nothing changed for {:.0} s (--timeout)", patience.as_secs_f64())
             }
             () => {
-                let _ = context.client()?.poll(LOOK)?;
+                let _ = context.client()?.poll(POLL_INTERVAL)?;
                 continue;
             }
         };

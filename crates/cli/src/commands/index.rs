@@ -11,7 +11,7 @@ use wire::RecordText;
 use wire::control::{AddIndex, AdminCommand, AlterTable};
 
 /// Between two looks at how far it is.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An index as it is shown.
 #[derive(Serialize)]
@@ -70,7 +70,7 @@ fn create(
                 format!("index {name} of table {table} failed in partition {partition}: {why}; drop it");
             return Err(Failure::new(Status::Failed, sentence));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
         progress = look(table, &name, context)?;
     }
     let known = context.client()?.table(table)?;
@@ -101,7 +101,7 @@ fn drop(table: &str, name: &str, context: &mut Context) -> Result<(), Failure> {
 fn list(table: Option<&str>, context: &mut Context) -> Result<(), Failure> {
     let mut names: Vec<String> = match table {
         Some(name) => vec![name.into()],
-        None => context.picture()?.tables().map(|record| record.name.clone()).collect(),
+        None => context.cluster_map()?.tables().map(|record| record.name.clone()).collect(),
     };
     names.sort();
     let mut all = Vec::new();

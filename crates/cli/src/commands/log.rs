@@ -54,14 +54,14 @@ fn open(place: &LogPlace) -> Result<LogView, Failure> {
 
 fn print(line: &EntryLine, out: &mut Out) {
     out.either(line, || {
-        let session = line.session.map_or_else(String::new, |(epoch, lsn)| {
-            format!("  session ({epoch},{lsn}) number {}", line.seq)
-        });
+        let session = line
+            .session
+            .map_or_else(String::new, |(term, lsn)| format!("  session ({term},{lsn}) number {}", line.seq));
         let rows = line.rows.map_or_else(String::new, |rows| format!("  {rows} rows"));
         format!(
             "{}  ({},{})  {:13}  {}  {} bytes{rows}{session}",
             line.partition,
-            line.epoch,
+            line.term,
             line.lsn,
             line.kind,
             when(line.wall_ms),
@@ -91,8 +91,8 @@ fn show(verified: &Verified, out: &mut Out) {
     for partition in &verified.partitions {
         let state = partition.damaged.as_deref().unwrap_or("whole");
         out.line(format!(
-            "partition {}: LSN {} to {}, epoch {}, {} entries, {state}",
-            partition.partition, partition.from, partition.to, partition.epoch, partition.entries
+            "partition {}: LSN {} to {}, term {}, {} entries, {state}",
+            partition.partition, partition.from, partition.to, partition.term, partition.entries
         ));
     }
     for damage in &verified.damage {

@@ -45,11 +45,11 @@ fn drain(node: NodeId, context: &mut Context) -> Result<(), Failure> {
 
 /// Brings copies to a node that has registered; says what to do for one that has not.
 fn add(node: NodeId, context: &mut Context) -> Result<(), Failure> {
-    if context.picture()?.node(node).is_none() {
+    if context.cluster_map()?.node(node).is_none() {
         return instructions(node, context);
     }
     context.admin(AdminCommand::Add(node))?;
-    let begun = placed_on(context.picture()?, node);
+    let begun = placed_on(context.cluster_map()?, node);
     let joins = |map: &Map| map.node(node).is_some_and(|record| record.is_marked(NodeRecord::JOINING));
     let steps = |map: &Map| match joins(map) {
         false => Steps { left: 0, says: String::new() },
@@ -63,7 +63,7 @@ fn add(node: NodeId, context: &mut Context) -> Result<(), Failure> {
         }
     };
     follow(context, &format!("node {} joins", node.0), steps)?;
-    let map = context.picture()?;
+    let map = context.cluster_map()?;
     let (copies, leads) = (placed_on(map, node), led_by(map, node));
     let object = serde_json::json!({
         "node": node, "registered": true, "copies": copies, "leads": leads, "moved": copies.saturating_sub(begun),
@@ -105,7 +105,7 @@ fn instructions(node: NodeId, context: &mut Context) -> Result<(), Failure> {
 /// Moves everything away, and waits until the node is forgotten.
 fn remove(node: NodeId, losing: bool, context: &mut Context) -> Result<(), Failure> {
     context.admin(AdminCommand::Remove { node, losing })?;
-    let begun = held_by(context.picture()?, node);
+    let begun = held_by(context.cluster_map()?, node);
     let steps = |map: &Map| match map.node(node) {
         None => Steps { left: 0, says: String::new() },
         Some(_) => {

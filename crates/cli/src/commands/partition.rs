@@ -5,6 +5,7 @@ use crate::args::cluster::{PartitionCommand, SwitchoverArgs, TailPlace, TailsCom
 use crate::connect::{Context, node};
 use crate::out::note;
 use local::ClusterFile;
+use node::tails::Content;
 use ops::overview;
 use ops::secured::read;
 use ops::{Failure, logview};
@@ -130,8 +131,8 @@ fn ask_until_ready(
         };
         let Some(partition) = partition else { return Err(refused) };
         // A node that neither has nor is to have a copy will not become ready by waiting.
-        let picture = context.picture()?;
-        if to.is_some_and(|to| !has_place(picture, partition, to)) {
+        let cluster_map = context.cluster_map()?;
+        if to.is_some_and(|to| !has_place(cluster_map, partition, to)) {
             return Err(refused);
         }
         if Instant::now() >= deadline {
@@ -169,13 +170,9 @@ fn tails(command: TailsCommand, context: &mut Context) -> Result<(), Failure> {
             Ok(())
         }
         TailsCommand::Export { file, place } => {
-            let (_, entries) = node::tails::read(&directory(&place, context)?, &file).map_err(stopped)?;
-            let tables = tables_with_columns(context);
-            for entry in &entries {
-                let table =
-                    tables.iter().find(|table| table.id == entry.header().table).map(|table| &**table);
-                context.out.object(&logview::exported(entry, table));
-            }
+            let (report, content) =
+                node::tails::read(&directory(&place, context)?, &file).map_err(stopped)?;
+            export(&report, &content, context);
             Ok(())
         }
         TailsCommand::Discard { file, place, yes } => {
@@ -194,9 +191,31 @@ fn tails(command: TailsCommand, context: &mut Context) -> Result<(), Failure> {
     }
 }
 
+/// Prints what is in a tail, a line each.
+fn export(report: &TailReport, content: &Content, context: &mut Context) {
+    let tables = tables_with_columns(context);
+    match content {
+        Content::Entries(entries) => {
+            for entry in entries {
+                let table =
+                    tables.iter().find(|table| table.id == entry.header().table).map(|table| &**table);
+                context.out.object(&logview::exported(entry, table));
+            }
+        }
+        Content::Rows(rows) => {
+            let has = |table: &&Arc<TableRecord>| {
+                let place = report.partition.0.checked_sub(table.first_partition.0);
+                place.is_some_and(|place| (place as usize) < table.placement.len())
+            };
+            let table = tables.iter().find(has).map(|table| &**table);
+            rows.iter().for_each(|row| context.out.object(&logview::exported_row(row, report, table)));
+        }
+    }
+}
+
 /// The tables, for their columns. Without a cluster to ask there are none: a tail can be read all the same.
 fn tables_with_columns(context: &mut Context) -> Vec<Arc<TableRecord>> {
-    match context.picture() {
+    match context.cluster_map() {
         Ok(map) => map.tables().cloned().collect(),
         Err(why) => {
             note(format!(
@@ -249,19 +268,30 @@ fn show_tails(tails: &[TailReport], context: &mut Context) {
     if tails.is_empty() {
         return context.out.line("no tails were set aside");
     }
-    let head =
-        ["node", "file", "partition", "epoch", "from", "to", "commits", "surely acknowledged", "sessions"];
+    let head = [
+        "node",
+        "file",
+        "partition",
+        "term",
+        "from",
+        "to",
+        "commits",
+        "surely acknowledged",
+        "sessions",
+        "rows",
+    ];
     let row = |tail: &TailReport| {
         vec![
             tail.node.0.to_string(),
             tail.file.clone(),
             tail.partition.0.to_string(),
-            tail.epoch.0.to_string(),
+            tail.term.0.to_string(),
             tail.from.to_string(),
             tail.to.to_string(),
             tail.commits.to_string(),
             tail.surely_acknowledged.to_string(),
             tail.sessions.to_string(),
+            tail.rows.map_or(String::new(), |rows| rows.to_string()),
         ]
     };
     context.out.table(&head, tails.iter().map(row));
@@ -284,7 +314,8 @@ fn stopped(failure: node::failure::Failure) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, Lsn, Member};
+    use types::Term;
+    use types::{Lsn, Member};
     use wire::control::NodeStatus;
 
     fn tail(node: u32, file: &str) -> TailReport {
@@ -292,12 +323,13 @@ mod tests {
             partition: PartitionId(64),
             node: NodeId(node),
             file: file.into(),
-            epoch: Epoch(2),
+            term: Term(2),
             from: Lsn(11),
             to: Lsn(11),
             commits: 1,
             surely_acknowledged: 0,
             sessions: 1,
+            rows: None,
         }
     }
 

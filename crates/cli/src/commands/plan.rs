@@ -130,7 +130,7 @@ impl Shown {
             failed: failed.iter().map(|node| node.0).collect(),
             moves: seen.steps.iter().map(line).collect(),
             lost: seen.lost.clone(),
-            copies_without_a_node: seen.homeless,
+            copies_without_a_node: seen.storage_lost,
             before: load(&seen.before),
             after: load(&seen.after),
             fatal_sets: FatalLine {

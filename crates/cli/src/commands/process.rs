@@ -2,7 +2,7 @@
 
 use super::nodes;
 use crate::args::process::{
-    ConfigCommand, DemoArgs, DevArgs, FaultArg, HarmCommand, InitArgs, MetastoreArg, NodeArgs, RunArgs,
+    ConfigCommand, DemoArgs, DevArgs, FaultArg, FaultCommand, InitArgs, MetastoreArg, NodeArgs, RunArgs,
 };
 use crate::connect::{Context, failure};
 use local::demo::Fault;
@@ -56,8 +56,8 @@ pub fn demo(args: DemoArgs, context: &mut Context) -> Result<(), Failure> {
 /// `dev`.
 pub fn dev(args: DevArgs, context: &mut Context) -> Result<(), Failure> {
     let dir = context.global.dir.clone();
-    if let Some(harm) = args.harm {
-        let said = local::dev_command(&dir, &harm_command(harm)).map_err(failure)?;
+    if let Some(faults) = args.faults {
+        let said = local::dev_command(&dir, &fault_command(faults)).map_err(failure)?;
         context.out.either(&serde_json::json!({ "done": said }), || said.clone());
         return Ok(());
     }
@@ -73,14 +73,14 @@ pub fn dev(args: DevArgs, context: &mut Context) -> Result<(), Failure> {
     local::dev(&options, &mut Terminal::new(context.out.json)).map_err(failure)
 }
 
-fn harm_command(command: HarmCommand) -> DevCommand {
+fn fault_command(command: FaultCommand) -> DevCommand {
     match command {
-        HarmCommand::Kill { node } => DevCommand::Kill(node),
-        HarmCommand::Stop { node } => DevCommand::Stop(node),
-        HarmCommand::Cut { node } => DevCommand::Cut(node),
-        HarmCommand::Heal { node } => DevCommand::Heal(node),
-        HarmCommand::Restart { node, full } => DevCommand::Restart { node, full },
-        HarmCommand::PowerLoss => DevCommand::PowerLoss,
+        FaultCommand::Kill { node } => DevCommand::Kill(node),
+        FaultCommand::Stop { node } => DevCommand::Stop(node),
+        FaultCommand::Cut { node } => DevCommand::Cut(node),
+        FaultCommand::Heal { node } => DevCommand::Heal(node),
+        FaultCommand::Restart { node, full } => DevCommand::Restart { node, full },
+        FaultCommand::PowerLoss => DevCommand::PowerLoss,
     }
 }
 
@@ -115,10 +115,10 @@ pub fn controller(args: &RunArgs, context: &mut Context) -> Result<(), Failure> 
 /// Says where the process listens: ports may have been chosen by the system.
 fn listening(ports: &Ports, context: &mut Context) {
     context.out.either(ports, || {
-        let doors: Vec<String> =
+        let listeners: Vec<String> =
             ports.listen.iter().map(|(name, address)| format!("{name} {address}")).collect();
         let who = if ports.role == "node" { format!("node {}", ports.node) } else { ports.role.clone() };
-        format!("{who} listens: {} (pid {})", doors.join(", "), ports.pid)
+        format!("{who} listens: {} (pid {})", listeners.join(", "), ports.pid)
     });
     context.out.flush();
 }
@@ -168,7 +168,7 @@ pub fn config(command: &ConfigCommand, context: &mut Context) -> Result<(), Fail
     match command {
         ConfigCommand::Check(run) => {
             let config = Config::load(&sources(run)).map_err(stopped)?;
-            config.check_doors().map_err(stopped)?;
+            config.check_listeners().map_err(stopped)?;
             context
                 .out
                 .either(&serde_json::json!({ "good": true }), || "the configuration is right".to_string());

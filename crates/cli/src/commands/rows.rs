@@ -10,7 +10,7 @@ use ops::filter::Filter;
 use ops::{Failure, Status, keys};
 use serde::Serialize;
 use types::data::{key_to_text, row_to_json_text, row_to_text};
-use types::{Lsn, PartitionId, Position};
+use types::{Lsn, PartitionId};
 use wire::{Body, Op, ReadLevel};
 
 /// What is said of a write.
@@ -45,7 +45,7 @@ fn written<'a>(
     context: &mut Context,
 ) -> Result<Written<'a>, Failure> {
     // The policy in force is the partition's: it may be on its way to the table's.
-    let record = context.picture()?.partition(partition);
+    let record = context.cluster_map()?.partition(partition);
     let policy = record.map_or(&table.record().policy, |record| &record.policy);
     let policy = if policy.version == answer.policy {
         policy.name.clone()
@@ -60,7 +60,7 @@ fn written<'a>(
         lsn: answer.lsn.0,
         copies: answer.copies,
         policy,
-        token: Token { partition, at: Position { epoch: answer.epoch, lsn: answer.lsn } }.to_string(),
+        token: Token { partition, at: answer.position() }.to_string(),
     })
 }
 
@@ -216,8 +216,8 @@ fn level(args: &LevelArgs, table: &Table, client: &mut client::Client) -> Result
 
 /// A write that a failover lost will never be in an answer (PR-29). Only where there was one the primary is asked.
 fn still_there(token: Token, table: &Table, client: &mut client::Client) -> Result<(), Failure> {
-    let led_since = client.picture().partition(token.partition).map(|record| record.led_since);
-    if led_since.is_none_or(|since| since <= token.at.epoch) {
+    let term = client.cluster_map().partition(token.partition).map(|record| record.term);
+    if term.is_none_or(|since| since <= token.at.term) {
         return Ok(());
     }
     match client.fate(table, token.partition, token.at)? {

@@ -5,12 +5,12 @@ use crate::connect::Context;
 use crate::out::counted;
 use crate::progress::Bar;
 use ops::overview::size;
-use ops::scrub::{self, Plan};
+use ops::scrub::{self, ScrubPlan};
 use ops::{Failure, Status};
 
 /// `scrub`
 pub fn run(args: ScrubArgs, context: &mut Context) -> Result<(), Failure> {
-    let plan = Plan { table: args.table, repair: args.repair, repair_within: args.repair_within };
+    let plan = ScrubPlan { table: args.table, repair: args.repair, repair_within: args.repair_within };
     let mut bar = Bar::new();
     let report = scrub::run(context.client()?, &plan, &mut bar)?;
     bar.clear();

@@ -158,7 +158,7 @@ fn run_line(line: &str, context: &mut Context) -> Result<(), Failure> {
 
 /// Tables may have come or gone.
 fn learn_tables(editor: &mut Editor<Words, FileHistory>, context: &mut Context) -> Result<(), Failure> {
-    let tables = context.picture()?.tables().map(|table| table.name.clone()).collect();
+    let tables = context.cluster_map()?.tables().map(|table| table.name.clone()).collect();
     if let Some(words) = editor.helper_mut() {
         words.tables = tables;
     }

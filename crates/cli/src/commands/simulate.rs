@@ -44,6 +44,7 @@ fn trace(seed: u64, args: &SimArgs, context: &mut Context) -> Result<(), Failure
         "seed": seed,
         "violations": found.iter().map(|(id, why)| serde_json::json!({ "id": id, "sentence": why })).collect::<Vec<_>>(),
         "trace_hash": format!("{:016x}", outcome.trace_hash),
+        "event_hash": format!("{:016x}", outcome.event_hash),
     });
     context.out.either(&object, || format!("seed {seed} trace {:016x}", outcome.trace_hash));
     match found.first() {
@@ -109,7 +110,7 @@ fn words(summary: &Summary, context: &mut Context) {
     for (fault, seeds) in &summary.faults {
         out.line(format!("  {fault}: {seeds} seeds"));
     }
-    out.line(format!("trace {}", summary.trace_hash));
+    out.line(format!("trace {}, events {}", summary.trace_hash, summary.event_hash));
 }
 
 fn bar(seeds: u64) -> ProgressBar {

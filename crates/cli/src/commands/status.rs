@@ -36,7 +36,7 @@ pub fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
 /// What is there now.
 pub fn look(context: &mut Context) -> Result<Overview, Failure> {
     let status = context.status()?;
-    Ok(overview(context.picture()?, &status))
+    Ok(overview(context.cluster_map()?, &status))
 }
 
 fn show(seen: &Overview, context: &mut Context) {

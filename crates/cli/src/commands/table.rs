@@ -117,7 +117,7 @@ pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> 
 }
 
 fn list(context: &mut Context) -> Result<(), Failure> {
-    let mut tables: Vec<Shown> = context.picture()?.tables().map(|record| Shown::new(record)).collect();
+    let mut tables: Vec<Shown> = context.cluster_map()?.tables().map(|record| Shown::new(record)).collect();
     tables.sort_by(|a, b| a.table.cmp(&b.table));
     if context.out.json {
         tables.iter().for_each(|table| context.out.object(table));

@@ -24,7 +24,7 @@ pub(super) struct Flight {
 }
 
 /// How many times as long as for other calls the answer to a count or a digest is waited for.
-const TALLY_PATIENCE: u64 = 30;
+const AGGREGATE_PATIENCE: u64 = 30;
 
 /// A call with everything its retries need. The message is kept as it is sent, so that no attempt copies it.
 #[derive(Debug)]
@@ -95,8 +95,8 @@ impl Pending {
     /// True if its newest attempt has had no answer for too long. A count or a digest of many rows may take its time, and would begin
     /// anew each time: it is sent again when its connection ends or another node leads, which is heard of all the same.
     pub fn is_silent(&self, now: Micros, timeout: Micros) -> bool {
-        let tallies = matches!(self.request().op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. });
-        let patience = if tallies { Micros(timeout.0 * TALLY_PATIENCE) } else { timeout };
+        let aggregates = matches!(self.request().op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. });
+        let patience = if aggregates { Micros(timeout.0 * AGGREGATE_PATIENCE) } else { timeout };
         self.flight.is_some_and(|flight| flight.since + patience <= now)
     }
 

@@ -88,7 +88,7 @@ impl Part {
     /// What is surely committed, how many and up to where, and up to which number it may be.
     fn known(&self, lossy: bool) -> (u64, u64, u64) {
         match &self.end {
-            End::Told(status) => (status.records, status.through, status.through),
+            End::Answered(status) => (status.records, status.through, status.through),
             _ if self.sent_through == 0 => (0, 0, 0),
             // What rests on the primary alone may be lost with it.
             _ if lossy => (0, 0, self.sent_through),
@@ -98,8 +98,8 @@ impl Part {
 
     fn state(&self) -> PartState {
         match &self.end {
-            End::Told(status) if status.state == JobState::Committed => PartState::Committed,
-            End::Told(_) => PartState::Aborted,
+            End::Answered(status) if status.state == JobState::Committed => PartState::Committed,
+            End::Answered(_) => PartState::Aborted,
             _ if self.sent_through == 0 => PartState::Untouched,
             End::Unknown(why) => PartState::Unknown(why.clone()),
             End::NotAsked | End::Asked => PartState::Unknown("it was not asked to the end".into()),
@@ -114,7 +114,7 @@ impl Job {
         let parts: Vec<JobPart> =
             self.parts.iter().map(|(partition, part)| self.part(*partition, part, lossy)).collect();
         let refused = self.parts.iter().filter_map(|(partition, part)| match &part.end {
-            End::Told(status) => status.refused.map(|refused| JobRefused {
+            End::Answered(status) => status.refused.map(|refused| JobRefused {
                 number: refused.number,
                 partition: *partition,
                 why: refused.outcome,

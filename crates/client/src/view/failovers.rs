@@ -104,6 +104,7 @@ fn loss(record: &FailoverRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::Term;
     use types::config::{Cause, LossReport};
     use types::{Epoch, Lsn, Member, NodeId, PartitionId};
 
@@ -116,7 +117,7 @@ mod tests {
             cause: Cause::Suspected,
             old_epoch: Epoch(1),
             old_primary: member(1),
-            old_led_since: Epoch(1),
+            old_term: Term(1),
             new_epoch: Epoch(2),
             new_primary: member(2),
             last_heard_ms: 1000,

@@ -1,6 +1,6 @@
 //! The cluster as one looks at it: what each table survives now and who is behind, then nodes and partitions.
 //!
-//! Made from the picture of the records and the last status of every node. It is for people; safety never rests on it.
+//! Made from the records and the last status of every node. It is for people; safety never rests on it.
 
 use super::replay::Estimates;
 use super::survive;
@@ -135,7 +135,7 @@ pub struct ReplicaLine {
 }
 
 /// What operators ask of nodes.
-const MARKS: [&str; 3] = [NodeRecord::JOINING, NodeRecord::LEAVING, NodeRecord::DRAINING];
+const MARKS: [&str; 3] = [NodeRecord::JOINING, NodeRecord::DECOMMISSIONING, NodeRecord::DRAINING];
 
 /// A node that was not heard for so long, milliseconds, is not live.
 pub const SILENT_MS: u64 = 1_500;
@@ -144,7 +144,7 @@ const BEHIND_BYTES: u64 = 4 << 20;
 /// In-sync copies further behind than this are named.
 const BEHIND_US: u64 = 1_000_000;
 
-/// Puts the picture and the nodes' reports together.
+/// Puts the cluster map and the nodes' reports together.
 pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
     let reports: BTreeMap<NodeId, (&NodeStatus, u64)> =
         status.nodes.iter().map(|(node, age)| (node.member.node, (node, *age))).collect();
@@ -428,9 +428,9 @@ pub(super) mod tests {
     use super::*;
     use types::config::{Addresses, Cause};
     use types::data::{Column, ColumnType, Schema};
-    use types::{Epoch, Lsn, NodeRecord, PartitionId, ProposalId, Watermarks};
+    use types::{Epoch, Lsn, NodeRecord, PartitionId, ProposalId, Term, Watermarks};
     use wire::RecordText;
-    use wire::control::Picture;
+    use wire::control::ClusterMap;
 
     pub fn table(partitions: u32) -> TableRecord {
         let columns = vec![Column::new("id", ColumnType::Int).not_null()];
@@ -465,7 +465,7 @@ pub(super) mod tests {
             table: types::TableId(1),
             epoch: Epoch(4),
             primary: member(in_sync[0]),
-            led_since: Epoch(1),
+            term: Term(1),
             in_sync: in_sync.iter().map(|node| member(*node)).collect(),
             catching_up: catching_up.iter().map(|node| member(*node)).collect(),
             policy: table(1).policy,
@@ -491,7 +491,7 @@ pub(super) mod tests {
             damaged: Vec::new(),
             unknown: Default::default(),
         };
-        let picture = Picture {
+        let cluster_map = ClusterMap {
             whole: true,
             revision: 1,
             cluster: None,
@@ -501,7 +501,7 @@ pub(super) mod tests {
             dropped: Vec::new(),
         };
         let mut map = Map::default();
-        map.apply(&picture).expect("records read back");
+        map.apply(&cluster_map).expect("records read back");
         map
     }
 

@@ -6,7 +6,7 @@ use types::policy::Standby;
 use types::{Member, NodeId, PartitionId, PartitionRecord, TableRecord};
 use wire::control::ReplicaStatus;
 
-/// Estimates by partition, and what a node's loss makes each heir replay.
+/// Estimates by partition, and what a node's loss makes each successor replay.
 #[derive(Debug, Default)]
 pub struct Estimates {
     partitions: BTreeMap<PartitionId, (Loss, u64)>,
@@ -21,9 +21,9 @@ impl Estimates {
     pub fn add(&mut self, table: &TableRecord, record: &PartitionRecord, lead: &ReplicaStatus) {
         let index = record.id.0.wrapping_sub(table.first_partition.0) as usize;
         let order = table.placement.get(index).map_or(&[][..], |row| row);
-        let heir = record.heir(order);
-        let Some(micros) = micros(record, heir, lead) else { return };
-        let loss = (record.primary.node, heir.unwrap_or(&record.primary).node);
+        let successor = record.successor(order);
+        let Some(micros) = micros(record, successor, lead) else { return };
+        let loss = (record.primary.node, successor.unwrap_or(&record.primary).node);
         self.partitions.insert(record.id, (loss, micros));
         *self.together.entry(loss).or_default() += micros;
     }
@@ -33,7 +33,7 @@ impl Estimates {
         self.partitions.get(&id).map(|(_, micros)| *micros)
     }
 
-    /// Microseconds until the last partition of this table would be through: an heir executes the log of all partitions that it
+    /// Microseconds until the last partition of this table would be through: an successor executes the log of all partitions that it
     /// takes over, of other tables too, slice by slice.
     pub fn table(&self, table: &TableRecord) -> Option<u64> {
         let losses = table.partition_ids().filter_map(|id| self.partitions.get(&id));
@@ -41,12 +41,12 @@ impl Estimates {
     }
 }
 
-/// What the heir would replay; without one, what the primary itself would after a restart.
-fn micros(record: &PartitionRecord, heir: Option<&Member>, lead: &ReplicaStatus) -> Option<u64> {
+/// What the successor would replay; without one, what the primary itself would after a restart.
+fn micros(record: &PartitionRecord, successor: Option<&Member>, lead: &ReplicaStatus) -> Option<u64> {
     let seen = |member| lead.members.iter().find(|(other, ..)| other == member).map(|(_, marks, ..)| *marks);
-    let there = match heir {
+    let there = match successor {
         None => lead.marks.persisted,
-        Some(heir) if record.policy.standby == Standby::Cold => seen(heir)?.persisted,
+        Some(successor) if record.policy.standby == Standby::Cold => seen(successor)?.persisted,
         Some(_) => return Some(0),
     };
     let entries = lead.end.lsn.0.saturating_sub(there.0);
@@ -80,12 +80,12 @@ mod tests {
     }
 
     #[test]
-    fn the_heir_of_a_cold_table_replays_what_its_files_lack() {
+    fn the_successor_of_a_cold_table_replays_what_its_files_lack() {
         let (mut estimates, table) = (Estimates::default(), table(3));
         // The first two go to node 2, the third to node 1.
-        for (at, primary, heir, persisted) in [(64, 1, 2, 400_000), (65, 1, 2, 700_000), (66, 3, 1, 0)] {
-            let record = cold(record(at, &[primary, heir], &[]));
-            estimates.add(&table, &record, &lead(&[(heir, persisted)], 1_000_000));
+        for (at, primary, successor, persisted) in [(64, 1, 2, 400_000), (65, 1, 2, 700_000), (66, 3, 1, 0)] {
+            let record = cold(record(at, &[primary, successor], &[]));
+            estimates.add(&table, &record, &lead(&[(successor, persisted)], 1_000_000));
         }
         assert_eq!(estimates.partition(PartitionId(64)), Some(1_200_000));
         assert_eq!(estimates.partition(PartitionId(65)), Some(600_000));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn hot_heirs_replay_nothing_and_a_single_copy_replays_its_own_log() {
+    fn hot_successors_replay_nothing_and_a_single_copy_replays_its_own_log() {
         let (mut estimates, table) = (Estimates::default(), table(2));
         estimates.add(&table, &record(64, &[1, 2], &[]), &lead(&[(2, 0)], 500));
         assert_eq!(estimates.table(&table), Some(0));

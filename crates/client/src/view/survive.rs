@@ -1,13 +1,13 @@
 //! What a table survives now, in words: its policy's promise for the copies that there really are.
 
-use types::policy::{Calamity, Promise};
+use types::policy::{FailureScenario, Promise};
 use types::{PartitionRecord, Policy};
 
 /// What a commit that is acknowledged now survives.
 pub fn survives(policy: &Policy, copies: usize) -> String {
     let present = Policy { factor: copies.clamp(1, 7) as u8, ..policy.clone() };
-    let promise = |calamity| present.promise(calamity);
-    let crash = match (promise(Calamity::OneCrash), promise(Calamity::TwoCrash)) {
+    let promise = |failure_scenario| present.promise(failure_scenario);
+    let crash = match (promise(FailureScenario::OneCrash), promise(FailureScenario::TwoCrash)) {
         (Promise::Survives, Promise::Survives) => "any two node crashes",
         (Promise::Survives, _) => "any one node crash",
         (Promise::WhatThePromotedHad, _) => {
@@ -17,7 +17,7 @@ pub fn survives(policy: &Policy, copies: usize) -> String {
         (Promise::WhatWasDurable, _) => "a node crash as far as its disk has got",
         (Promise::Gone, _) => "no node crash",
     };
-    let power = match promise(Calamity::AllPower) {
+    let power = match promise(FailureScenario::AllPower) {
         Promise::Survives => "a power loss of all nodes",
         Promise::Stops => "a power loss of all nodes (what was acknowledged is on disk)",
         Promise::WhatWasDurable | Promise::WhatThePromotedHad => "of a power loss what was on disk",

@@ -11,8 +11,9 @@ use types::data::{Column, ColumnType, HASH_NAME, Row, Schema};
 use types::{
     ClusterId, ClusterRecord, EngineKind, Epoch, Incarnation, LogKind, Lsn, Member, NodeId, NodeRecord,
     PartitionId, PartitionRecord, Policy, Position, ProposalId, SessionId, StoreId, TableId, TableRecord,
+    Term,
 };
-use wire::control::{AdminAnswer, AdminCommand, Picture};
+use wire::control::{AdminAnswer, AdminCommand, ClusterMap};
 use wire::hello::{HelloRole, Welcome};
 use wire::request::{Hint, Outcome};
 use wire::{Body, Message, Op, RecordText, Reply, Request, RowOp, Status, frame};
@@ -145,9 +146,9 @@ impl Fake {
         state.records.insert(partition, record(partition, old.epoch.0 + 1, to, &nodes));
         state.revision += 1;
         if tell {
-            let picture = state.picture();
+            let cluster_map = state.cluster_map();
             for mut watcher in std::mem::take(&mut state.watchers) {
-                if send(&mut watcher, &picture.clone().into(), 0).is_ok() {
+                if send(&mut watcher, &cluster_map.clone().into(), 0).is_ok() {
                     state.watchers.push(watcher);
                 }
             }
@@ -217,7 +218,7 @@ impl Fake {
         let mut state = self.state();
         if command == AdminCommand::Watch {
             let mut watcher = stream.try_clone().expect("a socket");
-            send(&mut watcher, &state.picture().into(), 5).expect("a fresh connection");
+            send(&mut watcher, &state.cluster_map().into(), 5).expect("a fresh connection");
             state.watchers.push(watcher);
             return None;
         }
@@ -270,7 +271,7 @@ fn record(id: PartitionId, epoch: u64, primary: NodeId, nodes: &[NodeId]) -> Par
         table: TableId(1),
         epoch: Epoch(epoch),
         primary: member(primary),
-        led_since: Epoch(epoch),
+        term: Term(epoch),
         in_sync,
         catching_up: Vec::new(),
         policy: Policy::preset("async", 1, LogKind::Disk).expect("a preset"),
@@ -285,7 +286,7 @@ fn record(id: PartitionId, epoch: u64, primary: NodeId, nodes: &[NodeId]) -> Par
 }
 
 impl State {
-    fn picture(&self) -> Picture {
+    fn cluster_map(&self) -> ClusterMap {
         let cluster = ClusterRecord {
             format: FORMAT,
             id: CLUSTER,
@@ -296,7 +297,7 @@ impl State {
             next_failover: 1,
             unknown: BTreeMap::new(),
         };
-        Picture {
+        ClusterMap {
             whole: true,
             revision: self.revision,
             cluster: Some(RecordText::new(&cluster)),
@@ -335,7 +336,8 @@ impl Partition {
         match &request.op {
             Op::OpenSession => {
                 self.lsn += 1;
-                self.sessions.insert(SessionId(Position::new(epoch, Lsn(self.lsn))), Vec::new());
+                self.sessions
+                    .insert(SessionId(Position::new(types::Term::of(epoch), Lsn(self.lsn))), Vec::new());
                 Ok((Status::Ok, self.lsn, Body::None))
             }
             Op::Write { ops, .. } => {
@@ -367,9 +369,9 @@ impl Partition {
                 let rows = rows.into_iter().map(|(key, (lsn, row))| (key.clone().into(), *lsn, row.clone()));
                 Ok((Status::Ok, self.lsn, Body::Rows { rows: rows.collect(), more }))
             }
-            Op::EpochEnd { epoch: asked } => {
-                let end = (*asked < epoch).then_some(Lsn(2));
-                Ok((Status::Ok, self.lsn, Body::EpochEnd(end)))
+            Op::TermEnd { term: asked } => {
+                let end = (asked.began() < epoch).then_some(Lsn(2));
+                Ok((Status::Ok, self.lsn, Body::TermEnd(end)))
             }
             Op::Hold { .. } | Op::Pause { .. } | Op::Resume { .. } => Ok((Status::Ok, self.lsn, Body::None)),
             Op::Find { .. } | Op::Indexes => Err(Status::NoIndex("no indexes here".into())),

@@ -5,7 +5,7 @@ use crate::api::ConnId;
 use crate::candidate::Candidate;
 use crate::controller::Controller;
 use crate::ledger::Purpose;
-use crate::seal::Plan;
+use crate::seal::SealPlan;
 use std::cmp::Reverse;
 use types::config::{Cause, PartitionRecord};
 use types::{Member, NodeId, Now, PartitionId, Position, Remedy};
@@ -41,7 +41,7 @@ impl<R: Remedy> Controller<R> {
         record: &PartitionRecord,
         node: Option<NodeId>,
     ) -> Result<Member, (u8, String)> {
-        let missed = self.hearing.suspicion(record.id).is_some();
+        let missed = self.failure_detector.suspicion(record.id).is_some();
         if self.serves(record) && !missed && self.fit(now, record, &record.primary) {
             let why = format!(
                 "partition {} is led by {}, which is alive: use switchover",
@@ -58,7 +58,7 @@ impl<R: Remedy> Controller<R> {
         }
         let counted = |member: &Member| record.in_sync.iter().any(|other| other.same_store(member));
         let order = |member: &&Member| {
-            (Reverse(self.hearing.end_of(member, record.id)), !counted(member), member.node)
+            (Reverse(self.failure_detector.end_of(member, record.id)), !counted(member), member.node)
         };
         let best = living.iter().min_by_key(order).copied();
         best.ok_or_else(|| (REFUSED, format!("no living node has a sound copy of partition {}", record.id)))
@@ -68,7 +68,7 @@ impl<R: Remedy> Controller<R> {
     fn living_copies(&self, now: Now, record: &PartitionRecord) -> Vec<Member> {
         let holds = |present: &Member| {
             let recorded = record.members().any(|member| member.same_store(present));
-            let status = self.hearing.node(present.node).and_then(|heard| heard.status.as_ref());
+            let status = self.failure_detector.node(present.node).and_then(|heard| heard.status.as_ref());
             let says = status.is_some_and(|(status, _)| {
                 let mut replicas = status.replicas.iter().filter(|replica| replica.partition == record.id);
                 replicas.any(|replica| replica.role != Role::Damaged && replica.end > Position::ZERO)
@@ -80,15 +80,19 @@ impl<R: Remedy> Controller<R> {
     }
 
     /// The promoted replica leads those of the old set that live: whatever they have more is fetched from them.
-    fn forced_plan(&self, now: Now, record: &PartitionRecord, present: Member) -> Plan {
+    fn forced_plan(&self, now: Now, record: &PartitionRecord, present: Member) -> SealPlan {
         let mut in_sync = vec![present];
         for member in record.in_sync.iter().filter(|member| member.node != present.node) {
-            let life = self.records.node(member.node).map(|node| node.member());
-            in_sync.extend(life.filter(|life| life.same_store(member) && self.fit(now, record, life)));
+            let incarnation = self.records.node(member.node).map(|node| node.member());
+            in_sync.extend(
+                incarnation.filter(|incarnation| {
+                    incarnation.same_store(member) && self.fit(now, record, incarnation)
+                }),
+            );
         }
         let recorded = record.member_on(present.node).copied().unwrap_or(present);
-        let suspicion = self.hearing.suspicion(record.id);
-        Plan {
+        let suspicion = self.failure_detector.suspicion(record.id);
+        SealPlan {
             old: record.clone(),
             candidate: Candidate { recorded, present },
             in_sync,
@@ -103,7 +107,7 @@ impl<R: Remedy> Controller<R> {
     pub(super) fn forced(&self, partition: PartitionId) -> Answer {
         let gone = || (NOT_FOUND, format!("there is no partition {partition}"));
         let record = self.records.partition(partition).ok_or_else(gone)?;
-        let (new, old) = (record.primary.node, record.before.as_ref().map(|reign| reign.primary.node));
+        let (new, old) = (record.primary.node, record.before.as_ref().map(|term| term.primary.node));
         let mut says = format!(
             "partition {partition}: {new} leads in {}. Acknowledged commits that {new} lacks are lost.",
             record.epoch

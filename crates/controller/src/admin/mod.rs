@@ -75,10 +75,10 @@ impl Job {
 
 /// Wishes that need numbers from the cluster's record, while another transaction takes some.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Waiting(VecDeque<(ConnId, u64, Wish)>);
+pub(crate) struct Waiting(VecDeque<(ConnId, u64, AdminWait)>);
 
 #[derive(Clone, Debug)]
-enum Wish {
+enum AdminWait {
     Create(Box<CreateTable>),
     Force(PartitionId, Option<NodeId>),
 }
@@ -96,7 +96,7 @@ impl<R: Remedy> Controller<R> {
                 Some(Ok(RecordText::new(&self.records.failovers().collect::<Vec<_>>()).0))
             }
             AdminCommand::CreateTable(text) => match text.read::<CreateTable>() {
-                Ok(request) => self.wait(now, conn, id, Wish::Create(Box::new(request))),
+                Ok(request) => self.wait(now, conn, id, AdminWait::Create(Box::new(request))),
                 Err(why) => Some(Err((USAGE, why))),
             },
             AdminCommand::AlterTable(text) => match text.read::<AlterTable>() {
@@ -109,7 +109,9 @@ impl<R: Remedy> Controller<R> {
             AdminCommand::Move { partition, from, to } => self.move_copy(now, conn, id, partition, from, to),
             AdminCommand::Add(node) => self.add_node(conn, id, node),
             AdminCommand::Remove { node, losing } => self.remove_node(now, conn, id, node, losing),
-            AdminCommand::Force { partition, node } => self.wait(now, conn, id, Wish::Force(partition, node)),
+            AdminCommand::Force { partition, node } => {
+                self.wait(now, conn, id, AdminWait::Force(partition, node))
+            }
         };
         if let Some(answer) = answer {
             self.answer(conn, id, answer);
@@ -122,13 +124,13 @@ impl<R: Remedy> Controller<R> {
     }
 
     fn cluster_status(&self, now: Micros) -> ClusterStatus {
-        let nodes = self.hearing.nodes().filter_map(|heard| heard.status.clone());
+        let nodes = self.failure_detector.nodes().filter_map(|heard| heard.status.clone());
         let nodes = nodes.map(|(status, at)| (status, now.since(at).as_millis())).collect();
         ClusterStatus { nodes, partitions: self.records.partitions().cloned().collect() }
     }
 
-    fn wait(&mut self, now: Now, conn: ConnId, id: u64, wish: Wish) -> Option<Answer> {
-        self.waiting.0.push_back((conn, id, wish));
+    fn wait(&mut self, now: Now, conn: ConnId, id: u64, wait_for: AdminWait) -> Option<Answer> {
+        self.waiting.0.push_back((conn, id, wait_for));
         self.go_on_waiting(now);
         None
     }
@@ -136,10 +138,10 @@ impl<R: Remedy> Controller<R> {
     /// Begins the next wish that waited for its turn at the cluster's record.
     pub(crate) fn go_on_waiting(&mut self, now: Now) {
         while !self.takes_numbers() {
-            let Some((conn, id, wish)) = self.waiting.0.pop_front() else { return };
-            let answer = match wish {
-                Wish::Create(request) => self.create_table(now, conn, id, *request),
-                Wish::Force(partition, node) => self.force(now, conn, id, partition, node),
+            let Some((conn, id, wait_for)) = self.waiting.0.pop_front() else { return };
+            let answer = match wait_for {
+                AdminWait::Create(request) => self.create_table(now, conn, id, *request),
+                AdminWait::Force(partition, node) => self.force(now, conn, id, partition, node),
             };
             if let Some(answer) = answer {
                 self.answer(conn, id, answer);
@@ -152,7 +154,7 @@ impl<R: Remedy> Controller<R> {
         let answer = match (job, applied) {
             (Job::Reserve(creation), true) => self.fill(conn, id, *creation),
             (Job::Reserve(creation), false) => {
-                self.wait(now, conn, id, Wish::Create(Box::new(creation.request)))
+                self.wait(now, conn, id, AdminWait::Create(Box::new(creation.request)))
             }
             (Job::Fill(creation), true) => self.fill(conn, id, *creation),
             (Job::Fill(creation), false) => Some(self.creation_failed(&creation)),
@@ -170,7 +172,9 @@ impl<R: Remedy> Controller<R> {
             (Job::Add(node), false) => self.add_node(conn, id, node),
             (Job::Remove { node, losing }, _) => self.remove_node(now, conn, id, node, losing),
             (Job::Force(partition, _), true) => Some(self.forced(partition)),
-            (Job::Force(partition, node), false) => self.wait(now, conn, id, Wish::Force(partition, node)),
+            (Job::Force(partition, node), false) => {
+                self.wait(now, conn, id, AdminWait::Force(partition, node))
+            }
         };
         if let Some(answer) = answer {
             self.answer(conn, id, answer);

@@ -171,7 +171,7 @@ impl<R: Remedy> Controller<R> {
         if !self.is_live(now, to) {
             return Err((UNREACHABLE, format!("{to} is not live")));
         }
-        if self.is_leaving(to) {
+        if self.is_decommissioning(to) {
             return Err((REFUSED, format!("{to} is being removed: everything is moved away from it")));
         }
         let mut table = table.clone();

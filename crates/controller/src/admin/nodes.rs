@@ -17,7 +17,7 @@ impl<R: Remedy> Controller<R> {
         let Some(record) = self.records.node(node) else { return Some(Err(no_node(node))) };
         let mut record: NodeRecord = record.clone();
         record.mark(NodeRecord::DRAINING, false);
-        record.mark(NodeRecord::LEAVING, false);
+        record.mark(NodeRecord::DECOMMISSIONING, false);
         record.mark(NodeRecord::JOINING, true);
         self.mark(conn, id, Job::Add(node), &record);
         None
@@ -33,7 +33,7 @@ impl<R: Remedy> Controller<R> {
         losing: bool,
     ) -> Option<Answer> {
         let Some(record) = self.records.node(node) else { return Some(Err(no_node(node))) };
-        if self.is_leaving(node) {
+        if self.is_decommissioning(node) {
             return Some(Ok(self.holds(node)));
         }
         let mut record: NodeRecord = record.clone();
@@ -46,7 +46,7 @@ impl<R: Remedy> Controller<R> {
             return Some(Err((REFUSED, format!("{node} led {which} {why}"))));
         }
         record.mark(NodeRecord::JOINING, false);
-        record.mark(NodeRecord::LEAVING, true);
+        record.mark(NodeRecord::DECOMMISSIONING, true);
         self.mark(conn, id, Job::Remove { node, losing }, &record);
         None
     }
@@ -80,8 +80,11 @@ impl<R: Remedy> Controller<R> {
                 ),
             ));
         }
-        let rest =
-            self.records.nodes().filter(|other| other.id != node && !self.is_leaving(other.id)).count();
+        let rest = self
+            .records
+            .nodes()
+            .filter(|other| other.id != node && !self.is_decommissioning(other.id))
+            .count();
         let wide = self.records.tables().max_by_key(|table| table.policy.factor);
         match wide.filter(|table| usize::from(table.policy.factor) > rest) {
             Some(table) => Err((
@@ -100,7 +103,7 @@ impl<R: Remedy> Controller<R> {
         let here = |record: &&PartitionRecord| record.member_on(node).is_some();
         let elsewhere = |record: &PartitionRecord| {
             let mut others = record.in_sync.iter().filter(|member| member.node != node);
-            others.any(|member| self.hearing.hears(member, now.mono, self.settings.alive))
+            others.any(|member| self.failure_detector.hears(member, now.mono, self.settings.alive))
         };
         let mut alone: BTreeMap<TableId, Vec<PartitionId>> = BTreeMap::new();
         for record in self.records.partitions().filter(here).filter(|record| !elsewhere(record)) {
@@ -113,7 +116,7 @@ impl<R: Remedy> Controller<R> {
     /// has told no tail of them (R9). None if it is there, or has been since: then what only it had was set aside.
     fn led_alone(&self, now: Now, node: &NodeRecord) -> Option<String> {
         let present = Member { node: node.id, store: node.store, incarnation: node.incarnation };
-        if self.hearing.hears(&present, now.mono, self.settings.alive) {
+        if self.failure_detector.hears(&present, now.mono, self.settings.alive) {
             return None;
         }
         let untold = |failover: &&FailoverRecord| {
@@ -144,7 +147,7 @@ impl<R: Remedy> Controller<R> {
 
     /// Divergent tails that lie on the node's disk, as it says itself (R9).
     fn tails_on(&self, node: NodeId) -> Option<String> {
-        let (status, _) = self.hearing.node(node)?.status.as_ref()?;
+        let (status, _) = self.failure_detector.node(node)?.status.as_ref()?;
         let files: Vec<&str> = status.tails.iter().map(|tail| tail.file.as_str()).collect();
         let which = if files.len() == 1 { "tail" } else { "tails" };
         (!files.is_empty()).then(|| format!("{which} {}", files.join(", ")))

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use types::config::{Cause, FORMAT, PartitionRecord, TableRecord, Unknown};
 use types::data::Schema;
 use types::policy::Below;
-use types::{Epoch, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, Remedy, TableId};
+use types::{Epoch, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, Remedy, TableId, Term};
 use wire::RecordText;
 use wire::control::{AddIndex, AlterTable, CreateTable};
 
@@ -158,7 +158,7 @@ impl<R: Remedy> Controller<R> {
             table: table.id,
             epoch: Epoch(1),
             primary: in_sync[0],
-            led_since: Epoch(1),
+            term: Term(1),
             in_sync,
             catching_up: Vec::new(),
             policy: table.policy.clone(),

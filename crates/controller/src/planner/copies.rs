@@ -56,7 +56,7 @@ impl<R: Remedy> Controller<R> {
 
     /// False for a member without a place on a node that leaves: it is only waited for until enough others are there.
     fn stays(&self, record: &PartitionRecord, member: &Member) -> bool {
-        !self.is_leaving(member.node) || self.records.placement(record).contains(&member.node)
+        !self.is_decommissioning(member.node) || self.records.placement(record).contains(&member.node)
     }
 
     /// A copy that catches up is still lacking: one that never gets there must not keep a spare from standing in.
@@ -79,7 +79,7 @@ impl<R: Remedy> Controller<R> {
             return Some(*member);
         }
         let placement = self.records.placement(record);
-        let heard = |member: &Member| self.hearing.hears(member, now.mono, self.settings.alive);
+        let heard = |member: &Member| self.failure_detector.hears(member, now.mono, self.settings.alive);
         let level = |node: &NodeId| record.in_sync.iter().any(|member| member.node == *node && heard(member));
         // Fewer copies are wanted, and the policy in force still says more: first it is changed (N3).
         let agreed = usize::from(record.policy.factor) <= placement.len() && record.next_policy.is_none();
@@ -125,7 +125,7 @@ impl<R: Remedy> Controller<R> {
         let spares = self.records.nodes().filter(|node| ready(&node.id) && !self.is_draining(node.id));
         let best = spares.min_by_key(|node| {
             let copies = copies.get(&node.id).copied().unwrap_or(0);
-            placement::order_of_home(self.shares_zone(record, &node.zone), copies, node.id)
+            placement::order_of_spare(self.shares_zone(record, &node.zone), copies, node.id)
         });
         best.map(|node| node.member())
     }

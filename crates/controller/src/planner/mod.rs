@@ -1,6 +1,6 @@
 //! The planner: what one controller does so that every partition comes to be as its table wants it.
 //!
-//! It looks at the picture and at who is heard, and gives advice to primaries ([`copies`], [`balance`], [`policies`]); it
+//! It looks at the cluster map and at who is heard, and gives advice to primaries ([`copies`], [`balance`], [`policies`]); it
 //! changes placements for nodes that join and leave ([`nodes`]), and tidies up ([`sweep`]). It keeps no plan: what an interrupted move still lacks is seen in the records. All of it is lost
 //! with the controller, and begins again elsewhere.
 
@@ -68,7 +68,7 @@ impl Planner {
             }
             return;
         };
-        if change.old.as_ref().is_none_or(|old| old.led_since != new.led_since) {
+        if change.old.as_ref().is_none_or(|old| old.term != new.term) {
             self.led.insert(new.id, now);
         }
         let counts = |node: NodeId| new.in_sync.iter().any(|member| member.node == node);
@@ -151,7 +151,7 @@ impl<R: Remedy> Controller<R> {
 
     /// Gives advice to a partition's primary, if it is connected here. It counts in the record's epoch only (F16).
     pub(crate) fn advise(&mut self, now: Now, record: &PartitionRecord, advice: Advice) -> bool {
-        let Some(conn) = self.hearing.conn_of(&record.primary) else { return false };
+        let Some(conn) = self.failure_detector.conn_of(&record.primary) else { return false };
         let given = Given { epoch: record.epoch, at: now.mono, advice: advice.clone() };
         self.planner.advised.insert(record.id, given);
         self.send(conn, Advise { partition: record.id, epoch: record.epoch, advice });
@@ -161,26 +161,28 @@ impl<R: Remedy> Controller<R> {
     /// True if the node's present life is connected and alive.
     pub(crate) fn is_live(&self, now: Now, node: NodeId) -> bool {
         let record = self.records.node(node);
-        record.is_some_and(|record| self.hearing.hears(&record.member(), now.mono, self.settings.alive))
+        record.is_some_and(|record| {
+            self.failure_detector.hears(&record.member(), now.mono, self.settings.alive)
+        })
     }
 
     /// True if the node is to lead nothing.
     pub(crate) fn is_draining(&self, node: NodeId) -> bool {
         let leads_nothing = |record: &NodeRecord| {
-            record.is_marked(NodeRecord::DRAINING) || record.is_marked(NodeRecord::LEAVING)
+            record.is_marked(NodeRecord::DRAINING) || record.is_marked(NodeRecord::DECOMMISSIONING)
         };
         self.records.node(node).is_some_and(leads_nothing)
     }
 
     /// True if everything is to be moved away from the node.
-    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
-        self.records.node(node).is_some_and(|record| record.is_marked(NodeRecord::LEAVING))
+    pub(crate) fn is_decommissioning(&self, node: NodeId) -> bool {
+        self.records.node(node).is_some_and(|record| record.is_marked(NodeRecord::DECOMMISSIONING))
     }
 
-    /// True if the partition is in nobody's hands but its primary's: no reign being taken over, no policy changing.
+    /// True if the partition is in nobody's hands but its primary's: no term being taken over, no policy changing.
     fn is_quiet(&self, now: Now, record: &PartitionRecord) -> bool {
         self.serves(record)
             && record.next_policy.is_none()
-            && self.hearing.hears(&record.primary, now.mono, self.settings.alive)
+            && self.failure_detector.hears(&record.primary, now.mono, self.settings.alive)
     }
 }

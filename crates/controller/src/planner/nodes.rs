@@ -16,8 +16,9 @@ use types::{NodeId, Now, Remedy, TableId};
 impl<R: Remedy> Controller<R> {
     /// One transaction at a time: the next step is decided on what the last one made.
     pub(super) fn plan_nodes(&mut self, now: Now) {
-        let concerned =
-            |node: &NodeRecord| node.is_marked(NodeRecord::LEAVING) || node.is_marked(NodeRecord::JOINING);
+        let concerned = |node: &NodeRecord| {
+            node.is_marked(NodeRecord::DECOMMISSIONING) || node.is_marked(NodeRecord::JOINING)
+        };
         let under_way = |purpose: &Purpose| matches!(purpose, Purpose::Place);
         if !self.records.nodes().any(concerned) || self.ledger.any(under_way) {
             return;
@@ -35,7 +36,7 @@ impl<R: Remedy> Controller<R> {
 
     fn places(&self, now: Now) -> Vec<Place> {
         let part = |node: &NodeRecord| match () {
-            () if node.is_marked(NodeRecord::LEAVING) => Part::Leaves,
+            () if node.is_marked(NodeRecord::DECOMMISSIONING) => Part::Decommissions,
             () if !self.is_live(now, node.id) || self.is_draining(node.id) => Part::Stays,
             () if node.is_marked(NodeRecord::JOINING) => Part::Joins,
             () => Part::Takes,
@@ -64,7 +65,8 @@ impl<R: Remedy> Controller<R> {
             let nobody_may = nodes.iter().all(|node| self.is_draining(*node));
             let goes = record.is_none_or(|record| {
                 record.members().any(|member| {
-                    let leads_on = *member == record.primary && (nobody_may || self.is_leaving(member.node));
+                    let leads_on =
+                        *member == record.primary && (nobody_may || self.is_decommissioning(member.node));
                     !nodes.contains(&member.node) && !leads_on
                 })
             });
@@ -94,9 +96,10 @@ impl<R: Remedy> Controller<R> {
     fn parting(&self, rows: &[Row]) -> Option<Txn> {
         let wanted = |node: NodeId| rows.iter().any(|row| row.nodes.contains(&node));
         let nothing_is_made = self.records.creating().is_empty();
-        let mut leaving = self.records.nodes().filter(|node| node.is_marked(NodeRecord::LEAVING));
-        let gone =
-            leaving.find(|node| nothing_is_made && !wanted(node.id) && !self.records.is_member(node.id))?;
+        let mut decommissioning =
+            self.records.nodes().filter(|node| node.is_marked(NodeRecord::DECOMMISSIONING));
+        let gone = decommissioning
+            .find(|node| nothing_is_made && !wanted(node.id) && !self.records.is_member(node.id))?;
         let (key, removed) = (Key::Node(gone.id), Key::Removed(gone.id));
         let txn = Txn::default()
             .compare(&key, self.records.compare_with(&key))

@@ -3,7 +3,7 @@
 use super::World;
 use super::lines::table;
 use std::collections::{BTreeMap, BTreeSet};
-use types::config::{Cause, Reign};
+use types::config::{Cause, PreviousTerm};
 use types::{
     Epoch, LogKind, Member, NodeId, NodeRecord, PartitionId, PartitionRecord, Policy, Scheme, TableRecord,
 };
@@ -168,12 +168,16 @@ impl Cluster {
 
 fn hand_over(record: &mut PartitionRecord, to: Member) {
     let epoch = Epoch(record.epoch.0 - 1);
-    record.before =
-        Some(Reign { epoch, primary: record.primary, handed_over: true, in_sync: record.in_sync.clone() });
+    record.before = Some(PreviousTerm {
+        epoch,
+        primary: record.primary,
+        handed_over: true,
+        in_sync: record.in_sync.clone(),
+    });
     record.in_sync.retain(|member| *member != to);
     record.in_sync.insert(0, to);
     record.primary = to;
-    record.led_since = record.epoch;
+    record.term = types::Term::of(record.epoch);
     record.failover = None;
     record.lossy = false;
     record.cause = Cause::Switchover;

@@ -20,8 +20,8 @@ pub fn describe(record: &PartitionRecord) -> String {
     if record.lossy {
         line += " LOSSY";
     }
-    if let Some(reign) = &record.before {
-        line += &format!(", after {} {}", reign.primary, reign.epoch);
+    if let Some(term) = &record.before {
+        line += &format!(", after {} {}", term.primary, term.epoch);
     }
     if let Some(next) = &record.next_policy {
         line += &format!(", {} and {}", record.policy.name, next.name);
@@ -78,8 +78,8 @@ impl<R: Remedy> World<R> {
             }
             Message::Proposed(proposed) => {
                 let record: PartitionRecord = proposed.record.read().unwrap();
-                let verdict = if proposed.accepted { "accepted" } else { "refused" };
-                format!("-> {whom} {verdict}, {} in force", record.epoch)
+                let decision = if proposed.accepted { "accepted" } else { "refused" };
+                format!("-> {whom} {decision}, {} in force", record.epoch)
             }
             Message::AdminAnswer(answer) => match &answer.result {
                 Ok(text) if text.len() > 200 => format!("-> {whom} ok"),

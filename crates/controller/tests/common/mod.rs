@@ -68,7 +68,7 @@ pub struct World<R: Remedy = Sound> {
     conns: BTreeMap<ConnId, NodeId>,
     /// Everything worth a look since it was taken last.
     pub lines: Vec<String>,
-    /// Messages to nodes and operators, pictures too.
+    /// Messages to nodes and operators, cluster maps too.
     pub sent: Vec<(usize, ConnId, Message)>,
     pub txns: usize,
     next_admin: u64,
@@ -368,7 +368,7 @@ impl<R: Remedy> World<R> {
         let Some(first) = led.first() else { return };
         let partitions = led
             .iter()
-            .map(|record| (record.id, record.epoch, Position::new(record.led_since, Lsn(end))))
+            .map(|record| (record.id, record.epoch, Position::new(record.term, Lsn(end))))
             .collect();
         let suspect =
             Suspect { by: self.nodes[&id].member, primary: first.primary, silent_us: 130_000, partitions };

@@ -1,7 +1,7 @@
 //! Files read back whole, and their digests.
 
 use super::tree::corrupt;
-use crate::files::not_made;
+use crate::files::{not_made, not_read};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -54,10 +54,29 @@ pub(super) fn has_digest(path: &Path, digest: u128, watch: &Watch) -> Result<Opt
     }
 }
 
+/// Compares the version that `current` names with the checksum that `current` has for it; the crate does not (PR-72).
+///
+/// A missing one is damage too, or the crate would make an empty tree of it.
+pub(super) fn verify_version(dir: &Path) -> Result<(), EngineError> {
+    let current = read_whole(&dir.join("current"))?;
+    let Ok(current) = <[u8; 25]>::try_from(&current[..]) else {
+        return Err(corrupt("`current` has another length"));
+    };
+    let number = u64::from_le_bytes(current[..8].try_into().expect("eight bytes"));
+    let expected = u128::from_le_bytes(current[8..24].try_into().expect("sixteen bytes"));
+    if current[24] != 0 {
+        return Err(corrupt("`current` names an unknown kind of checksum"));
+    }
+    if digest_file(&dir.join(format!("v{number}")))? != expected {
+        return Err(corrupt(&format!("version {number} does not match its checksum")));
+    }
+    Ok(())
+}
+
 pub(super) fn missing_is_damage(error: std::io::Error, path: &Path) -> EngineError {
     match error.kind() {
         ErrorKind::NotFound => corrupt(&format!("{} is missing", path.display())),
-        _ => EngineError::Io(error),
+        _ => not_read(error),
     }
 }
 

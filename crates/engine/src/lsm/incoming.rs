@@ -10,7 +10,7 @@
 //! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
 
 use super::digest::{Watch, has_digest};
-use super::tree::{Sealed, Tree, order_files};
+use super::tree::{Frozen, Tree, order_files};
 use crate::files::{self, not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -135,7 +135,7 @@ impl Incoming {
     }
 
     /// Forgets files that are not what they should be.
-    pub(super) fn spoilt(&mut self, files: &[usize]) -> Result<(), EngineError> {
+    pub(super) fn tainted(&mut self, files: &[usize]) -> Result<(), EngineError> {
         for &file in files {
             let path = self.path(&self.set.files[file]);
             // A new file: the old one may be linked.
@@ -149,7 +149,7 @@ impl Incoming {
 
     /// Begins to make a tree of the whole set in `to`, on a thread of its own: what came is checked and made durable, and what
     /// `above` has above the set's position is written into the tree's memory.
-    pub(super) fn seal(&self, to: &Path, above: Option<Sealed>, wake: &Wake) -> io::Result<Sealing> {
+    pub(super) fn finish(&self, to: &Path, above: Option<Frozen>, wake: &Wake) -> io::Result<Sealing> {
         let (sender, outcome) = channel();
         let files = self.set.files.iter().enumerate();
         let files: Vec<Arrived> = files
@@ -187,8 +187,8 @@ struct Arrived {
 pub(super) enum Made {
     /// A tree, and the memory that it takes.
     Tree(Tree, u64),
-    /// These files are spoilt; the others stay.
-    Spoilt(Vec<usize>),
+    /// These files are tainted; the others stay.
+    Tainted(Vec<usize>),
     /// It is not what it was said to be. Nothing is left of it.
     Refused(String),
 }
@@ -232,14 +232,14 @@ struct Work {
     to: PathBuf,
     set: ComponentSet,
     files: Vec<Arrived>,
-    above: Option<Sealed>,
+    above: Option<Frozen>,
 }
 
 impl Work {
     fn run(&self, watch: &Watch) -> Result<Made, EngineError> {
-        let spoilt = self.make_durable(watch)?;
-        if !spoilt.is_empty() {
-            return Ok(Made::Spoilt(spoilt));
+        let tainted = self.make_durable(watch)?;
+        if !tainted.is_empty() {
+            return Ok(Made::Tainted(tainted));
         }
         fs::rename(&self.from, &self.to).map_err(not_written)?;
         if let Some(parent) = self.to.parent() {
@@ -253,24 +253,24 @@ impl Work {
             }
             Err(error) => return Err(error),
         };
-        let above = |sealed: &Sealed| tree.take_above(sealed, self.set.at.lsn);
+        let above = |frozen: &Frozen| tree.take_above(frozen, self.set.at.lsn);
         let bytes = self.above.as_ref().map_or(0, above);
         Ok(Made::Tree(tree, bytes))
     }
 
-    /// Gives the spoilt files.
+    /// Gives the tainted files.
     fn make_durable(&self, watch: &Watch) -> Result<Vec<usize>, EngineError> {
-        let mut spoilt = Vec::new();
+        let mut tainted = Vec::new();
         for file in &self.files {
             match has_digest(&file.path, file.digest, watch)? {
                 None => return Err(EngineError::Library("lsm: an installation was given up".into())),
-                Some(false) => spoilt.push(file.index),
+                Some(false) => tainted.push(file.index),
                 Some(true) if file.durable => {}
                 Some(true) => sync_or_remove(&file.path)?,
             }
         }
-        if !spoilt.is_empty() {
-            return Ok(spoilt);
+        if !tainted.is_empty() {
+            return Ok(tainted);
         }
         for (name, content) in order_files(&self.set.order).expect("checked when the set came") {
             let file = File::create(self.from.join(name));
@@ -279,18 +279,18 @@ impl Work {
         }
         sync_dir(&self.from.join("tables"))?;
         sync_dir(&self.from)?;
-        Ok(spoilt)
+        Ok(tainted)
     }
 }
 
-/// Makes a file that came durable. Where the disk finds no room for it, what it has of the file is unknown (F08): it has to come
-/// again.
+/// Makes a file that came durable. Where that fails, what the disk has of it is unknown, and no later sync
+/// would tell (F08): it has to come again, to another start of the engine too (PR-97).
 fn sync_or_remove(path: &Path) -> Result<(), EngineError> {
-    let synced = File::open(path).map_err(not_written)?.sync_all().map_err(not_written);
-    if let Err(EngineError::Full(_)) = &synced {
+    let synced = File::open(path).map_err(not_written)?.sync_all();
+    if synced.is_err() {
         fs::remove_file(path)?;
     }
-    synced
+    synced.map_err(not_written)
 }
 
 /// Removes every file but those that both sets have.

@@ -3,6 +3,7 @@
 use super::LsmEngine;
 use super::merger::Kept;
 use super::tree::Tree;
+use crate::files::not_read;
 use bytes::Bytes;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -59,8 +60,8 @@ impl LsmEngine {
             self.unflushed += self.tree.write(&mutation.key, next.at.lsn, value);
         }
         self.tree.write_position(next.at);
-        let sealed = self.tree.seal().expect("the position was just written");
-        Ok(Some(Kept { sealed, at: next.at, bytes: self.unflushed, load: Some(files) }))
+        let frozen = self.tree.freeze().expect("the position was just written");
+        Ok(Some(Kept { frozen, at: next.at, bytes: self.unflushed, load: Some(files) }))
     }
 
     /// Installs what may be installed at once, as part of a checkpoint that is waited for.
@@ -96,7 +97,7 @@ impl LsmEngine {
         let Some((component, path)) = files.get(file) else { return Ok(None) };
         let length = component.bytes.saturating_sub(from).min(max_bytes as u64) as usize;
         let mut bytes = vec![0; length];
-        File::open(path)?.read_exact_at(&mut bytes, from)?;
+        File::open(path).and_then(|file| file.read_exact_at(&mut bytes, from)).map_err(not_read)?;
         Ok(Some(bytes.into()))
     }
 

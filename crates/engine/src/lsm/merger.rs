@@ -1,6 +1,6 @@
 //! Flushes and merges beside the partition's work: they may take seconds, in which reads and writes go on.
 
-use super::tree::{Sealed, Tree};
+use super::tree::{Frozen, Tree};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -27,7 +27,7 @@ struct End {
 #[derive(Clone)]
 pub(super) struct Kept {
     /// The rows.
-    pub(super) sealed: Sealed,
+    pub(super) frozen: Frozen,
     /// The state that the files will hold.
     pub(super) at: Position,
     /// Bytes that leave the memory with it.
@@ -40,8 +40,8 @@ impl Kept {
     /// Writes it into the tree.
     pub(super) fn flush(&self, tree: &Tree) -> Result<(), EngineError> {
         match &self.load {
-            None => tree.flush_sealed(&self.sealed),
-            Some(files) => tree.flush_load(&self.sealed, self.at.lsn, files),
+            None => tree.flush_frozen(&self.frozen),
+            Some(files) => tree.flush_load(&self.frozen, self.at.lsn, files),
         }
     }
 }

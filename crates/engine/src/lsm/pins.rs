@@ -1,6 +1,7 @@
 //! Versions of the tree whose files are kept for those who read them, while merges go on.
 
 use super::tree::Pinned;
+use crate::files::not_read;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -53,7 +54,7 @@ impl Pins {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::UnexpectedEof) => {
                 Err(EngineError::Corrupt(format!("lsm: {} is missing or cut", path.display())))
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(not_read(error)),
         }
     }
 }

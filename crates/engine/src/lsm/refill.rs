@@ -24,7 +24,7 @@ impl LsmEngine {
         (self.number, self.tree, self.kept) = (number, tree, None);
         (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
         remove_others(&self.dir, Some(self.number))?;
-        (self.overlay, self.floor) = (Overlay::new(base), base.lsn);
+        (self.overlay, self.read_floor) = (Overlay::new(base), base.lsn);
         (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
         self.corrupt = false;
         Ok(())
@@ -59,10 +59,10 @@ impl LsmEngine {
         self.end_flush()?;
         self.merger.wait()?;
         self.flush_kept()?;
-        let sealed = self.tree.seal().expect("there is something in memory");
+        let frozen = self.tree.freeze().expect("there is something in memory");
         self.unflushed = 0;
         // Nothing counts as persisted before the whole is, and nothing is collected.
-        let kept = Kept { sealed, at: Position::ZERO, bytes: 0, load: None };
+        let kept = Kept { frozen, at: Position::ZERO, bytes: 0, load: None };
         let unasked: Wake = Arc::new(|| {});
         self.flush = Some(self.merger.start_flush(&self.tree, kept, Lsn::ZERO, true, &unasked)?);
         Ok(())

@@ -44,7 +44,7 @@ impl LsmEngine {
     }
 
     pub(super) fn begin_sealing(&mut self, wake: &Wake) -> Result<Installation, EngineError> {
-        if self.sealing.is_some() {
+        if self.finishing.is_some() {
             return self.go_on_sealing();
         }
         if !self.incoming.as_ref().is_some_and(|incoming| incoming.missing().is_empty()) {
@@ -59,26 +59,26 @@ impl LsmEngine {
         let published = self.overlay.published();
         if self.kept.is_none() && published != self.persisted {
             self.tree.write_position(published);
-            let sealed = self.tree.seal().expect("the position was just written");
-            self.kept = Some(Kept { sealed, at: published, bytes: self.unflushed, load: None });
+            let frozen = self.tree.freeze().expect("the position was just written");
+            self.kept = Some(Kept { frozen, at: published, bytes: self.unflushed, load: None });
         }
-        let above = self.kept.as_ref().map(|kept| kept.sealed.clone());
+        let above = self.kept.as_ref().map(|kept| kept.frozen.clone());
         let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(self.number);
         let to = tree_dir(&self.dir, highest.max(self.number) + 1);
         let incoming = self.incoming.as_ref().expect("just seen");
-        self.sealing = Some(incoming.seal(&to, above, wake)?);
+        self.finishing = Some(incoming.finish(&to, above, wake)?);
         Ok(Installation::Waiting)
     }
 
     pub(super) fn go_on_sealing(&mut self) -> Result<Installation, EngineError> {
-        let Some(sealing) = &self.sealing else {
+        let Some(finishing) = &self.finishing else {
             return match self.sealing_waits.take() {
                 Some(wake) => self.begin_sealing(&wake),
                 None => Ok(Installation::Refused("no installation was begun".into())),
             };
         };
-        let Some(outcome) = sealing.outcome() else { return Ok(Installation::Waiting) };
-        self.sealing = None;
+        let Some(outcome) = finishing.outcome() else { return Ok(Installation::Waiting) };
+        self.finishing = None;
         let made = match outcome {
             Ok(made) => made,
             Err(error) => {
@@ -88,10 +88,10 @@ impl LsmEngine {
             }
         };
         match made {
-            Made::Spoilt(files) => {
+            Made::Tainted(files) => {
                 let incoming = self.incoming.as_mut().expect("it is there while it is sealed");
-                incoming.spoilt(&files)?;
-                Ok(Installation::Spoilt(files))
+                incoming.tainted(&files)?;
+                Ok(Installation::Tainted(files))
             }
             Made::Refused(why) => self.refuse(&why),
             Made::Tree(tree, bytes) => self.exchange(tree, bytes),
@@ -128,7 +128,7 @@ impl LsmEngine {
         if at.lsn >= self.overlay.published().lsn {
             self.overlay.rise(at);
         }
-        self.floor = self.floor.max(at.lsn);
+        self.read_floor = self.read_floor.max(at.lsn);
         (self.persisted, self.unflushed) = (at, bytes);
         self.corrupt = false;
         self.pins.clear();
@@ -151,7 +151,7 @@ impl LsmEngine {
     /// Gives up a check that is under way. It may have made a tree already, which nobody wants.
     fn stop_sealing(&mut self) -> Result<(), EngineError> {
         (self.incoming, self.sealing_waits) = (None, None);
-        if self.sealing.take().is_some() {
+        if self.finishing.take().is_some() {
             remove_others(&self.dir, Some(self.number))?;
         }
         Ok(())

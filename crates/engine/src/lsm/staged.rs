@@ -26,7 +26,7 @@ const DIR: &str = "staged";
 const SET: &str = "set";
 
 /// Everything that is staged.
-pub(super) struct Stage {
+pub(super) struct StagedLoad {
     dir: PathBuf,
     loads: BTreeMap<LoadId, Load>,
 }
@@ -43,7 +43,7 @@ struct Load {
 enum Checked {
     Ready(Staged),
     /// These files are not what they should be.
-    Spoilt(Vec<usize>),
+    Tainted(Vec<usize>),
     Refused(String),
 }
 
@@ -61,10 +61,10 @@ impl Drop for Check {
     }
 }
 
-impl Stage {
+impl StagedLoad {
     /// What is staged below the engine's directory `dir`.
-    pub(super) fn open(dir: &Path) -> Result<Stage, EngineError> {
-        let mut stage = Stage { dir: dir.join(DIR), loads: BTreeMap::new() };
+    pub(super) fn open(dir: &Path) -> Result<StagedLoad, EngineError> {
+        let mut stage = StagedLoad { dir: dir.join(DIR), loads: BTreeMap::new() };
         let entries = match fs::read_dir(&stage.dir) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(stage),
             entries => entries?,
@@ -74,6 +74,9 @@ impl Stage {
             let name = path.file_name().and_then(|name| name.to_str());
             let load = name.and_then(|name| u64::from_str_radix(name, 16).ok()).map(LoadId);
             let set: Option<(Vec<Component>, Staged)> = files::read_value(&path.join(SET));
+            // Who finds a set relies on it, and who finds none removes the files: neither must be taken
+            // back (PR-93).
+            files::sync_dir(&path)?;
             match load.zip(set) {
                 Some((load, (files, ready))) => {
                     let have = files.iter().map(|file| file.bytes).collect();
@@ -117,8 +120,8 @@ impl Stage {
             known.checking = None;
             match outcome? {
                 Checked::Ready(staged) => known.ready = Some(staged),
-                Checked::Spoilt(spoilt) => {
-                    for file in spoilt {
+                Checked::Tainted(tainted) => {
+                    for file in tainted {
                         let name = dir.join(known.files[file].number.to_string());
                         File::create(name).map_err(not_written)?;
                         known.have[file] = 0;
@@ -202,8 +205,8 @@ impl Stage {
             return Ok(());
         }
         let dir = self.load_dir(load);
-        // First, so that a restart never finds half of it.
-        remove_if_there(&dir.join(SET))?;
+        // First, and durably, so that a restart never finds half of it.
+        forget(&dir)?;
         fs::remove_dir_all(dir)
     }
 
@@ -212,11 +215,21 @@ impl Stage {
     }
 }
 
+/// Nothing in `dir` counts for staged any more, after a power loss either (PR-92): without the sync the names
+/// of its files could go before the set does.
+fn forget(dir: &Path) -> io::Result<()> {
+    if !dir.join(SET).exists() {
+        return Ok(());
+    }
+    remove_if_there(&dir.join(SET))?;
+    files::sync_dir(dir)
+}
+
 /// Makes a place for the files of a load.
 fn begin(dir: &Path, files: &[Component]) -> io::Result<()> {
     create_dir(dir)?;
     // What an earlier one may have left here counts for nothing.
-    remove_if_there(&dir.join(SET))?;
+    forget(dir)?;
     files.iter().try_for_each(|file| File::create(dir.join(file.number.to_string())).map(drop))
 }
 
@@ -233,26 +246,28 @@ fn begin_check(load: LoadId, dir: PathBuf, files: Vec<Component>) -> io::Result<
 }
 
 fn check(load: LoadId, dir: &Path, files: &[Component], watch: &Watch) -> Result<Checked, EngineError> {
-    let mut spoilt = Vec::new();
+    let mut tainted = Vec::new();
     let named: Vec<_> = files.iter().map(|file| (*file, dir.join(file.number.to_string()))).collect();
     for (index, (file, path)) in named.iter().enumerate() {
         match has_digest(path, file.digest, watch)? {
             None => return Err(EngineError::Library("lsm: the check of a load was given up".into())),
-            Some(false) => spoilt.push(index),
+            Some(false) => tainted.push(index),
             // Without room for it, what the disk has of it is unknown (F08): it has to come again.
             Some(true) => match File::open(path).map_err(not_written)?.sync_all() {
-                Err(error) if is_full(&error) => spoilt.push(index),
+                Err(error) if is_full(&error) => tainted.push(index),
                 synced => synced?,
             },
         }
     }
-    if !spoilt.is_empty() {
-        return Ok(Checked::Spoilt(spoilt));
+    if !tainted.is_empty() {
+        return Ok(Checked::Tainted(tainted));
     }
     let rows = match check_load(load, &named)? {
         Ok(rows) => rows,
         Err(why) => return Ok(Checked::Refused(why)),
     };
+    // The names of the files are durable before the set that vouches for them (PR-91).
+    files::sync_dir(dir)?;
     let staged = Staged { digest: types::bulk::files_digest(files), rows };
     files::replace_value(&dir.join(SET), &(files, staged)).map_err(not_written)?;
     Ok(Checked::Ready(staged))

@@ -10,13 +10,13 @@
 //! - A range read does not give sequence numbers, so the LSN stands in front of each value. A bulk load's rows were written
 //!   before their LSN was known: the load's number stands there, and a row of the partition says at which LSN it became part of
 //!   the state.
-//! - Its ingestion stamps what it takes in by its own counter and flushes everything (PR-71, PR-79). Ours writes a load's files in
+//! - Its ingestion stamps what it takes in by its own counter and flushes everything (PR-71, PR-84). Ours writes a load's files in
 //!   a scratch tree and registers them with the sequence number of the load's entry, together with the flush of that entry.
 
-use super::digest::{digest_file, missing_is_damage, read_whole};
-use super::pace::{Pace, Shape};
-use crate::files::{is_full, not_written, remove_if_there, sync_dir};
-use crate::scan::FIRST_KEY;
+use super::digest::{digest_file, missing_is_damage, read_whole, verify_version};
+use super::merge_pacing::{MergePacing, Shape};
+use crate::files::{is_for_now, keep_spare, not_read, not_written, patiently, remove_if_there, sync_dir};
+use crate::scan::{FIRST_KEY, bound};
 use bytes::Bytes;
 use lsm_tree::compaction::{CompactionStrategy, MoveDown};
 use lsm_tree::{
@@ -31,10 +31,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use types::bulk::{load_of, load_range};
 use types::engine::{MAX_KEY_BYTES, Row, space};
-use types::{Component, ComponentSet, EngineError, Epoch, LoadId, Lsn, Position};
+use types::{Component, ComponentSet, EngineError, LoadId, Lsn, Position, Term};
 
 /// Lies above every stamp that the crate draws and below every sequence number.
-const SEQUENCE_BASE: u64 = 1 << 40;
+pub(super) const SEQUENCE_BASE: u64 = 1 << 40;
 /// Handed to `register_tables`, which prunes the versions stamped below it: all but the newest.
 const PRUNE_BELOW: u64 = 1 << 39;
 /// The crate's sequence numbers have 63 bits.
@@ -49,9 +49,9 @@ const LOADED: u64 = 1 << 63;
 /// A tree whose versions are LSNs. Clones share it.
 #[derive(Clone)]
 pub(super) struct Tree {
-    tree: AnyTree,
+    pub(super) tree: AnyTree,
     dir: PathBuf,
-    pace: Arc<Pace>,
+    pacing: Arc<MergePacing>,
     loads: Arc<Loads>,
 }
 
@@ -85,7 +85,7 @@ impl Loads {
 
 /// Rows that were set apart to be flushed.
 #[derive(Clone)]
-pub(super) struct Sealed(Arc<lsm_tree::Memtable>);
+pub(super) struct Frozen(Arc<lsm_tree::Memtable>);
 
 /// A version whose files stay as long as this does.
 pub(super) struct Pinned {
@@ -107,6 +107,8 @@ impl Tree {
     /// Opens the tree in `dir`, which must be whole.
     pub(super) fn open(dir: &Path) -> Result<Tree, EngineError> {
         verify_version(dir)?;
+        // Opening removes what `current` does not name: that must not be taken back afterwards (PR-93).
+        sync_dir(dir)?;
         let tree = open_behind_barrier(dir)?;
         let (from, to) = load_range();
         for row in tree.range(&from, &to, Lsn::MAX) {
@@ -133,7 +135,7 @@ impl Tree {
     /// Writes the row of the applied position. It must be the last write before a flush (PR-40).
     pub(super) fn write_position(&self, at: Position) {
         let mut value = [0; 16];
-        value[..8].copy_from_slice(&at.epoch.0.to_le_bytes());
+        value[..8].copy_from_slice(&at.term.0.to_le_bytes());
         value[8..].copy_from_slice(&at.lsn.0.to_le_bytes());
         self.write(POSITION_KEY, at.lsn, Some(&value));
     }
@@ -151,7 +153,7 @@ impl Tree {
         };
         let (epoch, own) = bytes.split_at(8);
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("a half of sixteen bytes"));
-        let at = Position::new(Epoch(word(epoch)), Lsn(word(own)));
+        let at = Position::new(Term(word(epoch)), Lsn(word(own)));
         if at.lsn != lsn || self.tree.get_highest_persisted_seqno() > Some(sequence(lsn)) {
             return Err(corrupt(&format!("PR-40: the files hold more than the state at {at}")));
         }
@@ -160,7 +162,11 @@ impl Tree {
 
     /// The version of `key` at `at`.
     pub(super) fn get(&self, key: &[u8], at: Lsn) -> Result<Option<(Lsn, Bytes)>, EngineError> {
-        match self.tree.get(key, read_sequence(at)).map_err(error)? {
+        // The crate asserts its own limit on look-ups too (PR-72).
+        if key.len() > MAX_KEY_BYTES {
+            return Ok(None);
+        }
+        match self.tree.get(key, read_sequence(at)).map_err(read_error)? {
             Some(stored) => self.loads.split(&stored).map(Some),
             None => Ok(None),
         }
@@ -173,32 +179,33 @@ impl Tree {
         to: &[u8],
         at: Lsn,
     ) -> impl Iterator<Item = Result<Row, EngineError>> + use<> {
+        let (from, to) = (bound(from), bound(to));
         let bounds = crate::overlay::key_bounds(from, to);
         // The crate does not say what it makes of an empty range.
         let empty = !to.is_empty() && from >= to;
         let rows = (!empty).then(|| self.tree.range::<&[u8], _>(bounds, read_sequence(at), None));
         let loads = self.loads.clone();
         rows.into_iter().flatten().map(move |item| {
-            let (key, stored) = item.into_inner().map_err(error)?;
+            let (key, stored) = item.into_inner().map_err(read_error)?;
             let (lsn, value) = loads.split(&stored)?;
             Ok(Row { key: Bytes::copy_from_slice(&key), lsn, value })
         })
     }
 
     /// Sets what is in memory apart from what is written from now on; none if there is nothing. Reads see both.
-    pub(super) fn seal(&self) -> Option<Sealed> {
+    pub(super) fn freeze(&self) -> Option<Frozen> {
         let memtable = self.tree.rotate_memtable()?;
         assert_eq!(self.tree.sealed_memtable_count(), 1, "a memtable of a failed flush is still there");
-        Some(Sealed(memtable))
+        Some(Frozen(memtable))
     }
 
-    /// Sets what came since the last [`Tree::seal`] apart too; only for a tree that is given up.
-    pub(super) fn seal_more(&self) -> Option<Sealed> {
-        self.tree.rotate_memtable().map(Sealed)
+    /// Sets what came since the last [`Tree::freeze`] apart too; only for a tree that is given up.
+    pub(super) fn seal_more(&self) -> Option<Frozen> {
+        self.tree.rotate_memtable().map(Frozen)
     }
 
-    /// Writes what `sealed` has from above `at` into this tree's memory, the applied position excepted. Gives the memory it takes.
-    pub(super) fn take_above(&self, Sealed(memtable): &Sealed, at: Lsn) -> u64 {
+    /// Writes what `frozen` has from above `at` into this tree's memory, the applied position excepted. Gives the memory it takes.
+    pub(super) fn take_above(&self, Frozen(memtable): &Frozen, at: Lsn) -> u64 {
         let mut bytes = 0;
         for row in memtable.iter().filter(|row| row.key.seqno >= read_sequence(at)) {
             let key = row.key.user_key.clone();
@@ -224,13 +231,13 @@ impl Tree {
     /// Writes what was set apart into files and makes them part of the tree, durably. Reads and writes may go on.
     ///
     /// The caller keeps merges away meanwhile (PR-69).
-    pub(super) fn flush_sealed(&self, Sealed(memtable): &Sealed) -> Result<(), EngineError> {
+    pub(super) fn flush_frozen(&self, Frozen(memtable): &Frozen) -> Result<(), EngineError> {
         let rows = memtable.iter().map(Ok);
         self.writing(|| {
             // The crate syncs each table, then its directory, then the version that names it.
             let (tables, blobs) = self.tree.flush_to_tables(rows)?.expect("no memtable is empty");
             assert!(blobs.is_none(), "PR-72: key-value separation is off");
-            self.pace.flushed(tables.iter().map(|table| table.metadata.file_size).sum());
+            self.pacing.flushed(tables.iter().map(|table| table.metadata.file_size).sum());
             self.tree.register_tables(&tables, None, None, &[memtable.id()], PRUNE_BELOW)
         })?;
         assert_eq!(self.tree.sealed_memtable_count(), 0, "the flushed memtable has left the tree");
@@ -240,7 +247,7 @@ impl Tree {
     /// The same for the flush of the entry that makes a load part of the state: its files go in with it, all or none.
     pub(super) fn flush_load(
         &self,
-        Sealed(memtable): &Sealed,
+        Frozen(memtable): &Frozen,
         at: Lsn,
         files: &[(Component, PathBuf)],
     ) -> Result<(), EngineError> {
@@ -322,13 +329,16 @@ impl Tree {
         tables.iter().map(|table| Ok((component(table)?, table.path.to_path_buf()))).collect()
     }
 
-    /// Runs what writes files, while nothing else does. If the disk has no room for them and they are not part of the tree,
-    /// they are removed, and the tree is as it was.
+    /// Runs what writes files, while nothing else does. If the disk has no room for them, or the system no open files
+    /// (PR-96), and they are not part of the tree, they are removed, and the tree is as it was.
     fn writing(&self, work: impl FnOnce() -> lsm_tree::Result<()>) -> Result<(), EngineError> {
         let first = self.tree.get_next_table_id();
         match work().map_err(error) {
-            Err(EngineError::Io(cause)) if is_full(&cause) && self.is_as_named()? => {
-                self.remove_tables_from(first)?;
+            Err(EngineError::Io(cause)) if is_for_now(&cause) => {
+                if !patiently(|| self.is_as_named())? {
+                    return Err(EngineError::Io(cause));
+                }
+                patiently(|| self.remove_tables_from(first))?;
                 Err(EngineError::Full(cause))
             }
             outcome => outcome,
@@ -344,7 +354,7 @@ impl Tree {
 
     /// Removes the files of tables whose numbers were given out from `first` on.
     fn remove_tables_from(&self, first: u64) -> Result<(), EngineError> {
-        for entry in fs::read_dir(self.dir.join("tables"))? {
+        for entry in fs::read_dir(self.dir.join("tables")).map_err(not_read)? {
             let entry = entry?;
             let number = entry.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
             if number.is_some_and(|number| number >= first) {
@@ -356,7 +366,7 @@ impl Tree {
 
     /// True if files are to be merged.
     pub(super) fn wants_merge(&self) -> bool {
-        self.pace.wants_merge(&self.shape())
+        self.pacing.wants_merge(&self.shape())
     }
 
     /// Merges files until no level is too large, or as many as are due now. No read looks below `readers_from`; `persisted` is
@@ -367,8 +377,8 @@ impl Tree {
         let collects = persisted > Lsn::ZERO && readers_from >= persisted;
         let threshold = if collects { sequence(persisted) } else { 0 };
         let mut shape = self.shape();
-        self.pace.begin(&shape);
-        while self.pace.goes_on(&shape) {
+        self.pacing.begin(&shape);
+        while self.pacing.goes_on(&shape) {
             let before = self.tree.current_version().id();
             let strategy: Arc<dyn CompactionStrategy + Send + Sync> = match self.hole() {
                 Some(above) => Arc::new(MoveDown(above, above + 1)),
@@ -376,11 +386,11 @@ impl Tree {
             };
             self.writing(|| self.tree.compact(strategy, threshold).map(drop))?;
             if self.tree.current_version().id() == before {
-                self.pace.is_even();
+                self.pacing.is_even();
                 break;
             }
             let now = self.shape();
-            self.pace.merged(now.bytes_beside(&shape));
+            self.pacing.merged(now.bytes_beside(&shape));
             shape = now;
         }
         Ok(())
@@ -425,7 +435,7 @@ impl Tree {
             match fs::read(self.dir.join(format!("v{}", version.id()))) {
                 Ok(content) => order.extend_from_slice(&content),
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(not_read(error)),
             }
             if order.first_chunk().map(|number| u64::from_le_bytes(*number)) != Some(version.id()) {
                 continue;
@@ -510,7 +520,7 @@ fn sequence(lsn: Lsn) -> u64 {
 }
 
 /// The sequence number that sees what was written at `at` and below: the crate's reads are exclusive.
-fn read_sequence(at: Lsn) -> u64 {
+pub(super) fn read_sequence(at: Lsn) -> u64 {
     SEQUENCE_BASE.saturating_add(at.0).min(MAX_SEQUENCE - 1) + 1
 }
 
@@ -534,8 +544,9 @@ fn open_behind_barrier(dir: &Path) -> Result<Tree, EngineError> {
         let (stamps, visible) = (SequenceNumberCounter::default(), SequenceNumberCounter::default());
         Config::new(dir, stamps, visible).use_descriptor_table(Some(descriptors())).open()
     };
+    keep_spare();
     match catch_unwind(AssertUnwindSafe(open)) {
-        Ok(Ok(tree)) => Ok(Tree { tree, dir: dir.to_owned(), pace: Arc::default(), loads: Arc::default() }),
+        Ok(Ok(tree)) => Ok(Tree { tree, dir: dir.to_owned(), pacing: Arc::default(), loads: Arc::default() }),
         Ok(Err(failure)) => Err(error(failure)),
         Err(_) => Err(corrupt(&format!("{} cannot be opened", dir.display()))),
     }
@@ -556,25 +567,6 @@ fn component(table: &lsm_tree::Table) -> Result<Component, EngineError> {
     Ok(Component { number: table.id(), bytes, digest: table.checksum().into_u128() })
 }
 
-/// Compares the version that `current` names with the checksum that `current` has for it; the crate does not (PR-72).
-///
-/// A missing one is damage too, or the crate would make an empty tree of it.
-fn verify_version(dir: &Path) -> Result<(), EngineError> {
-    let current = read_whole(&dir.join("current"))?;
-    let Ok(current) = <[u8; 25]>::try_from(&current[..]) else {
-        return Err(corrupt("`current` has another length"));
-    };
-    let number = u64::from_le_bytes(current[..8].try_into().expect("eight bytes"));
-    let expected = u128::from_le_bytes(current[8..24].try_into().expect("sixteen bytes"));
-    if current[24] != 0 {
-        return Err(corrupt("`current` names an unknown kind of checksum"));
-    }
-    if digest_file(&dir.join(format!("v{number}")))? != expected {
-        return Err(corrupt(&format!("version {number} does not match its checksum")));
-    }
-    Ok(())
-}
-
 /// The crate's error in our words: what the disk refused, or what it gave back wrongly.
 pub(super) fn error(failure: lsm_tree::Error) -> EngineError {
     use ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
@@ -587,6 +579,14 @@ pub(super) fn error(failure: lsm_tree::Error) -> EngineError {
         }
         lsm_tree::Error::Io(error) => EngineError::Io(error),
         other => corrupt(&format!("{other:?}")),
+    }
+}
+
+/// The same for what was only read.
+fn read_error(failure: lsm_tree::Error) -> EngineError {
+    match error(failure) {
+        EngineError::Io(error) => not_read(error),
+        other => other,
     }
 }
 

@@ -249,7 +249,7 @@ impl<R: Remedy> PartsEngine<R> {
         incoming.sealing = false;
         // F12: what came is looked at before anything names it.
         let strict = self.engine.remedy.has(Finding::F12) && self.engine.remedy.has(Finding::Pr36);
-        let (mut spoilt, mut rows) = (Vec::new(), Vec::new());
+        let (mut tainted, mut rows) = (Vec::new(), Vec::new());
         for (index, file) in incoming.set.files.iter().enumerate() {
             let content = match self.parts.read(&incoming.name(index)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
@@ -260,18 +260,18 @@ impl<R: Remedy> PartsEngine<R> {
                 strict && (self.engine.remedy.has(Finding::F11) || !incoming.linked.contains(&index));
             match rows_of(&content).filter(|_| !strict || component(file.number, &content) == *file) {
                 Some(more) => rows.extend(more),
-                None if strict => spoilt.push(index),
+                None if strict => tainted.push(index),
                 None => {}
             }
         }
-        if !spoilt.is_empty() {
-            for index in &spoilt {
+        if !tainted.is_empty() {
+            for index in &tainted {
                 let name = incoming.name(*index);
                 incoming.have[*index] = 0;
                 self.parts.remove(&name)?;
                 self.parts.create(&name).map_err(not_written)?;
             }
-            return Ok(Installation::Spoilt(spoilt));
+            return Ok(Installation::Tainted(tainted));
         }
         let (at, whole) = (incoming.set.at, incoming.whole);
         if !self.lacks(at, whole) {
@@ -281,7 +281,7 @@ impl<R: Remedy> PartsEngine<R> {
         rows.sort();
         rows.dedup_by(|later, earlier| later.0 == earlier.0);
         let mut bytes = Vec::new();
-        let header = Header { position: at, floor: at.lsn };
+        let header = Header { position: at, read_floor: at.lsn };
         snapshot::write(&mut bytes, header, rows.into_iter()).expect("writing into memory does not fail");
         self.recent.retain(|(entry, _)| entry.lsn > at.lsn);
         let had_files = self.persisted() > Position::ZERO;
@@ -356,12 +356,16 @@ impl<R: Remedy> Engine for PartsEngine<R> {
         self.engine.scan(from, to, at, limit, max_bytes)
     }
 
-    fn raise_floor(&mut self, floor: Lsn) {
-        self.engine.raise_floor(floor);
+    fn deletions(&self, from: &[u8], to: &[u8], above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
+        self.engine.deletions(from, to, above)
     }
 
-    fn floor(&self) -> Lsn {
-        self.engine.floor()
+    fn raise_read_floor(&mut self, read_floor: Lsn) {
+        self.engine.raise_read_floor(read_floor);
+    }
+
+    fn read_floor(&self) -> Lsn {
+        self.engine.read_floor()
     }
 
     fn memory_bytes(&self) -> u64 {

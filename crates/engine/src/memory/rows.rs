@@ -68,7 +68,7 @@ impl Rows {
     ///
     /// False if the row had this version or a newer one, which it has then replaced. That only happens to an engine whose
     /// position lags behind its data (PR-40).
-    pub(super) fn write(&mut self, key: &[u8], lsn: Lsn, value: Option<&[u8]>, floor: Lsn) -> bool {
+    pub(super) fn write(&mut self, key: &[u8], lsn: Lsn, value: Option<&[u8]>, read_floor: Lsn) -> bool {
         let value = value.map(Bytes::copy_from_slice);
         let mut slot = match self.map.entry(CompactKey::new(key)) {
             Slot::Occupied(slot) => slot,
@@ -86,7 +86,7 @@ impl Rows {
         self.bytes += length(&value);
         let hidden = Old { lsn: cell.lsn, value: std::mem::replace(&mut cell.value, value) };
         cell.lsn = lsn;
-        if grows && floor < lsn {
+        if grows && read_floor < lsn {
             self.bytes += OLD_OVERHEAD;
             cell.older.get_or_insert_default().push(hidden);
             self.hidden.push_back((lsn, slot.key().clone()));
@@ -103,28 +103,28 @@ impl Rows {
         grows
     }
 
-    /// Drops versions that no read at or above `floor` needs, of at most `portion` keys.
-    pub(super) fn collect(&mut self, floor: Lsn, portion: usize) {
+    /// Drops versions that no read at or above `read_floor` needs, of at most `portion` keys.
+    pub(super) fn collect(&mut self, read_floor: Lsn, portion: usize) {
         for _ in 0..portion {
             match self.hidden.front() {
-                Some((lsn, _)) if *lsn <= floor => {}
+                Some((lsn, _)) if *lsn <= read_floor => {}
                 _ => return,
             }
             let (_, key) = self.hidden.pop_front().expect("the queue was not empty a moment ago");
-            self.collect_key(key, floor);
+            self.collect_key(key, read_floor);
         }
     }
 
-    /// Drops the versions of one key that no read at or above `floor` needs.
-    fn collect_key(&mut self, key: CompactKey, floor: Lsn) {
+    /// Drops the versions of one key that no read at or above `read_floor` needs.
+    fn collect_key(&mut self, key: CompactKey, read_floor: Lsn) {
         // The row may be gone: a later deletion that was collected at once took it along.
         let Slot::Occupied(mut slot) = self.map.entry(key) else { return };
         let cell = slot.get_mut();
         if let Some(older) = &mut cell.older {
-            let readable = if cell.lsn <= floor {
+            let readable = if cell.lsn <= read_floor {
                 older.len()
             } else {
-                let below = older.partition_point(|old| old.lsn <= floor);
+                let below = older.partition_point(|old| old.lsn <= read_floor);
                 let mut keep = below.saturating_sub(1);
                 // A tombstone at the bottom says no more than its absence.
                 while older.get(keep).is_some_and(|old| old.value.is_none()) {
@@ -139,7 +139,7 @@ impl Rows {
                 cell.older = None;
             }
         }
-        if cell.value.is_none() && cell.lsn <= floor {
+        if cell.value.is_none() && cell.lsn <= read_floor {
             self.bytes -= slot.key().as_slice().len() as u64 + ROW_OVERHEAD;
             slot.remove();
         }
@@ -162,6 +162,16 @@ impl Rows {
             let (lsn, value) = cell.at(at)?;
             Some((key.as_slice(), lsn, value))
         })
+    }
+
+    /// Keys with `from <= key < to` (`to` empty: no end) that are deleted, where that is still remembered, and by which LSN.
+    pub(super) fn deleted<'a>(
+        &'a self,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], Lsn)> + use<'a> {
+        let cells = self.map.range::<[u8], _>(key_bounds(from, to));
+        cells.filter(|(_, cell)| cell.value.is_none()).map(|(key, cell)| (key.as_slice(), cell.lsn))
     }
 }
 

@@ -13,7 +13,7 @@
 use std::borrow::Borrow;
 use std::io::{self, Read, Write};
 use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES, Row, row_hash, space};
-use types::{EngineError, Epoch, Lsn, Position};
+use types::{EngineError, Lsn, Position, Term};
 
 const MAGIC: &[u8; 8] = b"USTSNAP1";
 const FORMAT: u32 = 1;
@@ -31,7 +31,7 @@ pub(super) struct Header {
     /// The state that the rows are.
     pub(super) position: Position,
     /// The lowest LSN that can be read from it.
-    pub(super) floor: Lsn,
+    pub(super) read_floor: Lsn,
 }
 
 /// Writes a snapshot of `rows`, which come in key order.
@@ -63,7 +63,7 @@ pub(super) fn write<K: AsRef<[u8]>, V: Borrow<bytes::Bytes>>(
     let mut trailer = [0; TRAILER_BYTES];
     trailer[4..12].copy_from_slice(&count.to_le_bytes());
     trailer[12..20].copy_from_slice(&digest.to_le_bytes());
-    seal(&mut trailer);
+    add_checksum(&mut trailer);
     out.write_all(&trailer)
 }
 
@@ -71,10 +71,10 @@ fn encode_header(header: Header) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-    bytes[12..20].copy_from_slice(&header.position.epoch.0.to_le_bytes());
+    bytes[12..20].copy_from_slice(&header.position.term.0.to_le_bytes());
     bytes[20..28].copy_from_slice(&header.position.lsn.0.to_le_bytes());
-    bytes[28..36].copy_from_slice(&header.floor.0.to_le_bytes());
-    seal(&mut bytes);
+    bytes[28..36].copy_from_slice(&header.read_floor.0.to_le_bytes());
+    add_checksum(&mut bytes);
     bytes
 }
 
@@ -137,7 +137,7 @@ fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, EngineError> {
     if &bytes[..8] != MAGIC {
         return Err(corrupt("not a snapshot"));
     }
-    if !is_sealed(bytes) {
+    if !is_frozen(bytes) {
         return Err(corrupt("the header's checksum does not match"));
     }
     let format = u32::from_le_bytes(array(&bytes[8..12]));
@@ -145,7 +145,7 @@ fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, EngineError> {
         return Err(corrupt(&format!("format {format} is unknown, {FORMAT} was expected")));
     }
     let word = |at: usize| u64::from_le_bytes(array(&bytes[at..at + 8]));
-    Ok(Header { position: Position::new(Epoch(word(12)), Lsn(word(20))), floor: Lsn(word(28)) })
+    Ok(Header { position: Position::new(Term(word(12)), Lsn(word(20))), read_floor: Lsn(word(28)) })
 }
 
 fn read_block(input: &mut dyn Read, length: [u8; 4]) -> Result<Vec<u8>, EngineError> {
@@ -190,7 +190,7 @@ fn take_row(rest: &mut &[u8]) -> Result<Row, EngineError> {
 fn check_trailer(input: &mut dyn Read, count: u64, digest: u64) -> Result<(), EngineError> {
     let mut trailer = [0; TRAILER_BYTES];
     read_exact(input, &mut trailer[4..], "the trailer")?;
-    if !is_sealed(&trailer) {
+    if !is_frozen(&trailer) {
         return Err(corrupt("the trailer's checksum does not match"));
     }
     if u64::from_le_bytes(array(&trailer[4..12])) != count {
@@ -206,14 +206,14 @@ fn check_trailer(input: &mut dyn Read, count: u64, digest: u64) -> Result<(), En
 }
 
 /// Writes the checksum of what is before them into the last four bytes.
-fn seal(bytes: &mut [u8]) {
+fn add_checksum(bytes: &mut [u8]) {
     let at = bytes.len() - 4;
     let crc = crc32c::crc32c(&bytes[..at]);
     bytes[at..].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// True if the last four bytes are the checksum of those before.
-fn is_sealed(bytes: &[u8]) -> bool {
+fn is_frozen(bytes: &[u8]) -> bool {
     let (body, crc) = bytes.split_at(bytes.len() - 4);
     crc32c::crc32c(body).to_le_bytes() == crc
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use types::engine::{Row, Wake, space};
-use types::{Engine, Epoch, Lsn, Mutation, Position, ReadAt};
+use types::{Engine, Lsn, Mutation, Position, ReadAt, Term};
 use understudy_engine::{LsmEngine, MemoryEngine};
 
 /// An engine that the suites are run on.
@@ -52,7 +52,7 @@ impl Subject for Lsm {
 
 /// The position of `lsn` in epoch 1.
 pub fn at(lsn: u64) -> Position {
-    Position::new(Epoch(1), Lsn(lsn))
+    Position::new(Term(1), Lsn(lsn))
 }
 
 /// The stored key of a user's row.

@@ -1,13 +1,13 @@
 //! The configuration files of the processes, in TOML.
 
 use super::options::Metastore;
-use super::plan::Plan;
+use super::plan::LaunchPlan;
 use crate::error::LocalError;
 use std::path::Path;
 use toml::{Table, Value};
 
 /// Writes a node's configuration.
-pub(super) fn write_node(plan: &Plan, id: u32, path: &Path) -> Result<(), LocalError> {
+pub(super) fn write_node(plan: &LaunchPlan, id: u32, path: &Path) -> Result<(), LocalError> {
     let at = &plan.nodes[id as usize - 1];
     let mut node = Table::new();
     node.insert("id".into(), Value::Integer(id.into()));
@@ -18,12 +18,12 @@ pub(super) fn write_node(plan: &Plan, id: u32, path: &Path) -> Result<(), LocalE
     }
     node.insert("controllers".into(), plan.controllers.iter().map(text).collect::<Vec<_>>().into());
     for (key, address) in
-        [("client", &at.client), ("peer", &at.peer), ("beacon", &at.beacon), ("http", &at.http)]
+        [("client", &at.client), ("peer", &at.peer), ("heartbeat", &at.heartbeat), ("http", &at.http)]
     {
         node.insert(format!("listen_{key}"), text(address));
     }
     node.insert("operator_token_file".into(), text(plan.token_file.display()));
-    node.insert("harm".into(), plan.options.harm.into());
+    node.insert("harm".into(), plan.options.faults.into());
     node.insert("volatile".into(), plan.options.volatile.into());
     let mut sql = Table::new();
     sql.insert("listen".into(), text(&plan.sql[id as usize - 1]));
@@ -34,7 +34,7 @@ pub(super) fn write_node(plan: &Plan, id: u32, path: &Path) -> Result<(), LocalE
 }
 
 /// Writes a controller's configuration.
-pub(super) fn write_controller(plan: &Plan, number: u32, path: &Path) -> Result<(), LocalError> {
+pub(super) fn write_controller(plan: &LaunchPlan, number: u32, path: &Path) -> Result<(), LocalError> {
     let mut controller = Table::new();
     controller.insert("data_dir".into(), text(plan.controller_dir(number).display()));
     controller.insert("listen".into(), text(&plan.controllers[number as usize - 1]));

@@ -10,7 +10,7 @@ use types::NodeId;
 use types::config::Addresses;
 
 /// Between two looks for a file that will appear.
-const LOOK: Duration = Duration::from_millis(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(3);
 /// How long one question over HTTP may take.
 const ASK: Duration = Duration::from_secs(2);
 
@@ -34,7 +34,7 @@ pub(super) fn wait_ports(
     within: Duration,
 ) -> Result<Ports, LocalError> {
     let pid = process.pid() as u32;
-    wait(process, within, LOOK, || {
+    wait(process, within, POLL_INTERVAL, || {
         Ports::read(data_dir).filter(|ports| ports.pid == pid).ok_or_else(|| "it opened no ports".to_string())
     })
 }
@@ -45,7 +45,7 @@ pub(super) fn addresses(ports: &Ports) -> Addresses {
     Addresses {
         client: address("client"),
         peer: address("peer"),
-        beacon: address("beacon"),
+        heartbeat: address("heartbeat"),
         http: address("http"),
     }
 }

@@ -19,7 +19,7 @@ use crate::process::{Process, Signal};
 use file::{CLUSTER_FILE, write_json};
 use launch::{addresses, sql_address, start_on, wait_http, wait_ports};
 use node::datadir::{self, Kind};
-use plan::Plan;
+use plan::LaunchPlan;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ const TRIES: u32 = 8;
 /// A cluster whose processes are children of this one. Dropped, it ends them all.
 #[derive(Debug)]
 pub struct Cluster {
-    plan: Plan,
+    plan: LaunchPlan,
     etcd: Vec<Process>,
     controllers: Vec<Process>,
     /// By number; none for a node that was removed from the cluster.
@@ -55,7 +55,7 @@ impl Cluster {
     pub fn start(options: ClusterOptions) -> Result<Cluster, LocalError> {
         let lock = PortLock::take();
         let mut cluster = Cluster {
-            plan: Plan::new(options)?,
+            plan: LaunchPlan::new(options)?,
             etcd: vec![],
             controllers: vec![],
             nodes: vec![],

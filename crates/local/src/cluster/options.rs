@@ -31,7 +31,7 @@ pub struct ClusterOptions {
     /// Unsynced bytes stay from the disk, so that a kill is a power loss.
     pub volatile: bool,
     /// Nodes can be cut off from others.
-    pub harm: bool,
+    pub faults: bool,
     /// How long a primary is waited for where a policy rests on it alone; `None`: the default.
     pub failover_wait_ms: Option<u64>,
     /// Settings over every process's configuration: `section.key` and the value.
@@ -55,7 +55,7 @@ impl ClusterOptions {
             controllers: 1,
             metastore: Metastore::Embedded,
             volatile: false,
-            harm: true,
+            faults: true,
             failover_wait_ms: None,
             settings: Vec::new(),
             env: Vec::new(),

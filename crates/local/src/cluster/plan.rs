@@ -19,7 +19,7 @@ const ETCD_FILE: &str = "etcd.json";
 
 /// What is to be started, with all paths and ports decided.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct LaunchPlan {
     pub options: ClusterOptions,
     /// Controllers' addresses.
     pub controllers: Vec<String>,
@@ -37,9 +37,9 @@ pub(super) struct Plan {
     etcd_is_fixed: bool,
 }
 
-impl Plan {
+impl LaunchPlan {
     /// Decides on every path and port. With a first port, those of the run before are kept.
-    pub fn new(mut options: ClusterOptions) -> Result<Plan, LocalError> {
+    pub fn new(mut options: ClusterOptions) -> Result<LaunchPlan, LocalError> {
         check_nodes(options.nodes)?;
         if options.controllers == 0 || (options.metastore == Metastore::Embedded && options.controllers > 1) {
             let why = "the embedded metastore has exactly one controller; several need etcd";
@@ -49,7 +49,7 @@ impl Plan {
         options.dir = fs::canonicalize(&options.dir).map_err(LocalError::io(&options.dir))?;
         let members = if options.metastore == Metastore::Etcd { ETCD_MEMBERS as usize } else { 0 };
         // An empty address is one that nobody chose yet.
-        let mut plan = Plan {
+        let mut plan = LaunchPlan {
             controllers: vec![String::new(); options.controllers as usize],
             etcd: vec![Default::default(); members],
             nodes: vec![Addresses::default(); options.nodes as usize],
@@ -178,7 +178,8 @@ impl Plan {
         let config = self.path(&format!("node-{id}.toml"));
         config::write_node(self, id, &config)?;
         // One that was used and is gone is what somebody wants to try.
-        for dir in self.further_dirs(id).filter(|dir| !datadir::places::is_known(&self.node_dir(id), dir)) {
+        for dir in self.further_dirs(id).filter(|dir| !datadir::data_dirs::is_known(&self.node_dir(id), dir))
+        {
             fs::create_dir_all(&dir).map_err(LocalError::io(&dir))?;
         }
         Ok(self.ours(format!("node {id}"), "node", &format!("node-{id}"), &config))
@@ -263,6 +264,6 @@ fn another(ports: &mut FreePorts) -> Result<String, LocalError> {
 
 /// A node's addresses by name.
 fn slots(node: &mut Addresses) -> impl Iterator<Item = (&'static str, &mut String)> {
-    let Addresses { client, peer, beacon, http } = node;
-    [("client", client), ("peer", peer), ("beacon", beacon), ("http", http)].into_iter()
+    let Addresses { client, peer, heartbeat, http } = node;
+    [("client", client), ("peer", peer), ("heartbeat", heartbeat), ("http", http)].into_iter()
 }

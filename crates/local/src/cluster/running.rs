@@ -9,7 +9,7 @@ use std::time::Duration;
 use types::NodeId;
 
 /// How long a node may take to carry out a cut or a heal.
-const HARM_WITHIN: Duration = Duration::from_secs(5);
+const FAULTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A cluster that runs.
 #[derive(Clone, Debug)]
@@ -56,17 +56,17 @@ impl Running {
 
     /// Cuts a node off from all other nodes, from controllers and from clients.
     pub fn cut(&self, node: NodeId) -> Result<(), LocalError> {
-        harm(self.file.node(node)?, &format!("{}&controllers&clients", self.links(node)))
+        faults(self.file.node(node)?, &format!("{}&controllers&clients", self.links(node)))
     }
 
     /// Cuts a node off from all other nodes and from controllers, but not from clients: it can still be asked.
     pub fn cut_from_cluster(&self, node: NodeId) -> Result<(), LocalError> {
-        harm(self.file.node(node)?, &format!("{}&controllers", self.links(node)))
+        faults(self.file.node(node)?, &format!("{}&controllers", self.links(node)))
     }
 
     /// Cuts a node off from all other nodes, but neither from controllers nor from clients.
     pub fn cut_links(&self, node: NodeId) -> Result<(), LocalError> {
-        harm(self.file.node(node)?, &self.links(node))
+        faults(self.file.node(node)?, &self.links(node))
     }
 
     /// The request that cuts a node off from the other nodes.
@@ -83,7 +83,7 @@ impl Running {
         if node.process.is_running() {
             node.process.signal(Signal::Continue)?;
         }
-        harm(node, "/harm/heal")
+        faults(node, "/harm/heal")
     }
 
     /// Ends every process at once.
@@ -101,18 +101,18 @@ impl Running {
 }
 
 /// Asks a node to cut itself off, or to heal.
-fn harm(node: &NodeFile, path: &str) -> Result<(), LocalError> {
+fn faults(node: &NodeFile, path: &str) -> Result<(), LocalError> {
     let name = node.process.name.clone();
     if !node.process.is_running() {
         return Err(LocalError::NotRunning { name, pid: node.process.pid });
     }
-    match http::request("POST", &node.addresses.http, path, HARM_WITHIN) {
+    match http::request("POST", &node.addresses.http, path, FAULTS_WITHIN) {
         Ok((200..=299, _)) => Ok(()),
         Ok((404, _)) => {
             let why = "it was started without harm".to_string();
-            Err(LocalError::Harm { name, why })
+            Err(LocalError::FaultInjection { name, why })
         }
-        Ok((status, body)) => Err(LocalError::Harm { name, why: format!("{status} {body}") }),
-        Err(why) => Err(LocalError::Harm { name, why }),
+        Ok((status, body)) => Err(LocalError::FaultInjection { name, why: format!("{status} {body}") }),
+        Err(why) => Err(LocalError::FaultInjection { name, why }),
     }
 }

@@ -218,7 +218,7 @@ impl Act<'_> {
 
     /// True if the policy promises that this fault loses nothing.
     pub fn promised(&self) -> bool {
-        self.policy.promise(self.fault.calamity()) == Promise::Survives
+        self.policy.promise(self.fault.failure_scenario()) == Promise::Survives
     }
 
     fn report(&self, scene: &Scene<'_>, timeline: &Timeline, failovers: &[FailoverRecord]) -> ActReport {

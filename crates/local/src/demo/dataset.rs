@@ -6,7 +6,7 @@ use super::social;
 use super::verify::Found;
 use crate::error::LocalError;
 use bytes::Bytes;
-use intake::{InferredColumn, Input, Item};
+use input::{InferredColumn, Input, Item};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use types::PartitionId;
@@ -56,7 +56,7 @@ impl Dataset {
     pub fn new(source: &Source, clients: u32) -> Result<Dataset, LocalError> {
         match source {
             Source::File { path, key, null } => {
-                let options = intake::Options { null: null.clone(), ..intake::Options::default() };
+                let options = input::Options { null: null.clone(), ..input::Options::default() };
                 Dataset::read(Input::open(path, options)?, key, clients)
             }
             Source::Users { count, seed } => {
@@ -293,7 +293,7 @@ mod tests {
     use types::data::route_key;
 
     fn csv(text: &'static str, key: &[&str]) -> Result<Dataset, LocalError> {
-        let options = intake::Options { null: Some("NA".into()), ..intake::Options::default() };
+        let options = input::Options { null: Some("NA".into()), ..input::Options::default() };
         let input = Input::from_reader(text.as_bytes(), "small.csv", options)?;
         Dataset::read(input, &key.iter().map(|name| name.to_string()).collect::<Vec<_>>(), 2)
     }

@@ -1,7 +1,7 @@
 //! What the demo's clients know of their own writes: the ground that everything found afterwards is judged on.
 
 use std::collections::HashMap;
-use types::{Epoch, Lsn, PartitionId, Position};
+use types::{Epoch, Lsn, PartitionId, Position, Term};
 
 /// A row that the demo writes, by its number in the data set.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -46,17 +46,17 @@ impl Attempt {
     }
 }
 
-/// What the cluster says it lost: where each epoch ended, for the epochs in which something was acknowledged (PR-29).
+/// What the cluster says it lost: where each term ended, for the terms in which something was acknowledged (PR-29).
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
-    ends: HashMap<(PartitionId, Epoch), Lsn>,
+    ends: HashMap<(PartitionId, Term), Lsn>,
     kept: HashMap<PartitionId, Vec<(Epoch, Lsn)>>,
 }
 
 impl Reports {
-    /// A partition said where an epoch ended.
-    pub fn ended(&mut self, partition: PartitionId, epoch: Epoch, end: Lsn) {
-        self.ends.insert((partition, epoch), end);
+    /// A partition said where a term ended.
+    pub fn ended(&mut self, partition: PartitionId, term: Term, end: Lsn) {
+        self.ends.insert((partition, term), end);
     }
 
     /// A failover's record says what was kept of everything older than `new_epoch`.
@@ -66,12 +66,12 @@ impl Reports {
 
     /// True if the partition says that what stood at this position is lost.
     pub fn lost(&self, partition: PartitionId, at: Position) -> bool {
-        self.ends.get(&(partition, at.epoch)).is_some_and(|end| *end < at.lsn)
+        self.ends.get(&(partition, at.term)).is_some_and(|end| *end < at.lsn)
     }
 
     /// What the records of failovers say; `None` if none of them speaks of this position.
     pub fn lost_by_records(&self, partition: PartitionId, at: Position) -> Option<bool> {
-        let records = self.kept.get(&partition)?.iter().filter(|(new_epoch, _)| *new_epoch > at.epoch);
+        let records = self.kept.get(&partition)?.iter().filter(|(new_epoch, _)| *new_epoch > at.term.began());
         records.map(|(_, kept)| *kept < at.lsn).reduce(|one, other| one || other)
     }
 }
@@ -84,8 +84,8 @@ mod tests {
     fn an_epoch_that_goes_on_has_lost_nothing() {
         let mut reports = Reports::default();
         let (partition, other) = (PartitionId(64), PartitionId(65));
-        reports.ended(partition, Epoch(3), Lsn(10));
-        let at = |epoch, lsn| Position::new(Epoch(epoch), Lsn(lsn));
+        reports.ended(partition, Term(3), Lsn(10));
+        let at = |epoch, lsn| Position::new(Term(epoch), Lsn(lsn));
         assert!(reports.lost(partition, at(3, 11)));
         assert!(!reports.lost(partition, at(3, 10)));
         assert!(!reports.lost(partition, at(4, 11)));

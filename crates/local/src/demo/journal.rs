@@ -58,7 +58,7 @@ impl Journal<'_> {
             "key": key_to_text(&key),
             "sequence": attempt.sequence,
             "partition": self.places[attempt.key.0 as usize].0,
-            "epoch": at.epoch.0,
+            "epoch": at.term.0,
             "lsn": at.lsn.0,
         })
     }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::demo::dataset::Source;
     use crate::demo::history::KeyId;
-    use types::{Epoch, Lsn, Position};
+    use types::{Lsn, Position, Term};
 
     #[test]
     fn lines_name_the_write_and_where_it_stands() {
@@ -86,7 +86,7 @@ mod tests {
         let data = Dataset::new(&Source::Users { count: 4, seed: 1 }, 2).expect("made");
         let places = vec![PartitionId(64), PartitionId(65), PartitionId(64), PartitionId(65)];
         let journal = Journal { data: &data, places: &places };
-        let at = Position::new(Epoch(3), Lsn(17));
+        let at = Position::new(Term(3), Lsn(17));
         let end = |ms| End::Acknowledged { at, ms };
         let attempt = |key, sequence, end| Attempt { key: KeyId(key), client: key % 2, sequence, end };
         let attempts = [attempt(1, 5, end(2000)), attempt(2, 4, end(1000)), attempt(3, 6, End::Unknown)];

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use types::policy::Calamity;
+use types::policy::FailureScenario;
 use types::{LogKind, Policy};
 
 /// What happens to the node with the most primaries.
@@ -27,10 +27,10 @@ pub enum Fault {
 
 impl Fault {
     /// What a policy must promise for it.
-    pub fn calamity(self) -> Calamity {
+    pub fn failure_scenario(self) -> FailureScenario {
         match self {
-            Fault::Cut => Calamity::PrimaryCut,
-            Fault::Kill | Fault::Stop | Fault::Power => Calamity::OneCrash,
+            Fault::Cut => FailureScenario::PrimaryCut,
+            Fault::Kill | Fault::Stop | Fault::Power => FailureScenario::OneCrash,
         }
     }
 

@@ -4,7 +4,7 @@
 use super::clock::{ms_between, wall_ms};
 use super::dataset::Dataset;
 use super::history::{Attempt, End, KeyId};
-use super::told::Told;
+use super::told::Answered;
 use super::workload::Shared;
 use crate::error::LocalError;
 use client::table::Table;
@@ -41,7 +41,7 @@ pub(super) struct Prober<'a> {
     pub data: &'a Dataset,
     /// Its number as a client.
     pub number: u32,
-    /// Its keys in each partition. The first half is written until a new reign begins, the second after that: what a failover
+    /// Its keys in each partition. The first half is written until a new term begins, the second after that: what a failover
     /// took back is not written over, and stays visible.
     pub keys: &'a [(PartitionId, Vec<KeyId>)],
     pub shared: &'a Shared,
@@ -54,8 +54,8 @@ struct Probing<'a> {
     sequence: u64,
     /// Per partition: the write on its way, and how many came before it.
     open: Vec<(Option<(KeyId, u64)>, usize)>,
-    /// Per partition: the reign in which it began.
-    reigns: Vec<Epoch>,
+    /// Per partition: the term in which it began.
+    terms: Vec<Epoch>,
     retired: HashSet<KeyId>,
 }
 
@@ -67,7 +67,7 @@ impl Prober<'_> {
             report: ProbeReport { attempts: Vec::new(), acks },
             sequence: 0,
             open: vec![(None, 0); self.keys.len()],
-            reigns: self.keys.iter().map(|(partition, _)| reign(&self.client, *partition)).collect(),
+            terms: self.keys.iter().map(|(partition, _)| term(&self.client, *partition)).collect(),
             retired: HashSet::new(),
             prober: self,
         };
@@ -92,8 +92,8 @@ impl Prober<'_> {
 }
 
 /// The epoch since which the present primary leads, as far as known.
-fn reign(client: &Client, partition: PartitionId) -> Epoch {
-    client.picture().partition(partition).map_or(Epoch::ZERO, |record| record.led_since)
+fn term(client: &Client, partition: PartitionId) -> Epoch {
+    client.cluster_map().partition(partition).map_or(Epoch::ZERO, |record| record.term.began())
 }
 
 impl Probing<'_> {
@@ -102,7 +102,7 @@ impl Probing<'_> {
         for at in 0..self.open.len() {
             let (partition, keys) = &self.prober.keys[at];
             let half = keys.len() / 2;
-            let first = reign(&self.prober.client, *partition) == self.reigns[at];
+            let first = term(&self.prober.client, *partition) == self.terms[at];
             let keys = if first { &keys[..half] } else { &keys[half..] };
             let (on_its_way, count) = &mut self.open[at];
             let key = keys[*count % keys.len()];
@@ -128,7 +128,7 @@ impl Probing<'_> {
         let end = match completed.outcome {
             Outcome::Ok(answer) => {
                 self.report.acks[at].1.push(Ack { at: Instant::now(), epoch: answer.epoch });
-                let told = Told { key, client: self.prober.number, sequence, at: answer.position() };
+                let told = Answered { key, client: self.prober.number, sequence, at: answer.position() };
                 self.prober.shared.told.tell(self.report.acks[at].0, told);
                 End::Acknowledged { at: answer.position(), ms: wall_ms() }
             }
@@ -144,7 +144,7 @@ impl Probing<'_> {
 }
 
 impl ProbeReport {
-    /// Milliseconds from the fault to the first acknowledged write of a newer reign, on the slowest of these partitions.
+    /// Milliseconds from the fault to the first acknowledged write of a newer term, on the slowest of these partitions.
     /// `None` if some partition never had one.
     pub fn failover_ms(&self, fault: Instant, led: &[(PartitionId, Epoch)]) -> Option<f64> {
         let of = |partition: PartitionId| self.acks.iter().find(|(place, _)| *place == partition);
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_partition_counts_and_answers_of_the_old_reign_do_not() {
+    fn the_slowest_partition_counts_and_answers_of_the_old_term_do_not() {
         let start = Instant::now();
         let ack = |ms: u64, epoch: u64| Ack { at: start + Duration::from_millis(ms), epoch: Epoch(epoch) };
         let (one, two) = (PartitionId(64), PartitionId(65));

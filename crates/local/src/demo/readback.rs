@@ -8,7 +8,7 @@ use client::scan::ScanOptions;
 use client::table::Table;
 use client::{Client, ClientError};
 use std::collections::{BTreeSet, HashMap};
-use types::{Epoch, FailoverRecord, Lsn, NodeId, PartitionId};
+use types::{FailoverRecord, Lsn, NodeId, PartitionId, Term};
 use wire::{Body, Op, ReadLevel};
 
 /// Rows in one page.
@@ -26,7 +26,7 @@ pub(super) fn replicas(
     for partition in table.partitions() {
         let nothing = Op::Count { from: vec![0].into(), to: vec![0].into(), at: Default::default() };
         let newest = client.call(table.call(partition, nothing))?.lsn;
-        let members: Vec<NodeId> = match client.picture().partition(partition) {
+        let members: Vec<NodeId> = match client.cluster_map().partition(partition) {
             Some(record) => record.in_sync.iter().map(|member| member.node).collect(),
             None => Vec::new(),
         };
@@ -70,15 +70,15 @@ pub(super) fn reports(
     attempts: &[Attempt],
     failovers: &[FailoverRecord],
 ) -> Result<Reports, LocalError> {
-    let mut epochs: BTreeSet<(PartitionId, Epoch)> = BTreeSet::new();
+    let mut terms: BTreeSet<(PartitionId, Term)> = BTreeSet::new();
     for attempt in attempts {
-        epochs.extend(attempt.position().map(|at| (places[attempt.key.0 as usize], at.epoch)));
+        terms.extend(attempt.position().map(|at| (places[attempt.key.0 as usize], at.term)));
     }
     let mut reports = Reports::default();
-    for (partition, epoch) in epochs {
-        match client.call(table.call(partition, Op::EpochEnd { epoch }))?.body {
-            Body::EpochEnd(Some(end)) => reports.ended(partition, epoch, end),
-            Body::EpochEnd(None) => {}
+    for (partition, term) in terms {
+        match client.call(table.call(partition, Op::TermEnd { term }))?.body {
+            Body::TermEnd(Some(end)) => reports.ended(partition, term, end),
+            Body::TermEnd(None) => {}
             other => return Err(ClientError::Protocol(format!("{other:?}")).into()),
         }
     }

@@ -316,8 +316,8 @@ pub(super) fn grouped(number: u64) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::demo::history::KeyId;
-    use crate::demo::told::Told;
-    use types::{Epoch, Lsn, PartitionId, Position};
+    use crate::demo::told::Answered;
+    use types::{Lsn, PartitionId, Position, Term};
 
     fn stale() -> StaleReport {
         StaleReport {
@@ -433,8 +433,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_stale_read_is_wrong_unless_what_it_lacks_is_reported_lost() {
-        let (partition, at) = (PartitionId(64), Position::new(Epoch(4), Lsn(20)));
-        let told = Told { key: KeyId(9), client: 10, sequence: 7, at };
+        let (partition, at) = (PartitionId(64), Position::new(Term(4), Lsn(20)));
+        let told = Answered { key: KeyId(9), client: 10, sequence: 7, at };
         let suspect = Suspect { partition, told, found: None };
         let judged = |reports: &Reports| {
             let mut act = good();
@@ -443,9 +443,9 @@ pub(super) mod tests {
         };
         let mut reports = Reports::default();
         assert_eq!(judged(&reports), (false, 1, 1));
-        reports.ended(partition, Epoch(4), Lsn(20));
+        reports.ended(partition, Term(4), Lsn(20));
         assert_eq!(judged(&reports), (false, 1, 1));
-        reports.ended(partition, Epoch(4), Lsn(19));
+        reports.ended(partition, Term(4), Lsn(19));
         assert_eq!(judged(&reports), (true, 0, 0));
     }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use types::{Epoch, NodeId, PartitionId};
 
 /// Between two looks at the cluster.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Between two live lines.
 const LIVE: Duration = Duration::from_millis(1000);
 /// How long the cluster may take after the load until everything is in sync.
@@ -118,7 +118,7 @@ impl<'a> Run<'a> {
         let syncs = figures::syncs(&before, &after);
         let led = running.choose()?;
         let stale = running.stale(&led)?;
-        let fault = running.harm(out)?;
+        let fault = running.faults(out)?;
         let stale = stale.map(|stale| scope.spawn(move || stale.insist()));
         running.until(seconds * 2.0 / 3.0, out)?;
         let back = running.bring_back(out)?;
@@ -188,7 +188,7 @@ impl<'a> Running<'a, '_> {
 
     /// Takes news of the cluster in, and notes when everything is in sync after the return.
     fn look(&mut self) -> Result<(), LocalError> {
-        self.run.client.poll(LOOK)?;
+        self.run.client.poll(POLL_INTERVAL)?;
         if self.back.is_some() && self.in_sync.is_none() && self.is_in_sync() {
             self.in_sync = Some(Moment::now());
         }
@@ -196,7 +196,7 @@ impl<'a> Running<'a, '_> {
     }
 
     fn is_in_sync(&self) -> bool {
-        let map = self.run.client.picture();
+        let map = self.run.client.cluster_map();
         let factor = usize::from(self.run.act.policy.factor);
         let present = map.node(self.victim).map(|node| node.member());
         self.run.scene.table.partitions().all(|id| {
@@ -210,7 +210,7 @@ impl<'a> Running<'a, '_> {
 
     /// Picks the node with the most primaries, the lowest of several. What it leads, and in which epoch.
     fn choose(&mut self) -> Result<Vec<(PartitionId, Epoch)>, LocalError> {
-        let map = self.run.client.picture();
+        let map = self.run.client.cluster_map();
         let mut led: BTreeMap<NodeId, Vec<(PartitionId, Epoch)>> = BTreeMap::new();
         for id in self.run.scene.table.partitions() {
             if let Some(record) = map.partition(id) {
@@ -245,7 +245,7 @@ impl<'a> Running<'a, '_> {
         stale.map(Some).map_err(LocalError::Failed)
     }
 
-    fn harm(&mut self, out: &mut dyn Progress) -> Result<Moment, LocalError> {
+    fn faults(&mut self, out: &mut dyn Progress) -> Result<Moment, LocalError> {
         let (node, fault) = (self.victim, self.run.act.fault);
         let before = Moment::now();
         self.shared.fault_ms.store(before.wall_ms, Ordering::Relaxed);

@@ -4,7 +4,7 @@
 
 use super::dataset::Dataset;
 use super::history::{Attempt, End, KeyId};
-use super::told::Told;
+use super::told::Answered;
 use super::verify::Found;
 use super::workload::Shared;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use types::{Epoch, PartitionId, Position, SessionId};
+use types::{Epoch, PartitionId, SessionId};
 use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
 use wire::{Body, Message, Op, ReadLevel, Reply, Request, RowOp, Status, frame};
 
@@ -31,7 +31,7 @@ const SEND_WITHIN: Duration = Duration::from_millis(1);
 pub struct StaleReport {
     /// Writes sent to it after the fault.
     pub sent: u64,
-    /// Writes that it acknowledged in the reign that was over, sent after the new primary had acknowledged something. Must
+    /// Writes that it acknowledged in the term that was over, sent after the new primary had acknowledged something. Must
     /// be 0.
     pub acknowledged: u64,
     /// Writes that it did not acknowledge.
@@ -51,7 +51,7 @@ pub struct StaleReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Suspect {
     pub partition: PartitionId,
-    pub told: Told,
+    pub told: Answered,
     pub found: Option<Found>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Past<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     /// The newest that was known to be done elsewhere when it was sent.
-    told: Option<Told>,
+    told: Option<Answered>,
     what: What,
 }
 
@@ -225,7 +225,7 @@ impl<'a> Stale<'a> {
         }
     }
 
-    fn told(&self) -> Option<Told> {
+    fn told(&self) -> Option<Answered> {
         self.past.shared.told.after(self.past.partition, self.past.epoch)
     }
 
@@ -260,11 +260,11 @@ impl<'a> Stale<'a> {
         report.answered += u64::from(asked.told.is_some());
         match (asked.what, &reply.status) {
             (What::Write(place), Status::Ok) => {
-                // An entry of a later reign is of one that was given to the node again.
+                // An entry of a later term is of one that was given to the node again.
                 let over = asked.told.is_some() && reply.epoch <= self.past.epoch;
                 report.acknowledged += u64::from(over);
                 // Whoever acknowledged it: it is judged with everything else.
-                let at = Position::new(reply.epoch, reply.lsn);
+                let at = reply.position();
                 let end = End::Acknowledged { at, ms: super::clock::wall_ms() };
                 self.outcome.attempts[place].end = end;
             }

@@ -9,7 +9,7 @@ use types::{Epoch, PartitionId, Position};
 
 /// A write that the prober was told is done. Nobody else writes the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct Answered {
     /// The key.
     pub key: KeyId,
     /// The prober's number as a client.
@@ -20,7 +20,7 @@ pub struct Told {
     pub at: Position,
 }
 
-impl Told {
+impl Answered {
     /// True if this shows the write, or a later one: what a read that was sent after the acknowledgement must show.
     pub fn is_shown_by(&self, found: Option<Found>) -> bool {
         match found {
@@ -32,20 +32,20 @@ impl Told {
 
 /// The newest acknowledged write of the prober in each partition. The prober writes to it, the client of the past reads it.
 #[derive(Debug, Default)]
-pub struct Board(Mutex<BTreeMap<PartitionId, Told>>);
+pub struct Answers(Mutex<BTreeMap<PartitionId, Answered>>);
 
-impl Board {
+impl Answers {
     /// The prober was told of a write.
-    pub fn tell(&self, partition: PartitionId, told: Told) {
-        self.board().insert(partition, told);
+    pub fn tell(&self, partition: PartitionId, told: Answered) {
+        self.answers().insert(partition, told);
     }
 
-    /// The newest, if it was acknowledged in a later reign than this epoch: somebody else leads.
-    pub fn after(&self, partition: PartitionId, epoch: Epoch) -> Option<Told> {
-        self.board().get(&partition).copied().filter(|told| told.at.epoch > epoch)
+    /// The newest, if it was acknowledged in a later term than this epoch: somebody else leads.
+    pub fn after(&self, partition: PartitionId, epoch: Epoch) -> Option<Answered> {
+        self.answers().get(&partition).copied().filter(|told| told.at.term.began() > epoch)
     }
 
-    fn board(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Told>> {
+    fn answers(&self) -> MutexGuard<'_, BTreeMap<PartitionId, Answered>> {
         self.0.lock().expect("a thread panicked while it held the board")
     }
 }
@@ -54,11 +54,12 @@ impl Board {
 mod tests {
     use super::*;
     use types::Lsn;
+    use types::Term;
 
     #[test]
     fn anything_older_than_what_was_told_is_stale() {
-        let at = Position::new(Epoch(3), Lsn(9));
-        let told = Told { key: KeyId(7), client: 10, sequence: 5, at };
+        let at = Position::new(Term(3), Lsn(9));
+        let told = Answered { key: KeyId(7), client: 10, sequence: 5, at };
         let row = |client, sequence| Some(Found::Row { client, sequence });
         assert!(told.is_shown_by(row(10, 5)) && told.is_shown_by(row(10, 6)));
         for older in [row(10, 4), row(0, 0), row(0, 9), None, Some(Found::Foreign)] {
@@ -67,17 +68,17 @@ mod tests {
     }
 
     #[test]
-    fn only_a_later_reign_says_that_somebody_else_leads() {
-        let (board, partition) = (Board::default(), PartitionId(64));
-        assert_eq!(board.after(partition, Epoch(0)), None);
+    fn only_a_later_term_says_that_somebody_else_leads() {
+        let (answers, partition) = (Answers::default(), PartitionId(64));
+        assert_eq!(answers.after(partition, Epoch(0)), None);
         let told = |epoch, sequence| {
-            let at = Position::new(Epoch(epoch), Lsn(sequence));
-            Told { key: KeyId(1), client: 10, sequence, at }
+            let at = Position::new(Term(epoch), Lsn(sequence));
+            Answered { key: KeyId(1), client: 10, sequence, at }
         };
-        board.tell(partition, told(3, 1));
-        assert_eq!(board.after(partition, Epoch(3)), None);
-        board.tell(partition, told(4, 2));
-        assert_eq!(board.after(partition, Epoch(3)), Some(told(4, 2)));
-        assert_eq!(board.after(PartitionId(65), Epoch(3)), None);
+        answers.tell(partition, told(3, 1));
+        assert_eq!(answers.after(partition, Epoch(3)), None);
+        answers.tell(partition, told(4, 2));
+        assert_eq!(answers.after(partition, Epoch(3)), Some(told(4, 2)));
+        assert_eq!(answers.after(PartitionId(65), Epoch(3)), None);
     }
 }

@@ -5,7 +5,7 @@ use super::clock::wall_ms;
 use super::dataset::Dataset;
 use super::history::{Attempt, End, KeyId};
 use super::random::Random;
-use super::told::Board;
+use super::told::Answers;
 use super::verify::Found;
 use crate::error::LocalError;
 use client::table::Table;
@@ -34,7 +34,7 @@ pub(super) struct Shared {
     /// When the fault happened, milliseconds since 1970; 0: not yet.
     pub fault_ms: AtomicU64,
     /// What the prober was told last.
-    pub told: Board,
+    pub told: Answers,
 }
 
 impl Shared {
@@ -190,9 +190,13 @@ impl Work<'_> {
         let known = &self.known[key.0 as usize];
         let Some(fault_ms) = self.load.shared.fault_ms() else { return !known.retired };
         let partition = self.load.places[key.0 as usize];
-        let reign =
-            self.load.client.picture().partition(partition).map_or(Epoch::ZERO, |record| record.led_since);
-        let frozen = known.ms + FREEZE_MS >= fault_ms && known.epoch < reign;
+        let term = self
+            .load
+            .client
+            .cluster_map()
+            .partition(partition)
+            .map_or(Epoch::ZERO, |record| record.term.began());
+        let frozen = known.ms + FREEZE_MS >= fault_ms && known.epoch < term;
         !known.retired && !frozen
     }
 

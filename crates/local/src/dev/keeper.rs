@@ -15,7 +15,7 @@ use types::NodeId;
 /// The socket's name in the directory.
 const SOCKET: &str = "dev.sock";
 /// Between two looks at requests, signals and processes.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long one request may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(2);
 /// How long the keeper may take to start what it is asked for.
@@ -53,7 +53,7 @@ impl Keeper {
                     out.line(&format!("{name} (pid {pid}) ended"));
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         out.line("stopping");
         let _ = fs::remove_file(&self.socket);

@@ -8,7 +8,7 @@ use tungstenite::{Message, WebSocket};
 use understudy_local::process::{Process, Program};
 
 /// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running browser with one open page. Dropped, it is ended by its own pid.
 pub struct Browser {
@@ -56,7 +56,7 @@ impl Browser {
         let program = Program { name: "browser".into(), binary, arguments, env: vec![], log: log.clone() };
         let mut process = Process::start(program).expect("the browser starts");
         let ports = dir.path().join("profile/DevToolsActivePort");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         let (port, path) = loop {
             let text = std::fs::read_to_string(&ports).unwrap_or_default();
             if let Some((port, path)) = text.split_once('\n').filter(|(_, path)| !path.is_empty()) {
@@ -69,7 +69,7 @@ impl Browser {
         };
         let address = format!("127.0.0.1:{port}");
         let stream = std::net::TcpStream::connect(&address).expect("the browser's port");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(WAIT_LIMIT)).expect("a timeout");
         let config = WebSocketConfig::default();
         let url = format!("ws://{address}{path}");
         let opened = tungstenite::client::client_with_config(url, stream, Some(config));
@@ -150,7 +150,7 @@ impl Browser {
                 setTimeout(() => reject(new Error('not within the time; the page says: ' + document.body.innerText)), {});
                 look();
             }})",
-            PATIENCE.as_millis() / 2
+            WAIT_LIMIT.as_millis() / 2
         );
         self.run(&promise)
     }

@@ -1,6 +1,6 @@
 //! A stream of transactions from psql, while the primary that commits them is killed.
 
-use super::harm::wait;
+use super::faults::wait;
 use client::{Client, Options};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -34,19 +34,19 @@ fn stream(cluster: &mut Cluster) {
     let mut client = Client::connect(options).expect("a controller answers");
     let table = client.table("counter").expect("it was made");
     let partition = table.partitions().next().expect("one");
-    let primary = client.picture().primary(partition).expect("it serves");
+    let primary = client.cluster_map().primary(partition).expect("it serves");
     // The session is with a node that stays.
-    let door = (0..3).find(|node| NodeId(node + 1) != primary).expect("three nodes");
+    let listener = (0..3).find(|node| NodeId(node + 1) != primary).expect("three nodes");
     let (before, rest) = url.split_once('@').expect("a user");
     let (addresses, database) = rest.split_once('/').expect("a database");
-    let address = addresses.split(',').nth(door as usize).expect("a node");
-    let door = format!("{before}@{address}/{database}");
+    let address = addresses.split(',').nth(listener as usize).expect("a node");
+    let listener = format!("{before}@{address}/{database}");
 
     let one = "BEGIN;\nUPDATE counter SET n = n + 1 WHERE id = 1;\nCOMMIT;\n";
     let script = format!("\\unset QUIET\n{}", one.repeat(STREAM));
     let file = cluster.dir().join("stream.sql");
     std::fs::write(&file, script).expect("writable");
-    let mut command = psql(&door);
+    let mut command = psql(&listener);
     let running =
         command.arg("-f").arg(&file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let running = running.spawn().expect("psql runs");

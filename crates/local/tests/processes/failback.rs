@@ -3,7 +3,7 @@
 //! The node that comes back freezes itself at the stage (`node.freeze_at`), so that whoever is killed dies just there. Another
 //! client writes all the while.
 
-use super::harm::{alike, connect, in_sync, wait};
+use super::faults::{alike, connect, in_sync, wait};
 use client::Client;
 use client::table::Table;
 use node::tails;
@@ -31,7 +31,7 @@ const OTHERS: i64 = 40;
 const PACE: Duration = Duration::from_millis(5);
 
 /// How long a write is asked again.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// What each row was last acknowledged to hold.
 type Written = BTreeMap<i64, u64>;
@@ -99,7 +99,7 @@ impl Writer {
             for version in 1.. {
                 let id = ROWS + version as i64 % OTHERS;
                 // A copy that dies while another one is frozen can be one too many: what it was told then, it asks again.
-                let deadline = Instant::now() + PATIENCE;
+                let deadline = Instant::now() + WAIT_LIMIT;
                 while let Err(error) = client.put(&table, &row(id, version)) {
                     assert!(Instant::now() < deadline, "note {id}: {error}");
                 }
@@ -135,7 +135,7 @@ impl World {
         let mut client = connect(cluster.controllers());
         let table = create(&mut client, engine);
         let partition = table.partitions().next().expect("one");
-        let home = client.picture().partition(partition).expect("known").primary.node;
+        let home = client.cluster_map().partition(partition).expect("known").primary.node;
         let written = Written::new();
         let mut world = World { cluster, client, table, partition, home, written, writes: 0 };
         world.write(ROWS);
@@ -154,15 +154,15 @@ impl World {
     }
 
     fn primary(&mut self) -> NodeId {
-        // Without a controller the picture stays as it is.
+        // Without a controller the cluster map stays as it is.
         let _ = self.client.poll(Duration::from_millis(10));
-        self.client.picture().partition(self.partition).expect("known").primary.node
+        self.client.cluster_map().partition(self.partition).expect("known").primary.node
     }
 
     /// True if there are two copies in sync, and none of them is on this node.
     fn in_sync_without(&mut self, node: NodeId) -> bool {
         let _ = self.client.poll(Duration::from_millis(10));
-        let record = self.client.picture().partition(self.partition).expect("known");
+        let record = self.client.cluster_map().partition(self.partition).expect("known");
         record.in_sync.len() == 2 && record.in_sync.iter().all(|member| member.node != node)
     }
 
@@ -257,7 +257,7 @@ impl World {
         let all: Vec<_> =
             nodes.flat_map(|node| tails::list(&self.cluster.node_dir(node)).expect("lists")).collect();
         let places: BTreeSet<_> =
-            all.iter().map(|tail| (tail.node, tail.partition, tail.epoch, tail.from)).collect();
+            all.iter().map(|tail| (tail.node, tail.partition, tail.term, tail.from)).collect();
         assert_eq!(places.len(), all.len(), "{all:?}");
         wait("every tail told", || {
             let told = self.client.admin(AdminCommand::Failovers).expect("answered");

@@ -1,7 +1,7 @@
 //! Scripts of sqllogictest against a cluster of three nodes of which one is killed in the middle: the client goes on at another
 //! node, every answer is the expected one, and in the end all replicas hold the same.
 
-use super::harm::{alike, connect, in_sync, wait};
+use super::faults::{alike, connect, in_sync, wait};
 use sqllogictest::{DB, DBOutput, DefaultColumnType, Record, Runner, parse_file};
 use std::path::{Path, PathBuf};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
@@ -127,7 +127,7 @@ pub fn scripts_outlive_a_node() {
     runner.shutdown();
     let mut client = connect(cluster.controllers());
     wait("all copies in sync", || in_sync(&mut client));
-    let tables: Vec<String> = client.picture().tables().map(|table| table.name.clone()).collect();
+    let tables: Vec<String> = client.cluster_map().tables().map(|table| table.name.clone()).collect();
     assert!(tables.len() >= 3, "{tables:?}");
     for table in tables {
         let table = client.table(&table).expect("there");

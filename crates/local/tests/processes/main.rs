@@ -9,7 +9,7 @@ mod copy;
 mod demos;
 mod drivers;
 mod failback;
-mod harm;
+mod faults;
 mod logic;
 mod role;
 mod sql;
@@ -23,17 +23,17 @@ use std::time::Instant;
 type Test = (&'static str, fn());
 
 const TESTS: &[Test] = &[
-    ("a_cluster_survives_its_nodes_and_leaves_nothing_behind", harm::survives),
-    ("a_frozen_node_goes_on_as_a_backup", harm::frozen),
-    ("a_power_loss_of_everything_loses_nothing_durable", harm::power_loss),
+    ("a_cluster_survives_its_nodes_and_leaves_nothing_behind", faults::survives),
+    ("a_frozen_node_goes_on_as_a_backup", faults::frozen),
+    ("a_power_loss_of_everything_loses_nothing_durable", faults::power_loss),
     ("whoever_dies_while_a_node_comes_back", failback::by_files),
     ("whoever_dies_while_a_node_comes_back_by_rows", failback::by_rows),
-    ("three_controllers_keep_their_records_in_etcd", harm::etcd),
-    ("a_program_that_does_not_start_says_why", harm::does_not_start),
-    ("dev_keeps_a_cluster_and_takes_harm", harm::dev),
-    ("devs_that_start_at_once_have_their_own_ports", harm::dev_twice),
-    ("dev_gives_up_a_port_that_was_taken", harm::ports_taken),
-    ("nothing_outlives_a_killed_dev", harm::dev_killed),
+    ("three_controllers_keep_their_records_in_etcd", faults::etcd),
+    ("a_program_that_does_not_start_says_why", faults::does_not_start),
+    ("dev_keeps_a_cluster_and_takes_harm", faults::dev),
+    ("devs_that_start_at_once_have_their_own_ports", faults::dev_twice),
+    ("dev_gives_up_a_port_that_was_taken", faults::ports_taken),
+    ("nothing_outlives_a_killed_dev", faults::dev_killed),
     ("psql_works_on_every_node_and_outlives_one", sql::client),
     ("psql_copies_in_and_out", sql::copies),
     ("psql_encrypts", sql::encryption),

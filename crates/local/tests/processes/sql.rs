@@ -1,4 +1,4 @@
-//! The SQL door, with PostgreSQL's own client against a cluster of three nodes.
+//! The SQL gateway, with PostgreSQL's own client against a cluster of three nodes.
 
 use std::process::{Command, Stdio};
 use types::NodeId;

@@ -46,7 +46,7 @@ fn through_a_failover(binary: std::path::PathBuf) {
     };
     let mut client = Client::connect(options).expect("connects");
     let partition = client.create_table(&table()).expect("made").partitions().next().expect("three of them");
-    let primary = client.picture().primary(partition).expect("somebody leads");
+    let primary = client.cluster_map().primary(partition).expect("somebody leads");
     let other = cluster.nodes().find(|node| *node != primary).expect("three nodes");
     let id = partition.0;
 

@@ -9,7 +9,7 @@
 //! told of it. If something readable follows, it had been synced, and its damage is reported (F10).
 
 use crate::table::Table;
-use crate::txn::{Entry, Snapshot};
+use crate::txn::{Entry, RecordsSnapshot};
 use serde::{Deserialize, Serialize};
 
 const HEADER: &[u8; 8] = b"USMETA\x01\n";
@@ -101,7 +101,7 @@ pub fn replay(bytes: &[u8]) -> Result<Replayed, String> {
         return Err("the journal's first record is damaged".into());
     };
     let entries = keys.into_iter().map(|(key, revision, value)| Entry { key, revision, value }).collect();
-    let mut table = Table::restore(Snapshot { revision, entries });
+    let mut table = Table::restore(RecordsSnapshot { revision, entries });
     rest = &rest[used..];
     while !rest.is_empty() {
         let at = bytes.len() - rest.len();

@@ -11,7 +11,7 @@ pub use file::FileStore;
 
 use crate::history::History;
 use crate::table::Table;
-use crate::txn::{Changes, MetaError, Metastore, Snapshot, Txn, TxnOutcome};
+use crate::txn::{Changes, MetaError, Metastore, RecordsSnapshot, Txn, TxnOutcome};
 use journal::Record;
 use std::io;
 
@@ -128,7 +128,7 @@ impl<S: Store> Metastore for Embedded<S> {
         Ok(outcome)
     }
 
-    fn range(&mut self, prefix: &str) -> Result<Snapshot, MetaError> {
+    fn range(&mut self, prefix: &str) -> Result<RecordsSnapshot, MetaError> {
         self.alive()?;
         Ok(self.table.snapshot(prefix))
     }

@@ -12,7 +12,7 @@ pub use election::Election;
 
 use crate::base64;
 use crate::history::History;
-use crate::txn::{Change, Changes, Entry, MetaError, Metastore, Reading, Snapshot, Txn, TxnOutcome};
+use crate::txn::{Change, Changes, Entry, MetaError, Metastore, Reading, RecordsSnapshot, Txn, TxnOutcome};
 use gateway::{CallError, Gateway};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,7 +166,7 @@ impl Metastore for Etcd {
         self.outcome(&txn, &answer).map_err(|error| MetaError::Unknown(error.to_string()))
     }
 
-    fn range(&mut self, prefix: &str) -> Result<Snapshot, MetaError> {
+    fn range(&mut self, prefix: &str) -> Result<RecordsSnapshot, MetaError> {
         let from = format!("{}{prefix}", self.config.records());
         let range = json!({ "request_range": {
             "key": base64::encode(from.as_bytes()),
@@ -178,7 +178,7 @@ impl Metastore for Etcd {
         let pairs = self.pairs(&answer)?;
         let entries =
             pairs.into_iter().map(|(key, (revision, value))| Entry { key, revision, value }).collect();
-        Ok(Snapshot { revision: number(&answer["header"]["revision"])?, entries })
+        Ok(RecordsSnapshot { revision: number(&answer["header"]["revision"])?, entries })
     }
 
     fn changes_since(&mut self, revision: u64) -> Result<Changes, MetaError> {

@@ -2,7 +2,7 @@
 
 use wire::control::Stage;
 
-/// A point on a node's way back, by its name in `node.freeze_at`.
+/// A point on a node's failback, by its name in `node.freeze_at`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreezeAt {
     /// A replica is at this stage: `admitted`, `offered`, `files`, `installing`, `rows`, `log` or `in_sync`.

@@ -31,8 +31,8 @@ pub struct NodeConfig {
     pub listen_client: SocketAddr,
     /// Where other nodes ship logs.
     pub listen_peer: SocketAddr,
-    /// Where other nodes send beacons.
-    pub listen_beacon: SocketAddr,
+    /// Where other nodes send heartbeats.
+    pub listen_heartbeat: SocketAddr,
     /// Health, metrics and the web page.
     pub listen_http: SocketAddr,
     /// What operators give to the web page; `None`: it only shows.
@@ -48,12 +48,12 @@ pub struct NodeConfig {
     /// Unsynced log bytes stay off the disk.
     pub volatile: bool,
     /// Cuts of the network can be played.
-    pub harm: bool,
-    /// Where it freezes itself, with `harm`.
+    pub faults: bool,
+    /// Where it freezes itself, with `faults`.
     pub freeze_at: Option<FreezeAt>,
 }
 
-/// The SQL door's settings.
+/// The SQL gateway's settings.
 #[derive(Clone, Debug)]
 pub struct SqlConfig {
     /// Where PostgreSQL's clients connect; `None`: nowhere.
@@ -139,7 +139,7 @@ pub struct Config {
     pub log: LogConfig,
     /// Times and bounds of replicas.
     pub timing: Settings,
-    /// For a node's SQL door.
+    /// For a node's SQL gateway.
     pub sql: SqlConfig,
     /// For a controller.
     pub controller: ControllerConfig,
@@ -158,7 +158,7 @@ impl LogConfig {
 impl Config {
     /// Reads all sources and checks that the values fit together.
     pub fn load(sources: &Sources) -> Result<Config, Failure> {
-        let values = Values::gather(sources)?;
+        let values = Values::collect_reports(sources)?;
         Config::build(&values).map_err(Failure::usage)
     }
 
@@ -173,12 +173,12 @@ impl Config {
     /// # Errors
     ///
     /// One sentence that names the setting, as the process itself would say it.
-    pub fn check_doors(&self) -> Result<(), Failure> {
+    pub fn check_listeners(&self) -> Result<(), Failure> {
         let node = &self.node;
         for (name, address) in [
             ("node.listen_client", node.listen_client),
             ("node.listen_peer", node.listen_peer),
-            ("node.listen_beacon", node.listen_beacon),
+            ("node.listen_heartbeat", node.listen_heartbeat),
             ("node.listen_http", node.listen_http),
         ] {
             listen::allowed(name, address, node.insecure)?;
@@ -224,7 +224,7 @@ fn node(values: &Values) -> Result<NodeConfig, String> {
         data_dirs: values.list("node.data_dirs").into_iter().map(PathBuf::from).collect(),
         listen_client: address(values, "node.listen_client")?,
         listen_peer: address(values, "node.listen_peer")?,
-        listen_beacon: address(values, "node.listen_beacon")?,
+        listen_heartbeat: address(values, "node.listen_heartbeat")?,
         listen_http: address(values, "node.listen_http")?,
         operator_token: operator_token(values)?,
         zone: values.text("node.zone").into(),
@@ -232,7 +232,7 @@ fn node(values: &Values) -> Result<NodeConfig, String> {
         max_connections: values.number("node.max_connections")? as usize,
         insecure: values.flag("node.insecure"),
         volatile: values.flag("node.volatile"),
-        harm: values.flag("node.harm"),
+        faults: values.flag("node.harm"),
         freeze_at: freeze_at(values)?,
     })
 }
@@ -326,9 +326,9 @@ fn timing(values: &Values) -> Result<Settings, String> {
     let ms = |name: &str| values.number(name).map(Micros::from_millis);
     let bytes = |name: &str| values.number(name).map(|bytes| bytes as usize);
     Ok(Settings {
-        beacon: ms("timing.beacon_ms").and_then(|beacon| match beacon {
-            Micros::ZERO => Err("timing.beacon_ms must not be 0".into()),
-            beacon => Ok(beacon),
+        heartbeat: ms("timing.heartbeat_ms").and_then(|heartbeat| match heartbeat {
+            Micros::ZERO => Err("timing.heartbeat_ms must not be 0".into()),
+            heartbeat => Ok(heartbeat),
         })?,
         suspect: ms("timing.suspect_ms")?,
         suspect_alone: ms("timing.suspect_alone_ms")?,
@@ -337,7 +337,7 @@ fn timing(values: &Values) -> Result<Settings, String> {
         drift_permille: values.number("timing.drift_permille")?,
         evict_lone: ms("timing.evict_lone_ms")?,
         evict_slow: ms("timing.evict_slow_ms")?,
-        gather: ms("timing.gather_ms")?,
+        collect_reports: ms("timing.gather_ms")?,
         ask_old: ms("timing.ask_old_ms")?,
         level: ms("timing.level_ms")?,
         hand_over: ms("timing.hand_over_ms")?,
@@ -420,7 +420,7 @@ mod tests {
             ("[node]\ninsecure = 1\n", "node.insecure"),
             ("[node]\nlisten_client = \"nowhere\"\n", "node.listen_client"),
             ("[timing]\ngrace_ms = 160\n", "grace 160 ms is too short"),
-            ("[timing]\nbeacon_ms = 0\n", "timing.beacon_ms"),
+            ("[timing]\nheartbeat_ms = 0\n", "timing.heartbeat_ms"),
             ("[controller]\nmetastore = \"paper\"\n", "paper"),
             ("[controller]\nmetastore = \"etcd\"\n", "controller.endpoints"),
             ("[log]\nmax_bytes = 1\n", "log.max_bytes"),
@@ -445,16 +445,16 @@ mod tests {
         let tls = [("sql.tls_cert_file", certificate.as_str()), ("sql.tls_key_file", key.as_str())];
         let open = [("sql.listen", "0.0.0.0:0")];
         let secret = [("cluster.secret", "open sesame")];
-        let doors = |changes: &[&[(&str, &str)]]| {
+        let listeners = |changes: &[&[(&str, &str)]]| {
             let config = Config::with(&changes.concat()).expect("fits together");
-            (config.sql.must_encrypt, config.check_doors().map_err(|error| error.sentence))
+            (config.sql.must_encrypt, config.check_listeners().map_err(|error| error.sentence))
         };
-        let (_, refused) = doors(&[&open, &secret]);
+        let (_, refused) = listeners(&[&open, &secret]);
         assert!(refused.is_err_and(|why| why.contains("sql.listen") && why.contains("sql.tls_cert_file")));
-        let (_, refused) = doors(&[&open, &tls]);
+        let (_, refused) = listeners(&[&open, &tls]);
         assert!(refused.is_err_and(|why| why.contains("sql.password_file")));
-        assert_eq!(doors(&[&open, &tls, &secret]), (true, Ok(())));
-        assert_eq!(doors(&[&open, &tls, &[("node.insecure", "true")]]), (false, Ok(())));
+        assert_eq!(listeners(&[&open, &tls, &secret]), (true, Ok(())));
+        assert_eq!(listeners(&[&open, &tls, &[("node.insecure", "true")]]), (false, Ok(())));
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Values {
     }
 
     /// All sources, the stronger over the weaker.
-    pub fn gather(sources: &Sources) -> Result<Values, Failure> {
+    pub fn collect_reports(sources: &Sources) -> Result<Values, Failure> {
         let mut values = Values::defaults();
         if let Some(path) = &sources.file {
             let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {

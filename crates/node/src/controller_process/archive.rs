@@ -20,7 +20,7 @@ const CALM: Duration = Duration::from_millis(1_000);
 /// After something went wrong.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long the cluster may take for one thing.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// The thread. Dropping it ends it.
 pub struct Archive {
@@ -115,7 +115,7 @@ impl Work {
             controllers: vec![self.controller.clone()],
             agent: "archive of failovers".into(),
             secret: self.secret.clone(),
-            timeout: PATIENCE,
+            timeout: WAIT_LIMIT,
             ..Options::default()
         })
     }
@@ -127,14 +127,15 @@ fn table(client: &mut Client) -> Result<Table, ClientError> {
         Err(ClientError::NoTable(_)) => {}
         other => return other,
     }
-    let nodes = client.picture().nodes().count();
+    let nodes = client.cluster_map().nodes().count();
     client.create_table(&CreateTable::system(system::FAILOVERS, nodes).expect("a table of this version"))
 }
 
 /// Writes a row unless it is there: a controller that starts knows nothing.
 fn put(client: &mut Client, table: &Table, record: &FailoverRecord) -> Result<(), ClientError> {
-    let of = client.picture().partition(record.partition).map(|partition| partition.table);
-    let name = client.picture().tables().find(|table| Some(table.id) == of).map(|table| table.name.clone());
+    let of = client.cluster_map().partition(record.partition).map(|partition| partition.table);
+    let name =
+        client.cluster_map().tables().find(|table| Some(table.id) == of).map(|table| table.name.clone());
     let row = system::failover_row(record, &name.unwrap_or_default());
     if client.get(table, &[Value::Int(record.id as i64)])?.as_ref() != Some(&row) {
         client.put(table, &row)?;

@@ -22,10 +22,10 @@ pub const READS: usize = 16;
 /// A handshake that takes longer closes the connection.
 const GREETING: Micros = Micros::from_millis(5000);
 /// The most connections.
-const MOST: usize = 4096;
+const MAX_CONNECTIONS: usize = 4096;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ConnState {
     New,
     In,
     Refused,
@@ -33,7 +33,7 @@ enum State {
 
 struct Link {
     conn: Conn,
-    state: State,
+    state: ConnState,
     since: Micros,
     dirty: bool,
 }
@@ -99,11 +99,15 @@ impl Links {
                     return;
                 }
             };
-            if self.slab.len() >= MOST {
+            if self.slab.len() >= MAX_CONNECTIONS {
                 continue;
             }
-            let link =
-                Link { conn: Conn::accepted(stream), state: State::New, since: clock::mono(), dirty: false };
+            let link = Link {
+                conn: Conn::accepted(stream),
+                state: ConnState::New,
+                since: clock::mono(),
+                dirty: false,
+            };
             let key = self.slab.insert(link);
             let link = self.slab.get_mut(key).expect("just put in");
             if link.conn.register(self.poll.registry(), Token(key as usize)).is_err() {
@@ -131,12 +135,12 @@ impl Links {
     pub fn next(&mut self, key: u64) -> Result<Option<(bool, Message)>, String> {
         loop {
             let Some(link) = self.slab.get_mut(key) else { return Ok(None) };
-            if link.state == State::New && link.conn.next_number().is_some_and(|number| number != 1) {
+            if link.state == ConnState::New && link.conn.next_number().is_some_and(|number| number != 1) {
                 return Err("the first message is not a hello".into());
             }
             let Some(message) = link.conn.next_message()? else { return Ok(None) };
-            if link.state != State::Refused {
-                return Ok(Some((link.state == State::In, message)));
+            if link.state != ConnState::Refused {
+                return Ok(Some((link.state == ConnState::In, message)));
             }
         }
     }
@@ -146,10 +150,10 @@ impl Links {
         let Some(link) = self.slab.get_mut(key) else { return };
         if let Err(error) = link.conn.out.push(message) {
             eprintln!("a message is not sent: {error}");
-            link.state = State::Refused;
+            link.state = ConnState::Refused;
         } else if link.conn.out.len() > MAX_BYTES {
             // Whoever does not read is told nothing more, and comes again.
-            link.state = State::Refused;
+            link.state = ConnState::Refused;
         }
         self.mark(key);
     }
@@ -167,7 +171,7 @@ impl Links {
     pub fn welcome(&mut self, key: u64, cluster: ClusterId) {
         self.push(key, &Message::Welcome(Welcome::Accepted { cluster, member: None }));
         if let Some(link) = self.slab.get_mut(key) {
-            link.state = State::In;
+            link.state = ConnState::In;
         }
     }
 
@@ -175,7 +179,7 @@ impl Links {
     pub fn refuse(&mut self, key: u64, sentence: String) {
         self.push(key, &Message::Welcome(Welcome::Refused(sentence)));
         if let Some(link) = self.slab.get_mut(key) {
-            (link.state, link.since) = (State::Refused, clock::mono());
+            (link.state, link.since) = (ConnState::Refused, clock::mono());
         }
     }
 
@@ -211,9 +215,9 @@ impl Links {
         let late = |link: &Link| {
             let age = now.since(link.since);
             match link.state {
-                State::New => age > GREETING,
-                State::Refused => link.conn.out.is_empty() || age > GREETING,
-                State::In => false,
+                ConnState::New => age > GREETING,
+                ConnState::Refused => link.conn.out.is_empty() || age > GREETING,
+                ConnState::In => false,
             }
         };
         let late: Vec<u64> = self.slab.iter().filter(|(_, link)| late(link)).map(|(key, _)| key).collect();

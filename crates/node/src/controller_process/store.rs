@@ -6,7 +6,8 @@ use crate::failure::Failure;
 use crate::stop::{Stopper, Watched};
 use controller::{Input, Tag, TxnError};
 use metastore::{
-    Changes, Election, Embedded, Etcd, EtcdConfig, FileStore, MetaError, Metastore, Snapshot, TxnOutcome,
+    Changes, Election, Embedded, Etcd, EtcdConfig, FileStore, MetaError, Metastore, RecordsSnapshot,
+    TxnOutcome,
 };
 use mio::Waker;
 use std::path::Path;
@@ -20,7 +21,7 @@ const WORKERS: [&str; 4] = ["etcd-0", "etcd-1", "etcd-2", "etcd-3"];
 /// How long the one who plans keeps that office without renewing it.
 const LEADER_TTL: Duration = Duration::from_secs(2);
 /// How often etcd's news are looked at. They arrive by themselves; this only takes them in.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// After a failed read of everything.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -103,7 +104,7 @@ impl Store {
     }
 }
 
-fn loaded(all: Snapshot) -> Input {
+fn loaded(all: RecordsSnapshot) -> Input {
     let entry = |entry: metastore::Entry| controller::Entry {
         key: entry.key,
         revision: entry.revision,
@@ -242,7 +243,7 @@ fn follow(mut etcd: Etcd, shared: &Shared) {
             continue;
         };
         match etcd.changes_since(revision) {
-            Ok(Changes::Since { changes, .. }) if changes.is_empty() => std::thread::sleep(LOOK),
+            Ok(Changes::Since { changes, .. }) if changes.is_empty() => std::thread::sleep(POLL_INTERVAL),
             Ok(Changes::Since { revision, changes }) => {
                 known = Some(revision);
                 let change = |change: metastore::Change| controller::Change {

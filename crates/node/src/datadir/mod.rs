@@ -10,19 +10,19 @@
 //! tails/             divergent tails set aside
 //! damaged/ID-n       damaged replicas and engines set aside: nothing here is removed but by people
 //! trash/             what is being removed
-//! directories.json   further directories for replicas, where there are any (`places`)
+//! directories.json   further directories for replicas, where there are any (`data_dirs`)
 //! ```
 //!
 //! A controller's directory has `controller.id` and `metastore/` instead of the last six.
 
+pub mod data_dirs;
 pub mod files;
 mod identity;
-pub mod places;
 mod ports;
 mod trash;
 
+pub use data_dirs::{DataDirectory, DirectoryId};
 pub use identity::{Identity, Kind};
-pub use places::{DirectoryId, Place};
 pub use ports::Ports;
 
 use crate::failure::Failure;
@@ -40,7 +40,7 @@ pub struct DataDir {
     kind: Kind,
     identity: Identity,
     /// Further directories for replicas.
-    places: Vec<Place>,
+    data_dirs: Vec<DataDirectory>,
     /// Unlocked when closed.
     _lock: File,
 }
@@ -106,7 +106,7 @@ impl DataDir {
         }
         identity.incarnation = Incarnation(identity.incarnation.0 + 1);
         identity.write(root, kind).map_err(io)?;
-        let dir = DataDir { root: root.to_owned(), kind, identity, places: Vec::new(), _lock: lock };
+        let dir = DataDir { root: root.to_owned(), kind, identity, data_dirs: Vec::new(), _lock: lock };
         if kind == Kind::Node {
             for part in ["partitions", "tails", "trash"] {
                 files::ensure_dir(&root.join(part)).map_err(io)?;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn every_start_is_another_life_of_the_same_store() {
+    fn every_start_is_another_incarnation_of_the_same_store() {
         let (_keep, root) = fresh();
         let made = init(&root, Kind::Node, NodeId(7)).expect("initialises");
         let first = DataDir::open(&root, Kind::Node).expect("opens").identity().clone();
@@ -242,10 +242,10 @@ mod tests {
     fn a_directory_serves_one_process_of_its_version() {
         let (_keep, root) = fresh();
         init(&root, Kind::Node, NodeId(1)).expect("initialises");
-        let held = DataDir::open(&root, Kind::Node).expect("opens");
+        let blocked = DataDir::open(&root, Kind::Node).expect("opens");
         let error = DataDir::open(&root, Kind::Node).unwrap_err();
         assert!(error.sentence.contains("in use"), "{error}");
-        drop(held);
+        drop(blocked);
         std::fs::write(root.join("VERSION"), "2\n").expect("writes");
         let error = DataDir::open(&root, Kind::Node).unwrap_err();
         assert!(error.status == 5 && error.sentence.contains("newer"), "{error}");

@@ -18,7 +18,7 @@ pub struct Ports {
     pub pid: u32,
     /// The incarnation that listens there.
     pub incarnation: u64,
-    /// By name (`client`, `peer`, `beacon`, `http`, `controller`): `host:port`.
+    /// By name (`client`, `peer`, `heartbeat`, `http`, `controller`): `host:port`.
     pub listen: BTreeMap<String, String>,
 }
 

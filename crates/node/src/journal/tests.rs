@@ -2,7 +2,7 @@
 
 use super::*;
 use mio::{Poll, Token, Waker};
-use types::{Epoch, Sound};
+use types::{Epoch, Sound, Term};
 use wal::{Options, RealFiles};
 use wire::entry::{Header, Kind};
 
@@ -18,7 +18,7 @@ impl Chain {
 
     fn of(&mut self, kind: Kind, bytes: usize) -> Entry {
         self.1 = self.1.next();
-        let at = Position::new(Epoch(1), self.1);
+        let at = Position::new(Term(1), self.1);
         let entry = Entry::encode(Header::new(kind, self.0, at, self.2), &vec![7; bytes]);
         self.2 = entry.crc();
         entry
@@ -108,7 +108,7 @@ fn f20_what_finds_no_room_is_kept_in_order_until_it_does() {
     journal.push(LogOp::Entry(p.next(100_000)));
     // The truncation that makes room does not wait behind what finds none.
     let last = journal.reader.end(P).expect("known").0;
-    journal.push(LogOp::Truncate { partition: P, below: last.lsn.next() });
+    journal.push(LogOp::Trim { partition: P, below: last.lsn.next() });
     let mut durable = Lsn::ZERO;
     while journal.is_full() || durable < p.1 {
         now = now + RETRY;
@@ -124,7 +124,7 @@ fn f20_what_finds_no_room_is_kept_in_order_until_it_does() {
 }
 
 #[test]
-fn f20_a_reign_begins_on_a_full_log() {
+fn f20_a_term_begins_on_a_full_log() {
     let dir = tempfile::tempdir().expect("a directory");
     let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
     let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
@@ -192,15 +192,15 @@ fn f20_a_partition_is_forgotten_whatever_of_it_was_to_be_written_next() {
 #[test]
 fn what_a_later_record_replaces_need_not_be_written() {
     let (mut before, mut after) = (Chain(P, Lsn::ZERO, 0), Chain(P, Lsn(5), 7));
-    let base = |lsn| Record::Base { partition: P, at: Position::new(Epoch(1), Lsn(lsn)), crc: 7 };
+    let base = |lsn| Record::Base { partition: P, at: Position::new(Term(1), Lsn(lsn)), crc: 7 };
     let promise = Record::Promise { partition: P, epoch: Epoch(1) };
     let replaced = [
         Record::Entry(before.next(10)),
         Record::Forget { partition: P },
         base(3),
         promise.clone(),
-        Record::Truncate { partition: P, below: Lsn(2) },
-        Record::Cut { partition: P, to: Position::new(Epoch(1), Lsn(2)) },
+        Record::Trim { partition: P, below: Lsn(2) },
+        Record::Truncate { partition: P, to: Position::new(Term(1), Lsn(2)) },
     ];
     for begins in [base(5), Record::Forget { partition: P }] {
         let stays = [begins, Record::Entry(after.next(10)), promise.clone()];
@@ -212,7 +212,7 @@ fn what_a_later_record_replaces_need_not_be_written() {
 }
 
 #[test]
-fn f20_a_log_that_begins_anew_gives_its_room_to_what_waits() {
+fn f20_a_log_that_begins_again_gives_its_room_to_what_waits() {
     let dir = tempfile::tempdir().expect("a directory");
     let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
     let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
@@ -226,7 +226,7 @@ fn f20_a_log_that_begins_anew_gives_its_room_to_what_waits() {
     };
     for begins in [1_000, 2_000] {
         p = Chain(P, Lsn(begins), 7);
-        journal.push(LogOp::Base { partition: P, at: Position::new(Epoch(1), Lsn(begins)), crc: 7 });
+        journal.push(LogOp::Base { partition: P, at: Position::new(Term(1), Lsn(begins)), crc: 7 });
         journal.push(note(begins.to_le_bytes()[0]));
         (0..10).for_each(|_| journal.push(LogOp::Entry(p.next(100_000))));
     }
@@ -260,7 +260,7 @@ fn f20_a_burst_is_written_in_order_as_truncations_make_room() {
         now = now + RETRY;
         journal.submit(now);
         for (partition, token) in wait(&mut journal, &mut poll) {
-            journal.push(LogOp::Truncate { partition, below: token.get().lsn.next() });
+            journal.push(LogOp::Trim { partition, below: token.get().lsn.next() });
         }
         if more > 0 {
             more -= 1;

@@ -40,7 +40,7 @@ impl Node {
                 }
             }
             Output::Served(served) => self.served(served),
-            Output::SetAside { report, entries } => self.set_aside(report, entries)?,
+            Output::SetAside { report, entries, rows } => self.set_aside(report, entries, rows)?,
             Output::ReadLog { partition, from, max_bytes, purpose } => {
                 self.log_reads.push_back(LogRead { partition, from, max_bytes, purpose });
             }

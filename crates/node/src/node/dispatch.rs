@@ -1,7 +1,7 @@
 //! Messages in: each by the role of the connection it came on.
 
 use super::Node;
-use super::links::{Door, Role};
+use super::links::{Listener, Role};
 use crate::failure::Failure;
 use crate::metrics::Outcome;
 use replica::ClientRef;
@@ -20,7 +20,7 @@ impl Node {
                 Some(message) => self.on_peer(key, member, message),
                 None => self.links.close_bad(key),
             },
-            (Role::New(door), Message::Hello(hello)) => self.on_hello(key, door, &hello),
+            (Role::New(listener), Message::Hello(hello)) => self.on_hello(key, listener, &hello),
             (Role::Dialing(node), Message::Welcome(welcome)) => match welcome {
                 Welcome::Accepted { member: Some(member), .. } if member.node == node => {
                     self.links.set_role(key, Role::PeerOut(member), self.now.mono);
@@ -40,7 +40,7 @@ impl Node {
     }
 
     /// Who is there? Clients and nodes of this cluster are let in.
-    fn on_hello(&mut self, key: u64, door: Door, hello: &Hello) {
+    fn on_hello(&mut self, key: u64, listener: Listener, hello: &Hello) {
         let now = self.now.mono;
         if hello.protocol != PROTOCOL {
             let sentence = format!(
@@ -58,9 +58,9 @@ impl Node {
             let sentence = format!("node {} belongs to cluster {cluster}", self.host.me().node.0);
             return self.links.refuse(key, sentence, now);
         }
-        let role = match (hello.role, door, hello.member) {
-            (HelloRole::Client, Door::Client, _) => Role::Client,
-            (HelloRole::Peer, Door::Peer, Some(member)) if member.node != self.host.me().node => {
+        let role = match (hello.role, listener, hello.member) {
+            (HelloRole::Client, Listener::Client, _) => Role::Client,
+            (HelloRole::Peer, Listener::Peer, Some(member)) if member.node != self.host.me().node => {
                 Role::PeerIn(member)
             }
             _ => return self.links.refuse(key, "this door is for others: look at the ports".into(), now),
@@ -78,7 +78,7 @@ impl Node {
             return self.turn_away(key, &request, Status::NotPrimary);
         }
         if self.holds(request.partition) {
-            return self.turn_away_held(key, &request);
+            return self.turn_away_blocked(key, &request);
         }
         if request.op.writes()
             && let Some(place) = self.without_room(request.partition)
@@ -106,7 +106,7 @@ impl Node {
     }
 
     /// Its partition waits for room; if another node leads, that one is named.
-    fn turn_away_held(&mut self, key: u64, request: &Request) {
+    fn turn_away_blocked(&mut self, key: u64, request: &Request) {
         let record = self.view.partitions.get(&request.partition);
         let leads = record.is_some_and(|record| record.primary == self.host.me());
         let why = format!("node {} waits for room to set a divergent tail aside", self.host.me().node.0);
@@ -138,10 +138,10 @@ impl Node {
         if let PeerMessage::Chunk(chunk) = &message {
             self.metrics.ship_received.fetch_add(chunk.bytes.len() as u64, Ordering::Relaxed);
         }
-        let held = self.holds(message.partition());
+        let blocked = self.holds(message.partition());
         if let PeerMessage::Append(append) = &message
             && !append.entries.is_empty()
-            && (held || self.without_room(append.partition).is_some())
+            && (blocked || self.without_room(append.partition).is_some())
         {
             // The primary goes on without this copy until there is room again.
             let refused = AppendRefused {
@@ -153,7 +153,7 @@ impl Node {
             };
             return self.send(append.from, PeerMessage::AppendRefused(refused));
         }
-        if held && !matches!(message, PeerMessage::Inform(_)) || self.refuses_to_stage(&message) {
+        if blocked && !matches!(message, PeerMessage::Inform(_)) || self.refuses_to_stage(&message) {
             return;
         }
         self.host.peer(self.now, message, &mut self.out);
@@ -172,15 +172,15 @@ fn sender(message: &PeerMessage) -> Option<Member> {
         PeerMessage::Fetched(m) => Some(m.from),
         PeerMessage::Copy(m) => Some(m.from),
         PeerMessage::Copied(m) => Some(m.from),
-        PeerMessage::Offer(m) => Some(m.from),
-        PeerMessage::Want(m) => Some(m.from),
+        PeerMessage::TransferOffer(m) => Some(m.from),
+        PeerMessage::TransferRequest(m) => Some(m.from),
         PeerMessage::Chunk(m) => Some(m.from),
-        PeerMessage::Taken(m) => Some(m.from),
+        PeerMessage::Installed(m) => Some(m.from),
         PeerMessage::Withdrawn(m) => Some(m.from),
         PeerMessage::FlushRequest(m) => Some(m.from),
         PeerMessage::FlushAnswer(m) => Some(m.from),
         PeerMessage::Stage(m) => Some(m.from),
-        PeerMessage::StageTold(m) => Some(m.from),
+        PeerMessage::StageAnswer(m) => Some(m.from),
         PeerMessage::StagePiece(m) => Some(m.from),
         PeerMessage::Unstage(m) => Some(m.from),
         PeerMessage::Inform(_) => None,

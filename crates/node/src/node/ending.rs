@@ -10,7 +10,7 @@ use wire::control::{Admin, AdminCommand};
 /// The controllers are asked this often.
 const ASK: Micros = Micros::from_millis(250);
 /// Longer than this it does not wait: kill -9 is safe as well.
-const PATIENCE: Micros = Micros::from_millis(5000);
+const WAIT_LIMIT: Micros = Micros::from_millis(5000);
 
 /// Where the ending stands.
 #[derive(Debug, Default)]
@@ -31,13 +31,13 @@ impl Ending {
 impl Node {
     /// Goes on with the ending, if one was asked for.
     pub(super) fn ending_tick(&mut self) {
-        if self.board.stop.asked() != Stop::Gently {
+        if self.shared_status.stop.asked() != Stop::Gently {
             return;
         }
         let now = self.now.mono;
         let since = *self.ending.since.get_or_insert(now);
         let controllers = self.controllers.all();
-        if !self.leads_something_for_others() || controllers.is_empty() || now.since(since) > PATIENCE {
+        if !self.leads_something_for_others() || controllers.is_empty() || now.since(since) > WAIT_LIMIT {
             self.ending.over = true;
             return;
         }
@@ -64,9 +64,9 @@ impl Node {
     /// The last steps.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         // Nobody is promised anything any more.
-        drop(self.beat);
+        drop(self.lease_manager);
         self.links.flush();
         // What waits for room is not in the log: the next life must not be taken for whole.
-        self.journal.shutdown(self.now.mono, self.held.is_empty())
+        self.journal.shutdown(self.now.mono, self.blocked.is_empty())
     }
 }

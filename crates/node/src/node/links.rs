@@ -18,7 +18,7 @@ use wire::{Message, Reply};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// Accepted at a door; its hello is awaited.
-    New(Door),
+    New(Listener),
     /// A client.
     Client,
     /// A node that sends to us.
@@ -37,7 +37,7 @@ pub enum Role {
 
 /// Where a connection came in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Door {
+pub enum Listener {
     /// For clients.
     Client,
     /// For nodes.
@@ -62,6 +62,8 @@ pub struct Link {
 const GREETING: Micros = Micros::from_millis(5000);
 /// The same for connections that we made: the other side may be stopped.
 const DIALING: Micros = Micros::from_millis(1000);
+/// What came on a bad connection is said no more often.
+const TELLS_BAD: Micros = Micros::from_millis(1000);
 /// So many reads of one connection before others have their turn.
 const READS: usize = 16;
 
@@ -82,11 +84,13 @@ pub struct Links {
     /// Connections that were not read to the end, and whether their end was told.
     unread: Vec<(u64, bool)>,
     /// Doors at which somebody waits whom the system did not let us accept.
-    to_accept: Vec<Door>,
+    to_accept: Vec<Listener>,
     /// Connections that are gone, for the owner to note.
     closed: Vec<(u64, Role)>,
     cut: Cut,
     cutting: bool,
+    /// When it was last said why a connection was closed.
+    told_bad: Micros,
     metrics: Arc<Metrics>,
 }
 
@@ -114,6 +118,7 @@ impl Links {
             closed: Vec::new(),
             cut: Cut::default(),
             cutting: false,
+            told_bad: Micros::ZERO,
             metrics,
         })
     }
@@ -128,11 +133,11 @@ impl Links {
         let key = match event.token() {
             WAKER => return None,
             CLIENTS => {
-                self.accept(Door::Client, now);
+                self.accept(Listener::Client, now);
                 return None;
             }
             PEERS => {
-                self.accept(Door::Peer, now);
+                self.accept(Listener::Peer, now);
                 return None;
             }
             Token(key) => key as u64,
@@ -151,20 +156,20 @@ impl Links {
         (event.is_readable() || ended).then_some((key, ended))
     }
 
-    fn accept(&mut self, door: Door, now: Micros) {
+    fn accept(&mut self, listener: Listener, now: Micros) {
         loop {
             // Clients do not take the places of nodes, without which no write is acknowledged.
-            let (listener, max) = match door {
-                Door::Client => (&self.clients, self.max - self.max / 4),
-                Door::Peer => (&self.peers, self.max),
+            let (socket, max) = match listener {
+                Listener::Client => (&self.clients, self.max - self.max / 4),
+                Listener::Peer => (&self.peers, self.max),
             };
-            match listen::accept(listener) {
+            match listen::accept(socket) {
                 Accepted::One(stream) if self.slab.len() < max => {
-                    self.add(Conn::accepted(stream), Role::New(door), now);
+                    self.add(Conn::accepted(stream), Role::New(listener), now);
                 }
                 Accepted::One(_) => {}
                 Accepted::All => return,
-                Accepted::NotNow => return self.to_accept.push(door),
+                Accepted::NotNow => return self.to_accept.push(listener),
             }
         }
     }
@@ -222,11 +227,11 @@ impl Links {
 
     fn is_cut(&self, role: Role, message: Option<&Message>) -> bool {
         let node = match role {
-            Role::Client | Role::New(Door::Client) => return self.cut.clients,
+            Role::Client | Role::New(Listener::Client) => return self.cut.clients,
             Role::Controller(_) | Role::DialingController(_) => return self.cut.controllers,
             Role::PeerIn(member) | Role::PeerOut(member) => member.node,
             Role::Dialing(node) => node,
-            Role::New(Door::Peer) | Role::Refused => match message {
+            Role::New(Listener::Peer) | Role::Refused => match message {
                 Some(Message::Hello(hello)) => hello.member.unwrap_or_default().node,
                 _ => return false,
             },
@@ -307,6 +312,17 @@ impl Links {
         self.set_role(key, Role::Refused, now);
     }
 
+    /// Closes a connection because of a frame that is not sound, and says why if it had been let in: once a second at most.
+    pub fn close_unsound(&mut self, key: u64, why: &str, now: Micros) {
+        let role = self.slab.get_mut(key).map(|link| link.role);
+        let known = role.filter(|role| !matches!(role, Role::New(_) | Role::Refused));
+        if let Some(role) = known.filter(|_| now >= self.told_bad + TELLS_BAD) {
+            self.told_bad = now;
+            eprintln!("a connection is closed for what came on it: {why} ({role:?})");
+        }
+        self.close_bad(key);
+    }
+
     /// Closes a connection because of what came on it.
     pub fn close_bad(&mut self, key: u64) {
         self.metrics.bad_connections.fetch_add(1, Ordering::Relaxed);
@@ -345,8 +361,8 @@ impl Links {
     /// Closes connections whose handshake takes too long, and refused ones that have been told. Lets in who could not be
     /// accepted before.
     pub fn tidy(&mut self, now: Micros) {
-        for door in std::mem::take(&mut self.to_accept) {
-            self.accept(door, now);
+        for listener in std::mem::take(&mut self.to_accept) {
+            self.accept(listener, now);
         }
         let late = |link: &Link| {
             let age = now.since(link.since);

@@ -10,25 +10,25 @@
 //! | `links`, `peers` | connections: all of them; whom we connect to |
 //! | `dispatch` | messages in |
 //! | `carry` | outputs out |
-//! | `picture` | what controllers tell; replicas come and go |
+//! | `cluster_map` | what controllers tell; replicas come and go |
 //! | `timer` | ticks, status, checkpoints, room on the disk |
-//! | `held` | partitions whose divergent tail finds no room |
-//! | `leaving` | replicas that have moved away |
-//! | `places` | several directories for replicas |
+//! | `blocked` | partitions whose divergent tail finds no room |
+//! | `decommission` | replicas that have moved away |
+//! | `data_dirs` | several directories for replicas |
 //! | `room` | replicas for which there is no room |
 //! | `ending` | handing over, the clean-shutdown mark |
 //! | `freeze` | a node that freezes itself, for tests |
 
+mod blocked;
 mod carry;
+mod cluster_map;
+mod data_dirs;
+mod decommission;
 mod dispatch;
 mod ending;
 mod freeze;
-mod held;
-mod leaving;
 mod links;
 mod peers;
-mod picture;
-mod places;
 mod room;
 mod staging;
 mod start;
@@ -37,24 +37,24 @@ mod timer;
 
 pub use start::{Running, start};
 
-use crate::beat::{BeatThread, SharedLeases};
-use crate::board::Board;
 use crate::clock;
 use crate::config::{Config, FreezeAt};
 use crate::datadir::DataDir;
 use crate::failure::Failure;
 use crate::journal::Journal;
+use crate::lease_manager::{HeartbeatThread, SharedLeases};
 use crate::metrics::Metrics;
 use crate::net::conn::Got;
+use crate::shared_status::SharedStatus;
 use crate::stop::Stop;
 use crate::stores::{Found, Meta};
+use blocked::BlockedOutputs;
+use cluster_map::View;
+use data_dirs::DataDirs;
 use ending::Ending;
-use held::Held;
 use links::Links;
 use mio::Events;
 use peers::{Controllers, Peers};
-use picture::View;
-use places::Places;
 use replica::{Host, Output, ReadFor};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ struct Node {
     now: Now,
     host: Host<SharedLeases, Sound>,
     leases: SharedLeases,
-    beat: BeatThread,
+    lease_manager: HeartbeatThread,
     links: Links,
     peers: Peers,
     controllers: Controllers,
@@ -106,20 +106,20 @@ struct Node {
     /// Tails on this disk.
     tails: Vec<TailReport>,
     /// Partitions that wait for room for a divergent tail.
-    held: BTreeMap<PartitionId, Held>,
+    blocked: BTreeMap<PartitionId, BlockedOutputs>,
     /// Partitions whose replica finds no room here, and when it is tried again.
     waiting: BTreeMap<PartitionId, Micros>,
     /// Replicas that have no place here any more, and since when.
     moved: BTreeMap<PartitionId, Micros>,
     /// Where replicas' files are.
-    places: Places,
+    data_dirs: DataDirs,
     /// Failovers to this node in this life of it, with how they went.
     served: VecDeque<Served>,
     timer: Timer,
     ending: Ending,
-    board: Arc<Board>,
+    shared_status: Arc<SharedStatus>,
     metrics: Arc<Metrics>,
-    harm_version: u64,
+    faults_version: u64,
     /// Where it freezes itself, until it has.
     freeze_at: Option<FreezeAt>,
 }
@@ -129,7 +129,7 @@ impl Node {
     fn run(mut self) -> Result<(), Failure> {
         let mut events = Events::with_capacity(1024);
         loop {
-            let busy = !self.log_reads.is_empty() || self.host.tallies();
+            let busy = !self.log_reads.is_empty() || self.host.aggregates();
             let wait = if busy { Duration::ZERO } else { self.timer.wait(clock::mono()) };
             let wait = self.links.patience(wait);
             if let Err(error) = self.links.poll.poll(&mut events, Some(wait))
@@ -138,10 +138,10 @@ impl Node {
                 return Err(Failure::new(1, format!("the system's poll failed: {error}")));
             }
             self.now = clock::now();
-            if self.board.stop.asked() == Stop::Now {
+            if self.shared_status.stop.asked() == Stop::Now {
                 return Err(Failure::new(1, "stopped at once"));
             }
-            if let Some(why) = self.board.stop.broken() {
+            if let Some(why) = self.shared_status.stop.broken() {
                 // The log's thread says more before it ends.
                 self.journal.synced()?;
                 return Err(Failure::new(1, format!("this node stops: {why}")));
@@ -169,7 +169,7 @@ impl Node {
             self.host.synced(self.now, &synced, &mut self.out);
         }
         self.serve_log_reads();
-        self.host.tally(self.now, &mut self.out);
+        self.host.aggregate(self.now, &mut self.out);
         self.checkpoint()?;
         self.install();
         if self.timer.is_due(self.now.mono) {
@@ -183,7 +183,7 @@ impl Node {
         self.note_closed();
         let end = clock::mono();
         self.metrics.turn_max_us.fetch_max(end.since(self.now.mono).0, Ordering::Relaxed);
-        self.beat.shared().pulse.beat(end, self.journal.oldest_pending());
+        self.lease_manager.shared().pulse.lease_manager(end, self.journal.oldest_pending());
         Ok(())
     }
 
@@ -214,8 +214,8 @@ impl Node {
                     self.freeze_by_status();
                 }
                 Ok(None) => return Ok(()),
-                Err(_) => {
-                    self.links.close_bad(key);
+                Err(why) => {
+                    self.links.close_unsound(key, &why, self.now.mono);
                     return Ok(());
                 }
             }

@@ -110,7 +110,7 @@ impl Peers {
 
     /// The connection to this very life.
     pub fn to(&self, member: Member) -> Option<u64> {
-        self.ready.get(&member.node).filter(|(life, _)| *life == member).map(|(_, key)| *key)
+        self.ready.get(&member.node).filter(|(incarnation, _)| *incarnation == member).map(|(_, key)| *key)
     }
 }
 

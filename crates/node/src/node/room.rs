@@ -41,11 +41,11 @@ impl Node {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let (me, homeless) = (self.host.me(), self.host.homeless());
+        let (me, storage_lost) = (self.host.me(), self.host.storage_lost());
         let (host, view) = (&self.host, &self.view);
         self.waiting.retain(|id, _| match host.has(*id) {
             // It has another place meanwhile, or needs none.
-            true => homeless.contains(id),
+            true => storage_lost.contains(id),
             false => view.partitions.get(id).is_some_and(|record| record.holds(&me)),
         });
         let due = self.waiting.keys().filter(|id| !self.host.has(**id) && !self.waits_for_room(**id));

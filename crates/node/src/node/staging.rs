@@ -6,7 +6,7 @@ use super::Node;
 use crate::watch::free_bytes;
 use types::bulk::load_key;
 use types::{Component, LoadId, PartitionId, ReadAt, Staging};
-use wire::bulk::StageTold;
+use wire::bulk::StageAnswer;
 use wire::{Op, PeerMessage, Request, Status};
 
 impl Node {
@@ -31,7 +31,7 @@ impl Node {
             _ => return false,
         };
         let Some(why) = self.no_room_for(stage.partition, stage.load, &stage.files) else { return false };
-        let told = StageTold {
+        let told = StageAnswer {
             partition: stage.partition,
             epoch: stage.epoch,
             from: self.host.me(),
@@ -39,7 +39,7 @@ impl Node {
             load: stage.load,
             staging: Staging::Refused(why),
         };
-        self.send(stage.from, PeerMessage::StageTold(told));
+        self.send(stage.from, PeerMessage::StageAnswer(told));
         true
     }
 

@@ -1,21 +1,22 @@
 //! From a configuration to a running node: the directory, the log, the engines, the doors, the threads.
 
+use super::cluster_map::View;
+use super::data_dirs::DataDirs;
 use super::links::{Links, WAKER};
 use super::peers::{Controllers, Peers};
-use super::picture::View;
-use super::places::Places;
 use super::timer::Timer;
 use super::{Ending, Node};
-use crate::beat::BeatThread;
-use crate::board::Board;
 use crate::clock;
 use crate::config::Config;
 use crate::datadir::{DataDir, Kind, Ports};
+use crate::descriptors;
 use crate::failure::Failure;
 use crate::http::HttpThread;
 use crate::journal::Journal;
+use crate::lease_manager::HeartbeatThread;
 use crate::metrics::Metrics;
-use crate::net::{Harm, listen};
+use crate::net::{FaultInjection, listen};
+use crate::shared_status::SharedStatus;
 use crate::sql::SqlThread;
 use crate::stop::{Stop, Stopper};
 use crate::stores::{self, InLog, Meta};
@@ -38,7 +39,7 @@ use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
 
 /// A node that runs on threads of this process.
 pub struct Running {
-    board: Arc<Board>,
+    shared_status: Arc<SharedStatus>,
     ports: Ports,
     thread: Option<JoinHandle<Result<(), Failure>>>,
     _http: HttpThread,
@@ -53,13 +54,13 @@ impl Running {
     }
 
     /// Its board.
-    pub fn board(&self) -> &Arc<Board> {
-        &self.board
+    pub fn shared_status(&self) -> &Arc<SharedStatus> {
+        &self.shared_status
     }
 
     /// Asks it to end.
     pub fn stopper(&self) -> &Stopper {
-        &self.board.stop
+        &self.shared_status.stop
     }
 
     /// Waits until it has ended.
@@ -71,7 +72,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.board.stop.ask(Stop::Now);
+            self.shared_status.stop.ask(Stop::Now);
             // A panic was reported when it happened.
             let _ = thread.join();
         }
@@ -79,10 +80,10 @@ impl Drop for Running {
 }
 
 /// The doors of a node.
-struct Doors {
+struct Listeners {
     client: TcpListener,
     peer: TcpListener,
-    beacon: TcpListener,
+    heartbeat: TcpListener,
     http: TcpListener,
     /// `None`: off.
     sql: Option<TcpListener>,
@@ -95,6 +96,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
     if config.node.controllers.is_empty() {
         return Err(Failure::usage("node.controllers names no controller"));
     }
+    let connections = descriptors::connections(&config, descriptors::raise_limit());
     let mut dir = DataDir::open(&config.node.data_dir, Kind::Node)?;
     let me = dir.identity().member();
     if let Some(wanted) = config.node.id.filter(|wanted| *wanted != me.node) {
@@ -106,27 +108,29 @@ pub fn start(config: Config) -> Result<Running, Failure> {
         )));
     }
     let metas = stores::load(&dir)?.into_iter().map(|meta| (meta.partition, meta)).collect();
-    dir.open_places(&config.node.data_dirs, &metas)?;
-    let (doors, ports) = open_doors(&config, &dir)?;
+    dir.open_data_dirs(&config.node.data_dirs, &metas)?;
+    let (listeners, ports) = open_listeners(&config, &dir)?;
     let metrics = Arc::new(Metrics::default());
-    let harm = Arc::new(Harm::default());
+    let faults = Arc::new(FaultInjection::default());
     let poll = Poll::new().map_err(system)?;
     let stopper = Stopper::new(Arc::new(Waker::new(poll.registry(), WAKER).map_err(system)?));
-    let played = config.node.harm.then(|| harm.clone());
-    let board = Arc::new(Board::new(me, metrics.clone(), played, stopper));
-    let links = Links::new(poll, doors.client, doors.peer, config.node.max_connections, metrics.clone());
-    let beat = BeatThread::start(me, &config, doors.beacon, harm, &board.stop)?;
-    let sql = sql_thread(&config, doors.sql).map_err(system)?;
-    let web = Web::new(board.clone(), cluster(&config, "web"), config.node.operator_token.clone());
-    let mut node = recover(config, (dir, metas), board.clone(), links.map_err(system)?, beat)?;
-    node.addresses = doors.addresses;
-    let http = HttpThread::start(doors.http, board.clone(), web).map_err(system)?;
+    let played = config.node.faults.then(|| faults.clone());
+    let shared_status = Arc::new(SharedStatus::new(me, metrics.clone(), played, stopper));
+    let links = Links::new(poll, listeners.client, listeners.peer, connections, metrics.clone());
+    let lease_manager =
+        HeartbeatThread::start(me, &config, listeners.heartbeat, faults, &shared_status.stop)?;
+    let sql = sql_thread(&config, listeners.sql).map_err(system)?;
+    let web = Web::new(shared_status.clone(), cluster(&config, "web"), config.node.operator_token.clone());
+    let mut node =
+        recover(config, (dir, metas), shared_status.clone(), links.map_err(system)?, lease_manager)?;
+    node.addresses = listeners.addresses;
+    let http = HttpThread::start(listeners.http, shared_status.clone(), web).map_err(system)?;
     ports.write(node.dir.root()).map_err(|error| Failure::io(node.dir.root(), &error))?;
     let spawned = std::thread::Builder::new().name(format!("node-{}", me.node.0)).spawn(move || node.run());
-    Ok(Running { board, ports, thread: Some(spawned.map_err(system)?), _http: http, _sql: sql })
+    Ok(Running { shared_status, ports, thread: Some(spawned.map_err(system)?), _http: http, _sql: sql })
 }
 
-/// The SQL door, which is a client of the cluster like any other.
+/// The SQL gateway, which is a client of the cluster like any other.
 fn sql_thread(config: &Config, listener: Option<TcpListener>) -> std::io::Result<Option<SqlThread>> {
     let start = |listener| SqlThread::start(listener, &config.sql, cluster(config, "sql"));
     listener.map(start).transpose()
@@ -142,7 +146,7 @@ fn cluster(config: &Config, part: &str) -> client::Options {
     }
 }
 
-fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure> {
+fn open_listeners(config: &Config, dir: &DataDir) -> Result<(Listeners, Ports), Failure> {
     let node = &config.node;
     let before = Ports::read(dir.root()).unwrap_or_default();
     let identity = dir.identity();
@@ -158,7 +162,7 @@ fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure>
     };
     let client = bind("client", node.listen_client)?;
     let peer = bind("peer", node.listen_peer)?;
-    let beacon = bind("beacon", node.listen_beacon)?;
+    let heartbeat = bind("heartbeat", node.listen_heartbeat)?;
     let http = bind("http", node.listen_http)?;
     let sql = match config.sql.listen {
         Some(address) => {
@@ -172,21 +176,21 @@ fn open_doors(config: &Config, dir: &DataDir) -> Result<(Doors, Ports), Failure>
     let addresses = Addresses {
         client: listen::note(&mut ports, "client", &client),
         peer: listen::note(&mut ports, "peer", &peer),
-        beacon: listen::note(&mut ports, "beacon", &beacon),
+        heartbeat: listen::note(&mut ports, "heartbeat", &heartbeat),
         http: listen::note(&mut ports, "http", &http),
     };
-    Ok((Doors { client, peer, beacon, http, sql, addresses }, ports))
+    Ok((Listeners { client, peer, heartbeat, http, sql, addresses }, ports))
 }
 
 /// Opens the log and every replica on the disk. Nothing is led before a controller says so (N1).
 fn recover(
     config: Config,
     (mut dir, metas): (DataDir, BTreeMap<PartitionId, Meta>),
-    board: Arc<Board>,
+    shared_status: Arc<SharedStatus>,
     links: Links,
-    beat: BeatThread,
+    lease_manager: HeartbeatThread,
 ) -> Result<Node, Failure> {
-    let metrics = board.metrics.clone();
+    let metrics = shared_status.metrics.clone();
     let me = dir.identity().member();
     let started = Instant::now();
     let (mut log, recovered) = open_log(&config, &dir, &metrics)?;
@@ -195,7 +199,7 @@ fn recover(
         eprintln!("the log of node {}: {damage}", me.node.0);
     }
     let reader = log.reader();
-    let leases = beat.leases();
+    let leases = lease_manager.leases();
     let mut host = Host::new(me, config.timing.clone(), leases.clone(), Sound);
     let mut found = recovered.partitions;
     if recovered.unknown_damaged {
@@ -213,7 +217,7 @@ fn recover(
     let timer = Timer::new(&config.timing, clock::mono());
     let controllers = Controllers::new(&config.node.controllers);
     let tails = tails::list(dir.root())?;
-    let places = Places::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
+    let data_dirs = DataDirs::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
     let freeze_at = config.node.freeze_at;
     Ok(Node {
         config,
@@ -221,12 +225,12 @@ fn recover(
         now: clock::now(),
         host,
         leases,
-        beat,
+        lease_manager,
         links,
         peers: Peers::default(),
         controllers,
-        journal: Journal::start(log, &board.stop),
-        wake: wake_by(board.stop.waker().clone()),
+        journal: Journal::start(log, &shared_status.stop),
+        wake: wake_by(shared_status.stop.waker().clone()),
         out: Vec::new(),
         log_reads: VecDeque::new(),
         view: View::default(),
@@ -235,17 +239,17 @@ fn recover(
         clean_start: recovered.clean_shutdown,
         addresses: Addresses::default(),
         tails,
-        held: BTreeMap::new(),
+        blocked: BTreeMap::new(),
         waiting: BTreeMap::new(),
         installing: Default::default(),
         moved: BTreeMap::new(),
-        places,
+        data_dirs,
         served: VecDeque::new(),
         timer,
         ending: Ending::default(),
-        board,
+        shared_status,
         metrics,
-        harm_version: 0,
+        faults_version: 0,
         freeze_at,
     })
 }

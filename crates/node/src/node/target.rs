@@ -9,7 +9,7 @@ use types::{NodeId, PartitionId, PartitionRecord, TableRecord};
 /// A flush begins when so much of the target is reached, in hundredths: writes go on while it is made and shipped.
 const SHARE: u64 = 50;
 
-/// What one heir would replay for this node.
+/// What one successor would replay for this node.
 #[derive(Default)]
 struct Burden {
     /// The least target of the tables it would take over, microseconds.
@@ -21,7 +21,7 @@ struct Burden {
 }
 
 impl Node {
-    /// The partitions to be flushed so that no heir has more to replay than their tables' targets allow.
+    /// The partitions to be flushed so that no successor has more to replay than their tables' targets allow.
     pub(super) fn beyond_targets(&self) -> Vec<PartitionId> {
         if !self.view.tables.values().any(|table| table.failover_target_ms.is_some()) {
             return Vec::new();
@@ -30,9 +30,9 @@ impl Node {
         let records = self.view.partitions.values().filter(|record| record.primary == self.host.me());
         for record in records {
             let Some(table) = self.view.tables.get(&record.table) else { continue };
-            let Some(heir) = replays(record, table) else { continue };
+            let Some(successor) = replays(record, table) else { continue };
             let micros = self.unflushed_micros(record.id);
-            let burden = burdens.entry(heir).or_default();
+            let burden = burdens.entry(successor).or_default();
             burden.micros += micros;
             if let Some(target) = table.failover_target_ms.map(|target| target.saturating_mul(1000)) {
                 burden.target = Some(burden.target.map_or(target, |least| least.min(target)));
@@ -59,12 +59,12 @@ impl Node {
     }
 }
 
-/// The node that would replay this partition's log: a cold heir, or the primary's own where there is no other copy.
+/// The node that would replay this partition's log: a cold successor, or the primary's own where there is no other copy.
 fn replays(record: &PartitionRecord, table: &TableRecord) -> Option<NodeId> {
     let index = record.id.0.wrapping_sub(table.first_partition.0) as usize;
     let order = table.placement.get(index).map_or(&[][..], |row| row);
-    match record.heir(order) {
+    match record.successor(order) {
         None => Some(record.primary.node),
-        Some(heir) => (record.policy.standby == Standby::Cold).then_some(heir.node),
+        Some(successor) => (record.policy.standby == Standby::Cold).then_some(successor.node),
     }
 }

@@ -13,7 +13,7 @@ use wire::Message;
 use wire::control::{NodeStatus, Role};
 
 /// How often the disk's room and the logs' lengths are looked at.
-const LOOK: Micros = Micros::from_millis(500);
+const POLL_INTERVAL: Micros = Micros::from_millis(500);
 /// The same while a checkpoint could make room for what waits.
 const LOOK_WHEN_FULL: Micros = Micros::from_millis(50);
 /// How often what a failover would replay is compared with the tables' targets.
@@ -46,7 +46,7 @@ pub struct Timer {
     told_full: bool,
     /// Partitions whose replica here is damaged.
     pub damaged: Vec<PartitionId>,
-    led: BTreeMap<PartitionId, types::Epoch>,
+    led: BTreeMap<PartitionId, types::Term>,
     /// Checksums of proposals that are not answered, and when they were made.
     proposals: BTreeMap<u32, Micros>,
 }
@@ -55,7 +55,7 @@ impl Timer {
     /// One that is due now.
     pub fn new(settings: &replica::Settings, now: Micros) -> Timer {
         Timer {
-            interval: settings.beacon,
+            interval: settings.heartbeat,
             next_tick: now,
             status_every: Micros(settings.suspect.0 / 2),
             next_status: now,
@@ -137,7 +137,7 @@ impl Node {
             self.peers.dial(me, cluster, secret, &mut self.links, now);
         }
         if now >= self.timer.next_look {
-            self.timer.next_look = now + if self.journal.is_full() { LOOK_WHEN_FULL } else { LOOK };
+            self.timer.next_look = now + if self.journal.is_full() { LOOK_WHEN_FULL } else { POLL_INTERVAL };
             self.look_at_disk();
             self.forget_discarded();
             self.leave_moved()?;
@@ -146,9 +146,9 @@ impl Node {
             self.timer.next_targets = now + LOOK_AT_TARGETS;
             self.beyond_targets().into_iter().for_each(|id| self.timer.checkpoint_soon(id));
         }
-        self.retry_held()?;
+        self.retry_blocked()?;
         self.look_at_engines()?;
-        self.keep_places()?;
+        self.keep_data_dirs()?;
         self.make_waiting()?;
         self.timer.full = self.journal.is_full() || self.timer.low_room;
         if now >= self.timer.next_status {
@@ -161,8 +161,8 @@ impl Node {
 
     /// A cut is in force for everything that is read after it was asked for.
     pub(super) fn take_cut(&mut self) {
-        let Some(harm) = &self.board.harm else { return };
-        if let Some(cut) = harm.news(&mut self.harm_version) {
+        let Some(faults) = &self.shared_status.faults else { return };
+        if let Some(cut) = faults.news(&mut self.faults_version) {
             self.links.set_cut(cut);
         }
     }
@@ -261,7 +261,7 @@ impl Node {
             .filter(|replica| replica.role == Role::Damaged)
             .map(|replica| replica.partition)
             .collect();
-        self.count_reigns(&status);
+        self.count_terms(&status);
         if damaged != self.timer.damaged {
             self.timer.damaged = damaged;
             self.register_again();
@@ -271,16 +271,16 @@ impl Node {
             self.links.push(key, &message);
         }
         let Message::NodeStatus(status) = message else { unreachable!("made above") };
-        self.board.put_status(status);
-        self.board.put_picture(self.now.mono, self.view.version, || self.view.map());
+        self.shared_status.put_status(status);
+        self.shared_status.put_cluster_map(self.now.mono, self.view.version, || self.view.map());
     }
 
-    fn count_reigns(&mut self, status: &NodeStatus) {
+    fn count_terms(&mut self, status: &NodeStatus) {
         let led = status.replicas.iter().filter(|replica| replica.role == Role::Primary);
         let led: BTreeMap<_, _> = led
             .filter_map(|replica| {
                 let record = self.view.partitions.get(&replica.partition)?;
-                Some((replica.partition, record.led_since))
+                Some((replica.partition, record.term))
             })
             .collect();
         let new = led.iter().filter(|(id, since)| self.timer.led.get(id) != Some(since)).count();
@@ -311,7 +311,7 @@ impl Node {
             commits: self.host.replicas().map(|replica| replica.commits()).sum(),
             sent_bytes: self.metrics.sent.load(Ordering::Relaxed),
             cpu_us: clock::cpu_us(),
-            full: self.timer.full || !self.held.is_empty() || !self.waiting.is_empty(),
+            full: self.timer.full || !self.blocked.is_empty() || !self.waiting.is_empty(),
             tails: self.tails.clone(),
             directories: self.directories(),
         }

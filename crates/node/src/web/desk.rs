@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use wire::control::AdminCommand;
 
-/// A client that was not asked for so long is hung up: it would be sent every change of the picture.
+/// A client that was not asked for so long is hung up: it would be sent every change of the cluster map.
 const IDLE: Duration = Duration::from_secs(10);
 /// How long finding a controller may take.
 const CONNECT: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The task that puts the picture together: this node's records, every node's status and past, a controller's failovers. It
+//! The task that puts the cluster map together: this node's records, every node's status and past, a controller's failovers. It
 //! asks nobody while nobody looks.
 
 use super::desk::Answer;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use types::{FailoverRecord, Micros, NodeId};
 use wire::control::{AdminCommand, ClusterStatus, NodeStatus};
 
-/// Between two pictures.
+/// Between two cluster maps.
 const EVERY: Micros = Micros::from_millis(500);
 /// The same for each node there is, so that a large cluster is not kept busy by being looked at.
 const EVERY_PER_NODE: Micros = Micros::from_millis(10);
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 64;
 const RECORDS: Micros = Micros::from_millis(1_000);
 /// How long a controller may take to tell the failovers, and between two questions when nothing has changed.
 const FAILOVERS: Duration = Duration::from_secs(2);
-/// A first picture waits so long for the failovers.
+/// A first cluster map waits so long for the failovers.
 const FIRST_FAILOVERS: Duration = Duration::from_secs(1);
 
 /// What is known of a node.
@@ -77,9 +77,9 @@ pub(super) async fn run(web: &Arc<Web>) {
 /// The records as the executor has them; empty if no controller has told it any.
 async fn records(web: &Web) -> Arc<Map> {
     let began = clock::mono();
-    web.board.watch(began);
+    web.shared_status.watch(began);
     loop {
-        if let Some(map) = web.board.picture() {
+        if let Some(map) = web.shared_status.cluster_map() {
             return map;
         }
         if clock::mono().since(began) > RECORDS {
@@ -91,10 +91,10 @@ async fn records(web: &Web) -> Arc<Map> {
 
 impl Gather {
     async fn ask_nodes(&mut self, web: &Arc<Web>, map: &Map) {
-        let me = web.board.me.node;
+        let me = web.shared_status.me.node;
         self.seen.retain(|node, _| map.node(*node).is_some());
         let own = self.seen.entry(me).or_default();
-        own.status = Some((*web.board.status()).clone());
+        own.status = Some((*web.shared_status.status()).clone());
         own.heard = Some(clock::mono());
         own.history = web.history().clone();
         let places = Arc::new(Semaphore::new(AT_ONCE));
@@ -152,7 +152,7 @@ impl Gather {
         let status = self.status(clock::mono());
         let failovers = self.failovers.as_deref().unwrap_or_default();
         let look = Look {
-            me: web.board.me.node.0,
+            me: web.shared_status.me.node.0,
             at_ms: clock::now().wall_ms,
             overview: overview(map, &status),
             http: map.nodes().map(|node| (node.id.0, node.addresses.http.clone())).collect(),

@@ -70,7 +70,7 @@ pub(super) async fn record(web: &Web) {
     let mut before: Option<(u64, u64)> = None;
     loop {
         seconds.tick().await;
-        let status = web.board.status();
+        let status = web.shared_status.status();
         let now = clock::now().wall_ms;
         if let Some((commits, at)) = before {
             // A dropped table takes its commits with it.

@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `gather` | asks the other nodes and puts the picture together, only while somebody looks |
+//! | `gather` | asks the other nodes and puts the cluster map together, only while somebody looks |
 //! | `peers` | one question to another node over HTTP, bounded in time and length |
 //! | `history` | the last minutes of this node, a sample a second |
 //! | `page`, `parts`, `chart` | HTML and SVG; everything that comes from outside is escaped |
@@ -20,8 +20,8 @@ mod page;
 mod parts;
 mod peers;
 
-use crate::board::Board;
 use crate::clock;
+use crate::shared_status::SharedStatus;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, RawQuery, State};
@@ -45,7 +45,7 @@ use wire::hello::Secret;
 const STREAMS: usize = 64;
 /// So long after the last look nobody is asked any more.
 const LINGER: Micros = Micros::from_millis(10_000);
-/// How long a page waits for the first picture.
+/// How long a page waits for the first cluster map.
 const FIRST: Duration = Duration::from_secs(3);
 /// The longest command of an operator, bytes.
 const COMMAND_BYTES: usize = 1024;
@@ -61,12 +61,12 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 
 /// What the page's handlers and the task that gathers share.
 pub(crate) struct Web {
-    board: Arc<Board>,
+    shared_status: Arc<SharedStatus>,
     desk: Desk,
     /// What operators must say; `None`: the page only shows.
     token: Option<Secret>,
     history: Mutex<History>,
-    /// The newest picture; `None` while nobody looks.
+    /// The newest cluster map; `None` while nobody looks.
     newest: watch::Sender<Option<Arc<Page>>>,
     looked: Notify,
     looked_at: AtomicU64,
@@ -75,9 +75,13 @@ pub(crate) struct Web {
 
 impl Web {
     /// For the node of this board. `cluster` says how a controller is reached.
-    pub fn new(board: Arc<Board>, cluster: client::Options, token: Option<Secret>) -> Arc<Web> {
+    pub fn new(
+        shared_status: Arc<SharedStatus>,
+        cluster: client::Options,
+        token: Option<Secret>,
+    ) -> Arc<Web> {
         Arc::new(Web {
-            board,
+            shared_status,
             desk: Desk::new(cluster),
             token,
             history: Mutex::default(),
@@ -157,7 +161,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The sections that are not as they were sent. A reader that is slow misses pictures in between, and nothing piles up.
+    /// The sections that are not as they were sent. A reader that is slow misses cluster maps in between, and nothing piles up.
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Reader)> {
         loop {
             let page = self.newest.wait_for(Option::is_some).await.ok()?.clone()?;

@@ -8,7 +8,7 @@ use client::view::overview::{Overview, size};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Everything that a picture shows.
+/// Everything that a cluster map shows.
 pub(super) struct Look {
     /// The node whose page it is.
     pub me: u32,
@@ -41,7 +41,7 @@ pub(super) struct Series {
     pub lag_bytes: Vec<Option<u64>>,
 }
 
-/// A drawn picture.
+/// A drawn cluster map.
 pub(super) struct Page {
     me: u32,
     sections: [(&'static str, String); 6],
@@ -61,7 +61,7 @@ impl Page {
         Page { me: look.me, sections }
     }
 
-    /// The sections that are not as in the picture before, as a JSON object of HTML by name. `None`: all are.
+    /// The sections that are not as in the cluster map before, as a JSON object of HTML by name. `None`: all are.
     pub fn changed_since(&self, before: Option<&Page>) -> Option<String> {
         let same = |at: usize| before.is_some_and(|before| before.sections[at].1 == self.sections[at].1);
         let changed: BTreeMap<&str, &str> = (0..self.sections.len())

@@ -5,15 +5,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How long a question may take, answer included.
-const PATIENCE: Duration = Duration::from_millis(500);
+const WAIT_LIMIT: Duration = Duration::from_millis(500);
 /// The longest answer, bytes: some ten thousand replicas.
 const ANSWER_BYTES: u64 = 8 << 20;
 
 /// Asks for a path. The error is a sentence.
 pub(super) async fn get(address: &str, path: &str) -> Result<Vec<u8>, String> {
-    match tokio::time::timeout(PATIENCE, ask(address, path)).await {
+    match tokio::time::timeout(WAIT_LIMIT, ask(address, path)).await {
         Ok(answer) => answer.map_err(|why| format!("{address}: {why}")),
-        Err(_) => Err(format!("{address} did not answer within {} ms", PATIENCE.as_millis())),
+        Err(_) => Err(format!("{address} did not answer within {} ms", WAIT_LIMIT.as_millis())),
     }
 }
 

@@ -86,7 +86,7 @@ impl Cluster {
             ("controller.listen", "127.0.0.1:0"),
             ("node.listen_client", "127.0.0.1:0"),
             ("node.listen_peer", "127.0.0.1:0"),
-            ("node.listen_beacon", "127.0.0.1:0"),
+            ("node.listen_heartbeat", "127.0.0.1:0"),
             ("node.listen_http", "127.0.0.1:0"),
             ("sql.listen", "off"),
             ("log.segment_bytes", "4194304"),

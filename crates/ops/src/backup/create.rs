@@ -1,15 +1,15 @@
 //! `backup create`: a point over all partitions, then each of them at its position, into a directory.
 
+use super::cluster_snapshot::{self, Parts, Taken};
 use super::file::Writer;
 use super::manifest::{Manifest, NAME, PartitionEntry, TableEntry, file_name};
 use super::pages::{Pages, Sink, Stop};
-use super::point::{self, Parts, Taken};
 use super::{Fault, Hex};
 use crate::failure::{Failure, Status};
 use crate::load::Watcher;
 use bytes::Bytes;
 use client::{Client, Table};
-use intake::Progress;
+use input::Progress;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ const ATTEMPTS: u32 = 5;
 
 /// A backup to be made.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct BackupPlan {
     /// Where: a directory that is empty or is not there.
     pub dir: PathBuf,
     /// Which tables; empty: all of the users'.
@@ -55,7 +55,7 @@ impl From<&TableEntry> for TableReport {
 
 /// How a backup ended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct BackupReport {
     /// Where it is.
     pub dir: PathBuf,
     /// Of which cluster.
@@ -71,24 +71,28 @@ pub struct Report {
     /// How long acknowledgements waited for the point, milliseconds.
     pub held_ms: u64,
     /// Searches for a point that were void.
-    pub void_points: u32,
+    pub void_cluster_snapshots: u32,
     /// How often it was begun anew.
-    pub begun_anew: u32,
+    pub begun_from_scratch: u32,
     /// How long all of it took.
     pub seconds: f64,
 }
 
 /// Makes a backup. What it wrote is removed if it fails; a directory without a manifest is no backup in any case.
-pub fn create(client: &mut Client, plan: &Plan, watcher: &mut dyn Watcher) -> Result<Report, Failure> {
+pub fn create(
+    client: &mut Client,
+    plan: &BackupPlan,
+    watcher: &mut dyn Watcher,
+) -> Result<BackupReport, Failure> {
     let begun = Instant::now();
     let tables = tables(client, &plan.tables)?;
     let made = prepare(&plan.dir)?;
     let mut tried = 0;
-    let mut void_points = 0;
+    let mut void_cluster_snapshots = 0;
     let taken = loop {
         match attempt(client, plan, &tables, watcher) {
             Ok((manifest, taken)) => {
-                void_points += taken.void;
+                void_cluster_snapshots += taken.void;
                 break Ok((manifest, taken));
             }
             Err(Stop::Gone(why)) if tried < ATTEMPTS => {
@@ -114,7 +118,7 @@ pub fn create(client: &mut Client, plan: &Plan, watcher: &mut dyn Watcher) -> Re
             return Err(failure.and("there is no backup"));
         }
     };
-    Ok(Report {
+    Ok(BackupReport {
         dir: plan.dir.clone(),
         cluster: manifest.cluster,
         taken_ms: manifest.taken_ms,
@@ -122,15 +126,15 @@ pub fn create(client: &mut Client, plan: &Plan, watcher: &mut dyn Watcher) -> Re
         rows: manifest.rows(),
         file_bytes: manifest.file_bytes(),
         held_ms: taken.held.as_millis() as u64,
-        void_points,
-        begun_anew: tried,
+        void_cluster_snapshots,
+        begun_from_scratch: tried,
         seconds: begun.elapsed().as_secs_f64(),
     })
 }
 
 fn attempt(
     client: &mut Client,
-    plan: &Plan,
+    plan: &BackupPlan,
     tables: &[Table],
     watcher: &mut dyn Watcher,
 ) -> Result<(Manifest, Taken), Stop> {
@@ -138,13 +142,13 @@ fn attempt(
         .iter()
         .flat_map(|table| table.partitions().map(|partition| (partition, table.clone())))
         .collect();
-    let taken = point::take(client, &parts, &mut |line| watcher.say(line))?;
+    let taken = cluster_snapshot::take(client, &parts, &mut |line| watcher.say(line))?;
     let progress = Progress::new(None);
     watcher.phase("reading", Some(progress.clone()));
     let mut files = Files::new(&plan.dir, &taken.at, watcher, progress);
     Pages::new(client, &parts, &taken.at, plan.bytes_per_second).read(&mut files)?;
     let Files { done, versions, .. } = files;
-    let cluster = client.picture().cluster().map(|record| record.id).unwrap_or_default();
+    let cluster = client.cluster_map().cluster().map(|record| record.id).unwrap_or_default();
     let mut entries = Vec::new();
     for table in tables {
         let newest = table.partitions().filter_map(|partition| versions.get(&partition)).max();
@@ -162,7 +166,7 @@ fn attempt(
 fn with_schema(client: &mut Client, table: &Table, version: u32) -> Result<Table, Failure> {
     let deadline = Instant::now() + client.timeout();
     loop {
-        let found = client.picture().tables().find(|record| record.id == table.id()).cloned();
+        let found = client.cluster_map().tables().find(|record| record.id == table.id()).cloned();
         let Some(record) = found else {
             return Err(Failure::failed(format!("table `{}` was dropped meanwhile", table.name())));
         };
@@ -181,7 +185,7 @@ fn tables(client: &mut Client, names: &[String]) -> Result<Vec<Table>, Failure> 
     let _ = client.poll(Duration::ZERO)?;
     let mut found: Vec<Table> = Vec::new();
     if names.is_empty() {
-        let all = client.picture().tables().filter(|record| !types::system::is_reserved(&record.name));
+        let all = client.cluster_map().tables().filter(|record| !types::system::is_reserved(&record.name));
         found.extend(all.cloned().map(Table::new));
     }
     for name in names {
@@ -195,7 +199,7 @@ fn tables(client: &mut Client, names: &[String]) -> Result<Vec<Table>, Failure> 
     if found.is_empty() {
         return Err(Failure::failed("there are no tables"));
     }
-    found.extend(client.picture().table(SEQUENCES).cloned().map(Table::new));
+    found.extend(client.cluster_map().table(SEQUENCES).cloned().map(Table::new));
     found.sort_by(|a, b| a.name().cmp(b.name()));
     found.dedup_by(|a, b| a.name() == b.name());
     Ok(found)

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::Path;
 use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use types::{Epoch, Lsn, PartitionId, Position};
+use types::{Lsn, PartitionId, Position, Term};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 /// What a file begins with. The last digit is the format's number.
@@ -140,7 +140,7 @@ impl Reader {
         reader.take(&mut found, "its head")?;
         let number = |at: usize| u64::from_le_bytes(found[at..at + 8].try_into().expect("eight bytes"));
         reader.partition = PartitionId(u32::from_le_bytes(found[8..12].try_into().expect("four bytes")));
-        reader.at = Position::new(Epoch(number(12)), Lsn(number(20)));
+        reader.at = Position::new(Term(number(12)), Lsn(number(20)));
         if found[..] != head(reader.partition, reader.at)[..] {
             return damage("its head is damaged, or it is no file of a backup");
         }
@@ -237,7 +237,7 @@ fn head(partition: PartitionId, at: Position) -> Vec<u8> {
     let mut head = Vec::with_capacity(HEAD_BYTES);
     head.extend_from_slice(MAGIC);
     head.put_u32_le(partition.0);
-    head.put_u64_le(at.epoch.0);
+    head.put_u64_le(at.term.0);
     head.put_u64_le(at.lsn.0);
     let hash = xxh3_64_with_seed(&head, 0);
     head.put_u64_le(hash);
@@ -266,7 +266,7 @@ mod tests {
     const P: PartitionId = PartitionId(64);
 
     fn at() -> Position {
-        Position::new(Epoch(3), Lsn(77))
+        Position::new(Term(3), Lsn(77))
     }
 
     /// Enough rows for several blocks.

@@ -197,11 +197,12 @@ pub fn path_of(dir: &Path, entry: &PartitionEntry) -> PathBuf {
 mod tests {
     use super::*;
     use crate::testing::table;
-    use types::{Epoch, Lsn};
+    use types::Lsn;
+    use types::Term;
 
     fn manifest() -> Manifest {
         let record = table(2).record().clone();
-        let at = Position::new(Epoch(1), Lsn(5));
+        let at = Position::new(Term(1), Lsn(5));
         let part = |partition: PartitionId| {
             let sum = Sum { rows: 2, bytes: 30, digest: u64::MAX / 2 + 7 };
             PartitionEntry::new(partition, at, &Whole { sum, file_bytes: 200, file_hash: 9 })

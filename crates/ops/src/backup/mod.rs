@@ -2,16 +2,16 @@
 //!
 //! | what | where |
 //! | --- | --- |
-//! | the point: which positions of the partitions belong together | [`point`] |
+//! | the point: which positions of the partitions belong together | [`cluster_snapshot`] |
 //! | a partition's file | [`file`](mod@file) |
 //! | the manifest, written last: without it there is no backup | [`manifest`] |
 //! | `backup create`, `backup restore`, `backup verify` | [`create`](mod@create), [`restore`], [`verify`] |
 
+pub mod cluster_snapshot;
 pub mod create;
 pub mod file;
 pub mod manifest;
 mod pages;
-pub mod point;
 mod rate;
 pub mod restore;
 pub mod verify;

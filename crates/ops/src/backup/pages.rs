@@ -1,6 +1,6 @@
 //! Partitions read at their positions, a few at a time, beside the load.
 
-use super::point::{Parts, hold};
+use super::cluster_snapshot::{Parts, hold};
 use super::rate::Rate;
 use crate::failure::Failure;
 use bytes::Bytes;

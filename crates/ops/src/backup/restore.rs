@@ -9,7 +9,7 @@ use crate::load::Watcher;
 use crate::pipeline::{Limits, Pipeline, Placed};
 use crate::secured;
 use client::{Client, Table};
-use intake::Progress;
+use input::Progress;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ const FOLLOW: Duration = Duration::from_secs(120);
 
 /// A backup to be restored.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RestorePlan {
     /// Where it is.
     pub dir: PathBuf,
     /// Which tables; empty: all.
@@ -43,7 +43,7 @@ pub struct Plan {
 
 /// How a restoration ended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct RestoreReport {
     /// Where the backup is.
     pub dir: PathBuf,
     /// Of which cluster it is.
@@ -63,7 +63,11 @@ pub struct Report {
 }
 
 /// Restores a backup. It is read and verified before anything is changed.
-pub fn restore(client: &mut Client, plan: &Plan, watcher: &mut dyn Watcher) -> Result<Report, Failure> {
+pub fn restore(
+    client: &mut Client,
+    plan: &RestorePlan,
+    watcher: &mut dyn Watcher,
+) -> Result<RestoreReport, Failure> {
     let begun = Instant::now();
     let found = manifest(&plan.dir)?;
     let tables = chosen(&found, &plan.tables)?;
@@ -87,7 +91,7 @@ pub fn restore(client: &mut Client, plan: &Plan, watcher: &mut dyn Watcher) -> R
         reports.push(TableReport::from(entry));
         rows += entry.rows;
     }
-    Ok(Report {
+    Ok(RestoreReport {
         dir: plan.dir.clone(),
         cluster: found.cluster,
         taken_ms: found.taken_ms,
@@ -123,11 +127,11 @@ fn chosen<'a>(found: &'a Manifest, names: &[String]) -> Result<Vec<&'a TableEntr
 fn present(client: &mut Client, tables: &[&TableEntry]) -> Result<Vec<String>, Failure> {
     let _ = client.poll(Duration::ZERO)?;
     let names = tables.iter().map(|table| &table.record.name);
-    Ok(names.filter(|name| client.picture().table(name).is_some()).cloned().collect())
+    Ok(names.filter(|name| client.cluster_map().table(name).is_some()).cloned().collect())
 }
 
 /// Refuses more copies than there are nodes before anything is dropped.
-fn room(client: &mut Client, plan: &Plan, tables: &[&TableEntry]) -> Result<(), Failure> {
+fn room(client: &mut Client, plan: &RestorePlan, tables: &[&TableEntry]) -> Result<(), Failure> {
     let status: ClusterStatus = secured::read(&client.admin(AdminCommand::Status)?)?;
     let live = status.nodes.iter().filter(|(_, age)| *age < SILENT_MS).count();
     let wants = |table: &TableEntry| plan.factor.unwrap_or(table.record.policy.factor);
@@ -141,7 +145,7 @@ fn room(client: &mut Client, plan: &Plan, tables: &[&TableEntry]) -> Result<(), 
     }
 }
 
-fn sound(plan: &Plan, watcher: &mut dyn Watcher) -> Result<(), Failure> {
+fn sound(plan: &RestorePlan, watcher: &mut dyn Watcher) -> Result<(), Failure> {
     let report = verify::verify(&plan.dir, watcher)?;
     let Some(first) = report.damaged.first() else { return Ok(()) };
     let more = match report.damaged.len() {
@@ -159,7 +163,7 @@ fn sound(plan: &Plan, watcher: &mut dyn Watcher) -> Result<(), Failure> {
 /// One table: dropped if it is there, made, filled, compared. The fewest copies that an acknowledgement counted.
 fn one(
     client: &mut Client,
-    plan: &Plan,
+    plan: &RestorePlan,
     entry: &TableEntry,
     replaced: &[String],
     numbers: &Numbers,
@@ -226,10 +230,10 @@ fn add_indexes(client: &mut Client, entry: &TableEntry) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until the picture does not have a table any more.
+/// Waits until the cluster map does not have a table any more.
 fn gone(client: &mut Client, name: &str) -> Result<(), Failure> {
     let deadline = Instant::now() + client.timeout();
-    while client.picture().table(name).is_some() {
+    while client.cluster_map().table(name).is_some() {
         if Instant::now() >= deadline {
             let what = format!("table `{name}` was dropped, but is still there after a while");
             return Err(Failure::new(Status::Unreachable, what));
@@ -241,7 +245,7 @@ fn gone(client: &mut Client, name: &str) -> Result<(), Failure> {
 
 fn fill(
     pipeline: &mut Pipeline<'_, Client>,
-    plan: &Plan,
+    plan: &RestorePlan,
     entry: &TableEntry,
     table: &Table,
     watcher: &mut dyn Watcher,
@@ -298,7 +302,7 @@ fn compare(
 struct Numbers(BTreeMap<i64, Vec<(i64, i64)>>);
 
 impl Numbers {
-    fn read(plan: &Plan, found: &Manifest) -> Result<Numbers, Failure> {
+    fn read(plan: &RestorePlan, found: &Manifest) -> Result<Numbers, Failure> {
         let mut numbers: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
         let Some(entry) = found.tables.iter().find(|table| table.record.name == SEQUENCES) else {
             return Ok(Numbers(numbers));

@@ -7,7 +7,7 @@ use super::{Fault, damage};
 use crate::failure::Failure;
 use crate::load::Watcher;
 use bytes::Bytes;
-use intake::Progress;
+use input::Progress;
 use serde::Serialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct Damaged {
 
 /// What a backup has, and whether it is sound.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// Where it is.
     pub dir: PathBuf,
     /// Of which cluster; none if the manifest is damaged.
@@ -51,12 +51,12 @@ pub fn manifest(dir: &Path) -> Result<Manifest, Failure> {
 }
 
 /// Verifies a backup. A failure only if there is none, or a file cannot be read; damage is in the report.
-pub fn verify(dir: &Path, watcher: &mut dyn Watcher) -> Result<Report, Failure> {
+pub fn verify(dir: &Path, watcher: &mut dyn Watcher) -> Result<VerifyReport, Failure> {
     let found = match Manifest::read(dir) {
         Err(Fault::Damage(what)) => {
             let damaged = vec![Damaged { file: NAME.into(), what }];
             let (cluster, taken_ms, tables, dir) = (None, None, Vec::new(), dir.to_path_buf());
-            return Ok(Report { dir, cluster, taken_ms, tables, rows: 0, damaged });
+            return Ok(VerifyReport { dir, cluster, taken_ms, tables, rows: 0, damaged });
         }
         _ => manifest(dir)?,
     };
@@ -80,7 +80,7 @@ pub fn verify(dir: &Path, watcher: &mut dyn Watcher) -> Result<Report, Failure> 
             Err(broken) => return Err(broken.failure(dir, entry)),
         }
     }
-    Ok(Report {
+    Ok(VerifyReport {
         dir: dir.to_path_buf(),
         cluster: Some(found.cluster),
         taken_ms: Some(found.taken_ms),

@@ -8,14 +8,14 @@
 mod send;
 mod sort;
 
-pub use send::State;
+pub use send::SendState;
 
 use crate::badrows::BadRows;
 use crate::failure::Failure;
-use crate::load::{OnBad, Plan, Watcher, header, open};
+use crate::load::{LoadPlan, OnBad, Watcher, header, open};
 use crate::port::Port;
 use client::table::Table;
-use intake::{Item, Reader};
+use input::{Item, Reader};
 use send::Sending;
 use serde::Serialize;
 use sort::{Sortable, Sorter};
@@ -66,7 +66,7 @@ pub struct PartReport {
 
 /// How a bulk load ended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Report {
+pub struct BulkReport {
     /// The table.
     pub table: String,
     /// Whether the load made it.
@@ -136,10 +136,10 @@ impl Drop for Scratch {
 pub fn load<P: Port>(
     port: &mut P,
     table: &Table,
-    plan: &Plan,
+    plan: &LoadPlan,
     means: &Means,
     watcher: &mut dyn Watcher,
-) -> Result<Report, Failure> {
+) -> Result<BulkReport, Failure> {
     let record = table.record();
     check_engine(table.name(), record.engine, record.log)?;
     let begun = Instant::now();
@@ -175,13 +175,13 @@ pub fn load<P: Port>(
     }
     let installed = sending.installed(INSTALLED)?;
     let copies = sending.states().into_iter().filter_map(|state| match state {
-        State::Loaded(_, copies) => Some(copies),
+        SendState::Loaded(_, copies) => Some(copies),
         _ => None,
     });
     let (copies, sent_bytes) = (copies.min(), sending.sent);
     let rows: u64 = parts.iter().map(|part| part.rows).sum();
     let seconds = begun.elapsed().as_secs_f64().max(1e-6);
-    Ok(Report {
+    Ok(BulkReport {
         table: table.name().to_string(),
         created: false,
         load: load.to_string(),
@@ -205,7 +205,7 @@ pub fn load<P: Port>(
 /// Reads the file into the sorter. Gives the bytes of keys and rows.
 fn read(
     table: &Table,
-    plan: &Plan,
+    plan: &LoadPlan,
     sorter: &mut Sorter,
     bad_rows: &mut BadRows,
     watcher: &mut dyn Watcher,
@@ -287,19 +287,19 @@ fn build(
     }
 }
 
-fn reports(parts: &[Part], states: &[State]) -> Vec<PartReport> {
-    let report = |(part, state): (&Part, &State)| {
+fn reports(parts: &[Part], states: &[SendState]) -> Vec<PartReport> {
+    let report = |(part, state): (&Part, &SendState)| {
         let (name, at) = match state {
-            State::Loaded(at, _) => ("loaded", Some(*at)),
-            State::Unknown => ("unknown", None),
-            State::Staging | State::Staged | State::Failed => ("not loaded", None),
+            SendState::Loaded(at, _) => ("loaded", Some(*at)),
+            SendState::Unknown => ("unknown", None),
+            SendState::Staging | SendState::Staged | SendState::Failed => ("not loaded", None),
         };
         PartReport {
             partition: part.partition,
             rows: part.rows,
             state: name,
             lsn: at.map(|at| at.lsn.0),
-            epoch: at.map(|at| at.epoch.0),
+            epoch: at.map(|at| at.term.0),
         }
     };
     parts.iter().zip(states).map(report).collect()

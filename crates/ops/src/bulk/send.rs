@@ -41,7 +41,7 @@ enum Asked {
 
 /// How far a partition is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub enum SendState {
     /// Its files are on their way.
     Staging,
     /// They are at all copies that count, and no part of the state.
@@ -57,7 +57,7 @@ pub enum State {
 struct Partition<'p> {
     part: &'p Part,
     files: Vec<Component>,
-    state: State,
+    state: SendState,
     /// Calls on their way.
     open: usize,
     ask_at: Instant,
@@ -86,7 +86,7 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
         let partition = |part: &'p Part| Partition {
             files: part.files.iter().map(|(file, _)| *file).collect(),
             part,
-            state: State::Staging,
+            state: SendState::Staging,
             open: 0,
             ask_at: Instant::now(),
             begun: false,
@@ -98,21 +98,21 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
     }
 
     /// What became of each partition, in the order of the parts.
-    pub fn states(&self) -> Vec<State> {
+    pub fn states(&self) -> Vec<SendState> {
         self.partitions.iter().map(|partition| partition.state).collect()
     }
 
     /// Has everything staged everywhere. A failure leaves nothing of the load in any partition.
     pub fn stage(&mut self, watcher: &mut dyn Watcher) -> Result<(), Failure> {
-        while self.partitions.iter().any(|partition| partition.state != State::Staged) {
+        while self.partitions.iter().any(|partition| partition.state != SendState::Staged) {
             if watcher.stopped() {
                 return Err(Failure::failed("stopped"));
             }
-            let active = self.partitions.iter().filter(|p| p.begun && p.state == State::Staging).count();
+            let active = self.partitions.iter().filter(|p| p.begun && p.state == SendState::Staging).count();
             let mut room = PARTITIONS.saturating_sub(active);
             for index in 0..self.partitions.len() {
                 let partition = &mut self.partitions[index];
-                let waits = partition.state == State::Staging && partition.open == 0;
+                let waits = partition.state == SendState::Staging && partition.open == 0;
                 if waits && partition.ask_at <= Instant::now() && (partition.begun || room > 0) {
                     room -= usize::from(!partition.begun);
                     partition.begun = true;
@@ -151,7 +151,7 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
     /// Waits until every copy that counts has the load in its own files. False if that is not so in time.
     pub fn installed(&mut self, limit: Duration) -> Result<bool, Failure> {
         let deadline = Instant::now() + limit;
-        let loaded = |partition: &Partition<'_>| matches!(partition.state, State::Loaded(..));
+        let loaded = |partition: &Partition<'_>| matches!(partition.state, SendState::Loaded(..));
         while self.partitions.iter().any(|partition| loaded(partition) && !partition.installed) {
             if Instant::now() >= deadline {
                 return Ok(false);
@@ -174,7 +174,7 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
     pub fn give_up(&mut self) {
         self.tickets.clear();
         for index in 0..self.partitions.len() {
-            if matches!(self.partitions[index].state, State::Staging | State::Staged) {
+            if matches!(self.partitions[index].state, SendState::Staging | SendState::Staged) {
                 let partition = self.partitions[index].part.partition;
                 let call = self.table.call(partition, Op::Unstage { load: self.load });
                 let _ = self.port.submit(self.lane, call.within(Micros::from_millis(1_000)));
@@ -237,9 +237,9 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
         let partition = &mut self.partitions[index];
         (partition.loading, partition.ask_at) = (false, Instant::now());
         partition.state = match &outcome {
-            Outcome::Ok(answer) => State::Loaded(answer.position(), answer.copies),
-            Outcome::Unknown(_) => State::Unknown,
-            Outcome::Refused(..) | Outcome::Failed(..) => State::Failed,
+            Outcome::Ok(answer) => SendState::Loaded(answer.position(), answer.copies),
+            Outcome::Unknown(_) => SendState::Unknown,
+            Outcome::Refused(..) | Outcome::Failed(..) => SendState::Failed,
         };
         if !matches!(outcome, Outcome::Ok(_)) {
             self.failed(outcome);
@@ -252,10 +252,10 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
         partition.installed |= status.installed && status.loaded > Some(Lsn::ZERO);
         partition.ask_at = Instant::now() + if partition.loading { LOADING } else { AGAIN };
         match status.staging {
-            _ if status.loaded.is_some() || matches!(partition.state, State::Loaded(..)) => {}
+            _ if status.loaded.is_some() || matches!(partition.state, SendState::Loaded(..)) => {}
             Staging::Wants { file, from } => return self.send(index, file as usize, from),
             Staging::Checking => {}
-            Staging::Ready(_) if partition.state == State::Staging => partition.state = State::Staged,
+            Staging::Ready(_) if partition.state == SendState::Staging => partition.state = SendState::Staged,
             Staging::Ready(_) => {}
             Staging::Refused(why) => {
                 let partition = partition.part.partition;

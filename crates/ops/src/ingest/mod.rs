@@ -20,7 +20,7 @@ use crate::pipeline::{Limits, feed_positions};
 use crate::secured;
 use client::Client;
 use client::table::Table;
-use intake::Options;
+use input::Options;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ pub enum Source {
 
 /// What is to be fed, and how.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct IngestPlan {
     /// Where records come from.
     pub source: Source,
     /// The feed's name; `None`: the source's path. Standard input without a name keeps no position.
@@ -63,7 +63,7 @@ pub struct Plan {
 
 /// How a feed ended.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Report {
+pub struct IngestReport {
     /// The table.
     pub table: String,
     /// The feed's name, if it keeps its position.
@@ -97,10 +97,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub fn run(
     client: &mut Client,
     table: &Table,
-    plan: &Plan,
+    plan: &IngestPlan,
     stop: &Arc<AtomicBool>,
     watcher: &mut dyn Watcher,
-) -> Result<Report, Failure> {
+) -> Result<IngestReport, Failure> {
     let name = match (&plan.source, &plan.feed) {
         (_, Some(name)) => Some(name.clone()),
         (Source::File(path) | Source::Directory(path), None) => Some(full_name(path)),
@@ -111,9 +111,10 @@ pub fn run(
         None => BadRows::counted(),
     };
     let policy = table.record().policy.name.clone();
-    let report = Report { table: table.name().into(), feed: name.clone(), policy, ..Report::default() };
-    let (tallies, last) = (BTreeMap::new(), BTreeMap::new());
-    let mut job = Job { client, table, plan, stop, watcher, bad_rows: &mut bad_rows, report, tallies, last };
+    let report =
+        IngestReport { table: table.name().into(), feed: name.clone(), policy, ..IngestReport::default() };
+    let (counts, last) = (BTreeMap::new(), BTreeMap::new());
+    let mut job = Job { client, table, plan, stop, watcher, bad_rows: &mut bad_rows, report, counts, last };
     let fed = match &plan.source {
         Source::Directory(dir) => job.directory(dir, &name.unwrap_or_default()),
         Source::File(path) => job.source(Some(path), name.as_deref()),
@@ -135,27 +136,27 @@ fn full_name(path: &Path) -> String {
 struct Job<'a> {
     client: &'a mut Client,
     table: &'a Table,
-    plan: &'a Plan,
+    plan: &'a IngestPlan,
     stop: &'a Arc<AtomicBool>,
     watcher: &'a mut dyn Watcher,
     bad_rows: &'a mut BadRows,
-    report: Report,
+    report: IngestReport,
     /// What became of each source, by its feed's name.
-    tallies: BTreeMap<Option<String>, Tally>,
+    counts: BTreeMap<Option<String>, Counts>,
     /// The last acknowledgement of each partition.
     last: BTreeMap<PartitionId, Position>,
 }
 
 /// What became of one source, however often it was read.
 #[derive(Clone, Copy, Default, Debug)]
-struct Tally {
+struct Counts {
     /// Records that this run has dealt with: rows committed, bad ones left out.
     handled: u64,
     /// Records that were in before this run.
     already_in: u64,
 }
 
-impl Tally {
+impl Counts {
     /// Adds a pass. What an earlier pass of this run dealt with is in already for a later one, but was not before this run.
     fn add(&mut self, already_in: u64, handled: u64) {
         self.already_in = self.already_in.max(already_in.saturating_sub(self.handled));
@@ -204,7 +205,7 @@ impl Job<'_> {
             let pass = self.pass(path, feed, start)?;
             attempts = if pass.done.rows > 0 { 0 } else { attempts + 1 };
             let handled = pass.done.rows + (self.bad_rows.count() - bad_before);
-            self.tallies.entry(name.map(str::to_string)).or_default().add(pass.already_in, handled);
+            self.counts.entry(name.map(str::to_string)).or_default().add(pass.already_in, handled);
             let trouble = match self.take(pass)? {
                 None => self.secured(feed)?,
                 some => some,
@@ -250,8 +251,8 @@ impl Job<'_> {
     /// Adds a pass to the report: a failure that ends the feed, or what has to be done again.
     fn take(&mut self, pass: Pass) -> Result<Option<Again>, Failure> {
         self.report.rows += pass.done.rows;
-        self.report.sources = self.tallies.len() as u64;
-        self.report.already_in = self.tallies.values().map(|tally| tally.already_in).sum();
+        self.report.sources = self.counts.len() as u64;
+        self.report.already_in = self.counts.values().map(|counts| counts.already_in).sum();
         self.report.position = pass.position;
         self.report.copies = self.report.copies.into_iter().chain(pass.done.copies).min();
         newest(&mut self.last, pass.done.last);
@@ -311,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_pass_committed_must_be_secured_too() {
-        let at = |epoch, lsn| Position::new(types::Epoch(epoch), types::Lsn(lsn));
+        let at = |epoch, lsn| Position::new(types::Term(epoch), types::Lsn(lsn));
         let of = |partitions: &[(u32, Position)]| -> BTreeMap<PartitionId, Position> {
             partitions.iter().map(|(partition, position)| (PartitionId(*partition), *position)).collect()
         };
@@ -322,15 +323,15 @@ mod tests {
 
     #[test]
     fn what_this_run_committed_itself_was_not_in_already() {
-        let mut tally = Tally::default();
-        tally.add(100, 40);
-        tally.add(140, 10);
-        assert_eq!((tally.already_in, tally.handled), (100, 50), "read again after trouble");
+        let mut counts = Counts::default();
+        counts.add(100, 40);
+        counts.add(140, 10);
+        assert_eq!((counts.already_in, counts.handled), (100, 50), "read again after trouble");
         // The first pass met trouble before it had seen everything that was in.
-        let mut tally = Tally::default();
-        tally.add(20, 5);
-        tally.add(65, 0);
-        assert_eq!(tally.already_in, 60);
+        let mut counts = Counts::default();
+        counts.add(20, 5);
+        counts.add(65, 0);
+        assert_eq!(counts.already_in, 60);
     }
 
     #[test]

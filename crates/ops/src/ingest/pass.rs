@@ -1,6 +1,6 @@
 //! One pass over a source: from some position on, until it ends, is stopped, or something goes wrong.
 
-use super::Plan;
+use super::IngestPlan;
 use super::source::Fed;
 use crate::badrows::BadRows;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ pub struct Feeding<'a> {
     /// How far each partition has come.
     pub start: BTreeMap<PartitionId, u64>,
     /// How it is done.
-    pub plan: &'a Plan,
+    pub plan: &'a IngestPlan,
     /// Ends the pass before the next record.
     pub stop: &'a AtomicBool,
 }
@@ -205,15 +205,15 @@ mod tests {
     struct Quiet;
     impl Watcher for Quiet {
         fn say(&mut self, _: &str) {}
-        fn phase(&mut self, _: &'static str, _: Option<intake::Progress>) {}
+        fn phase(&mut self, _: &'static str, _: Option<input::Progress>) {}
         fn rows(&mut self, _: u64) {}
     }
 
-    fn plan() -> Plan {
-        Plan {
+    fn plan() -> IngestPlan {
+        IngestPlan {
             source: Source::Stdin,
             feed: None,
-            options: intake::Options::default(),
+            options: input::Options::default(),
             on_bad: OnBad::Abort,
             bad_rows: None,
             limits: Limits { rows: 10, ..Limits::default() },
@@ -239,9 +239,9 @@ mod tests {
     }
 
     fn bad(index: u64) -> Fed {
-        let (file, line, reason) = ("a.csv".into(), index + 2, intake::Reason::NotUtf8);
+        let (file, line, reason) = ("a.csv".into(), index + 2, input::Reason::NotUtf8);
         let raw = format!("bad {index}").into_bytes();
-        Fed::Bad(intake::BadRow { file, index, line, column: None, reason, raw })
+        Fed::Bad(input::BadRow { file, index, line, column: None, reason, raw })
     }
 
     /// A store that looks, at every mark, whether the bad records below it are in the file.
@@ -289,7 +289,7 @@ mod tests {
             sender.send(fed).expect("room");
         }
         sender.send(Fed::End(60)).expect("room");
-        let plan = Plan { on_bad: OnBad::Skip, ..plan() };
+        let plan = IngestPlan { on_bad: OnBad::Skip, ..plan() };
         let start = table.partitions().map(|partition| (partition, 0)).collect();
         let stop = AtomicBool::new(false);
         let feeding = Feeding { table: &table, feed: Some(feed_id("f")), start, plan: &plan, stop: &stop };
@@ -307,7 +307,7 @@ mod tests {
         for fed in [row(&table, 0), bad(1), row(&table, 2), Fed::End(3)] {
             sender.send(fed).expect("room");
         }
-        let plan = Plan { on_bad: OnBad::Skip, ..plan() };
+        let plan = IngestPlan { on_bad: OnBad::Skip, ..plan() };
         let start = table.partitions().map(|partition| (partition, 0)).collect();
         let stop = AtomicBool::new(false);
         let feeding = Feeding { table: &table, feed: Some(feed_id("f")), start, plan: &plan, stop: &stop };

@@ -1,7 +1,7 @@
 //! Sources: a thread that reads records, so that what is slow to come does not keep what is there from being committed.
 
 use crate::failure::Failure;
-use intake::{BadRow, Input, Item, Options, Progress};
+use input::{BadRow, Input, Item, Options, Progress};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;

@@ -27,7 +27,7 @@ pub enum Header {
     /// There is none.
     #[default]
     None,
-    /// It is written, and passed over when it is read.
+    /// It is written, and skipped when it is read.
     Names,
     /// When it is read, its names must be those of the columns.
     Match,

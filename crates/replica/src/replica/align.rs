@@ -1,6 +1,6 @@
 //! Where a member's log agrees with the primary's: a refused append, a report, and from where it is sent what it lacks.
 
-use super::lead::Mode;
+use super::progress::Mode;
 use super::{Ctx, Replica};
 use crate::output::Output;
 use types::{Member, PartitionRecord, Remedy};
@@ -32,7 +32,7 @@ impl<R: Remedy> Replica<R> {
                 let counts =
                     self.record.as_ref().is_some_and(|record| record.in_sync.contains(&refused.from));
                 match self.progress(refused.from) {
-                    Some(progress) if counts => progress.spoilt = true,
+                    Some(progress) if counts => progress.tainted = true,
                     // It need not leave what it is not in. When it has room it goes on from what it then has.
                     Some(progress) if matches!(progress.mode, Mode::Stream) => {
                         progress.mode = Mode::Probe { asked_at: now };

@@ -7,7 +7,7 @@
 //! the files. Members follow by the primary's next set, of which they have the load's files already. A primary that dies after
 //! the entry was committed leaves it to the next one, which has the files, too.
 
-use super::lead::Mode;
+use super::progress::Mode;
 use super::state::Unfit;
 use super::{Ctx, Replica, Role};
 use crate::output::{ClientRef, Output};
@@ -20,7 +20,7 @@ use types::{
     Component, EngineError, Finding, LoadId, LogKind, Lsn, Member, Micros, Mutation, Position, ReadAt,
     Remedy, Staging,
 };
-use wire::bulk::{LoadMark, LoadStatus, Stage, StagePiece, StageTold, Unstage};
+use wire::bulk::{LoadMark, LoadStatus, Stage, StageAnswer, StagePiece, Unstage};
 use wire::entry::Kind;
 use wire::peer::AppendRefused;
 use wire::{Body, Effects, Entry, Op, Outcome, PeerMessage, Request, Status};
@@ -96,22 +96,16 @@ impl<R: Remedy> Replica<R> {
         let status = match done {
             Ok(()) => Status::Ok,
             Err(EngineError::Full(error)) => Status::Full(format!("the load has no room: {error}")),
-            Err(error) => return self.load_fails(ctx, to, &request, error),
+            Err(error) => return self.engine_failed(ctx, to, &request, error),
         };
         self.answer(ctx, to, &request, status, Body::None, valid_until);
-    }
-
-    fn load_fails(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, error: EngineError) {
-        let reason = error.to_string();
-        self.fail(ctx, reason.clone());
-        self.answer(ctx, to, request, Status::Corrupt(reason), Body::None, None);
     }
 
     fn stage(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request, load: LoadId, files: &[Component]) {
         let now = ctx.now.mono;
         let loaded = match self.loaded_at(load) {
             Ok(loaded) => loaded,
-            Err(error) => return self.load_fails(ctx, to, &request, error),
+            Err(error) => return self.engine_failed(ctx, to, &request, error),
         };
         if let Some(lsn) = loaded {
             let body = self.loaded_body(lsn);
@@ -130,7 +124,7 @@ impl<R: Remedy> Replica<R> {
                 let why = Status::Full(format!("the load has no room: {error}"));
                 return self.answer(ctx, to, &request, why, Body::None, None);
             }
-            Err(error) => return self.load_fails(ctx, to, &request, error),
+            Err(error) => return self.engine_failed(ctx, to, &request, error),
         }
         self.loads.number += 1;
         let number = self.loads.number;
@@ -173,7 +167,7 @@ impl<R: Remedy> Replica<R> {
         let Some(files) = files else { return };
         let own = match self.engine.stage(load, &files) {
             Ok(own) => own,
-            Err(EngineError::Full(_)) => return,
+            Err(EngineError::Full(_) | EngineError::Later(_)) => return,
             Err(error) => return self.fail(ctx, error.to_string()),
         };
         let staging = told.into_iter().fold(own, least);
@@ -223,11 +217,11 @@ impl<R: Remedy> Replica<R> {
         match self.check_session(request, hash_of(load, digest)) {
             Ok(None) => {}
             Ok(Some(reply)) => return self.answer_seen(ctx, to, request, reply),
-            Err(reason) => return self.fail(ctx, reason),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         }
         let loaded = match self.loaded_at(load) {
             Ok(loaded) => loaded.is_some(),
-            Err(error) => return self.load_fails(ctx, to, request, error),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         };
         if let Some(why) = if loaded { None } else { self.not_staged(ctx, load, digest) } {
             return self.answer(ctx, to, request, Status::NotYet(why), Body::None, None);
@@ -242,10 +236,10 @@ impl<R: Remedy> Replica<R> {
         match logged {
             Ok((at, affected)) => {
                 let mut reply = self.reply(request, Status::Ok, Body::Affected(affected));
-                (reply.lsn, reply.epoch) = (at.lsn, at.epoch);
+                (reply.lsn, reply.epoch) = (at.lsn, at.term.began());
                 self.answer_at(ctx, to, request, at.lsn, reply);
             }
-            Err(reason) => self.fail(ctx, reason),
+            Err(error) => self.engine_failed(ctx, to, request, error),
         }
     }
 
@@ -280,13 +274,13 @@ impl<R: Remedy> Replica<R> {
         request: &Request,
         load: LoadId,
         digest: [u8; 16],
-    ) -> Result<(Position, u32), String> {
+    ) -> Result<(Position, u32), EngineError> {
         let rows = self.engine.staged(load).map_or(0, |staged| staged.rows);
         let affected = u32::try_from(rows).unwrap_or(u32::MAX);
         let value = Bytes::copy_from_slice(&rows.to_le_bytes());
         let mut mutations = vec![Mutation { key: load_key(load), value: Some(value) }];
         // What indexes have of the rows that are replaced is not known here: they are built anew.
-        let definitions = self.definitions_at(ReadAt::Applied).map_err(|error| error.to_string())?;
+        let definitions = self.definitions_at(ReadAt::Applied)?;
         let turned =
             |definition: &types::index::Definition| definition.turned(IndexState::Dropping).mutation();
         mutations.extend(definitions.iter().map(turned));
@@ -298,7 +292,7 @@ impl<R: Remedy> Replica<R> {
         header.schema = request.schema;
         let at = header.at;
         let entry = Entry::encode(header, &LoadMark { load, digest, effects }.encode());
-        self.append(ctx, entry).map_err(Unfit::reason)?;
+        self.append(ctx, entry).map_err(|unfit| EngineError::Library(unfit.reason()))?;
         self.forget_definitions(at);
         Ok((at, affected))
     }
@@ -315,7 +309,7 @@ impl<R: Remedy> Replica<R> {
         let partition = self.id;
         let Role::Leader(leader) = &self.role else { return point };
         let covered = leader.marker.is_some_and(|marker| point >= marker) && point >= at.lsn;
-        // What an older reign is known to have committed stays so, whoever may commit now.
+        // What an older term is known to have committed stays so, whoever may commit now.
         if self.secured >= at.lsn && (covered || self.committed >= at.lsn) {
             self.engine.allow_load(at.lsn);
             let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
@@ -390,14 +384,17 @@ impl<R: Remedy> Replica<R> {
             Ok(None) => match self.engine.stage(load, &stage.files) {
                 Ok(staging) => staging,
                 Err(EngineError::Full(error)) => Staging::Refused(format!("a member has no room: {error}")),
+                // It is asked again.
+                Err(EngineError::Later(_)) => return,
                 Err(error) => return self.fail(ctx, error.to_string()),
             },
+            Err(EngineError::Later(_)) => return,
             Err(error) => return self.fail(ctx, error.to_string()),
         };
         self.loads.touched.insert(load, ctx.now.mono);
         let (partition, epoch, from) = (self.id, stage.epoch, self.me);
-        let told = StageTold { partition, epoch, from, number: stage.number, load, staging };
-        ctx.out.push(Output::Send { to: stage.from, message: PeerMessage::StageTold(told) });
+        let told = StageAnswer { partition, epoch, from, number: stage.number, load, staging };
+        ctx.out.push(Output::Send { to: stage.from, message: PeerMessage::StageAnswer(told) });
     }
 
     fn takes_loads(&self, from: Member, epoch: types::Epoch) -> bool {
@@ -413,7 +410,7 @@ impl<R: Remedy> Replica<R> {
         self.loads.touched.insert(piece.load, ctx.now.mono);
         match self.engine.stage_piece(piece.load, piece.file as usize, piece.at, &piece.bytes) {
             // What does not fit is asked for by the next answer; for room the client's patience waits.
-            Ok(_) | Err(EngineError::Full(_)) => {}
+            Ok(_) | Err(EngineError::Full(_) | EngineError::Later(_)) => {}
             Err(error) => self.fail(ctx, error.to_string()),
         }
     }
@@ -428,7 +425,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// How far a member is.
-    pub(crate) fn on_stage_told(&mut self, ctx: &mut Ctx, told: StageTold) {
+    pub(crate) fn on_stage_answer(&mut self, ctx: &mut Ctx, told: StageAnswer) {
         if told.number == OURS {
             return self.stage_on(ctx, &told);
         }
@@ -455,7 +452,7 @@ impl<R: Remedy> Replica<R> {
         if persisted >= lsn {
             self.start_copy(ctx, refused.from);
         } else if counts {
-            progress.spoilt = true;
+            progress.tainted = true;
         } else {
             progress.mode = Mode::Probe { asked_at: now };
             progress.level_since = None;
@@ -476,7 +473,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// A member that was refused goes on with what this replica stages there by itself.
-    fn stage_on(&mut self, ctx: &mut Ctx, told: &StageTold) {
+    fn stage_on(&mut self, ctx: &mut Ctx, told: &StageAnswer) {
         let (Staging::Wants { file, from: first }, true) = (&told.staging, self.is_leader()) else { return };
         let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
         let mut at = *first;
@@ -484,6 +481,7 @@ impl<R: Remedy> Replica<R> {
             let most = ctx.settings.copy_bytes.clamp(1, PIECE);
             let bytes = match self.engine.read_staged(told.load, *file as usize, at, most) {
                 Ok(bytes) => bytes.unwrap_or_default(),
+                Err(EngineError::Later(_)) => break,
                 Err(error) => return self.fail(ctx, error.to_string()),
             };
             if bytes.is_empty() {

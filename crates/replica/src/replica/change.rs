@@ -1,10 +1,10 @@
 //! Changes of the set that a primary leads (R1): evictions, joins, hand-overs, policies. One proposal at a time; until its
 //! outcome is known both sets count (N3, PR-16).
 
-use super::lead::Mode;
+use super::progress::Mode;
 use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::Output;
-use types::config::{Cause, Reign};
+use types::config::{Cause, PreviousTerm};
 use types::{Finding, Lsn, Member, Micros, PartitionRecord, Policy, ProposalId, Remedy};
 use wire::Entry;
 use wire::control::{Advice, Propose, Proposed, RecordText};
@@ -75,7 +75,7 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// A new record of the same reign came: the proposal is decided, one way or the other.
+    /// A new record of the same term came: the proposal is decided, one way or the other.
     pub(super) fn settle_change(&mut self, ctx: &mut Ctx, record: &PartitionRecord) {
         let now = ctx.now.mono;
         let me = self.me;
@@ -102,8 +102,8 @@ impl<R: Remedy> Replica<R> {
         }
         let Role::Leader(leader) = &self.role else { return };
         let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
-        let lossy_gather = !marked && self.record.as_ref().is_some_and(|record| record.lossy);
-        if lossy_gather {
+        let lossy_reconcile = !marked && self.record.as_ref().is_some_and(|record| record.lossy);
+        if lossy_reconcile {
             return;
         }
         if self.evict(ctx) || !marked {
@@ -149,9 +149,8 @@ impl<R: Remedy> Replica<R> {
     /// A number that no other proposal for this partition has.
     fn proposal_id(&self, current: &PartitionRecord) -> ProposalId {
         let Role::Leader(leader) = &self.role else { return ProposalId(0) };
-        let reign =
-            (u64::from(self.me.node.0) << 48) ^ (self.me.incarnation.0 << 24) ^ (current.epoch.0 << 8);
-        ProposalId(reign ^ (leader.next_proposal + 1))
+        let term = (u64::from(self.me.node.0) << 48) ^ (self.me.incarnation.0 << 24) ^ (current.epoch.0 << 8);
+        ProposalId(term ^ (leader.next_proposal + 1))
     }
 
     fn propose(&mut self, ctx: &mut Ctx, cause: Cause, alter: impl FnOnce(&mut PartitionRecord)) {
@@ -171,7 +170,7 @@ impl<R: Remedy> Replica<R> {
             Some(Change { record, withdrawn: Vec::new(), sent_at: ctx.now.mono, refused_at: None });
     }
 
-    /// How long a member has not answered a beacon, although this node listened.
+    /// How long a member has not answered a heartbeat, although this node listened.
     fn silence(&self, ctx: &Ctx, member: Member) -> Micros {
         let since = match &self.role {
             Role::Leader(leader) => {
@@ -187,19 +186,18 @@ impl<R: Remedy> Replica<R> {
         member != self.me && self.silence(ctx, member) >= ctx.settings.suspect
     }
 
-    /// Removes members that are gone, changed, spoilt, silent or too slow. True if something was proposed.
+    /// Removes members that are gone, changed, tainted, silent or too slow. True if something was proposed.
     fn evict(&mut self, ctx: &mut Ctx) -> bool {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
         let others: Vec<Member> =
             record.in_sync.iter().filter(|member| **member != self.me).copied().collect();
         let changed = others.iter().find(|member| {
-            leader
-                .lives
-                .get(&member.node)
-                .is_some_and(|life| life != *member && life.incarnation > member.incarnation)
+            leader.incarnations.get(&member.node).is_some_and(|incarnation| {
+                incarnation != *member && incarnation.incarnation > member.incarnation
+            })
         });
         if let Some(old) = changed.copied() {
-            let new = leader.lives[&old.node];
+            let new = leader.incarnations[&old.node];
             let admit = !record.holds(&new);
             self.propose(ctx, Cause::EvictedChanged, |record| {
                 record.in_sync.retain(|member| *member != old);
@@ -210,8 +208,8 @@ impl<R: Remedy> Replica<R> {
             });
             return true;
         }
-        let spoilt = |member: &&Member| leader.members.get(member).is_some_and(|progress| progress.spoilt);
-        if let Some(member) = others.iter().find(spoilt).copied() {
+        let tainted = |member: &&Member| leader.members.get(member).is_some_and(|progress| progress.tainted);
+        if let Some(member) = others.iter().find(tainted).copied() {
             return self.demote(ctx, Cause::EvictedChanged, member);
         }
         let silent: Vec<Member> =
@@ -260,7 +258,8 @@ impl<R: Remedy> Replica<R> {
         true
     }
 
-    /// Takes a level replica into the set: first commits count it, then it is proposed (PR-15, PR-06).
+    /// Takes a level replica into the set: first commits and `secured` count it, then it is proposed (PR-15, PR-06). It has what
+    /// others may have published by then, so whoever leads next does (R7, PR-31).
     fn join_step(&mut self, ctx: &mut Ctx) -> bool {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
         let now = ctx.now.mono;
@@ -269,9 +268,10 @@ impl<R: Remedy> Replica<R> {
         if let Some((member, since)) = leader.joining {
             let marks = self.marks_of(leader, &member);
             let covered = need.met(&marks) >= self.committed || !self.remedy.has(Finding::Pr15);
+            let has_published = self.met(leader, &member) >= self.secured;
             let held =
-                ctx.leases.held_until(self.id, leader.reign, member) > now || !self.remedy.has(Finding::Pr06);
-            if covered && held && record.catching_up.contains(&member) {
+                ctx.leases.held_until(self.id, leader.term, member) > now || !self.remedy.has(Finding::Pr06);
+            if covered && has_published && held && record.catching_up.contains(&member) {
                 self.propose(ctx, Cause::InSync, |record| {
                     record.catching_up.retain(|other| *other != member);
                     record.in_sync.push(member);
@@ -291,7 +291,7 @@ impl<R: Remedy> Replica<R> {
             let progress = leader.members.get(member);
             progress.is_some_and(|progress| {
                 matches!(progress.mode, Mode::Stream)
-                    && !progress.spoilt
+                    && !progress.tainted
                     && progress.level_since.is_some_and(|since| now.since(since) >= ctx.settings.level)
             }) && !leader.disk_hangs(now, member, ctx.settings.evict_slow)
                 && !self.is_silent(ctx, **member)
@@ -299,6 +299,7 @@ impl<R: Remedy> Replica<R> {
         let next = record.catching_up.iter().find(level).copied();
         if let (Some(member), Some(leader)) = (next, self.leader()) {
             leader.joining = Some((member, now));
+            self.secure_with_joiner();
         }
         false
     }
@@ -344,8 +345,10 @@ impl<R: Remedy> Replica<R> {
     fn give_up(&mut self, ctx: &mut Ctx) -> bool {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
         let gone = |member: &&Member| {
-            let changed =
-                leader.lives.get(&member.node).is_some_and(|life| life.incarnation > member.incarnation);
+            let changed = leader
+                .incarnations
+                .get(&member.node)
+                .is_some_and(|incarnation| incarnation.incarnation > member.incarnation);
             let now = ctx.now.mono;
             let stuck = leader.hangs(now, member, GIVE_UP)
                 || leader.disk_hangs(now, member, GIVE_UP)
@@ -353,7 +356,11 @@ impl<R: Remedy> Replica<R> {
             changed || stuck || self.silence(ctx, **member) > GIVE_UP
         };
         let Some(old) = record.catching_up.iter().find(gone).copied() else { return false };
-        let new = leader.lives.get(&old.node).filter(|life| life.incarnation > old.incarnation).copied();
+        let new = leader
+            .incarnations
+            .get(&old.node)
+            .filter(|incarnation| incarnation.incarnation > old.incarnation)
+            .copied();
         self.propose(ctx, Cause::CatchingUp, |record| {
             record.catching_up.retain(|member| *member != old);
             record.catching_up.extend(new);
@@ -426,7 +433,7 @@ impl<R: Remedy> Replica<R> {
         }
         let me = self.me;
         self.propose(ctx, Cause::Switchover, |record| {
-            record.before = Some(Reign {
+            record.before = Some(PreviousTerm {
                 epoch: types::Epoch(record.epoch.0 - 1),
                 primary: me,
                 handed_over: true,
@@ -435,7 +442,7 @@ impl<R: Remedy> Replica<R> {
             record.in_sync.retain(|member| *member != to);
             record.in_sync.insert(0, to);
             record.primary = to;
-            record.led_since = record.epoch;
+            record.term = types::Term::of(record.epoch);
             record.failover = None;
             record.lossy = false;
         });

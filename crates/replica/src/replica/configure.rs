@@ -1,6 +1,6 @@
 //! A new configuration arrives (R1, R2): step up, step down, or go on in it.
 
-use super::lead::Progress;
+use super::progress::Progress;
 use super::{Ctx, Follower, Leader, Phase, Replica, Role};
 use crate::output::{LogOp, Output};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,16 +15,16 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         let first = self.record.is_none();
-        ctx.leases.know(self.id, record.led_since);
+        ctx.leases.know(self.id, record.term);
         ctx.out.push(Output::Log(LogOp::Promise { partition: self.id, epoch: record.epoch }));
-        let same_reign = matches!(&self.role, Role::Leader(leader) if record.primary == self.me && leader.reign == record.led_since);
+        let same_term = matches!(&self.role, Role::Leader(leader) if record.primary == self.me && leader.term == record.term);
         let old = self.record.replace(record);
         let record = self.record.clone().expect("just set");
         self.configured_at = ctx.now.mono;
-        (self.departed, self.no_room) = (false, false);
+        (self.decommissioned, self.no_room) = (false, false);
         self.reconsider_incoming(&record, old.as_ref());
         self.reconsider_return(ctx.now.mono, &record);
-        if same_reign {
+        if same_term {
             self.go_on(ctx, &record);
         } else if record.primary == self.me {
             self.step_up(ctx, &record, first);
@@ -35,7 +35,7 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// Still the primary of the same reign, in another set.
+    /// Still the primary of the same term, in another set.
     fn go_on(&mut self, ctx: &mut Ctx, record: &PartitionRecord) {
         let now = ctx.now.mono;
         let me = self.me;
@@ -44,33 +44,34 @@ impl<R: Remedy> Replica<R> {
         leader.members.retain(|member, _| others.contains(member));
         for member in others {
             let progress = leader.members.entry(member).or_insert_with(|| Progress::new(now));
-            if progress.spoilt && record.catching_up.contains(&member) {
-                progress.begin_anew(now);
+            if progress.tainted && record.catching_up.contains(&member) {
+                progress.begin_from_scratch(now);
             }
         }
         self.settle_change(ctx, record);
         self.advance(ctx);
     }
 
-    /// The first configuration of a reign of this replica: R6 begins.
+    /// The first configuration of a term of this replica: R6 begins.
     fn step_up(&mut self, ctx: &mut Ctx, record: &PartitionRecord, first: bool) {
         if matches!(self.role, Role::Damaged(_)) {
             return;
         }
-        self.step_down(ctx, "another reign begins");
+        let fresh_at = self.fresh_at(ctx);
+        self.step_down(ctx, "another term begins");
         let now = ctx.now.mono;
-        let handed_over = record.before.as_ref().is_some_and(|reign| reign.handed_over);
+        let handed_over = record.before.as_ref().is_some_and(|term| term.handed_over);
         let wait_until =
-            if handed_over { Micros::ZERO } else { ctx.leases.promised_until(self.id, record.led_since) };
-        // A partition's very first reign has nobody before it.
+            if handed_over { Micros::ZERO } else { ctx.leases.promised_until(self.id, record.term) };
+        // A partition's very first term has nobody before it.
         let wait_until = if record.before.is_none() { Micros::ZERO } else { wait_until };
-        ctx.leases.lead(self.id, Some(record.led_since));
+        ctx.leases.lead(self.id, Some(record.term));
         let others = record.members().filter(|member| **member != self.me);
         let members = others.map(|member| (*member, Progress::new(now))).collect();
         let mut leader = Leader {
-            reign: record.led_since,
-            phase: Phase::Gathering { reports: BTreeMap::new(), since: now, asked_at: Micros::ZERO },
-            passed_over: BTreeMap::new(),
+            term: record.term,
+            phase: Phase::Reconciling { reports: BTreeMap::new(), since: now, asked_at: Micros::ZERO },
+            skipped: BTreeMap::new(),
             marker: None,
             wait_until,
             kept: Lsn::ZERO,
@@ -83,37 +84,35 @@ impl<R: Remedy> Replica<R> {
             preparing: None,
             waiting: VecDeque::new(),
             securing: VecDeque::new(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             advice: VecDeque::new(),
             policy_entry: None,
             next_proposal: 0,
-            last_beat: now,
+            last_heartbeat: now,
             last_told: Lsn::ZERO,
             sessions_checked: now,
+            fresh_at,
             pause: None,
         };
-        // PR-01 without its remedy: the process takes its old reign up again as if nothing had been.
-        if first
-            && !self.remedy.has(Finding::Pr01)
-            && self.history.epoch_at(Lsn::MAX) == Some(record.led_since)
-        {
+        // PR-01 without its remedy: the process takes its old term up again as if nothing had been.
+        if first && !self.remedy.has(Finding::Pr01) && self.history.term_at(Lsn::MAX) == Some(record.term) {
             leader.marker = Some(Lsn::ZERO);
             leader.phase = Phase::Serving;
             self.committed = self.tail.end().lsn;
         }
         self.role = Role::Leader(Box::new(leader));
-        self.gather(ctx);
+        self.collect_reports(ctx);
     }
 
     fn follow(&mut self, ctx: &mut Ctx, record: &PartitionRecord, old: Option<&PartitionRecord>) {
         ctx.leases.lead(self.id, None);
         self.step_down(ctx, "another replica leads");
-        let same_reign = old.is_some_and(|old| old.led_since == record.led_since);
-        if !same_reign {
+        let same_term = old.is_some_and(|old| old.term == record.term);
+        if !same_term {
             self.abandon_copy(ctx);
         }
         match &mut self.role {
-            Role::Follower(_) if same_reign => {}
+            Role::Follower(_) if same_term => {}
             // It stays so until a copy comes: what is in its log may be nowhere else (R9).
             Role::Damaged(_) => {}
             _ => self.role = Role::Follower(Follower::new(ctx.settings)),
@@ -123,7 +122,8 @@ impl<R: Remedy> Replica<R> {
     /// Half a copy is no state at all: nobody else can complete it.
     fn abandon_copy(&mut self, ctx: &mut Ctx) {
         if self.copying() {
-            self.start_over(ctx);
+            let end = self.tail.end().lsn;
+            self.start_over(ctx, end);
         }
     }
 

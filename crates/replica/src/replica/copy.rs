@@ -1,6 +1,6 @@
 //! The state itself, by a scan at one LSN, for a member whose log is too old and that cannot be given files.
 
-use super::lead::Mode;
+use super::progress::Mode;
 use super::{Ctx, Follower, Replica, Role};
 use crate::history::History;
 use crate::output::Output;
@@ -52,11 +52,11 @@ impl<R: Remedy> Replica<R> {
         let Some(progress) = self.progress(member) else { return };
         if !catching_up {
             // A member of the set whose log does not agree is not what it was: it must leave the set first.
-            progress.spoilt = true;
+            progress.tainted = true;
             return;
         }
         // Its positions go back with the copy, and that is no damage (PR-18).
-        progress.begin_anew(now);
+        progress.begin_from_scratch(now);
         if ships && !progress.rows_only {
             return self.start_shipping(ctx, member);
         }
@@ -106,7 +106,9 @@ impl<R: Remedy> Replica<R> {
         let rows =
             match self.engine.scan(&next_key, &[], ReadAt::Lsn(at.lsn), 20_000, ctx.settings.copy_bytes) {
                 Ok(rows) => rows,
-                Err(types::EngineError::SnapshotTooOld { .. }) => return self.restart_copy(member),
+                Err(types::EngineError::SnapshotTooOld { .. } | types::EngineError::Later(_)) => {
+                    return self.restart_copy(member);
+                }
                 Err(error) => return self.fail(ctx, error.to_string()),
             };
         // All of it: the member finds out by it what this replica never had.
@@ -200,15 +202,15 @@ impl<R: Remedy> Replica<R> {
 
     /// False if nothing can be installed here.
     fn begin_copy(&mut self, ctx: &mut Ctx, copy: &Copy) -> bool {
-        // What the primary never had is set aside before everything here goes (R9). Of its own reign, the newest, it has
+        // What the primary never had is set aside before everything here goes (R9). Of its own term, the newest, it has
         // all that there is.
         let theirs = History::new(copy.history.clone()).unwrap_or_default();
-        let common = theirs.common(Lsn::MAX, &self.summary()).lsn;
-        let keep = common.max(self.published_in_log()).max(self.tail.base().lsn);
-        if keep < self.tail.end().lsn {
-            let entries = self.tail.cut(keep);
-            self.set_aside(ctx, entries);
+        let common = self.common_with(&theirs, Lsn::MAX);
+        if !self.is_aside(ctx, common) {
+            // The same piece comes again.
+            return false;
         }
+        self.cut_aside(ctx, common);
         self.rebase(ctx, Position::ZERO, 0, History::default());
         if self.is_damaged() {
             self.role = Role::Follower(Follower::new(ctx.settings));
@@ -244,7 +246,7 @@ impl<R: Remedy> Replica<R> {
             self.given(self.wants_all(ctx));
             self.engine.finish_install().map_err(|error| error.to_string())?;
             let mut history = History::new(copy.history.clone())?;
-            history.cut(copy.at.lsn);
+            history.truncate(copy.at.lsn);
             self.rebase(ctx, copy.at, copy.at_crc, history);
         }
         let Some(follower) = self.follower() else { return Ok(()) };

@@ -6,9 +6,9 @@ use crate::output::Output;
 use types::{Lsn, Micros, PartitionRecord, Remedy};
 use wire::control::{Failback, Stage, Way};
 
-/// A way back into the set.
+/// A failback into the set.
 #[derive(Debug, Default)]
-pub(super) struct Return {
+pub(super) struct FailbackState {
     told: Failback,
     /// Since when.
     since: Micros,
@@ -17,13 +17,13 @@ pub(super) struct Return {
 }
 
 impl<R: Remedy> Replica<R> {
-    /// In another configuration: a way back begins, goes on or ends.
+    /// In another configuration: a failback begins, goes on or ends.
     pub(super) fn reconsider_return(&mut self, now: Micros, record: &PartitionRecord) {
-        let back = &mut self.way_back;
+        let back = &mut self.failback;
         let on_its_way = !matches!(back.told.stage, Stage::Idle | Stage::InSync);
         if record.catching_up.contains(&self.me) {
             if !on_its_way {
-                *back = Return { since: now, ..Return::default() };
+                *back = FailbackState { since: now, ..FailbackState::default() };
                 back.told.stage = Stage::Admitted;
             }
         } else if record.in_sync.contains(&self.me) && on_its_way {
@@ -35,13 +35,13 @@ impl<R: Remedy> Replica<R> {
     /// True if everything is to be sent, whatever is here.
     pub(super) fn wants_all(&self, ctx: &Ctx) -> bool {
         let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
-        ctx.settings.failback_full && catching_up && !self.way_back.given
+        ctx.settings.failback_full && catching_up && !self.failback.given
     }
 
     /// It is given files, with so many bytes in all.
     pub(super) fn returns_by_files(&mut self, set_bytes: u64) {
         if self.is_offered_state() {
-            let told = &mut self.way_back.told;
+            let told = &mut self.failback.told;
             (told.way, told.set_bytes) = (Way::Files, set_bytes);
         }
     }
@@ -62,7 +62,7 @@ impl<R: Remedy> Replica<R> {
         let files = incoming.lacking(&self.engine.missing());
         let lacking = files.saturating_add(log_above);
         let log = log_alone.is_some_and(|log_alone| log_alone <= lacking);
-        let told = &mut self.way_back.told;
+        let told = &mut self.failback.told;
         (told.lacking_bytes, told.log_alone_bytes) = (lacking, log_alone);
         told.way = if log { Way::Log } else { Way::Files };
         let set = told.set_bytes;
@@ -86,25 +86,25 @@ impl<R: Remedy> Replica<R> {
     /// Bytes of files came in, or of what describes them.
     pub(super) fn count_files(&mut self, bytes: u64) {
         if self.is_offered_state() {
-            self.way_back.told.file_bytes += bytes;
+            self.failback.told.file_bytes += bytes;
         }
     }
 
-    /// What goes beside the log to one that follows it is no part of its way back.
+    /// What goes beside the log to one that follows it is no part of its failback.
     fn is_offered_state(&self) -> bool {
         self.incoming.as_ref().is_some_and(|incoming| !incoming.is_beside())
     }
 
     /// Bytes of rows came in.
     pub(super) fn count_rows(&mut self, bytes: u64) {
-        let told = &mut self.way_back.told;
+        let told = &mut self.failback.told;
         (told.way, told.stage) = (Way::Rows, told.stage.max(Stage::Rows));
         told.row_bytes += bytes;
     }
 
     /// Bytes of the log came in.
     pub(super) fn count_log(&mut self, bytes: u64) {
-        let told = &mut self.way_back.told;
+        let told = &mut self.failback.told;
         if !matches!(told.stage, Stage::Idle | Stage::InSync) {
             told.log_bytes += bytes;
             told.stage = Stage::Log;
@@ -113,8 +113,8 @@ impl<R: Remedy> Replica<R> {
 
     /// The state is here, and the log goes on above it.
     pub(super) fn given(&mut self, full: bool) {
-        self.way_back.given = true;
-        self.way_back.told.full = full;
+        self.failback.given = true;
+        self.failback.told.full = full;
     }
 
     /// What lies above here is kept for copies that are missing and may come back, unless room is short.
@@ -135,7 +135,7 @@ impl<R: Remedy> Replica<R> {
 
     /// As it is told.
     pub(super) fn failback(&self, now: Micros) -> Failback {
-        let mut told = self.way_back.told;
+        let mut told = self.failback.told;
         if matches!(told.stage, Stage::Idle | Stage::InSync) {
             return told;
         }
@@ -144,7 +144,7 @@ impl<R: Remedy> Replica<R> {
         } else if matches!(&self.role, Role::Follower(follower) if follower.copy.is_some()) {
             told.stage = Stage::Rows;
         }
-        told.took_us = now.since(self.way_back.since).0;
+        told.took_us = now.since(self.failback.since).0;
         told
     }
 }

@@ -13,11 +13,11 @@ use wire::ship::{FlushAnswer, FlushRequest};
 /// A request is made again after so long.
 const ASKS: Micros = Micros::from_millis(1_000);
 /// A member makes files of its own if nothing came for so long.
-const PATIENCE: Micros = Micros::from_millis(5_000);
+const WAIT_LIMIT: Micros = Micros::from_millis(5_000);
 
 /// What a member wants of its primary.
 #[derive(Debug)]
-pub(super) struct Wish {
+pub(super) struct PendingFlush {
     /// What its files held then.
     persisted: Lsn,
     /// Since when nothing came; zero: since the next tick.
@@ -57,40 +57,41 @@ impl<R: Remedy> Replica<R> {
             return false;
         }
         let persisted = self.engine.persisted().lsn;
-        if self.wish.is_none() {
-            self.wish = Some(Wish { persisted, since: Micros::ZERO, asked_at: Micros::ZERO });
+        if self.pending_flush.is_none() {
+            self.pending_flush =
+                Some(PendingFlush { persisted, since: Micros::ZERO, asked_at: Micros::ZERO });
         }
         true
     }
 
     /// Asks the primary, and gives up waiting for it.
-    pub(super) fn wish_tick(&mut self, ctx: &mut Ctx) {
+    pub(super) fn pending_flush_tick(&mut self, ctx: &mut Ctx) {
         let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
         let loads = self.awaits_load();
         let busy = self.incoming.is_some();
         let ours = loads || self.engine.published().lsn > persisted;
-        if loads && self.wish.is_none() {
-            self.wish = Some(Wish { persisted, since: Micros::ZERO, asked_at: now });
+        if loads && self.pending_flush.is_none() {
+            self.pending_flush = Some(PendingFlush { persisted, since: Micros::ZERO, asked_at: now });
         }
-        let (Some(record), Some(wish)) = (&self.record, &mut self.wish) else { return };
-        if !matches!(&self.role, Role::Follower(_)) || wish.persisted < persisted {
-            self.wish = None;
+        let (Some(record), Some(pending_flush)) = (&self.record, &mut self.pending_flush) else { return };
+        if !matches!(&self.role, Role::Follower(_)) || pending_flush.persisted < persisted {
+            self.pending_flush = None;
             return;
         }
-        if busy || wish.since == Micros::ZERO {
-            wish.since = now;
+        if busy || pending_flush.since == Micros::ZERO {
+            pending_flush.since = now;
         }
-        if now.since(wish.since) >= PATIENCE {
-            (self.wish, self.makes_own_files) = (None, ours);
+        if now.since(pending_flush.since) >= WAIT_LIMIT {
+            (self.pending_flush, self.makes_own_files) = (None, ours);
             if loads {
                 ctx.out.push(Output::Checkpoint { partition: self.id });
             }
             return;
         }
-        if busy || now.since(wish.asked_at) < ASKS {
+        if busy || now.since(pending_flush.asked_at) < ASKS {
             return;
         }
-        wish.asked_at = now;
+        pending_flush.asked_at = now;
         let request = FlushRequest { partition: self.id, epoch: record.epoch, from: self.me, persisted };
         let to = record.primary;
         ctx.out.push(Output::Send { to, message: PeerMessage::FlushRequest(request) });
@@ -113,7 +114,7 @@ impl<R: Remedy> Replica<R> {
         let serves = self.serves();
         let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
         let Some(leader) = self.leader() else { return };
-        if request.epoch < leader.reign || request.epoch > epoch || !serves {
+        if request.epoch < leader.term.began() || request.epoch > epoch || !serves {
             return;
         }
         let Some(progress) = leader.members.get_mut(&request.from) else { return };
@@ -157,11 +158,11 @@ impl<R: Remedy> Replica<R> {
     pub(crate) fn on_flush_answer(&mut self, ctx: &mut Ctx, answer: &FlushAnswer) {
         let ours = self.record.as_ref().is_some_and(|record| record.primary == answer.from);
         let persisted = self.engine.persisted().lsn;
-        let Some(wish) = self.wish.as_mut().filter(|_| ours) else { return };
+        let Some(pending_flush) = self.pending_flush.as_mut().filter(|_| ours) else { return };
         if answer.flushed {
-            wish.since = ctx.now.mono;
+            pending_flush.since = ctx.now.mono;
         } else if answer.at.lsn <= persisted {
-            self.wish = None;
+            self.pending_flush = None;
         }
     }
 }

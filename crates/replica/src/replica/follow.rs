@@ -4,7 +4,7 @@ use super::state::Unfit;
 use super::{Ctx, Follower, Replica, Role};
 use crate::output::Output;
 use crate::settings::Settings;
-use types::{Epoch, Finding, Lsn, Member, Micros, PartitionId, Position, Remedy, Watermarks};
+use types::{Epoch, Finding, Lsn, Member, Micros, PartitionId, Position, Remedy, Term, Watermarks};
 use wire::entry::EntryError;
 use wire::peer::{Ack, Append, AppendRefused, Fetch, Fetched, LogSummary, Refusal, Report, ReportRequest};
 use wire::{Entry, PeerMessage};
@@ -29,12 +29,12 @@ impl Follower {
 
 /// The log of a replica that only a copy helps: nothing in common with any, and it does not reach back.
 fn unusable() -> LogSummary {
-    let first = Position::new(Epoch::ZERO, Lsn(1));
+    let first = Position::new(Term::ZERO, Lsn(1));
     LogSummary { base: first, end: first, history: Vec::new() }
 }
 
 /// What became of one append.
-enum Taken {
+enum AppendOutcome {
     Yes,
     Refused(Refusal),
     /// Not for this replica as it is now; nothing is answered.
@@ -47,9 +47,9 @@ impl<R: Remedy> Replica<R> {
     /// Entries from a primary.
     pub(crate) fn on_append(&mut self, ctx: &mut Ctx, append: Append) {
         match self.take_append(ctx, &append) {
-            Taken::Yes => {}
-            Taken::Ignored => {}
-            Taken::Refused(why) => {
+            AppendOutcome::Yes => {}
+            AppendOutcome::Ignored => {}
+            AppendOutcome::Refused(why) => {
                 let refused = AppendRefused {
                     partition: self.id,
                     epoch: append.epoch,
@@ -59,43 +59,47 @@ impl<R: Remedy> Replica<R> {
                 };
                 ctx.out.push(Output::Send { to: append.from, message: PeerMessage::AppendRefused(refused) });
             }
-            Taken::Broken(reason) => self.fail_with_log(ctx, reason),
+            AppendOutcome::Broken(reason) => self.fail_with_log(ctx, reason),
         }
     }
 
-    fn take_append(&mut self, ctx: &mut Ctx, append: &Append) -> Taken {
-        let Some(record) = &self.record else { return Taken::Refused(Refusal::NotMine) };
+    fn take_append(&mut self, ctx: &mut Ctx, append: &Append) -> AppendOutcome {
+        let Some(record) = &self.record else { return AppendOutcome::Refused(Refusal::NotMine) };
         if append.epoch < record.epoch {
             let text = serde_json::to_string(record).expect("a record has only text keys");
-            return Taken::Refused(Refusal::OldEpoch(text));
+            return AppendOutcome::Refused(Refusal::OldEpoch(text));
         }
         if append.epoch > record.epoch || append.from != record.primary || !record.holds(&self.me) {
-            return Taken::Refused(Refusal::NotMine);
+            return AppendOutcome::Refused(Refusal::NotMine);
         }
         match &self.role {
             Role::Damaged(_) if self.awaits_copy(ctx) => {
-                return Taken::Refused(Refusal::Mismatch(unusable()));
+                return AppendOutcome::Refused(Refusal::Mismatch(unusable()));
             }
-            Role::Damaged(_) => return Taken::Refused(Refusal::Busy),
-            _ if self.wants_all(ctx) => return Taken::Refused(Refusal::Mismatch(unusable())),
-            Role::Follower(follower) if follower.copy.is_some() => return Taken::Ignored,
+            Role::Damaged(_) => return AppendOutcome::Refused(Refusal::Busy),
+            _ if self.wants_all(ctx) => return AppendOutcome::Refused(Refusal::Mismatch(unusable())),
+            Role::Follower(follower) if follower.copy.is_some() => return AppendOutcome::Ignored,
             Role::Follower(_) => {}
-            _ => return Taken::Ignored,
+            _ => return AppendOutcome::Ignored,
         }
-        if let Err(taken) = self.check_prev(ctx, append) {
+        if let Err(taken) = self.check_prev(append) {
             return taken;
         }
         let entries = match Entry::all(append.entries.clone()) {
             Ok(entries) => entries,
             Err(EntryError::Kind(kind)) => {
-                return Taken::Broken(format!("an entry has the unknown kind {kind}"));
+                return AppendOutcome::Broken(format!("an entry has the unknown kind {kind}"));
             }
-            Err(_) => return Taken::Ignored,
+            Err(_) => return AppendOutcome::Ignored,
         };
         let mut last = append.prev.lsn;
         for entry in entries {
             if entry.header().partition != self.id || entry.lsn() != last.next() {
-                return Taken::Ignored;
+                return AppendOutcome::Ignored;
+            }
+            if entry.at().term.began() > append.epoch {
+                // No primary has entries of terms to come: this replica could lead none of them any more (R6).
+                return AppendOutcome::Ignored;
             }
             last = entry.lsn();
             if let Err(taken) = self.take_entry(ctx, entry) {
@@ -104,37 +108,34 @@ impl<R: Remedy> Replica<R> {
         }
         self.count_log(append.entries.len() as u64);
         self.note_append(ctx, append, last);
-        Taken::Yes
+        AppendOutcome::Yes
     }
 
     /// The entry just before must be the primary's (R2, R3, F02).
-    fn check_prev(&mut self, ctx: &mut Ctx, append: &Append) -> Result<(), Taken> {
+    fn check_prev(&self, append: &Append) -> Result<(), AppendOutcome> {
         if append.prev.lsn > self.tail.end().lsn {
-            return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
+            return Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary())));
         }
         if !self.remedy.has(Finding::F02) {
             return Ok(());
         }
         match self.position_at(append.prev.lsn) {
+            // Even if it is published: where the logs part is known when the primary sends what follows that.
             Some((here, _)) if here != append.prev => {
-                if append.prev.lsn <= self.engine.published().lsn {
-                    // What differs is published already: only a copy helps.
-                    self.start_over(ctx);
-                }
-                Err(Taken::Refused(Refusal::Mismatch(self.summary())))
+                Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary())))
             }
             Some((here, Some(crc))) if crc != append.prev_crc && append.prev.lsn > Lsn::ZERO => {
-                Err(Taken::Broken(format!(
+                Err(AppendOutcome::Broken(format!(
                     "R3: {here} has checksum {crc:08x} here and {:08x} at the primary",
                     append.prev_crc
                 )))
             }
             Some(_) => Ok(()),
-            None => Err(Taken::Refused(Refusal::Mismatch(self.summary()))),
+            None => Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary()))),
         }
     }
 
-    fn take_entry(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), Taken> {
+    fn take_entry(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), AppendOutcome> {
         if entry.lsn() <= self.tail.end().lsn {
             if !self.remedy.has(Finding::F02) {
                 return Ok(());
@@ -143,31 +144,38 @@ impl<R: Remedy> Replica<R> {
                 Some((here, crc)) if here == entry.at() => {
                     // PR-01: one (epoch, LSN), one content.
                     if crc.is_some_and(|crc| crc != entry.crc()) {
-                        return Err(Taken::Broken(format!("R3: {here} came twice with different contents")));
+                        return Err(AppendOutcome::Broken(format!(
+                            "R3: {here} came twice with different contents"
+                        )));
                     }
                     return Ok(());
                 }
                 _ => {
-                    if !self.cut(ctx, entry.lsn().prev()) {
-                        self.start_over(ctx);
-                        return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
+                    let common = entry.lsn().prev();
+                    if !self.truncate(ctx, common) {
+                        return Err(match self.start_over(ctx, common) {
+                            true => AppendOutcome::Refused(Refusal::Mismatch(self.summary())),
+                            // The same append comes again.
+                            false => AppendOutcome::Ignored,
+                        });
                     }
                 }
             }
         }
-        if entry.at().epoch < self.tail.end().epoch {
+        if entry.at().term < self.tail.end().term {
             // No log goes back in its epochs: whoever says so is not the primary that it names.
-            return Err(Taken::Ignored);
+            return Err(AppendOutcome::Ignored);
         }
         self.name_base(ctx, &entry);
         if !self.chains(&entry) {
-            return Err(Taken::Refused(Refusal::Mismatch(self.summary())));
+            return Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary())));
         }
         let lsn = entry.lsn();
         self.append(ctx, entry).map_err(|unfit| match unfit {
-            Unfit::Entry(_) => Taken::Ignored,
-            Unfit::Unstaged(_) => Taken::Refused(Refusal::Unstaged(lsn)),
-            Unfit::Here(reason) => Taken::Broken(reason),
+            // It is sent again.
+            Unfit::Entry(_) | Unfit::Later(_) => AppendOutcome::Ignored,
+            Unfit::Unstaged(_) => AppendOutcome::Refused(Refusal::Unstaged(lsn)),
+            Unfit::Here(reason) => AppendOutcome::Broken(reason),
         })
     }
 
@@ -183,7 +191,7 @@ impl<R: Remedy> Replica<R> {
         follower.ack_due |= append.entries.is_empty();
         self.committed = self.committed.max(append.committed.min(matched));
         self.secured = self.secured.max(append.secured.min(matched));
-        self.kept_from = self.kept_from.max(append.kept_from.min(self.secured));
+        self.log_floor = self.log_floor.max(append.log_floor.min(self.secured));
         self.publish(ctx);
     }
 
@@ -230,10 +238,10 @@ impl<R: Remedy> Replica<R> {
     /// for instance, takes none for a while, and one whose engine has no place takes none at all.
     pub(super) fn awaits_copy(&self, ctx: &Ctx) -> bool {
         let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
-        self.is_damaged() && !self.homeless && catching_up && ctx.now.mono >= self.anew_at
+        self.is_damaged() && !self.storage_lost && catching_up && ctx.now.mono >= self.from_scratch_at
     }
 
-    /// A primary of a newer reign asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
+    /// A primary of a newer term asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
     /// old primary already: the configuration came before the request (PR-74).
     pub(crate) fn on_report_request(&mut self, ctx: &mut Ctx, request: &ReportRequest) {
         let Some(record) = &self.record else { return };
@@ -255,7 +263,7 @@ impl<R: Remedy> Replica<R> {
             log: if awaits_copy || self.wants_all(ctx) { unusable() } else { self.summary() },
             marks: self.marks(),
             committed: self.committed,
-            cut: self.cut || damaged,
+            torn: self.torn || damaged,
         };
         ctx.out.push(Output::Send { to: request.from, message: PeerMessage::Report(report) });
     }

@@ -11,23 +11,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::engine::{EngineError, mutation_fault, space};
 use types::index::{self, Definition, IndexState, Wanted};
-use types::{Epoch, Finding, Lsn, Mutation, ReadAt, Remedy};
+use types::{Finding, Lsn, Mutation, ReadAt, Remedy, Term};
 use wire::effects::MAX_MUTATIONS;
 use wire::entry::{Kind, MAX_PAYLOAD_BYTES};
 use wire::request::{IndexStatus, MAX_FOUND};
 use wire::{Body, Effects, Entry, Op, Outcome, Status};
 
 /// More definitions than a partition ever has at a time.
-const MOST: usize = 10_000;
-/// Room in an entry for what goes into it beside rows: feed positions, rows of jobs, in bytes.
-const BESIDE: usize = 16 << 10;
+const MAX_INDEX_ROWS: usize = 10_000;
+/// Room in an entry for what goes into it beside rows, rows of jobs above all: so many mutations, and so many bytes.
+pub(super) const BESIDE: usize = 512;
+const BESIDE_BYTES: usize = 16 << 10;
 /// The most bytes of rows in one answer.
 const FOUND_BYTES: usize = 4 << 20;
 
-/// What a leader knows of its indexes. Good for one reign: in it nobody else changes the state.
+/// What a leader knows of its indexes. Good for one term: in it nobody else changes the state.
 #[derive(Debug)]
 pub(super) struct Known {
-    reign: Epoch,
+    term: Term,
     /// The last entry about indexes that was made in it.
     last: Lsn,
     /// As the state has them, if that was looked up since.
@@ -69,22 +70,22 @@ impl<R: Remedy> Replica<R> {
     /// The indexes as executed so far. Only a leader asks.
     fn definitions(&mut self) -> Result<Arc<[Definition]>, EngineError> {
         let Role::Leader(leader) = &self.role else { return Ok(Arc::new([])) };
-        let reign = leader.reign;
-        if let Some(Known { reign: of, definitions: Some(definitions), .. }) = &self.indexes
-            && *of == reign
+        let term = leader.term;
+        if let Some(Known { term: of, definitions: Some(definitions), .. }) = &self.indexes
+            && *of == term
         {
             return Ok(definitions.clone());
         }
         let definitions: Arc<[Definition]> = self.definitions_at(ReadAt::Applied)?.into();
-        let last = self.indexes.as_ref().filter(|known| known.reign == reign).map_or(Lsn::ZERO, |k| k.last);
-        self.indexes = Some(Known { reign, last, definitions: Some(definitions.clone()) });
+        let last = self.indexes.as_ref().filter(|known| known.term == term).map_or(Lsn::ZERO, |k| k.last);
+        self.indexes = Some(Known { term, last, definitions: Some(definitions.clone()) });
         Ok(definitions)
     }
 
     /// The indexes of a state, by number.
     pub fn definitions_at(&self, at: ReadAt) -> Result<Vec<Definition>, EngineError> {
         let (from, to) = index::definition_range();
-        let rows = self.engine.scan(&from, &to, at, MOST, usize::MAX)?;
+        let rows = self.engine.scan(&from, &to, at, MAX_INDEX_ROWS, usize::MAX)?;
         let read = |row: &types::engine::Row| Definition::decode(&row.key, &row.value);
         rows.iter().map(read).collect::<Result<_, _>>().map_err(EngineError::Corrupt)
     }
@@ -102,7 +103,8 @@ impl<R: Remedy> Replica<R> {
             };
             mutations.extend(changes);
         }
-        if mutations.len() > MAX_MUTATIONS || Effects::encoded_len(&mutations) > MAX_PAYLOAD_BYTES - BESIDE {
+        let bytes = Effects::encoded_len(&mutations);
+        if mutations.len() > MAX_MUTATIONS - BESIDE || bytes > MAX_PAYLOAD_BYTES - BESIDE_BYTES {
             return Ok((Outcome::TooMuch, 0, Vec::new()));
         }
         Ok((outcome, affected, mutations))
@@ -146,7 +148,7 @@ impl<R: Remedy> Replica<R> {
         let pending = self
             .indexes
             .as_ref()
-            .is_some_and(|known| known.reign == leader.reign && known.last > self.committed);
+            .is_some_and(|known| known.term == leader.term && known.last > self.committed);
         if !serving
             || pending
             || self.is_loading().is_some()
@@ -161,7 +163,8 @@ impl<R: Remedy> Replica<R> {
         });
         match mutations {
             Ok(Some(mutations)) => self.log_index_step(ctx, wanted, mutations),
-            Ok(None) => {}
+            // What cannot be read just now can be at a later tick.
+            Ok(None) | Err(EngineError::Later(_)) => {}
             Err(error) => self.fail(ctx, error.to_string()),
         }
     }
@@ -231,7 +234,7 @@ impl<R: Remedy> Replica<R> {
 
     /// An entry at `at` has changed the definitions.
     pub(super) fn forget_definitions(&mut self, at: types::Position) {
-        self.indexes = Some(Known { reign: at.epoch, last: at.lsn, definitions: None });
+        self.indexes = Some(Known { term: at.term, last: at.lsn, definitions: None });
     }
 
     fn log_index_step(&mut self, ctx: &mut Ctx, wanted: &Wanted, mutations: Vec<Mutation>) {
@@ -240,7 +243,7 @@ impl<R: Remedy> Replica<R> {
         header.schema = wanted.schema.version();
         let (at, outcome) = (header.at, Outcome::Done as u8);
         let effects = Effects { request_hash: 0, confirmed: 0, outcome, affected: 0, mutations };
-        self.indexes = Some(Known { reign: at.epoch, last: at.lsn, definitions: None });
+        self.indexes = Some(Known { term: at.term, last: at.lsn, definitions: None });
         if let Err(unfit) = self.append(ctx, Entry::encode(header, &effects.encode())) {
             self.fail(ctx, unfit.reason());
         }

@@ -7,7 +7,8 @@
 //! Rows of jobs that ended are forgotten when there are many, oldest first. The horizon then says up to which name a job that has
 //! no row may have had one.
 
-use super::serve::{SCAN_BYTES, Told, hash_row};
+use super::index::BESIDE;
+use super::serve::{AckCondition, SCAN_BYTES, hash_row};
 use super::{Ctx, Replica};
 use crate::output::ClientRef;
 use crate::session::row_key;
@@ -24,6 +25,8 @@ const MOST: usize = 1024;
 const KEPT_MS: u64 = 60_000;
 /// So many are forgotten at once.
 const AT_ONCE: usize = 256;
+/// With the job's own row, and the horizon's, they have room in an entry beside the rows of records.
+const _: () = assert!(AT_ONCE + 2 <= BESIDE);
 /// The form of a job's row.
 const FORMAT: u8 = 1;
 const ROW_BYTES: usize = 35;
@@ -108,7 +111,7 @@ impl<R: Remedy> Replica<R> {
         match self.check_session(request, hash) {
             Ok(None) => {}
             Ok(Some(reply)) => return self.repeat(ctx, to, request, job, reply),
-            Err(reason) => return self.fail(ctx, reason),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         }
         if let Some(status) = self.is_loading() {
             return self.answer(ctx, to, request, status, Body::None, None);
@@ -119,18 +122,18 @@ impl<R: Remedy> Replica<R> {
                 let reply = self.reply(request, status, Body::None);
                 return self.answer_seen(ctx, to, request, reply);
             }
-            Err(error) => return self.fail(ctx, error.to_string()),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         };
         let Step { outcome, affected, mutations, status: done } = step;
         let confirmed = request.confirmed;
         let effects = Effects { request_hash: hash, confirmed, outcome: outcome as u8, affected, mutations };
         let at = match self.log_effects(ctx, request, effects) {
             Ok(at) => at,
-            Err(reason) => return self.fail(ctx, reason),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         };
         let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
         let mut reply = self.reply(request, status, Body::Job(done));
-        (reply.lsn, reply.epoch) = (at.lsn, at.epoch);
+        (reply.lsn, reply.epoch) = (at.lsn, at.term.began());
         self.hold_back(ctx, to, request, (at.lsn, how_told(&request.op, &done)), reply);
     }
 
@@ -141,13 +144,13 @@ impl<R: Remedy> Replica<R> {
         }
         let done = match self.job_status(job, ReadAt::Applied) {
             Ok(done) => done,
-            Err(error) => return self.fail(ctx, error.to_string()),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         };
         reply.body = Body::Job(done);
         match how_told(&request.op, &done) {
-            Told::Secured => {
+            AckCondition::Secured => {
                 let seen = self.tail.end().lsn;
-                self.hold_back(ctx, to, request, (seen, Told::Secured), reply);
+                self.hold_back(ctx, to, request, (seen, AckCondition::Secured), reply);
             }
             _ => self.answer_seen(ctx, to, request, reply),
         }
@@ -328,10 +331,10 @@ fn end(mut status: JobStatus, through: u64, abort: bool) -> Step {
 }
 
 /// What was done by a job that does not go on is told when it is secured.
-fn how_told(op: &Op, done: &JobStatus) -> Told {
+fn how_told(op: &Op, done: &JobStatus) -> AckCondition {
     match op {
-        Op::EndJob { abort, .. } if *abort || done.state != JobState::Committed => Told::Secured,
-        _ => Told::Entry,
+        Op::EndJob { abort, .. } if *abort || done.state != JobState::Committed => AckCondition::Secured,
+        _ => AckCondition::Entry,
     }
 }
 

@@ -1,133 +1,18 @@
 //! The primary's side of replication: what each member has, what is sent to it, and how far commits reach.
 
 use super::change::Change;
-use super::copy::CopyOut;
-use super::offer::Shipping;
+use super::progress::{Mode, Progress};
 use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::{Output, ReadFor};
 use bytes::{Bytes, BytesMut};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use types::policy::{Below, Need};
-use types::{Finding, LogKind, Lsn, Member, Micros, PartitionRecord, Policy, Position, Remedy, Watermarks};
+use types::{
+    Finding, LogKind, Lsn, Member, Micros, PartitionRecord, Policy, Position, Remedy, Term, Watermarks,
+};
 use wire::control::RecordText;
 use wire::peer::{Ack, Append, Inform, ReportRequest};
 use wire::{Entry, PeerMessage};
-
-/// How a member is brought level.
-#[derive(Debug)]
-pub(super) enum Mode {
-    /// Its log is asked for.
-    Probe { asked_at: Micros },
-    /// It is sent what follows `next`.
-    Stream,
-    /// Entries for it are being read back from the log.
-    Reading { since: Micros },
-    /// It is sent the state itself, by rows.
-    Copying(CopyOut),
-    /// It is sent the state itself, by files: [`Progress::files`].
-    Shipping,
-}
-
-/// What a primary knows of one other member.
-#[derive(Debug)]
-pub(super) struct Progress {
-    pub marks: Watermarks,
-    pub mode: Mode,
-    /// The next LSN to send.
-    pub next: Lsn,
-    /// What its log or its copy was found to have in common with this one, whether acknowledged or not.
-    pub agreed: Lsn,
-    /// Sent and not acknowledged as the policy needs it: last LSN, bytes, when.
-    pub in_flight: VecDeque<(Lsn, usize, Micros)>,
-    pub in_flight_bytes: usize,
-    pub number: u64,
-    /// Acknowledgements of appends up to this one tell of what it was before it was made anew.
-    pub fence: u64,
-    /// When the newest acknowledgement came.
-    pub acked_at: Micros,
-    /// The member's own clock in it.
-    pub member_us: u64,
-    /// The clock that it echoed: everything sent before has been processed.
-    pub echo_us: u64,
-    /// How far it had come, as the policy needs it, and when it last got on or had nothing to do.
-    pub still: (Lsn, Micros),
-    /// The same of its disk, whatever the policy needs: what is not durable anywhere holds `secured` back (R7, PR-31).
-    pub disk: (Lsn, Micros),
-    /// Since when it has been level.
-    pub level_since: Option<Micros>,
-    /// It said that it is damaged, or its `durable` went back (PR-18).
-    pub spoilt: bool,
-    /// It takes part in being sent files, and gets no further.
-    pub stuck: bool,
-    /// It cannot be given files.
-    pub rows_only: bool,
-    /// Files were offered instead of the log, and it took none: the log alone brings it level.
-    pub log_only: bool,
-    /// Files on their way to it, as its state or beside the log.
-    pub files: Option<Box<Shipping>>,
-    /// The newest files that went to it beside the log, whether it took them or not.
-    pub delivered: Lsn,
-    /// It asked for a flush, which has not ended yet.
-    pub wants_flush: bool,
-    /// The log from behind here on goes with the copy that it was given, or is given, or with what it has of the log.
-    pub needs: Lsn,
-    pub since: Micros,
-}
-
-impl Progress {
-    pub fn new(now: Micros) -> Progress {
-        Progress {
-            marks: Watermarks::default(),
-            mode: Mode::Probe { asked_at: Micros::ZERO },
-            next: Lsn::ZERO,
-            agreed: Lsn::ZERO,
-            in_flight: VecDeque::new(),
-            in_flight_bytes: 0,
-            number: 0,
-            fence: 0,
-            acked_at: Micros::ZERO,
-            member_us: 0,
-            echo_us: 0,
-            still: (Lsn::ZERO, now),
-            disk: (Lsn::ZERO, now),
-            level_since: None,
-            spoilt: false,
-            stuck: false,
-            rows_only: false,
-            log_only: false,
-            files: None,
-            delivered: Lsn::ZERO,
-            wants_flush: false,
-            needs: Lsn::MAX,
-            since: now,
-        }
-    }
-
-    /// It has up to `lsn` what this replica has.
-    pub fn agree(&mut self, lsn: Lsn) {
-        self.agreed = lsn;
-        self.rewind(lsn.next());
-    }
-
-    /// What was on its way is lost: sends again what is not known to have arrived.
-    pub fn again(&mut self) {
-        self.rewind(self.marks.received.max(self.agreed).next());
-    }
-
-    /// It is not what it was, as it left the set or is given a copy: what it has is found out anew.
-    pub fn begin_anew(&mut self, now: Micros) {
-        let (number, stuck) = (self.number, self.stuck);
-        let (rows_only, log_only) = (self.rows_only, self.log_only);
-        *self = Progress { number, fence: number, stuck, rows_only, log_only, ..Progress::new(now) };
-    }
-
-    /// Starts sending again from behind what the member has surely taken.
-    pub fn rewind(&mut self, to: Lsn) {
-        self.next = to;
-        self.in_flight.clear();
-        self.in_flight_bytes = 0;
-    }
-}
 
 impl<R: Remedy> Replica<R> {
     /// Sends what is due to every member. Called after each batch of inputs, so that appends coalesce.
@@ -214,9 +99,9 @@ impl<R: Remedy> Replica<R> {
         last: Lsn,
     ) {
         let Some(record) = &self.record else { return };
-        let (epoch, committed, secured, kept_from) =
-            (record.epoch, self.committed, self.secured, self.kept_from);
-        let (id, me, now) = (self.id, self.me, ctx.now.mono);
+        let (epoch, committed, secured, log_floor) =
+            (record.epoch, self.committed, self.publishable(), self.log_floor);
+        let (id, me, now, led_at) = (self.id, self.me, ctx.now.mono, self.led_at(ctx));
         let Some(progress) = self.progress(member) else { return };
         progress.number += 1;
         if !entries.is_empty() {
@@ -233,9 +118,9 @@ impl<R: Remedy> Replica<R> {
             prev_crc: prev.1,
             committed,
             secured,
-            kept_from,
+            log_floor,
             sent_us: now.0,
-            echo_us: progress.member_us,
+            echo_us: progress.echo.tell(led_at),
             entries,
         };
         ctx.out.push(Output::Send { to: member, message: PeerMessage::Append(append) });
@@ -248,11 +133,11 @@ impl<R: Remedy> Replica<R> {
         if !matches!(leader.phase, Phase::Marking | Phase::Serving) {
             return;
         }
-        let due = ctx.now.mono.since(leader.last_beat) >= Micros(ctx.settings.beacon.0 * 5);
+        let due = ctx.now.mono.since(leader.last_heartbeat) >= Micros(ctx.settings.heartbeat.0 * 5);
         if !due && leader.last_told == committed {
             return;
         }
-        leader.last_beat = ctx.now.mono;
+        leader.last_heartbeat = ctx.now.mono;
         leader.last_told = committed;
         let streaming: Vec<(Member, Lsn)> = leader
             .members
@@ -277,7 +162,8 @@ impl<R: Remedy> Replica<R> {
         match purpose {
             ReadFor::Ship(member) => self.ship_read(ctx, member, entries),
             ReadFor::Fetch(fetch) => self.fetch_read(ctx, &fetch, entries),
-            ReadFor::Replay { from } => self.warm_read(ctx, from, entries),
+            ReadFor::Replay { from } => self.replay_read(ctx, from, entries),
+            ReadFor::Aside { from } => self.aside_read(ctx, from, entries),
             ReadFor::Scrub { from } => self.scrub_read(from, entries),
         }
     }
@@ -295,9 +181,9 @@ impl<R: Remedy> Replica<R> {
         let first = rest.first().map(|entry| (entry.lsn(), entry.header().prev_crc));
         let before = before.or_else(|| {
             let (_, crc) = first.filter(|(lsn, _)| *lsn == next)?;
-            let epoch = self.history.epoch_at(next.prev()).unwrap_or(self.log_base.epoch);
-            let epoch = if next.prev() == Lsn::ZERO { types::Epoch::ZERO } else { epoch };
-            Some((Position::new(epoch, next.prev()), crc))
+            let term = self.history.term_at(next.prev()).unwrap_or(self.log_base.term);
+            let term = if next.prev() == Lsn::ZERO { Term::ZERO } else { term };
+            Some((Position::new(term, next.prev()), crc))
         });
         let (Some(prev), Some(_)) = (before, first) else { return self.start_copy(ctx, member) };
         let (last, bytes) = join(rest.into_iter());
@@ -310,7 +196,7 @@ impl<R: Remedy> Replica<R> {
         let (epoch, policy, end) = (record.epoch, record.policy.clone(), self.tail.end().lsn);
         let regress = self.remedy.has(Finding::Pr18);
         let Some(leader) = self.leader() else { return };
-        if ack.epoch < leader.reign || ack.epoch > epoch || ack.marks.received > end {
+        if ack.epoch < leader.term.began() || ack.epoch > epoch || ack.marks.received > end {
             return;
         }
         let Some(progress) = leader.members.get_mut(&ack.from) else { return };
@@ -320,7 +206,7 @@ impl<R: Remedy> Replica<R> {
         let back =
             ack.marks.durable < progress.marks.durable || ack.marks.persisted < progress.marks.persisted;
         if back && ack.sent_us > progress.member_us && regress {
-            progress.spoilt = true;
+            progress.tainted = true;
         }
         progress.marks.received = progress.marks.received.max(ack.marks.received);
         progress.marks.durable = progress.marks.durable.max(ack.marks.durable);
@@ -328,6 +214,7 @@ impl<R: Remedy> Replica<R> {
         progress.marks.persisted = progress.marks.persisted.max(ack.marks.persisted);
         progress.acked_at = ctx.now.mono;
         progress.member_us = progress.member_us.max(ack.sent_us);
+        progress.echo.note(ctx.now.mono, ack.sent_us);
         progress.echo_us = progress.echo_us.max(ack.echo_us);
         let done = done(&policy, &progress.marks);
         while progress.in_flight.front().is_some_and(|(last, _, _)| *last <= done) {
@@ -346,7 +233,7 @@ impl<R: Remedy> Replica<R> {
     /// A new connection to a member: what was on its way is lost.
     pub(crate) fn on_connected(&mut self, member: Member) {
         if let Some(leader) = self.leader() {
-            leader.lives.insert(member.node, member);
+            leader.incarnations.insert(member.node, member);
         }
         if let Some(progress) = self.progress(member) {
             match &mut progress.mode {
@@ -436,7 +323,7 @@ impl<R: Remedy> Replica<R> {
         if !self.remedy.has(Finding::F01) {
             return None;
         }
-        self.lease_members().iter().map(|member| ctx.leases.held_until(self.id, leader.reign, *member)).min()
+        self.lease_members().iter().map(|member| ctx.leases.held_until(self.id, leader.term, *member)).min()
     }
 
     /// How far this member has got, as the primary knows.
@@ -492,7 +379,7 @@ impl<R: Remedy> Replica<R> {
         let reached = self.held_at(ctx, self.commit_point(ctx));
         let point = self.up_to_load(ctx, reached);
         let Role::Leader(leader) = &self.role else { return };
-        // Entries of older reigns commit only with this reign's marker (PR-12).
+        // Entries of older terms commit only with this term's marker (PR-12).
         let covered = match leader.marker {
             Some(marker) => reached >= marker || !self.remedy.has(Finding::F07),
             None => false,
@@ -520,6 +407,8 @@ impl<R: Remedy> Replica<R> {
         members.extend(
             leader.change.iter().flat_map(Change::possible).flat_map(|record| record.in_sync.iter().copied()),
         );
+        // It never falls, so it waits for who joins: else that one would never reach it under load.
+        members.extend(leader.joining.iter().map(|(member, _)| *member));
         let met = |member: &Member| self.met(leader, member);
         let secured = members.iter().map(met).min().unwrap_or(Lsn::ZERO);
         let behind = |member: &Member| match leader.members.get(member) {
@@ -529,7 +418,7 @@ impl<R: Remedy> Replica<R> {
         let catching_up = record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);
         let kept = secured.min(catching_up).min(self.kept_for_absent(keep_bytes));
         self.secured = self.secured.max(secured.min(self.tail.end().lsn));
-        self.kept_from = self.kept_from.max(kept.min(self.secured));
+        self.log_floor = self.log_floor.max(kept.min(self.secured));
     }
 
     /// Answers everyone for whom `committed`, and where it matters `secured`, has come far enough (N7, PR-82).

@@ -7,67 +7,76 @@
 //! | `serve` | clients' requests, sessions, replies |
 //! | `job` | records of jobs, and what a job has done |
 //! | `expire` | replies and sessions that nobody waits for or uses |
-//! | `tally` | counts and digests, in slices |
+//! | `aggregate` | counts and digests, in slices |
 //! | `index` | secondary indexes: maintained, built, read |
 //! | `pause` | `committed` held back for a moment |
 //! | `lead` | log shipping, progress of members, `committed` |
+//! | `progress` | what a primary knows of a member |
 //! | `align` | where a member's log agrees |
 //! | `follow` | appends taken in, checked, acknowledged |
+//! | `fresh` | how old a read may be |
 //! | `change` | proposals: evictions, joins, hand-overs, policies |
 //! | `flush` | who writes the engine to disk |
-//! | `warm` | engines that follow their log later: cold standbys |
-//! | `depart` | what only a replica has that is about to be removed |
-//! | `rehouse` | an engine whose place is lost, and another place |
+//! | `replay` | engines that follow their log later: cold standbys |
+//! | `aside` | a divergent tail that reaches below what is in memory |
+//! | `decommission` | what only a replica has that is about to be removed |
+//! | `relocate` | an engine whose place is lost, and another place |
 //! | `copy` | the state itself, for a log that is too old, by rows |
 //! | `scrub` | a replica's own files, read back |
 //! | `offer`, `receive` | the same by files: the primary's side, the member's |
-//! | `state` | what all roles share: append, cut, publish, truncate |
+//! | `recovered` | what a start found of its log |
+//! | `state` | what all roles share: append, truncate, publish, trim |
 
+mod aggregate;
 mod align;
+mod aside;
 mod bulk;
 mod change;
 mod configure;
 mod copy;
-mod depart;
+mod decommission;
 mod expire;
 mod failback;
 mod flush;
 mod follow;
+mod fresh;
 mod index;
 mod job;
 mod lead;
 mod offer;
 mod pause;
+mod progress;
 mod promote;
 mod receive;
-mod rehouse;
+mod recovered;
+mod relocate;
+mod replay;
 mod scrub;
 mod serve;
 mod state;
 mod status;
-mod tally;
-mod warm;
 
 use crate::history::History;
 use crate::lease::Leases;
 use crate::output::{ClientRef, Output};
 use crate::settings::Settings;
 use crate::tail::Tail;
+use aggregate::AggregateScans;
 use change::{Change, HandOver};
 use copy::CopyIn;
-pub use depart::{STAYS, has_moved};
-use failback::Return;
-use flush::Wish;
-use lead::Progress;
+pub use decommission::{STAYS, has_moved};
+use failback::FailbackState;
+use flush::PendingFlush;
 use pause::Pause;
+use progress::Progress;
 use receive::Incoming;
+pub use recovered::Recovered;
+use replay::Preparing;
 use scrub::Scrub;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use tally::Tallies;
 use types::{
-    Engine, Epoch, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Policy, Position, Remedy,
+    Engine, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Policy, Position, Remedy, Term,
 };
-use warm::Preparing;
 use wire::Reply;
 use wire::peer::Report;
 
@@ -77,89 +86,6 @@ pub(crate) struct Ctx<'a> {
     pub leases: &'a mut dyn Leases,
     pub out: &'a mut Vec<Output>,
     pub settings: &'a Settings,
-}
-
-/// What a driver found when a node started.
-pub struct Recovered {
-    /// The position before the first entry of the log on disk.
-    pub base: Position,
-    /// The checksum of the entry at the base.
-    pub base_crc: u32,
-    /// The last entry of the log on disk; all of it is durable.
-    pub end: Position,
-    /// Its checksum.
-    pub end_crc: u32,
-    /// The epochs in it.
-    pub history: History,
-    /// What may be published without asking: the newest [`crate::Note::Secured`].
-    pub secured: Lsn,
-    /// True if a torn end was cut off, or damage was found: then the sentence says what (PR-18).
-    pub cut: bool,
-    /// Damage that keeps this replica from being used.
-    pub damaged: Option<String>,
-    /// Every entry from the base to the end is there as it was written, whatever else is damaged: what the primary never
-    /// had of them can be set aside before a copy takes their place (R9).
-    pub whole: bool,
-    /// The place of its engine's files cannot be used: the engine is an empty one that keeps nothing, until the driver gives
-    /// another ([`crate::Host::rehouse`]). It is damaged too then.
-    pub homeless: bool,
-}
-
-impl Recovered {
-    /// A replica that never was.
-    pub fn nothing() -> Recovered {
-        Recovered {
-            base: Position::ZERO,
-            base_crc: 0,
-            end: Position::ZERO,
-            end_crc: 0,
-            history: History::default(),
-            secured: Lsn::ZERO,
-            cut: false,
-            damaged: None,
-            whole: true,
-            homeless: false,
-        }
-    }
-
-    /// Why this log and engine files that end at `persisted` cannot be used together.
-    fn misfit(&self, persisted: Position, kept_for_files: bool) -> Option<String> {
-        if persisted.lsn < self.base.lsn && kept_for_files {
-            let base = self.base;
-            return Some(format!(
-                "F13: the log begins behind {base} but the engine's files end at {persisted}"
-            ));
-        }
-        if persisted.lsn > self.end.lsn {
-            // Nothing says what the entry before the next one was: a copy is needed (PR-35).
-            let end = self.end;
-            return Some(format!("PR-35: the log ends at {end} below the engine's files at {persisted}"));
-        }
-        // The files are of a copy, or of entries, that the log on the disk has not got: it is of what was before (F15).
-        let other = self.epoch_at(persisted.lsn).is_some_and(|epoch| epoch != persisted.epoch);
-        other.then(|| {
-            let end = self.end;
-            format!(
-                "F15: the engine's files end at {persisted}, and the log to {end} has another entry there"
-            )
-        })
-    }
-
-    /// True if the log of a damaged replica may have what is nowhere else.
-    fn may_diverge(&self, persisted: Position) -> bool {
-        let in_files = persisted.epoch == self.end.epoch && persisted.lsn >= self.end.lsn;
-        self.whole && self.end.lsn > self.base.lsn && !in_files
-    }
-
-    /// The epoch of the log's entry at `lsn`, where the log has one and it is known.
-    fn epoch_at(&self, lsn: Lsn) -> Option<Epoch> {
-        match lsn {
-            _ if lsn == self.base.lsn => Some(self.base.epoch),
-            _ if lsn == self.end.lsn => Some(self.end.epoch),
-            _ if lsn < self.base.lsn || lsn > self.end.lsn => None,
-            _ => self.history.epoch_at(lsn),
-        }
-    }
 }
 
 /// A reply that waits for `committed` (N7, R12).
@@ -180,7 +106,7 @@ struct Waiting {
 #[derive(Debug)]
 enum Phase {
     /// Reports are coming in.
-    Gathering { reports: BTreeMap<Member, Report>, since: Micros, asked_at: Micros },
+    Reconciling { reports: BTreeMap<Member, Report>, since: Micros, asked_at: Micros },
     /// Another member has more; it is being fetched.
     Fetching {
         from: Member,
@@ -191,7 +117,7 @@ enum Phase {
         reports: BTreeMap<Member, Report>,
     },
     /// The log is complete, and the engine does not have all of it yet.
-    Warming { reports: Vec<Report> },
+    Replaying { reports: Vec<Report> },
     /// The marker is in the log; it must commit, and old promises must run out.
     Marking,
     /// Clients are served.
@@ -200,16 +126,16 @@ enum Phase {
 
 /// What a primary keeps beside the log.
 struct Leader {
-    /// The epoch in which this reign began: that of its entries.
-    reign: Epoch,
+    /// The term: that of its entries.
+    term: Term,
     phase: Phase,
-    /// Members that had more and did not give it, and since when the reign goes on without them.
-    passed_over: BTreeMap<Member, Micros>,
+    /// Members that had more and did not give it, and since when the term goes on without them.
+    skipped: BTreeMap<Member, Micros>,
     /// The marker's LSN, once it is appended.
     marker: Option<Lsn>,
-    /// Until when this node's own promises to older reigns bind it (PR-02).
+    /// Until when this node's own promises to older terms bind it (PR-02).
     wait_until: Micros,
-    /// The last entry kept from older reigns.
+    /// The last entry kept from older terms.
     kept: Lsn,
     /// The highest LSN anybody reported of the old primary.
     last_heard: Lsn,
@@ -225,14 +151,16 @@ struct Leader {
     /// Replies that wait for `secured` too (PR-82).
     securing: VecDeque<Waiting>,
     /// Lives of nodes seen on connections, where they differ from the record's.
-    lives: BTreeMap<types::NodeId, Member>,
+    incarnations: BTreeMap<types::NodeId, Member>,
     advice: VecDeque<wire::control::Advice>,
     /// The LSN of the policy entry of a change under way, and the policy in it.
     policy_entry: Option<(Lsn, Policy)>,
     next_proposal: u64,
-    last_beat: Micros,
+    last_heartbeat: Micros,
     last_told: Lsn,
     sessions_checked: Micros,
+    /// How fresh this replica was when it was named primary, for reads before it serves.
+    fresh_at: Micros,
     /// `committed` is held back, or was a moment ago.
     pause: Option<Pause>,
 }
@@ -244,14 +172,14 @@ struct Follower {
     /// Of the newest append processed.
     echo_us: u64,
     number: u64,
-    /// The primary's echo of our own clock: `committed` is not older than this (PR-27).
+    /// What the primary vouches for of our own clock: `committed` is not older than this (PR-27).
     fresh_at: Micros,
     acked: types::Watermarks,
     /// The primary's newest `committed`, however far it is beyond this log.
     their_committed: Lsn,
     ack_due: bool,
     copy: Option<CopyIn>,
-    /// The newest copy of this reign that was begun. Pieces of it, or of older ones, may come again after its end.
+    /// The newest copy of this term that was begun. Pieces of it, or of older ones, may come again after its end.
     newest_copy: u64,
     asked_seal: Micros,
     patience: Micros,
@@ -283,26 +211,28 @@ pub struct Replica<R: Remedy> {
     /// The lowest LSN that every in-sync member has durable (memory logs: received): engine files stop here (R7).
     secured: Lsn,
     /// The lowest LSN that a member may still need (R8).
-    kept_from: Lsn,
+    log_floor: Lsn,
     /// The newest `secured` that was noted in the log.
-    noted: Lsn,
+    logged_secured: Lsn,
     /// The end of the log that a start found whole on the disk; of a replica that was damaged since, the end of its log then, if
     /// that is whole. Zero once this replica is something else.
     replays_to: Lsn,
     /// It has no place in the configuration, and nothing that only it has.
-    departed: bool,
-    cut: bool,
+    decommissioned: bool,
+    /// A divergent tail is being set aside, or was.
+    aside: Option<Box<aside::Aside>>,
+    torn: bool,
     /// When it may be made anew at the earliest, if it is damaged.
-    anew_at: Micros,
+    from_scratch_at: Micros,
     /// Its engine's place is lost, and no other one was given yet.
-    homeless: bool,
+    storage_lost: bool,
     /// Its own files are read back, or were.
     scrub: Option<Box<Scrub>>,
     role: Role,
     /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
     scans: BTreeMap<u64, Micros>,
     /// Counts and digests under way.
-    tallies: Tallies,
+    aggregates: AggregateScans,
     /// What is known of the indexes, for a leader.
     indexes: Option<index::Known>,
     /// The number of the newest offer of files.
@@ -313,24 +243,24 @@ pub struct Replica<R: Remedy> {
     served_piece: Option<Member>,
     /// Files that are being received.
     incoming: Option<Box<Incoming>>,
-    /// The newest offer of this reign that was installed.
+    /// The newest offer of this term that was installed.
     installed: u64,
     /// There may be files of a set that was never installed.
     leftovers: bool,
     /// Entries that the engine is to execute are being read back.
-    warm_reads: bool,
+    replay_reads: bool,
     /// The primary is asked for files.
-    wish: Option<Wish>,
+    pending_flush: Option<PendingFlush>,
     /// It gave none for long: the next checkpoint is this replica's own.
     makes_own_files: bool,
     /// How it comes back into the set, or did.
-    way_back: Return,
+    failback: FailbackState,
     /// The log was short of room in this configuration.
     no_room: bool,
     /// Bulk loads that are staged.
     loads: bulk::Loads,
     configured_at: Micros,
-    truncated_at: Micros,
+    trimmed_at: Micros,
     commits: u64,
 }
 
@@ -344,7 +274,7 @@ impl<R: Remedy> Replica<R> {
         engine: Box<dyn Engine>,
         found: Recovered,
     ) -> Replica<R> {
-        assert!(!found.homeless || found.damaged.is_some(), "{id}: an engine without a place is no copy");
+        assert!(!found.storage_lost || found.damaged.is_some(), "{id}: an engine without a place is no copy");
         let persisted = engine.persisted();
         let kept_for_files = remedy.has(types::Finding::F13);
         let damaged = found.damaged.clone().or_else(|| found.misfit(persisted, kept_for_files));
@@ -352,8 +282,7 @@ impl<R: Remedy> Replica<R> {
         let (base, crc) = if keeps_tail {
             (found.base, found.base_crc)
         } else if persisted.lsn >= found.end.lsn || damaged.is_some() {
-            let same = persisted == found.end;
-            (persisted, if same { found.end_crc } else { 0 })
+            (persisted, if persisted == found.end { found.end_crc } else { 0 })
         } else if persisted.lsn == found.base.lsn {
             (found.base, found.base_crc)
         } else {
@@ -362,7 +291,7 @@ impl<R: Remedy> Replica<R> {
         let durable = if keeps_tail || damaged.is_none() { found.end.lsn } else { Lsn::ZERO };
         let mut history = found.history;
         if keeps_tail {
-            history.cut(found.end.lsn);
+            history.truncate(found.end.lsn);
         }
         // What is said of a log holds for that log, not for files that may be of another one.
         let files = if keeps_tail { Lsn::ZERO } else { persisted.lsn };
@@ -377,17 +306,18 @@ impl<R: Remedy> Replica<R> {
             durable,
             committed: if keeps_tail { found.secured.min(found.end.lsn) } else { persisted.lsn },
             secured: found.secured.max(files),
-            kept_from: Lsn::ZERO,
-            noted: found.secured,
+            log_floor: Lsn::ZERO,
+            logged_secured: found.secured,
             replays_to: if keeps_tail || damaged.is_none() { found.end.lsn } else { Lsn::ZERO },
-            departed: false,
-            cut: found.cut,
-            anew_at: Micros::ZERO,
-            homeless: found.homeless,
+            decommissioned: false,
+            aside: None,
+            torn: found.torn,
+            from_scratch_at: Micros::ZERO,
+            storage_lost: found.storage_lost,
             scrub: None,
             role: damaged.map_or(Role::Idle, Role::Damaged),
             scans: BTreeMap::new(),
-            tallies: Tallies::default(),
+            aggregates: AggregateScans::default(),
             indexes: None,
             offers: 0,
             pins: BTreeSet::new(),
@@ -395,14 +325,14 @@ impl<R: Remedy> Replica<R> {
             incoming: None,
             installed: 0,
             leftovers: engine.capabilities().ships_files,
-            warm_reads: false,
-            wish: None,
+            replay_reads: false,
+            pending_flush: None,
             makes_own_files: false,
-            way_back: Return::default(),
+            failback: FailbackState::default(),
             no_room: false,
             loads: bulk::Loads::default(),
             configured_at: Micros::ZERO,
-            truncated_at: Micros::ZERO,
+            trimmed_at: Micros::ZERO,
             commits: 0,
             engine,
         }
@@ -488,6 +418,7 @@ impl<R: Remedy> Replica<R> {
             published.lsn,
             self.committed.max(self.engine.persisted().lsn),
         )?;
+        ordered("R7: published <= secured", published.lsn, self.secured.max(self.engine.persisted().lsn))?;
         ordered("durable <= received", self.durable, end.lsn)?;
         match self.lags() {
             true => ordered("the log holds what is not applied", self.log_base.lsn, applied.lsn)?,
@@ -538,7 +469,7 @@ impl<R: Remedy> Replica<R> {
             self.acknowledge(ctx, true);
         }
         self.receive_tick(ctx);
-        self.wish_tick(ctx);
+        self.pending_flush_tick(ctx);
         self.loads_tick(ctx);
         if !matches!(self.role, Role::Leader(_)) {
             return;
@@ -560,12 +491,12 @@ mod tests {
     use super::*;
 
     fn at(epoch: u64, lsn: u64) -> Position {
-        Position::new(Epoch(epoch), Lsn(lsn))
+        Position::new(Term(epoch), Lsn(lsn))
     }
 
     /// A log from (1,10) to (2,20), whose second epoch begins at 15.
     fn log() -> Recovered {
-        let history = History::new(vec![(Epoch(1), Lsn(1)), (Epoch(2), Lsn(15))]).expect("ascends");
+        let history = History::new(vec![(Term(1), Lsn(1)), (Term(2), Lsn(15))]).expect("ascends");
         Recovered { base: at(1, 10), end: at(2, 20), history, ..Recovered::nothing() }
     }
 
@@ -577,7 +508,7 @@ mod tests {
         }
         assert!(why(at(1, 9)).starts_with("F13: "), "{}", why(at(1, 9)));
         assert!(why(at(2, 21)).starts_with("PR-35: "), "{}", why(at(2, 21)));
-        // A copy of a newer reign was installed, and the log still has what it replaced; and the other way round.
+        // A copy of a newer term was installed, and the log still has what it replaced; and the other way round.
         for other in [at(2, 10), at(2, 14), at(3, 15), at(1, 20), at(3, 20)] {
             assert!(why(other).starts_with("F15: "), "{other}: {}", why(other));
         }

@@ -5,7 +5,7 @@
 //! copy. To members that follow the log they go beside it, whenever the primary has flushed: only the primary makes files, so
 //! that all replicas have the same ones (PR-38).
 
-use super::lead::Mode;
+use super::progress::Mode;
 use super::{Ctx, Replica, Role};
 use crate::output::Output;
 use crate::settings::Settings;
@@ -14,8 +14,8 @@ use std::collections::{BTreeSet, VecDeque};
 use types::{ComponentSet, EngineError, Finding, LogKind, Lsn, Member, Micros, PinId, Position, Remedy};
 use wire::PeerMessage;
 use wire::ship::{
-    Chunk, DESCRIPTION, MAX_DESCRIPTION_BYTES, MAX_PIECES, Offer, Outcome, Piece, Taken, Want, Withdrawn,
-    encode_set,
+    Chunk, DESCRIPTION, Installed, MAX_DESCRIPTION_BYTES, MAX_PIECES, Outcome, Piece, TransferOffer,
+    TransferRequest, Withdrawn, encode_set,
 };
 
 /// Files that are being written when they are asked for are waited for so long; then rows are sent.
@@ -141,12 +141,12 @@ impl<R: Remedy> Replica<R> {
             }
         } else if !shipping.is_alive(now) {
             let stuck = shipping.is_stuck(now);
-            self.look_anew(member);
+            self.look_again(member);
             if let Some(progress) = self.progress(member) {
                 progress.stuck |= stuck && !matches!(progress.mode, Mode::Stream);
             }
         } else if !shipping.answered && now.since(shipping.offered_at) >= Micros(resend.0 * 20) {
-            self.send_offer(ctx, member);
+            self.send_transfer_offer(ctx, member);
         }
     }
 
@@ -166,12 +166,13 @@ impl<R: Remedy> Replica<R> {
                 }
                 return;
             }
+            // It is tried again at the next tick.
+            Err(EngineError::Later(_)) => return,
             Err(error) => return self.fail(ctx, error.to_string()),
         };
         self.pins.insert(pin);
         // The log goes on where the files end.
-        let in_log =
-            set.at.lsn >= self.log_base.lsn && self.history.epoch_at(set.at.lsn) == Some(set.at.epoch);
+        let in_log = set.at.lsn >= self.log_base.lsn && self.history.term_at(set.at.lsn) == Some(set.at.term);
         let description = encode_set(&set);
         if !in_log || set.fault().is_some() || description.len() as u64 > MAX_DESCRIPTION_BYTES {
             return self.send_rows(ctx, member);
@@ -188,7 +189,7 @@ impl<R: Remedy> Replica<R> {
         let Some(shipping) = progress.files.as_mut() else { return };
         shipping.pinned = Some(Pinned { pin, at, at_crc, description, bytes, piece_bytes });
         (shipping.heard_at, shipping.have.1) = (now, now);
-        self.send_offer(ctx, member);
+        self.send_transfer_offer(ctx, member);
     }
 
     /// The position of what was pinned. F14 without its remedy: that of the state as it is meanwhile.
@@ -196,7 +197,7 @@ impl<R: Remedy> Replica<R> {
         if self.remedy.has(Finding::F14) { set.at } else { self.engine.published() }
     }
 
-    fn send_offer(&mut self, ctx: &mut Ctx, member: Member) {
+    fn send_transfer_offer(&mut self, ctx: &mut Ctx, member: Member) {
         let now = ctx.now.mono;
         let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
         let (partition, from, history) = (self.id, self.me, self.history.starts().to_vec());
@@ -206,7 +207,7 @@ impl<R: Remedy> Replica<R> {
         let Some(shipping) = progress.files.as_deref_mut() else { return };
         let Some(pinned) = &shipping.pinned else { return };
         shipping.offered_at = now;
-        let offer = Offer {
+        let offer = TransferOffer {
             partition,
             epoch,
             from,
@@ -220,7 +221,7 @@ impl<R: Remedy> Replica<R> {
             log_alone,
             log_above,
         };
-        ctx.out.push(Output::Send { to: member, message: PeerMessage::Offer(offer) });
+        ctx.out.push(Output::Send { to: member, message: PeerMessage::TransferOffer(offer) });
     }
 
     /// Files are of no use to this member, or there are none. One that follows the log needs none.
@@ -233,7 +234,7 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    fn look_anew(&mut self, member: Member) {
+    fn look_again(&mut self, member: Member) {
         let Some(progress) = self.progress(member) else { return };
         progress.log_only |= progress.files.as_ref().is_some_and(|shipping| shipping.agreed.is_some());
         progress.files = None;
@@ -265,11 +266,11 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// A member lacks something.
-    pub(crate) fn on_want(&mut self, ctx: &mut Ctx, want: &Want) {
+    pub(crate) fn on_transfer_request(&mut self, ctx: &mut Ctx, want: &TransferRequest) {
         let (now, id, me) = (ctx.now.mono, self.id, self.me);
         let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
         let Some(leader) = self.leader() else { return };
-        if want.epoch < leader.reign || want.epoch > epoch {
+        if want.epoch < leader.term.began() || want.epoch > epoch {
             return;
         }
         let Some(progress) = leader.members.get_mut(&want.from) else { return };
@@ -295,15 +296,15 @@ impl<R: Remedy> Replica<R> {
             // It has chosen: the log below the files is not kept for it any more.
             progress.needs = shipping.pinned.as_ref().map_or(progress.needs, |pinned| pinned.at.lsn);
         }
-        if want.spoilt > 0 {
+        if want.tainted > 0 {
             let what =
-                format!("{} got {} files from here that were spoilt on the way", want.from, want.spoilt);
+                format!("{} got {} files from here that were tainted on the way", want.from, want.tainted);
             ctx.out.push(Output::Notice { partition: id, what });
         }
     }
 
     /// The member is through with an offer.
-    pub(crate) fn on_taken(&mut self, ctx: &mut Ctx, taken: &Taken) {
+    pub(crate) fn on_installed(&mut self, ctx: &mut Ctx, taken: &Installed) {
         let id = self.id;
         let Some(progress) = self.progress(taken.from) else { return };
         let pinned = progress.files.as_ref().filter(|shipping| shipping.number == taken.number);
@@ -324,7 +325,7 @@ impl<R: Remedy> Replica<R> {
             Outcome::Refused(why) => {
                 if state {
                     progress.rows_only = true;
-                    self.look_anew(taken.from);
+                    self.look_again(taken.from);
                 }
                 let what = format!("{} takes no files: {why}", taken.from);
                 ctx.out.push(Output::Notice { partition: id, what });
@@ -347,7 +348,7 @@ impl<R: Remedy> Replica<R> {
         let mut files = self.new_shipping(now);
         files.agreed = Some(agreed);
         let Some(progress) = self.progress(member) else { return };
-        progress.begin_anew(now);
+        progress.begin_from_scratch(now);
         progress.rewind(agreed.next());
         progress.needs = agreed;
         progress.mode = Mode::Shipping;
@@ -397,9 +398,11 @@ impl<R: Remedy> Replica<R> {
         let bytes = match self.piece_of(member, piece) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => {
-                self.look_anew(member);
+                self.look_again(member);
                 return 0;
             }
+            // The member asks for it again.
+            Err(EngineError::Later(_)) => return 0,
             Err(error) => {
                 self.fail(ctx, error.to_string());
                 return 0;
@@ -416,7 +419,7 @@ impl<R: Remedy> Replica<R> {
     fn next_wanted(&mut self) -> Option<(Member, u64, Piece)> {
         let last = self.served_piece;
         let leader = self.leader()?;
-        let wants = |(member, progress): (&Member, &super::lead::Progress)| {
+        let wants = |(member, progress): (&Member, &super::progress::Progress)| {
             progress.files.as_ref().filter(|shipping| !shipping.wanted.is_empty()).map(|_| *member)
         };
         let waiting: Vec<Member> = leader.members.iter().filter_map(wants).collect();

@@ -2,7 +2,7 @@
 //! they and reads would tell of waits.
 //!
 //! Safety does not rest on the pause. Who asked for it is told at its end where `committed` stands, and knows from that whether
-//! it held: in one reign `committed` never goes back, and the answer rests on the lease.
+//! it held: in one term `committed` never goes back, and the answer rests on the lease.
 
 use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::ClientRef;

@@ -1,7 +1,7 @@
 //! R6: how a replica that was named primary comes to serve. Reports are gathered until they fence the policy, what another
-//! member has more is fetched, a marker of the new reign is committed, and the old promises run out meanwhile (PR-74).
+//! member has more is fetched, a marker of the new term is committed, and the old promises run out meanwhile (PR-74).
 
-use super::lead::Mode;
+use super::progress::Mode;
 use super::state::Unfit;
 use super::{Ctx, Phase, Replica, Role};
 use crate::output::Output;
@@ -11,23 +11,23 @@ use wire::entry::Kind;
 use wire::peer::{Fetch, Fetched, Report};
 use wire::{Entry, Header, PeerMessage};
 
-/// So many requests for entries go unanswered before a member that is heard is passed over.
+/// So many requests for entries go unanswered before a member that is heard is skipped.
 const FETCHES: u32 = 20;
 
 impl<R: Remedy> Replica<R> {
     /// Asks for reports, and goes on as soon as they suffice.
-    pub(super) fn gather(&mut self, ctx: &mut Ctx) {
+    pub(super) fn collect_reports(&mut self, ctx: &mut Ctx) {
         let (now, settings) = (ctx.now.mono, ctx.settings);
         let others = self.asked();
         let Some(leader) = self.leader() else { return };
-        leader.passed_over.retain(|_, since| now.since(*since) < settings.pass_over);
-        let passed_over = leader.passed_over.clone();
-        let Phase::Gathering { reports, asked_at, .. } = &mut leader.phase else { return };
+        leader.skipped.retain(|_, since| now.since(*since) < settings.pass_over);
+        let skipped = leader.skipped.clone();
+        let Phase::Reconciling { reports, asked_at, .. } = &mut leader.phase else { return };
         if now.since(*asked_at) >= settings.resend || *asked_at == types::Micros::ZERO {
             *asked_at = now;
             let missing: Vec<Member> = others
                 .into_iter()
-                .filter(|other| !reports.contains_key(other) && !passed_over.contains_key(other))
+                .filter(|other| !reports.contains_key(other) && !skipped.contains_key(other))
                 .collect();
             for member in missing {
                 self.ask_report(ctx, member);
@@ -40,11 +40,11 @@ impl<R: Remedy> Replica<R> {
     fn asked(&self) -> Vec<Member> {
         let Some(record) = &self.record else { return Vec::new() };
         let mut asked: Vec<Member> = record.in_sync.clone();
-        if let Some(reign) = &record.before
+        if let Some(term) = &record.before
             && record.policy.rests_on_primary()
-            && !asked.contains(&reign.primary)
+            && !asked.contains(&term.primary)
         {
-            asked.push(reign.primary);
+            asked.push(term.primary);
         }
         asked.retain(|member| *member != self.me);
         asked
@@ -59,9 +59,9 @@ impl<R: Remedy> Replica<R> {
             return;
         }
         match &mut leader.phase {
-            Phase::Gathering { reports, .. } => {
+            Phase::Reconciling { reports, .. } => {
                 leader.last_heard = leader.last_heard.max(report.log.end.lsn).max(own_end.lsn);
-                if leader.passed_over.contains_key(&report.from) {
+                if leader.skipped.contains_key(&report.from) {
                     return;
                 }
                 reports.insert(report.from, report);
@@ -74,7 +74,7 @@ impl<R: Remedy> Replica<R> {
                     self.align(ctx, report.from, &report.log);
                 }
             }
-            Phase::Fetching { .. } | Phase::Warming { .. } => {}
+            Phase::Fetching { .. } | Phase::Replaying { .. } => {}
         }
     }
 
@@ -89,32 +89,31 @@ impl<R: Remedy> Replica<R> {
             false => Vec::new(),
         };
         let Some(leader) = self.leader() else { return };
-        let passed_over = leader.passed_over.clone();
-        let Phase::Gathering { reports, since, .. } = &leader.phase else { return };
+        let skipped = leader.skipped.clone();
+        let Phase::Reconciling { reports, since, .. } = &leader.phase else { return };
         let all = asked.iter().all(|member| reports.contains_key(member));
-        let tried =
-            asked.iter().all(|member| reports.contains_key(member) || passed_over.contains_key(member));
+        let tried = asked.iter().all(|member| reports.contains_key(member) || skipped.contains_key(member));
         let there =
             |member: &Member| *member == me || reports.contains_key(member) || spared.contains(member);
         let members_all = record.in_sync.iter().all(there);
-        let members_tried =
-            record.in_sync.iter().all(|member| there(member) || passed_over.contains_key(member));
+        let members_tried = record.in_sync.iter().all(|member| there(member) || skipped.contains_key(member));
         let waited = now.since(*since);
-        let bound = if record.policy.rests_on_primary() { settings.ask_old } else { settings.gather };
+        let bound =
+            if record.policy.rests_on_primary() { settings.ask_old } else { settings.collect_reports };
         // A hand-over is the old primary's report: it was recorded only when this replica had all there was, and nothing
         // came after it. Whoever was handed the lead need not find the other one alive.
-        let old_reports = record.before.as_ref().is_none_or(|reign| {
-            let old = reign.primary;
-            reign.handed_over || reports.keys().any(|m| m.same_store(&old)) || old.same_store(&me)
+        let old_reports = record.before.as_ref().is_none_or(|term| {
+            let old = term.primary;
+            term.handed_over || reports.keys().any(|m| m.same_store(&old)) || old.same_store(&me)
         });
         // Only whole logs count: a member whose torn end was cut may lack what it had acknowledged (PR-18).
-        let whole = reports.values().filter(|report| !report.cut).count() + usize::from(!self.cut);
+        let whole = reports.values().filter(|report| !report.torn).count() + usize::from(!self.torn);
         let fenced = record.policy.fenced_by(whole, old_reports);
         let enough = match (record.lossy, fenced) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
             (true, _) => members_tried && (tried || waited >= bound),
             (false, true) => tried || waited >= bound,
-            // Who was passed over may have been acknowledged what it has: without a fence it is waited for.
+            // Who was skipped may have been acknowledged what it has: without a fence it is waited for.
             (false, false) => members_all && all,
         };
         if !enough {
@@ -127,7 +126,7 @@ impl<R: Remedy> Replica<R> {
     /// The member with the greatest (epoch, LSN), if that is more than this replica has.
     fn best_report(&self) -> Option<(Member, Position)> {
         let Role::Leader(leader) = &self.role else { return None };
-        let Phase::Gathering { reports, .. } = &leader.phase else { return None };
+        let Phase::Reconciling { reports, .. } = &leader.phase else { return None };
         let best = reports.values().max_by_key(|report| report.log.end)?;
         (best.log.end > self.tail.end()).then_some((best.from, best.log.end))
     }
@@ -135,13 +134,13 @@ impl<R: Remedy> Replica<R> {
     fn reconcile(&mut self, ctx: &mut Ctx, best: Option<(Member, Position)>) {
         let Some(leader) = self.leader() else { return };
         let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
-        let Phase::Gathering { reports, .. } = phase else { return };
+        let Phase::Reconciling { reports, .. } = phase else { return };
         match best {
             None => self.mark(ctx, reports.into_values().collect()),
             Some((from, to)) => {
                 let theirs = reports[&from].log.clone();
                 let common = self.history.common(self.tail.end().lsn, &theirs);
-                let usable = common.lsn >= theirs.base.lsn && self.cut(ctx, common.lsn);
+                let usable = common.lsn >= theirs.base.lsn && self.truncate(ctx, common.lsn);
                 let Some(leader) = self.leader() else { return };
                 if usable {
                     leader.phase =
@@ -150,7 +149,7 @@ impl<R: Remedy> Replica<R> {
                 } else {
                     // Its log begins above ours: it must lead itself, or an operator must decide. Ask again later.
                     let since = ctx.now.mono;
-                    leader.phase = Phase::Gathering { reports: Default::default(), since, asked_at: since };
+                    leader.phase = Phase::Reconciling { reports: Default::default(), since, asked_at: since };
                 }
             }
         }
@@ -172,9 +171,9 @@ impl<R: Remedy> Replica<R> {
         let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
         let Phase::Fetching { mut reports, .. } = phase else { unreachable!("R6: only fetching ends so") };
         reports.remove(&member);
-        leader.passed_over.insert(member, now);
-        leader.phase = Phase::Gathering { reports, since: now, asked_at: types::Micros::ZERO };
-        self.gather(ctx);
+        leader.skipped.insert(member, now);
+        leader.phase = Phase::Reconciling { reports, since: now, asked_at: types::Micros::ZERO };
+        self.collect_reports(ctx);
     }
 
     /// What was fetched arrives.
@@ -182,6 +181,7 @@ impl<R: Remedy> Replica<R> {
         let epoch = self.record.as_ref().map(|record| record.epoch);
         let end = self.tail.end();
         let Some(leader) = self.leader() else { return };
+        let term = leader.term;
         let Phase::Fetching { from, to, asked_at, unanswered, .. } = &mut leader.phase else { return };
         if Some(fetched.epoch) != epoch || fetched.from != *from || fetched.after != end {
             return;
@@ -194,7 +194,8 @@ impl<R: Remedy> Replica<R> {
         }
         for entry in entries {
             let end = self.tail.end();
-            let follows = entry.lsn() == end.lsn.next() && entry.at().epoch >= end.epoch;
+            let made = entry.at().term;
+            let follows = entry.lsn() == end.lsn.next() && made >= end.term && made < term;
             if follows {
                 self.name_base(ctx, &entry);
             }
@@ -204,6 +205,8 @@ impl<R: Remedy> Replica<R> {
             match self.append(ctx, entry) {
                 Ok(()) => {}
                 Err(Unfit::Entry(_)) => return self.pass_over(ctx, from),
+                // What follows is asked for again.
+                Err(Unfit::Later(_)) => return,
                 Err(Unfit::Unstaged(reason) | Unfit::Here(reason)) => return self.fail(ctx, reason),
             }
         }
@@ -217,21 +220,21 @@ impl<R: Remedy> Replica<R> {
         }
     }
 
-    /// The log is complete: this reign's first entry goes into it, and the others are brought to it (F07).
+    /// The log is complete: this term's first entry goes into it, and the others are brought to it (F07).
     pub(super) fn mark(&mut self, ctx: &mut Ctx, reports: Vec<Report>) {
         if self.lags() {
-            return self.warm_before_mark(reports);
+            return self.replay_before_mark(reports);
         }
         let kept = self.tail.end();
         let wall = ctx.now.wall_ms;
         let Some(leader) = self.leader() else { return };
-        let reign = leader.reign;
+        let term = leader.term;
         leader.kept = kept.lsn;
         leader.last_heard = leader.last_heard.max(kept.lsn);
         leader.reconciled_ms = wall;
         leader.phase = Phase::Marking;
-        assert!(kept.epoch < reign, "R6: the log holds {kept} before the marker of {reign}");
-        let mut header = Header::new(Kind::Configuration, self.id, Position::new(reign, kept.lsn.next()), 0);
+        assert!(kept.term < term, "R6: the log holds {kept} before the marker of {term}");
+        let mut header = Header::new(Kind::Configuration, self.id, Position::new(term, kept.lsn.next()), 0);
         header.prev_crc = self.tail.end_crc();
         header.wall_ms = wall;
         let entry = Entry::encode(header, &[]);
@@ -245,7 +248,7 @@ impl<R: Remedy> Replica<R> {
         self.advance(ctx);
     }
 
-    /// Serves once the marker is committed and no promise to an older reign binds (PR-02, PR-14).
+    /// Serves once the marker is committed and no promise to an older term binds (PR-02, PR-14).
     pub(super) fn serve_if_ready(&mut self, ctx: &mut Ctx) {
         let (committed, now, id) = (self.committed, ctx.now, self.id);
         let early = !self.remedy.has(Finding::F07);
@@ -275,7 +278,7 @@ impl<R: Remedy> Replica<R> {
         let now = ctx.now.mono;
         let Some(leader) = self.leader() else { return };
         match &mut leader.phase {
-            Phase::Gathering { .. } => self.gather(ctx),
+            Phase::Reconciling { .. } => self.collect_reports(ctx),
             Phase::Fetching { asked_at, from, unanswered, .. }
                 if now.since(*asked_at) >= ctx.settings.resend =>
             {

@@ -10,10 +10,11 @@ use crate::output::Output;
 use std::collections::BTreeMap;
 use types::engine::Wake;
 use types::{
-    ComponentSet, EngineError, Finding, Installation, Lsn, Micros, Missing, PartitionRecord, Remedy,
+    ComponentSet, EngineError, Finding, Installation, Lsn, Micros, Missing, PartitionRecord, Position, Remedy,
 };
 use wire::ship::{
-    Chunk, DESCRIPTION, MAX_REASON_BYTES, Offer, Outcome, Piece, Taken, Want, Withdrawn, decode_set,
+    Chunk, DESCRIPTION, Installed, MAX_REASON_BYTES, Outcome, Piece, TransferOffer, TransferRequest,
+    Withdrawn, decode_set,
 };
 use wire::{PeerMessage, control};
 
@@ -21,12 +22,12 @@ use wire::{PeerMessage, control};
 const AT_ONCE: usize = 8;
 /// Reads below a set hold up its installation for so long.
 const READERS: Micros = Micros::from_millis(2_000);
-/// After so many spoilt pieces or files of one offer no more are wanted.
-const SPOILT: u32 = 8;
+/// After so many tainted pieces or files of one offer no more are wanted.
+const TAINTED: u32 = 8;
 
 /// A set that is on its way.
 pub(super) struct Incoming {
-    offer: Offer,
+    offer: TransferOffer,
     history: History,
     stage: Stage,
     /// The next piece to ask for, unless it is here already.
@@ -42,7 +43,7 @@ pub(super) struct Incoming {
     all: u64,
     /// The length of each file.
     lengths: Vec<u64>,
-    spoilt: u32,
+    tainted: u32,
     /// Spoilt files that the primary was not told of yet.
     untold: u64,
 }
@@ -57,7 +58,7 @@ enum Stage {
 }
 
 impl Incoming {
-    fn new(offer: Offer, history: History, now: Micros) -> Incoming {
+    fn new(offer: TransferOffer, history: History, now: Micros) -> Incoming {
         Incoming {
             offer,
             history,
@@ -69,7 +70,7 @@ impl Incoming {
             have: 0,
             all: 0,
             lengths: Vec::new(),
-            spoilt: 0,
+            tainted: 0,
             untold: 0,
         }
     }
@@ -96,6 +97,16 @@ impl Incoming {
     /// It comes beside the log.
     pub fn is_beside(&self) -> bool {
         self.offer.beside
+    }
+
+    /// Everything is here, and not installed yet.
+    fn is_whole(&self) -> bool {
+        matches!(&self.stage, Stage::Files(missing) if missing.is_empty())
+    }
+
+    /// The engine makes it its state.
+    pub fn is_installing(&self) -> bool {
+        matches!(&self.stage, Stage::Installing { .. })
     }
 
     /// How far it is.
@@ -158,7 +169,7 @@ impl Incoming {
 
 impl<R: Remedy> Replica<R> {
     /// A primary has files for this replica.
-    pub(crate) fn on_offer(&mut self, ctx: &mut Ctx, offer: Offer) {
+    pub(crate) fn on_transfer_offer(&mut self, ctx: &mut Ctx, offer: TransferOffer) {
         let Some(record) = &self.record else { return };
         let ours = offer.epoch == record.epoch && offer.from == record.primary;
         let able = match &self.role {
@@ -176,7 +187,7 @@ impl<R: Remedy> Replica<R> {
         }
         if offer.number <= known.max(self.installed) {
             if offer.number == self.installed {
-                self.send_taken(ctx, &offer, Outcome::Installed);
+                self.send_installed(ctx, &offer, Outcome::Installed);
             }
             return;
         }
@@ -192,14 +203,14 @@ impl<R: Remedy> Replica<R> {
             None
         };
         if let Some(why) = why {
-            return self.send_taken(ctx, &offer, Outcome::Refused(why.into()));
+            return self.send_installed(ctx, &offer, Outcome::Refused(why.into()));
         }
         self.incoming = Some(Box::new(Incoming::new(offer, history, ctx.now.mono)));
         self.ask(ctx);
     }
 
     /// True if what is published here follows the state that is offered (R3).
-    fn may_hold(&self, offer: &Offer) -> bool {
+    fn may_hold(&self, offer: &TransferOffer) -> bool {
         let at = offer.at;
         let agrees = || self.position_at(at.lsn).is_some_and(|(here, _)| here == at);
         at.lsn >= self.engine.published().lsn || !self.is_damaged() && agrees()
@@ -228,7 +239,7 @@ impl<R: Remedy> Replica<R> {
         if !chunk.is_sound() || chunk.bytes.is_empty() {
             let what = format!("a piece of a file from {} has a wrong checksum", chunk.from);
             ctx.out.push(Output::Notice { partition: id, what });
-            (incoming.gap, incoming.spoilt) = (true, incoming.spoilt + 1);
+            (incoming.gap, incoming.tainted) = (true, incoming.tainted + 1);
         } else {
             let taken = match incoming.stage {
                 Stage::Description(_) => self.take_description(ctx, chunk),
@@ -279,14 +290,14 @@ impl<R: Remedy> Replica<R> {
         match useful? {
             true if self.chooses_log(ctx) => {
                 if let Some(incoming) = self.incoming.take() {
-                    self.send_taken(ctx, &incoming.offer, Outcome::LogIsLess);
+                    self.send_installed(ctx, &incoming.offer, Outcome::LogIsLess);
                 }
                 self.engine.stop_receiving()?;
             }
             true => self.begin_files(ctx),
             false if self.may_choose_log() => {
                 if let Some(incoming) = self.incoming.take() {
-                    self.send_taken(ctx, &incoming.offer, Outcome::LogIsLess);
+                    self.send_installed(ctx, &incoming.offer, Outcome::LogIsLess);
                 }
             }
             false => self.refuse_files(ctx, "its engine has no use for this set".into()),
@@ -309,20 +320,31 @@ impl<R: Remedy> Replica<R> {
         self.install_if_whole(ctx);
     }
 
-    /// Reads at positions below the set's are waited for, a while: the set may not have their versions any more (PR-34).
+    /// Reads at positions below the set's are waited for, a while: the set may not have their versions any more (PR-34). What the
+    /// primary never had is set aside before (R9).
     fn install_if_whole(&mut self, ctx: &mut Ctx) {
         let (partition, now) = (self.id, ctx.now.mono);
         let reads =
-            self.scans.keys().next().map(|lsn| Lsn(*lsn)).into_iter().chain(self.tallies.lowest()).min();
-        let Some(incoming) = self.incoming.as_mut() else { return };
-        let read = reads.is_some_and(|lowest| lowest < incoming.offer.at.lsn);
-        if read && now.since(incoming.moved_at) < READERS {
+            self.scans.keys().next().map(|lsn| Lsn(*lsn)).into_iter().chain(self.aggregates.lowest()).min();
+        let Some(incoming) = &self.incoming else { return };
+        let (at, common) = (incoming.offer.at, self.common_with(&incoming.history, Lsn::MAX));
+        let read = reads.is_some_and(|lowest| lowest < at.lsn);
+        if !incoming.is_whole() || read && now.since(incoming.moved_at) < READERS {
             return;
         }
-        if matches!(&incoming.stage, Stage::Files(missing) if missing.is_empty()) {
+        if !self.follows_from(at) && !self.is_aside(ctx, common) {
+            return;
+        }
+        if let Some(incoming) = self.incoming.as_mut() {
             incoming.stage = Stage::Installing { begun: false };
             ctx.out.push(Output::Install { partition });
         }
+    }
+
+    /// True if the log here goes on from this position of the primary's.
+    fn follows_from(&self, at: Position) -> bool {
+        let ends_behind = self.tail.end().lsn >= at.lsn && !self.is_damaged();
+        ends_behind && self.position_at(at.lsn).is_some_and(|(here, _)| here == at)
     }
 
     fn take_piece(&mut self, ctx: &mut Ctx, chunk: &Chunk) -> Result<(), EngineError> {
@@ -347,12 +369,12 @@ impl<R: Remedy> Replica<R> {
     /// Asks for the next pieces.
     fn ask(&mut self, ctx: &mut Ctx) {
         let Some(incoming) = self.incoming.as_mut() else { return };
-        if incoming.spoilt > SPOILT {
-            return self.refuse_files(ctx, "its files come spoilt again and again".into());
+        if incoming.tainted > TAINTED {
+            return self.refuse_files(ctx, "its files come tainted again and again".into());
         }
         let pieces = incoming.take_pieces();
         if !pieces.is_empty() {
-            self.send_want(ctx, pieces);
+            self.send_transfer_request(ctx, pieces);
         }
     }
 
@@ -363,40 +385,43 @@ impl<R: Remedy> Replica<R> {
         incoming.moved_at = now;
         incoming.rewind();
         let pieces = incoming.take_pieces();
-        self.send_want(ctx, pieces);
+        self.send_transfer_request(ctx, pieces);
     }
 
-    fn send_want(&mut self, ctx: &mut Ctx, pieces: Vec<Piece>) {
+    fn send_transfer_request(&mut self, ctx: &mut Ctx, pieces: Vec<Piece>) {
         let (partition, from) = (self.id, self.me);
         let checked = self.engine.checked_bytes();
         let Some(incoming) = self.incoming.as_mut() else { return };
-        let want = Want {
+        let want = TransferRequest {
             partition,
             epoch: incoming.offer.epoch,
             from,
             number: incoming.offer.number,
             pieces,
             have: incoming.have.saturating_add(checked),
-            spoilt: std::mem::take(&mut incoming.untold),
+            tainted: std::mem::take(&mut incoming.untold),
         };
         let to = incoming.offer.from;
-        ctx.out.push(Output::Send { to, message: PeerMessage::Want(want) });
+        ctx.out.push(Output::Send { to, message: PeerMessage::TransferRequest(want) });
     }
 
-    fn send_taken(&self, ctx: &mut Ctx, offer: &Offer, outcome: Outcome) {
-        let taken =
-            Taken { partition: self.id, epoch: offer.epoch, from: self.me, number: offer.number, outcome };
-        ctx.out.push(Output::Send { to: offer.from, message: PeerMessage::Taken(taken) });
+    fn send_installed(&self, ctx: &mut Ctx, offer: &TransferOffer, outcome: Outcome) {
+        let taken = Installed {
+            partition: self.id,
+            epoch: offer.epoch,
+            from: self.me,
+            number: offer.number,
+            outcome,
+        };
+        ctx.out.push(Output::Send { to: offer.from, message: PeerMessage::Installed(taken) });
     }
 
     /// Time has passed: what was lost is asked for again.
     pub(super) fn receive_tick(&mut self, ctx: &mut Ctx) {
         let patience = Micros(ctx.settings.resend.0 * 20);
         let now = ctx.now.mono;
-        let whole =
-            |incoming: &Incoming| matches!(&incoming.stage, Stage::Files(missing) if missing.is_empty());
         match &self.incoming {
-            Some(incoming) if whole(incoming) => self.install_if_whole(ctx),
+            Some(incoming) if incoming.is_whole() => self.install_if_whole(ctx),
             Some(incoming) if now.since(incoming.moved_at) >= patience => self.ask_again(ctx),
             Some(_) => {}
             None => self.clear_leftovers(ctx),
@@ -409,7 +434,7 @@ impl<R: Remedy> Replica<R> {
         while why.len() > MAX_REASON_BYTES {
             why.pop();
         }
-        self.send_taken(ctx, &incoming.offer, Outcome::Refused(why));
+        self.send_installed(ctx, &incoming.offer, Outcome::Refused(why));
         if let Err(error) = self.engine.stop_receiving() {
             self.fail(ctx, error.to_string());
         }
@@ -432,15 +457,14 @@ impl<R: Remedy> Replica<R> {
         let Some(incoming) = self.incoming.as_mut() else { return false };
         let Stage::Installing { begun } = &mut incoming.stage else { return false };
         let begins = !std::mem::replace(begun, true);
-        let ours = self.published_in_log();
         let stands = match begins {
             true => self.engine.begin_installation(wake),
             false => self.engine.go_on_installation(),
         };
         match stands {
             Ok(Installation::Waiting) => return true,
-            Ok(Installation::Done) => self.take_over(ctx, ours),
-            Ok(Installation::Spoilt(files)) => self.fetch_again(ctx, &files),
+            Ok(Installation::Done) => self.take_over(ctx),
+            Ok(Installation::Tainted(files)) => self.fetch_again(ctx, &files),
             Ok(Installation::Refused(why)) => self.refuse_files(ctx, why),
             Err(error) => self.cannot_receive(ctx, error),
         }
@@ -458,33 +482,28 @@ impl<R: Remedy> Replica<R> {
         );
         ctx.out.push(Output::Notice { partition: id, what });
         incoming.untold += files.len() as u64;
-        incoming.spoilt += 1;
+        incoming.tainted += 1;
         self.begin_files(ctx);
         self.ask(ctx);
     }
 
     /// The set is the engine's state. Where the log does not hold its position, the log begins there (PR-35).
-    fn take_over(&mut self, ctx: &mut Ctx, published: Lsn) {
+    fn take_over(&mut self, ctx: &mut Ctx) {
         let Some(incoming) = self.incoming.take() else { return };
+        // Of its own term, the newest, the primary has all that there is (R9).
+        let common = self.common_with(&incoming.history, Lsn::MAX);
         let Incoming { offer, mut history, .. } = *incoming;
         let at = offer.at;
-        let ends_behind = self.tail.end().lsn >= at.lsn && !self.is_damaged();
-        let agrees = ends_behind && self.position_at(at.lsn).is_some_and(|(here, _)| here == at);
+        let agrees = self.follows_from(at);
         if agrees {
             self.committed = self.committed.max(at.lsn);
             self.secured = self.secured.max(at.lsn);
         } else {
-            // Of its own reign, the newest, the primary has all that there is (R9).
-            let common = history.common(Lsn::MAX, &self.summary()).lsn;
-            let keep = common.max(published).max(self.tail.base().lsn);
-            if keep < self.tail.end().lsn {
-                let entries = self.tail.cut(keep);
-                self.set_aside(ctx, entries);
-            }
+            self.cut_aside(ctx, common);
             let in_both = if self.is_damaged() { Lsn::ZERO } else { common };
             self.durable = self.durable.min(in_both);
             self.engine.discard_above(at);
-            history.cut(at.lsn);
+            history.truncate(at.lsn);
             self.rebase(ctx, at, offer.at_crc, history);
         }
         if self.is_damaged() {
@@ -495,16 +514,16 @@ impl<R: Remedy> Replica<R> {
         }
         (self.installed, self.leftovers) = (offer.number, false);
         self.given(self.wants_all(ctx));
-        self.send_taken(ctx, &offer, Outcome::Installed);
+        self.send_installed(ctx, &offer, Outcome::Installed);
     }
 
-    /// In another configuration: what is received is of its reign, and a replica that counts needs none of it.
+    /// In another configuration: what is received is of its term, and a replica that counts needs none of it.
     pub(super) fn reconsider_incoming(&mut self, record: &PartitionRecord, old: Option<&PartitionRecord>) {
-        let same_reign = old.is_some_and(|old| old.led_since == record.led_since);
-        if !same_reign {
+        let same_term = old.is_some_and(|old| old.term == record.term);
+        if !same_term {
             self.installed = 0;
         }
-        if !same_reign || !record.holds(&self.me) {
+        if !same_term || !record.holds(&self.me) {
             self.incoming = None;
         }
     }

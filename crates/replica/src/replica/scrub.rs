@@ -5,7 +5,7 @@
 use super::{Ctx, Replica, Role};
 use crate::output::{ClientRef, Output, ReadFor};
 use std::collections::BTreeSet;
-use types::{Component, ComponentSet, LogKind, Lsn, Micros, NodeId, PinId, Remedy};
+use types::{Component, ComponentSet, EngineError, LogKind, Lsn, Micros, NodeId, PinId, Remedy};
 use wire::scrub::{Damage, MAX_DAMAGE, Scrubbed};
 use wire::{Body, Entry, Request, Status};
 use xxhash_rust::xxh3::Xxh3;
@@ -168,6 +168,8 @@ impl<R: Remedy> Replica<R> {
                 scrub.stage = Stage::Files(Box::new(Files { pin, set, file: 0, from: 0, hash: Xxh3::new() }));
             }
             Ok(None) if has_files => {}
+            // That a file cannot be opened just now says nothing of it.
+            Err(EngineError::Later(_)) => {}
             Ok(None) => self.scrub_log(scrub),
             Err(error) => {
                 scrub.damage("components", error.to_string());
@@ -206,6 +208,7 @@ impl<R: Remedy> Replica<R> {
                 scrub.stage = Stage::Pinning;
                 return 0;
             }
+            Err(EngineError::Later(_)) => return 0,
             Err(error) => Some(error.to_string()),
         };
         (files.file, files.from, files.hash) = (files.file + 1, 0, Xxh3::new());

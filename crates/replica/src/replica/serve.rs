@@ -23,7 +23,7 @@ pub(super) type Evaluated = (Outcome, u32, Vec<Mutation>);
 
 /// What a reply that waits tells of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Told {
+pub(super) enum AckCondition {
     /// An entry.
     Entry,
     /// How things are, and no entry.
@@ -36,6 +36,10 @@ impl<R: Remedy> Replica<R> {
     /// A client's request. Every path ends in exactly one reply, now or later.
     pub(crate) fn on_request(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
         let any = matches!(request.read, ReadLevel::Any { .. }) && !request.op.needs_primary();
+        // Connections check this too; an engine has only assertions left (PR-72).
+        if let Err(fault) = request.validate() {
+            return self.answer(ctx, to, &request, Status::Bad(fault), Body::None, None);
+        }
         if let Some(status) = self.not_here(&request, any) {
             return self.answer(ctx, to, &request, status, Body::None, None);
         }
@@ -135,6 +139,27 @@ impl<R: Remedy> Replica<R> {
         self.give(ctx, to, reply, valid_until);
     }
 
+    /// Answers a request at which the engine failed: nothing was done for it. What is damaged ends the replica, and with it what waits
+    /// is answered.
+    pub(super) fn engine_failed(
+        &mut self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: &Request,
+        error: EngineError,
+    ) {
+        let reason = error.to_string();
+        let status = match error {
+            EngineError::SnapshotTooOld { .. } => Status::TooOld(reason),
+            EngineError::Later(_) => Status::NotYet(reason),
+            _ => {
+                self.fail(ctx, reason.clone());
+                Status::Corrupt(reason)
+            }
+        };
+        self.answer(ctx, to, request, status, Body::None, None);
+    }
+
     fn give(&self, ctx: &mut Ctx, to: ClientRef, reply: Reply, valid_until: Option<Micros>) {
         ctx.out.push(Output::Reply { partition: self.id, to, reply: Box::new(reply), valid_until });
     }
@@ -162,7 +187,7 @@ impl<R: Remedy> Replica<R> {
         at: Lsn,
         reply: Reply,
     ) {
-        self.hold_back(ctx, to, request, (at, Told::Entry), reply);
+        self.hold_back(ctx, to, request, (at, AckCondition::Entry), reply);
     }
 
     /// The same for what is told in another way.
@@ -171,7 +196,7 @@ impl<R: Remedy> Replica<R> {
         ctx: &mut Ctx,
         to: ClientRef,
         request: &Request,
-        (at, told): (Lsn, Told),
+        (at, told): (Lsn, AckCondition),
         mut reply: Reply,
     ) {
         if reply.lsn == Lsn::ZERO {
@@ -181,11 +206,14 @@ impl<R: Remedy> Replica<R> {
             0 => Micros::ZERO,
             ms => ctx.now.mono + Micros::from_millis(ms),
         };
-        let Some(leader) = self.leader() else { return };
+        let Some(leader) = self.leader() else {
+            reply.status = Status::Unknown("the primary changed: it may have been done".into());
+            return self.give(ctx, to, reply, None);
+        };
         // The queue is in LSN order: a reply that could go earlier waits for those before it.
-        let queue = if told == Told::Secured { &mut leader.securing } else { &mut leader.waiting };
+        let queue = if told == AckCondition::Secured { &mut leader.securing } else { &mut leader.waiting };
         let at = queue.back().map_or(at, |last| last.lsn.max(at));
-        queue.push_back(Waiting { lsn: at, to, reply, looked: told == Told::Seen, deadline });
+        queue.push_back(Waiting { lsn: at, to, reply, looked: told == AckCondition::Seen, deadline });
     }
 
     fn write(
@@ -205,7 +233,7 @@ impl<R: Remedy> Replica<R> {
             Ok(Some(reply)) => {
                 return self.answer_seen(ctx, to, request, reply);
             }
-            Err(reason) => return self.fail(ctx, reason),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         }
         if let Some(status) = self.is_loading() {
             return self.answer(ctx, to, request, status, Body::None, None);
@@ -213,7 +241,7 @@ impl<R: Remedy> Replica<R> {
         let evaluated = self.evaluate(ops, mark, since).and_then(|evaluated| self.with_index_rows(evaluated));
         let (outcome, affected, mutations) = match evaluated {
             Ok(evaluated) => evaluated,
-            Err(error) => return self.fail(ctx, error.to_string()),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         };
         let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
         if outcome != Outcome::Done && !request.session.is_some() {
@@ -223,7 +251,7 @@ impl<R: Remedy> Replica<R> {
             if !self.remedy.has(Finding::Pr23) {
                 return self.give(ctx, to, reply, None);
             }
-            return self.hold_back(ctx, to, request, (self.tail.end().lsn, Told::Seen), reply);
+            return self.hold_back(ctx, to, request, (self.tail.end().lsn, AckCondition::Seen), reply);
         }
         let effects = Effects {
             request_hash: hash,
@@ -234,10 +262,10 @@ impl<R: Remedy> Replica<R> {
         };
         let at = match self.log_effects(ctx, request, effects) {
             Ok(at) => at,
-            Err(reason) => return self.fail(ctx, reason),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
         };
         let mut reply = self.reply(request, status, Body::Affected(affected));
-        (reply.lsn, reply.epoch) = (at.lsn, at.epoch);
+        (reply.lsn, reply.epoch) = (at.lsn, at.term.began());
         self.answer_at(ctx, to, request, at.lsn, reply);
     }
 
@@ -246,7 +274,7 @@ impl<R: Remedy> Replica<R> {
         let repeated = matches!(reply.status, Status::Ok | Status::Refused(_));
         if self.remedy.has(Finding::Pr22) {
             let seen = self.tail.end().lsn;
-            let told = if repeated { Told::Entry } else { Told::Seen };
+            let told = if repeated { AckCondition::Entry } else { AckCondition::Seen };
             return self.hold_back(ctx, to, request, (seen, told), reply);
         }
         self.give(ctx, to, reply, None);
@@ -269,7 +297,7 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// Where the request stands in its session: `None` to go on; else a reply to what was seen.
-    pub(super) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, String> {
+    pub(super) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, EngineError> {
         if !request.session.is_some() || !self.remedy.has(Finding::F22) {
             return Ok(None);
         }
@@ -289,7 +317,7 @@ impl<R: Remedy> Replica<R> {
                 let status =
                     if kept.outcome == Outcome::Done { Status::Ok } else { Status::Refused(kept.outcome) };
                 let mut reply = self.reply(request, status, Body::Affected(kept.affected));
-                (reply.lsn, reply.epoch) = (kept.at.lsn, kept.at.epoch);
+                (reply.lsn, reply.epoch) = (kept.at.lsn, kept.at.term.began());
                 reply
             }
         };
@@ -344,7 +372,7 @@ impl<R: Remedy> Replica<R> {
         Ok((Outcome::Done, affected, mutations))
     }
 
-    /// True if the state that a reply called so is a part of this log (first committer wins): no reign since then began below it.
+    /// True if the state that a reply called so is a part of this log (first committer wins): no term since then began below it.
     pub(super) fn on_history(&self, snapshot: Position) -> bool {
         !self.remedy.has(Finding::Pr79) || self.history.holds(snapshot, self.tail.end().lsn)
     }
@@ -355,7 +383,7 @@ impl<R: Remedy> Replica<R> {
         ctx: &mut Ctx,
         request: &Request,
         effects: Effects,
-    ) -> Result<Position, String> {
+    ) -> Result<Position, EngineError> {
         let mut header = self.next_header(ctx, Kind::Rows);
         header.session = request.session;
         header.seq = request.seq;
@@ -371,10 +399,10 @@ impl<R: Remedy> Replica<R> {
         Ok(at)
     }
 
-    /// The header of this reign's next entry.
+    /// The header of this term's next entry.
     pub(super) fn next_header(&self, ctx: &Ctx, kind: Kind) -> Header {
         let Role::Leader(leader) = &self.role else { unreachable!("R1: only a leader makes entries") };
-        let at = Position::new(leader.reign, self.tail.end().lsn.next());
+        let at = Position::new(leader.term, self.tail.end().lsn.next());
         let mut header = Header::new(kind, self.id, at, self.tail.end_crc());
         header.wall_ms = ctx.now.wall_ms;
         header
@@ -387,10 +415,11 @@ impl<R: Remedy> Replica<R> {
         let header = self.next_header(ctx, Kind::SessionOpen);
         let at = header.at;
         if let Err(unfit) = self.append(ctx, Entry::encode(header, &[])) {
-            return self.fail(ctx, unfit.reason());
+            let error = EngineError::Library(unfit.reason());
+            return self.engine_failed(ctx, to, request, error);
         }
         let mut reply = self.reply(request, Status::Ok, Body::None);
-        (reply.lsn, reply.epoch) = (at.lsn, at.epoch);
+        (reply.lsn, reply.epoch) = (at.lsn, at.term.began());
         self.answer_at(ctx, to, request, at.lsn, reply);
     }
 
@@ -406,7 +435,7 @@ impl<R: Remedy> Replica<R> {
             Err(status) => return self.answer(ctx, to, &request, status, Body::None, None),
         };
         if matches!(request.op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. }) {
-            return self.start_tally(ctx, to, request, (at, lsn));
+            return self.start_aggregate(ctx, to, request, (at, lsn));
         }
         let looked = match &request.op {
             op @ Op::Find { .. } => self.find(ctx, op, at),
@@ -414,14 +443,7 @@ impl<R: Remedy> Replica<R> {
         };
         let (status, body) = match looked {
             Ok(answer) => answer,
-            Err(error @ EngineError::SnapshotTooOld { .. }) => {
-                (Status::TooOld(error.to_string()), Body::None)
-            }
-            Err(error) => {
-                let reason = error.to_string();
-                self.fail(ctx, reason.clone());
-                (Status::Corrupt(reason), Body::None)
-            }
+            Err(error) => return self.engine_failed(ctx, to, &request, error),
         };
         // The data were read first; the clock is compared when the bytes leave (F01, PR-03).
         let leads = matches!(self.role, Role::Leader(_));
@@ -445,33 +467,14 @@ impl<R: Remedy> Replica<R> {
                 let why = format!("this replica is at LSN {committed}, not at {} yet", wanted.lsn);
                 return Err(Status::NotYet(why));
             }
-            Snapshot::At(wanted) if wanted.lsn < self.engine.floor() => {
-                let (asked, floor) = (wanted.lsn, self.engine.floor());
-                return Err(Status::TooOld(EngineError::SnapshotTooOld { asked, floor }.to_string()));
+            Snapshot::At(wanted) if wanted.lsn < self.engine.read_floor() => {
+                let (asked, read_floor) = (wanted.lsn, self.engine.read_floor());
+                return Err(Status::TooOld(EngineError::SnapshotTooOld { asked, read_floor }.to_string()));
             }
             Snapshot::At(wanted) => wanted.lsn,
         };
         self.scans.insert(wanted.0, ctx.now.mono);
         Ok((ReadAt::Lsn(wanted), wanted))
-    }
-
-    fn too_stale(&self, ctx: &Ctx, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
-        if !self.remedy.has(Finding::F25) {
-            return None;
-        }
-        let committed = self.readable();
-        if committed < min_lsn {
-            return Some(Status::NotYet(format!("this replica is at LSN {committed}, not at {min_lsn} yet")));
-        }
-        let Role::Follower(follower) = &self.role else { return None };
-        let age = ctx.now.mono.since(follower.fresh_at);
-        if age.as_millis() > max_lag_ms {
-            return Some(Status::NotYet(format!(
-                "this replica may be {} ms behind, over the bound of {max_lag_ms} ms",
-                age.as_millis()
-            )));
-        }
-        None
     }
 
     fn look(&mut self, ctx: &Ctx, op: &Op, at: ReadAt) -> Result<Body, EngineError> {
@@ -483,7 +486,7 @@ impl<R: Remedy> Replica<R> {
                 let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
                 Body::Number(position.unwrap_or(0))
             }
-            Op::EpochEnd { epoch } => Body::EpochEnd(self.history.ended(*epoch)),
+            Op::TermEnd { term } => Body::TermEnd(self.history.ended(*term)),
             Op::Indexes => return self.index_status(at),
             Op::ShowJob { job } => Body::Job(self.job_status(*job, at)?),
             // Each of these is handled by itself, or reads nothing.
@@ -538,7 +541,7 @@ fn request_hash(ops: &[RowOp], mark: Option<FeedMark>, since: Option<Position>) 
         hash.update(&mark.position.to_le_bytes());
     }
     if let Some(since) = since {
-        hash.update(&since.epoch.0.to_le_bytes());
+        hash.update(&since.term.0.to_le_bytes());
         hash.update(&since.lsn.0.to_le_bytes());
     }
     hash.digest()

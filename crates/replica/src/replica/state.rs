@@ -10,17 +10,18 @@ use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::engine::mutation_fault;
 use types::{
-    Durable, Epoch, Finding, LogKind, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId, Watermarks,
+    Durable, EngineError, Finding, LogKind, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId, Term,
+    Watermarks,
 };
 use wire::entry::Kind;
 use wire::peer::LogSummary;
 use wire::{Effects, Entry, Outcome};
 
 /// A partition whose log could be shorter has it cut at least this often.
-const TRUNCATES: Micros = Micros::from_millis(5_000);
+const TRIM_EVERY: Micros = Micros::from_millis(5_000);
 
 /// A replica that was damaged while it caught up is given a copy no sooner.
-const ANEW: Micros = Micros::from_millis(1_000);
+const FROM_SCRATCH: Micros = Micros::from_millis(1_000);
 
 /// A damaged replica remembers so many bytes of its log at least, and whatever was not everywhere.
 const REMEMBERED: usize = 64 << 20;
@@ -31,6 +32,8 @@ pub(super) enum Unfit {
     Entry(String),
     /// The files that it names: they are not here.
     Unstaged(String),
+    /// The engine could not look at its state just now: the same entry may be taken in later.
+    Later(String),
     /// This replica: it cannot go on.
     Here(String),
 }
@@ -39,7 +42,17 @@ impl Unfit {
     /// As a sentence, where all mean the same: the entry is this replica's own.
     pub fn reason(self) -> String {
         match self {
-            Unfit::Entry(reason) | Unfit::Unstaged(reason) | Unfit::Here(reason) => reason,
+            Unfit::Entry(reason) | Unfit::Unstaged(reason) => reason,
+            Unfit::Later(reason) | Unfit::Here(reason) => reason,
+        }
+    }
+}
+
+impl From<EngineError> for Unfit {
+    fn from(error: EngineError) -> Unfit {
+        match error {
+            EngineError::Later(_) => Unfit::Later(error.to_string()),
+            _ => Unfit::Here(error.to_string()),
         }
     }
 }
@@ -74,7 +87,7 @@ impl<R: Remedy> Replica<R> {
             if at.lsn <= end.lsn || self.to_replay().is_none() {
                 continue;
             }
-            if at.lsn != end.lsn.next() || at.epoch < end.epoch || !self.chains(&entry) {
+            if at.lsn != end.lsn.next() || at.term < end.term || !self.chains(&entry) {
                 self.replays_to = Lsn::ZERO;
                 if !self.is_damaged() {
                     self.role = Role::Damaged(format!("R3: {at} does not follow {end} in the log"));
@@ -151,6 +164,7 @@ impl<R: Remedy> Replica<R> {
     /// Takes an entry in and has it logged.
     pub(super) fn append(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), Unfit> {
         self.take(entry.clone())?;
+        self.aside = None;
         if self.history.append(entry.at()) {
             self.note(ctx, Note::History, self.history.encode());
         }
@@ -164,6 +178,7 @@ impl<R: Remedy> Replica<R> {
             self.note(ctx, Note::History, self.history.encode());
         }
         self.engine.execute(entry.at(), mutations);
+        self.aside = None;
         self.tail.push(entry.clone());
         ctx.out.push(Output::Log(LogOp::Entry(entry)));
     }
@@ -180,14 +195,14 @@ impl<R: Remedy> Replica<R> {
                 if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
                     return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
                 }
-                let session = self.session_mutation(entry, &effects).map_err(Unfit::Here)?;
+                let session = self.session_mutation(entry, &effects)?;
                 let mut mutations = effects.mutations;
                 mutations.extend(session);
                 Ok(mutations)
             }
             Kind::Bulk => {
                 let effects = self.staged_load(entry)?.effects;
-                let session = self.session_mutation(entry, &effects).map_err(Unfit::Here)?;
+                let session = self.session_mutation(entry, &effects)?;
                 let mut mutations = effects.mutations;
                 mutations.extend(session);
                 Ok(mutations)
@@ -209,7 +224,7 @@ impl<R: Remedy> Replica<R> {
         &self,
         entry: &Entry,
         effects: &Effects,
-    ) -> Result<Option<Mutation>, String> {
+    ) -> Result<Option<Mutation>, EngineError> {
         let header = entry.header();
         if !header.session.is_some() {
             return Ok(None);
@@ -217,7 +232,8 @@ impl<R: Remedy> Replica<R> {
         let key = session_key(header.session);
         let mut session = self.session(header.session)?.unwrap_or_default();
         let outcome = Outcome::from_number(effects.outcome).ok_or_else(|| {
-            format!("the entry at {} has the unknown outcome {}", entry.at(), effects.outcome)
+            let (at, number) = (entry.at(), effects.outcome);
+            EngineError::Corrupt(format!("the entry at {at} has the unknown outcome {number}"))
         })?;
         let kept = Kept {
             seq: header.seq,
@@ -231,9 +247,9 @@ impl<R: Remedy> Replica<R> {
     }
 
     /// A session as executed so far.
-    pub(super) fn session(&self, id: SessionId) -> Result<Option<Session>, String> {
-        let row = self.engine.get(&session_key(id), ReadAt::Applied).map_err(|error| error.to_string())?;
-        row.map(|(_, value)| Session::decode(&value)).transpose()
+    pub(super) fn session(&self, id: SessionId) -> Result<Option<Session>, EngineError> {
+        let row = self.engine.get(&session_key(id), ReadAt::Applied)?;
+        row.map(|(_, value)| Session::decode(&value).map_err(EngineError::Corrupt)).transpose()
     }
 
     /// The position before the first entry that its log still has.
@@ -280,13 +296,13 @@ impl<R: Remedy> Replica<R> {
         if lsn > self.tail.end().lsn {
             return None;
         }
-        self.history.epoch_at(lsn).map(|epoch| (Position::new(epoch, lsn), None))
+        self.history.term_at(lsn).map(|epoch| (Position::new(epoch, lsn), None))
     }
 
     /// Storage made something durable. Tokens of entries that were cut meanwhile are ignored.
     pub(crate) fn on_synced(&mut self, token: Durable<Position>) {
         let at = token.get();
-        let here = at.lsn <= self.tail.end().lsn && self.history.epoch_at(at.lsn) == Some(at.epoch);
+        let here = at.lsn <= self.tail.end().lsn && self.history.term_at(at.lsn) == Some(at.term);
         if here && self.log_kind() == LogKind::Disk {
             self.durable = self.durable.max(at.lsn);
         }
@@ -303,10 +319,23 @@ impl<R: Remedy> Replica<R> {
         }
         // Without an open scan old versions need not be kept at all.
         let scanned = self.scans.keys().next().map_or(upto, |lsn| Lsn(*lsn));
-        let tallied = self.tallies.lowest().unwrap_or(upto);
-        self.engine.raise_floor(upto.min(scanned).min(tallied));
+        let tallied = self.aggregates.lowest().unwrap_or(upto);
+        self.engine.raise_read_floor(upto.min(scanned).min(tallied));
         if let Err(error) = self.engine.publish(upto) {
             self.fail(ctx, error.to_string());
+        }
+    }
+
+    /// What anybody may publish of this term's log. Nobody is told more, so that what is above it can wait for who joins.
+    pub(super) fn publishable(&self) -> Lsn {
+        self.secured.min(self.committed)
+    }
+
+    /// A member is to join: what nobody can have published yet is not secured before it has it too.
+    pub(super) fn secure_with_joiner(&mut self) {
+        // A load that may be installed counts as published, above `committed`.
+        if self.engine.pending_load().is_none() {
+            self.secured = self.publishable().max(self.engine.published().lsn);
         }
     }
 
@@ -317,7 +346,10 @@ impl<R: Remedy> Replica<R> {
 
     /// Forgets what nobody needs: in memory above a budget, in the log at or below every bound (R8).
     pub(super) fn forget(&mut self, ctx: &mut Ctx) {
-        if !self.is_damaged() {
+        // What is to be set aside stays until it is.
+        let diverges = self.aside.is_some();
+        let installing = self.incoming.as_ref().is_some_and(|incoming| incoming.is_installing());
+        if !self.is_damaged() && !diverges && !installing {
             let keep = ctx.settings.tail_bytes;
             // What the engine is to follow later is read back from the disk then.
             let upto = match self.lags() || self.is_cold() {
@@ -325,16 +357,17 @@ impl<R: Remedy> Replica<R> {
                 false => self.engine.published().lsn,
             };
             let upto = upto.prev();
-            self.tail.trim(upto.min(self.kept_from.prev()), keep);
+            self.tail.trim(upto.min(self.log_floor.prev()), keep);
             self.tail.trim(upto, keep * 4);
         }
-        if self.secured.0 >= self.noted.0 + 1024 && self.log_kind() == LogKind::Disk {
-            self.noted = self.secured;
-            let value = Bytes::copy_from_slice(&self.secured.0.to_le_bytes());
+        let publishable = self.publishable();
+        if publishable.0 >= self.logged_secured.0 + 1024 && self.log_kind() == LogKind::Disk {
+            self.logged_secured = publishable;
+            let value = Bytes::copy_from_slice(&publishable.0.to_le_bytes());
             self.note(ctx, Note::Secured, value);
         }
         let bound = match self.remedy.has(Finding::F13) {
-            true => self.kept_from.min(self.persisted()).min(self.held()),
+            true => self.log_floor.min(self.persisted()).min(self.held()),
             false => self.committed,
         };
         // A full log takes a truncation ahead of what waits for room only if it names what the log has. One that catches up may
@@ -342,19 +375,19 @@ impl<R: Remedy> Replica<R> {
         let written = if self.log_kind() == LogKind::Disk { self.durable } else { Lsn::MAX };
         let bound = bound.min(written);
         // A partition with little to do must not hold back the log that it shares with others for ever (F20).
-        let idle = ctx.now.mono.since(self.truncated_at) >= TRUNCATES && bound > self.log_base.lsn;
+        let idle = ctx.now.mono.since(self.trimmed_at) >= TRIM_EVERY && bound > self.log_base.lsn;
         // Each checkpoint makes room at once, which a full log waits for.
         let checkpointed = bound > self.log_base.lsn && bound == self.engine.persisted().lsn.min(written);
-        if bound.0 > self.log_base.lsn.0 + 256 || idle || checkpointed {
+        if !diverges && (bound.0 > self.log_base.lsn.0 + 256 || idle || checkpointed) {
             let Some((position, _)) = self.position_at(bound) else { return };
-            self.truncated_at = ctx.now.mono;
+            self.trimmed_at = ctx.now.mono;
             self.log_base = position;
-            ctx.out.push(Output::Log(LogOp::Truncate { partition: self.id, below: bound.next() }));
+            ctx.out.push(Output::Log(LogOp::Trim { partition: self.id, below: bound.next() }));
         }
     }
 
     /// Drops every entry above `to` (F02). False if that would take back what is published: then only a copy helps.
-    pub(super) fn cut(&mut self, ctx: &mut Ctx, to: Lsn) -> bool {
+    pub(super) fn truncate(&mut self, ctx: &mut Ctx, to: Lsn) -> bool {
         if to >= self.tail.end().lsn {
             return true;
         }
@@ -362,11 +395,12 @@ impl<R: Remedy> Replica<R> {
             return false;
         }
         let (position, _) = self.tail.at(to).expect("at or above the base");
-        let cut = self.tail.cut(to);
+        let cut = self.tail.truncate(to);
+        self.aside = None;
         self.forget_loads(to);
         self.set_aside(ctx, cut);
-        ctx.out.push(Output::Log(LogOp::Cut { partition: self.id, to: position }));
-        self.history.cut(to);
+        ctx.out.push(Output::Log(LogOp::Truncate { partition: self.id, to: position }));
+        self.history.truncate(to);
         self.note(ctx, Note::History, self.history.encode());
         if self.engine.applied().lsn > to {
             self.engine.discard_above(position);
@@ -388,24 +422,25 @@ impl<R: Remedy> Replica<R> {
             partition: self.id,
             node: self.me.node,
             file: String::new(),
-            epoch: last.at().epoch,
+            term: last.at().term,
             from: first.lsn(),
             to: last.lsn(),
             commits,
             surely_acknowledged: surely,
             sessions: sessions.len() as u64,
+            rows: None,
         };
-        ctx.out.push(Output::SetAside { report, entries });
+        ctx.out.push(Output::SetAside { report, entries, rows: Vec::new() });
     }
 
-    /// What a torn end may have taken is here again once this reign's log reaches from its first entry to all that is committed, or
-    /// once this replica serves by what the reign has decided. Until then every life is told of it (PR-18): a short life leaves
+    /// What a torn end may have taken is here again once this term's log reaches from its first entry to all that is committed, or
+    /// once this replica serves by what the term has decided. Until then every life is told of it (PR-18): a short life leaves
     /// a log that looks whole.
     pub(super) fn settle_torn(&mut self, ctx: &mut Ctx) {
-        if !self.cut {
+        if !self.torn {
             return;
         }
-        let reign = self.record.as_ref().map(|record| record.led_since);
+        let term = self.record.as_ref().map(|record| record.term);
         let settled = match &self.role {
             Role::Leader(_) => self.serves(),
             Role::Follower(follower) if follower.copy.is_none() => {
@@ -413,33 +448,45 @@ impl<R: Remedy> Replica<R> {
                     LogKind::Disk => self.durable.min(follower.matched),
                     LogKind::Memory => follower.matched,
                 };
-                here >= follower.their_committed && self.history.epoch_at(here) == reign
+                here >= follower.their_committed && self.history.term_at(here) == term
             }
             Role::Follower(_) | Role::Idle | Role::Damaged(_) => false,
         };
         if settled {
-            self.cut = false;
+            self.torn = false;
             self.note(ctx, Note::Torn, Bytes::new());
         }
     }
 
-    /// Gives up everything this replica holds; a copy follows.
-    pub(super) fn start_over(&mut self, ctx: &mut Ctx) {
-        let published = self.engine.published().lsn.max(self.tail.base().lsn);
-        if published < self.tail.end().lsn {
-            let entries = self.tail.cut(published);
+    /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9). [`Replica::is_aside`] comes first.
+    pub(super) fn cut_aside(&mut self, ctx: &mut Ctx, common: Lsn) {
+        let keep = common.max(self.tail.base().lsn);
+        if keep < self.tail.end().lsn {
+            let entries = self.tail.truncate(keep);
             self.set_aside(ctx, entries);
         }
+    }
+
+    /// Gives up everything this replica holds; a copy follows. The primary has it up to `common`: what is above is set aside first,
+    /// and as long as that is not done, nothing happens and this gives false.
+    pub(super) fn start_over(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
+        if !self.is_aside(ctx, common) {
+            return false;
+        }
+        self.cut_aside(ctx, common);
         self.incoming = None;
         if let Err(error) = self.engine.reset(Position::ZERO).and_then(|()| self.engine.finish_install()) {
-            return self.fail(ctx, error.to_string());
+            self.fail(ctx, error.to_string());
+            return false;
         }
         self.rebase(ctx, Position::ZERO, 0, History::default());
+        true
     }
 
     /// Makes log and positions begin at `at`, which the engine holds.
     pub(super) fn rebase(&mut self, ctx: &mut Ctx, at: Position, crc: u32, history: History) {
         self.tail = Tail::new(at, crc);
+        self.aside = None;
         self.forget_loads(Lsn::ZERO);
         self.history = history;
         self.log_base = at;
@@ -450,24 +497,24 @@ impl<R: Remedy> Replica<R> {
         };
         self.committed = at.lsn;
         self.secured = at.lsn;
-        self.kept_from = Lsn::ZERO;
+        self.log_floor = Lsn::ZERO;
         self.replays_to = Lsn::ZERO;
         ctx.out.push(Output::Log(LogOp::Base { partition: self.id, at, crc }));
-        if std::mem::take(&mut self.cut) {
+        if std::mem::take(&mut self.torn) {
             self.note(ctx, Note::Torn, Bytes::new());
         }
         self.note(ctx, Note::History, self.history.encode());
-        self.noted = Lsn::ZERO;
+        self.logged_secured = Lsn::ZERO;
         self.note(ctx, Note::Secured, Bytes::copy_from_slice(&at.lsn.0.to_le_bytes()));
     }
 
-    /// Stops: what the engine has cannot be trusted (I12). The partition is not named in beacons any more, so another leads. The
+    /// Stops: what the engine has cannot be trusted (I12). The partition is not named in heartbeats any more, so another leads. The
     /// log is none the worse for it: whoever leads next may fetch what it has (R6).
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, reason: String) {
         if matches!(self.role, Role::Damaged(_)) {
             return;
         }
-        self.anew_at = ctx.now.mono + ANEW;
+        self.from_scratch_at = ctx.now.mono + FROM_SCRATCH;
         self.replays_to = self.tail.end().lsn;
         self.incoming = None;
         self.step_down(ctx, "this replica is damaged");
@@ -489,7 +536,7 @@ impl<R: Remedy> Replica<R> {
 pub(super) fn encode_expired(sessions: &[SessionId]) -> Bytes {
     let mut out = BytesMut::with_capacity(sessions.len() * 16);
     for session in sessions {
-        out.put_u64_le(session.0.epoch.0);
+        out.put_u64_le(session.0.term.0);
         out.put_u64_le(session.0.lsn.0);
     }
     out.freeze()
@@ -501,7 +548,7 @@ fn decode_expired(mut payload: Bytes) -> Result<Vec<Mutation>, String> {
     }
     let mut mutations = Vec::with_capacity(payload.len() / 16);
     while payload.has_remaining() {
-        let id = SessionId(Position::new(Epoch(payload.get_u64_le()), Lsn(payload.get_u64_le())));
+        let id = SessionId(Position::new(Term(payload.get_u64_le()), Lsn(payload.get_u64_le())));
         mutations.push(Mutation { key: session_key(id), value: None });
     }
     Ok(mutations)

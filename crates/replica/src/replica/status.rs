@@ -1,6 +1,6 @@
 //! What a replica says of itself, for people and for planning. Safety never rests on it.
 
-use super::lead::Mode;
+use super::progress::Mode;
 use super::{Phase, Replica, Role};
 use types::{Micros, Now, Remedy};
 use wire::control::{ReplicaStatus, Role as Shown};
@@ -75,9 +75,11 @@ impl<R: Remedy> Replica<R> {
         });
         let copying = leader.members.values().any(|progress| matches!(progress.mode, Mode::Copying(_)));
         match &leader.phase {
-            Phase::Gathering { reports, .. } => format!("has {} reports of the others' logs", reports.len()),
+            Phase::Reconciling { reports, .. } => {
+                format!("has {} reports of the others' logs", reports.len())
+            }
             Phase::Fetching { from, to, .. } => format!("fetches up to {to} from {}", from.node),
-            Phase::Warming { .. } => {
+            Phase::Replaying { .. } => {
                 format!("replays its log: at {} of {}", self.engine.applied(), self.tail.end())
             }
             Phase::Marking => match leader.marker() {

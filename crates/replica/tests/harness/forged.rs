@@ -3,10 +3,10 @@
 use super::{P, T, World, link, member};
 use bytes::Bytes;
 use types::engine::space;
-use types::{Epoch, Lsn, Mutation, Position};
+use types::{Lsn, Mutation, Position, Term};
 use wire::entry::Kind;
 use wire::peer::Append;
-use wire::ship::{Chunk, DESCRIPTION, Offer, Outcome, Piece, Taken, Want, Withdrawn};
+use wire::ship::{Chunk, DESCRIPTION, Installed, Outcome, Piece, TransferOffer, TransferRequest, Withdrawn};
 use wire::{Effects, Entry, Header, PeerMessage};
 
 impl World {
@@ -14,7 +14,7 @@ impl World {
     pub fn forge(&mut self, words: &[&str]) {
         let (from, to) = link(words[1]);
         let tail = self.nodes[&to].host.replica(P).expect("a replica").tail();
-        let at = Position::new(Epoch(words[2].parse().expect("an epoch")), tail.end().lsn.next());
+        let at = Position::new(Term(words[2].parse().expect("an epoch")), tail.end().lsn.next());
         let mut header = Header::new(Kind::Rows, P, at, tail.end_crc());
         header.table = T;
         let key =
@@ -30,7 +30,7 @@ impl World {
             prev_crc: tail.end_crc(),
             committed: Lsn::ZERO,
             secured: Lsn::ZERO,
-            kept_from: Lsn::ZERO,
+            log_floor: Lsn::ZERO,
             sent_us: 0,
             echo_us: 0,
             entries: Entry::encode(header, &effects.encode()).bytes().clone(),
@@ -58,17 +58,17 @@ impl World {
             };
             let bytes: Vec<u8> = (0..draw(90)).map(|_| draw(256) as u8).collect();
             let crc = if draw(4) == 0 { 1 } else { Chunk::checksum(&bytes) };
-            let at = Position::new(Epoch(draw(3)), Lsn(draw(9)));
+            let at = Position::new(Term(draw(3)), Lsn(draw(9)));
             let (partition, me) = (P, member(from));
             let message = match draw(5) {
-                0 => PeerMessage::Offer(Offer {
+                0 => PeerMessage::TransferOffer(TransferOffer {
                     partition,
                     epoch,
                     from: me,
                     number,
                     at,
                     at_crc: 0,
-                    history: vec![(Epoch(draw(3)), Lsn(draw(9))); draw(3) as usize],
+                    history: vec![(Term(draw(3)), Lsn(draw(9))); draw(3) as usize],
                     description_bytes: [0, 1, 50, 95, u64::MAX][draw(5) as usize],
                     piece_bytes: [0, 1, 60, u32::MAX][draw(4) as usize],
                     beside: draw(2) == 0,
@@ -77,14 +77,14 @@ impl World {
                 }),
                 1 => {
                     let pieces = vec![piece; draw(9) as usize];
-                    PeerMessage::Want(Want {
+                    PeerMessage::TransferRequest(TransferRequest {
                         partition,
                         epoch,
                         from: me,
                         number,
                         pieces,
                         have: draw(9),
-                        spoilt: draw(2),
+                        tainted: draw(2),
                     })
                 }
                 2 => PeerMessage::Chunk(Chunk {
@@ -98,7 +98,7 @@ impl World {
                 }),
                 3 => {
                     let outcome = Outcome::Refused("garbage".into());
-                    PeerMessage::Taken(Taken { partition, epoch, from: me, number: draw(9), outcome })
+                    PeerMessage::Installed(Installed { partition, epoch, from: me, number: draw(9), outcome })
                 }
                 _ => PeerMessage::Withdrawn(Withdrawn { partition, epoch, from: me, number: draw(9) }),
             };

@@ -3,7 +3,7 @@
 use super::{World, indexes};
 use bytes::Bytes;
 use std::fmt::Write as _;
-use types::{JobId, Position};
+use types::JobId;
 use wire::job::{JobRecord, JobState};
 use wire::{Body, Op, Reply, RowOp, Status};
 
@@ -26,6 +26,16 @@ fn record(word: &str) -> JobRecord {
     JobRecord { number: parts[0].parse().expect("a number"), op }
 }
 
+/// The same, or `FIRST..LAST:VALUE`: so many rows, each with its number as its key.
+fn records(word: &str) -> Vec<JobRecord> {
+    let Some((numbers, value)) = word.split_once(':').filter(|(numbers, _)| numbers.contains("..")) else {
+        return vec![record(word)];
+    };
+    let (first, last) = numbers.split_once("..").expect("two numbers");
+    let number = |word: &str| word.parse::<u64>().expect("a number");
+    (number(first)..=number(last)).map(|number| record(&format!("{number}:row:{number}:{value}"))).collect()
+}
+
 impl World {
     /// `piece N JOB after=NUMBER RECORD.. [s=EPOCH,LSN seq=N]` · `end N JOB through=NUMBER [abort] [s=EPOCH,LSN seq=N]` · `job N JOB` ·
     /// `heavy N ROWS BYTES`: one write.
@@ -36,7 +46,8 @@ impl World {
         };
         let op = match words[0] {
             "piece" => {
-                let records = words[3..].iter().filter(|word| word.contains(':')).map(|word| record(word));
+                let records =
+                    words[3..].iter().filter(|word| word.contains(':')).flat_map(|word| records(word));
                 Op::Job { job: job(words[2]), after: named("after="), records: records.collect() }
             }
             "end" => {
@@ -67,7 +78,7 @@ impl World {
             JobState::Committed => "committed",
             JobState::Aborted => "aborted",
         };
-        let at = Position::new(reply.epoch, reply.lsn);
+        let at = reply.position();
         let _ = write!(self.trace, "  {state}, {} records through {}", done.records, done.through);
         if let Some(refused) = &done.refused {
             let _ = write!(self.trace, ", {} refused: {:?}", refused.number, refused.outcome);

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use ships::Files;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
-use types::config::{Cause, FORMAT, Reign};
+use types::config::{Cause, FORMAT, PreviousTerm};
 use types::policy::Standby;
 use types::{
     Durable, Engine, Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId,
-    PartitionRecord, Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId,
+    PartitionRecord, Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId, Term,
 };
 use understudy_engine::MemoryEngine;
-use understudy_replica::{Beat, ClientRef, Host, LogOp, Output, Recovered, Replica, Settings};
+use understudy_replica::{ClientRef, Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
 use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
 use wire::peer::{AppendRefused, Refusal};
 use wire::request::Snapshot;
@@ -26,7 +26,7 @@ const P: PartitionId = PartitionId(64);
 const T: TableId = TableId(1);
 
 struct Node {
-    host: Host<Beat<Sound>, Sound>,
+    host: Host<LeaseManager<Sound>, Sound>,
     /// The log: what was written; everything at or below `synced` is fsynced.
     log: Vec<Entry>,
     /// What the log begins behind.
@@ -72,8 +72,8 @@ impl World {
     fn with_settings(settings: Settings, files: &[u32]) -> World {
         let now = Micros::from_millis(1000);
         let node = |id: u32| {
-            let beat = Beat::new(member(id), &settings, Micros::ZERO, Sound);
-            let mut host = Host::new(member(id), settings.clone(), beat, Sound);
+            let lease_manager = LeaseManager::new(member(id), &settings, Micros::ZERO, Sound);
+            let mut host = Host::new(member(id), settings.clone(), lease_manager, Sound);
             let parts = Files::default();
             let engine: Box<dyn Engine> = match files.contains(&id) {
                 true => parts.engine(),
@@ -103,15 +103,15 @@ impl World {
     ///
     /// `create POLICY[/cold][/memory] N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
     /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN seq=N] [since=EPOCH,LSN]` ·
-    /// `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [begin|at=EPOCH,LSN]` · `digest N [any]` · `pause N MS` · `resume N at=EPOCH,LSN` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
-    /// nothing moves · `sync N` · `wait MS`: time, beacons and ticks among all told · `wait MS alone=N..`: these are cut off
+    /// (`k*9`: a key of nine letters) · `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [FROM*LENGTH] [begin|at=EPOCH,LSN]` · `digest N [any]` · `pause N MS` · `resume N at=EPOCH,LSN` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
+    /// nothing moves · `sync N` · `wait MS`: time, heartbeats and ticks among all told · `wait MS alone=N..`: these are cut off
     /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO
-    /// · `depart N`: N has no place any more and asks what only it has
+    /// · `decommission N`: N has no place any more and asks what only it has
     /// · `checkpoint N` · `install N`: one step · `restart N`: on its log and files · `rot N`: a byte that it has received
     /// changes · `corrupt A>B`: a byte of the next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends
     /// · `files`: what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that it reads back changes · `giveup N SOURCE`
     /// · `damage N [log] [gone]`: N starts again, with its log and without its engine's files; the log is damaged too; the files' place is gone
-    /// · `full N`: its log is short of room · `unhouse N`: the directory of N's files is gone · `rehouse N`: it gets another one, if it asks
+    /// · `full N`: its log is short of room · `unhouse N`: the directory of N's files is gone · `relocate N`: it gets another one, if it asks
     /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
     /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
     /// · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
@@ -131,7 +131,7 @@ impl World {
             }
             "unreadable" => self.nodes.get_mut(&numbers(&words[1..])[0]).expect("a node").unreadable = true,
             "depart" => {
-                self.with(numbers(&words[1..])[0], |host, now, out| host.depart(now, P, out));
+                self.with(numbers(&words[1..])[0], |host, now, out| host.decommission(now, P, out));
             }
             "damage" => {
                 let (log, gone) = (words.contains(&"log"), words.contains(&"gone"));
@@ -188,7 +188,7 @@ impl World {
             table: T,
             epoch: Epoch(1),
             primary: member(nodes[0]),
-            led_since: Epoch(1),
+            term: Term(1),
             in_sync: nodes.iter().map(|node| member(*node)).collect(),
             catching_up: Vec::new(),
             policy,
@@ -205,14 +205,14 @@ impl World {
 
     fn seal(&mut self, nodes: &[u32]) {
         let record = self.record.as_mut().expect("created");
-        record.before = Some(Reign {
+        record.before = Some(PreviousTerm {
             epoch: record.epoch,
             primary: record.primary,
             handed_over: false,
             in_sync: record.in_sync.clone(),
         });
         record.epoch = record.epoch.next();
-        record.led_since = record.epoch;
+        record.term = types::Term::of(record.epoch);
         record.primary = member(nodes[0]);
         record.in_sync = nodes.iter().map(|node| member(*node)).collect();
         record.cause = Cause::Suspected;
@@ -220,7 +220,11 @@ impl World {
         record.failover = Some(1);
     }
 
-    fn with(&mut self, id: u32, act: impl FnOnce(&mut Host<Beat<Sound>, Sound>, Now, &mut Vec<Output>)) {
+    fn with(
+        &mut self,
+        id: u32,
+        act: impl FnOnce(&mut Host<LeaseManager<Sound>, Sound>, Now, &mut Vec<Output>),
+    ) {
         let now = self.time();
         let mut out = Vec::new();
         let node = self.nodes.get_mut(&id).expect("a node");
@@ -239,7 +243,10 @@ impl World {
     }
 
     fn request(&mut self, words: &[&str]) {
-        let text = |at: usize| Bytes::copy_from_slice(words[at].as_bytes());
+        let text = |at: usize| match words[at].split_once('*') {
+            Some((letter, count)) => letter.repeat(count.parse().expect("a count")).into(),
+            None => Bytes::copy_from_slice(words[at].as_bytes()),
+        };
         let position = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)).map(position);
         let since = position("since=");
         let at = snapshot(words);
@@ -253,7 +260,10 @@ impl World {
             "session" => Op::OpenSession,
             "pause" => Op::Pause { for_ms: words[2].parse().expect("milliseconds") },
             "resume" => Op::Resume { at: position("at=").expect("a position") },
-            "count" => Op::Count { from: Bytes::new(), to: Bytes::new(), at },
+            "count" => {
+                let from = words.iter().position(|word| word.contains('*')).map(text).unwrap_or_default();
+                Op::Count { from, to: Bytes::new(), at }
+            }
             "digest" => Op::Digest,
             _ => Op::Get { key: text(2), at },
         };
@@ -294,7 +304,7 @@ impl World {
     fn slice(&mut self, words: &[&str]) {
         let node = words[1].parse().expect("a node");
         for _ in 0..words.get(2).map_or(1, |count| count.parse().expect("a count")) {
-            self.with(node, |host, now, out| host.tally(now, out));
+            self.with(node, |host, now, out| host.aggregate(now, out));
         }
     }
 
@@ -346,7 +356,7 @@ impl World {
         }
     }
 
-    /// Time passes in beacon steps; those named in `alone=` hear nobody and are heard by nobody.
+    /// Time passes in heartbeat steps; those named in `alone=` hear nobody and are heard by nobody.
     fn wait(&mut self, words: &[&str]) {
         let end = self.now + Micros::from_millis(words[1].parse().expect("milliseconds"));
         let listed = |name: &str| -> Vec<u32> {
@@ -357,7 +367,7 @@ impl World {
         alone.extend(&asleep);
         let quiet = words.contains(&"still");
         while self.now < end {
-            self.now = self.now + self.settings.beacon;
+            self.now = self.now + self.settings.heartbeat;
             let ids: Vec<u32> = self.nodes.keys().copied().filter(|id| !asleep.contains(id)).collect();
             for from in &ids {
                 self.nodes.get_mut(from).expect("a node").host.leases().turn(self.now);
@@ -365,9 +375,9 @@ impl World {
                 {
                     let now = self.now;
                     let sender = self.nodes.get_mut(from).expect("a node").host.leases();
-                    let beacon = sender.beacon(now, member(*to), |_| true);
+                    let heartbeat = sender.heartbeat(now, member(*to), |_| true);
                     let answer =
-                        self.nodes.get_mut(to).expect("a node").host.leases().on_beacon(now, &beacon);
+                        self.nodes.get_mut(to).expect("a node").host.leases().on_heartbeat(now, &heartbeat);
                     self.nodes.get_mut(from).expect("a node").host.leases().on_answer(now, &answer);
                 }
             }
@@ -394,8 +404,8 @@ impl World {
             accepted,
             record: RecordText::new(self.record.as_ref().expect("created")),
         };
-        let asker = if accepted && proposal.before.as_ref().is_some_and(|reign| reign.handed_over) {
-            proposal.before.expect("a reign").primary
+        let asker = if accepted && proposal.before.as_ref().is_some_and(|term| term.handed_over) {
+            proposal.before.expect("a term").primary
         } else {
             proposal.primary
         };
@@ -428,7 +438,7 @@ impl World {
     fn carry_out(&mut self, id: u32, output: Output) {
         match output {
             Output::Log(LogOp::Entry(entry)) => self.logged(id, entry),
-            Output::Log(LogOp::Cut { to, .. }) => {
+            Output::Log(LogOp::Truncate { to, .. }) => {
                 let node = self.nodes.get_mut(&id).expect("a node");
                 node.log.retain(|entry| entry.lsn() <= to.lsn);
                 let _ = writeln!(self.trace, "n{id} cuts its log to {to}");
@@ -438,7 +448,7 @@ impl World {
                 (node.log, node.base, node.unsynced) = (Vec::new(), (at, crc), true);
                 let _ = writeln!(self.trace, "n{id} begins its log behind {at}");
             }
-            Output::Log(LogOp::Truncate { below, .. }) if self.shows_ships => {
+            Output::Log(LogOp::Trim { below, .. }) if self.shows_ships => {
                 let node = self.nodes.get_mut(&id).expect("a node");
                 if let Some(last) = node.log.iter().rfind(|entry| entry.lsn() < below) {
                     node.base = (last.at(), last.crc());
@@ -466,13 +476,15 @@ impl World {
                     served.kept, served.last_heard
                 );
             }
-            Output::SetAside { report, entries } => {
+            Output::SetAside { report, entries, rows } => {
                 self.nodes.get_mut(&id).expect("a node").tails += entries.len();
                 let _ = writeln!(
                     self.trace,
                     "n{id} sets aside {}..{} of {}: {} commits, {} surely acknowledged",
-                    report.from, report.to, report.epoch, report.commits, report.surely_acknowledged
+                    report.from, report.to, report.term, report.commits, report.surely_acknowledged
                 );
+                assert!(entries.is_empty() == report.rows.is_some(), "{report:?}");
+                self.show_rows(&rows);
             }
             Output::ReadLog { partition, from, max_bytes: _, purpose } => {
                 let node = &self.nodes[&id];
@@ -503,12 +515,7 @@ impl World {
             && matches!(reply.body, Body::Affected(_) | Body::None)
             && !stale
         {
-            let _ = writeln!(
-                self.trace,
-                "  at {} with {} copies",
-                Position::new(reply.epoch, reply.lsn),
-                reply.copies
-            );
+            let _ = writeln!(self.trace, "  at {} with {} copies", reply.position(), reply.copies);
         }
     }
 
@@ -582,7 +589,7 @@ fn snapshot(words: &[&str]) -> Snapshot {
 
 fn position(text: &str) -> Position {
     let (epoch, lsn) = text.split_once(',').expect("epoch,lsn");
-    Position::new(Epoch(epoch.parse().expect("a number")), Lsn(lsn.parse().expect("a number")))
+    Position::new(Term(epoch.parse().expect("a number")), Lsn(lsn.parse().expect("a number")))
 }
 
 fn write(op: RowOp, since: Option<Position>) -> Op {

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Cursor, Read};
 use std::sync::{Arc, Mutex, MutexGuard};
-use types::engine::Wake;
+use types::engine::{Version, Wake, space};
 use types::{Engine, Lsn, NodeId, Sound};
 use understudy_engine::memory::{MemoryEngine, Parts, PartsEngine, SnapshotStore, SnapshotWriter};
 use understudy_replica::history::History;
-use understudy_replica::{Beat, Host, Recovered, Replica, Settings};
+use understudy_replica::{Host, LeaseManager, Recovered, Replica, Settings};
 use wire::ship::{DESCRIPTION, Outcome, Piece};
 use wire::{Body, Entry, Op, PeerMessage};
 
@@ -141,7 +141,7 @@ impl World {
                 self.with(numbers(&words[1..])[0], |host, now, out| host.short_of_room(now, out));
             }
             "unhouse" => self.unhouse(numbers(&words[1..])[0]),
-            "rehouse" => self.rehouse(numbers(&words[1..])[0]),
+            "rehouse" => self.relocate(numbers(&words[1..])[0]),
             "install" => self.install(numbers(&words[1..])[0]),
             "restart" => self.restart(numbers(&words[1..])[0]),
             "rot" => self.rot(numbers(&words[1..])[0]),
@@ -172,9 +172,9 @@ impl World {
     }
 
     /// A replica that asks for it gets another directory.
-    fn rehouse(&mut self, id: u32) {
+    fn relocate(&mut self, id: u32) {
         let files = self.shows_ships.then(Files::default);
-        let asked = self.node(id).host.homeless().contains(&P);
+        let asked = self.node(id).host.storage_lost().contains(&P);
         if !asked {
             let _ = writeln!(self.trace, "n{id} asks for no place");
             return;
@@ -184,7 +184,7 @@ impl World {
             None => Box::new(MemoryEngine::volatile()),
         };
         self.node(id).files = files.unwrap_or_default();
-        self.with(id, |host, now, out| host.rehouse(now, P, engine, out));
+        self.with(id, |host, now, out| host.relocate(now, P, engine, out));
     }
 
     /// A log takes no entry that does not continue it.
@@ -229,7 +229,7 @@ impl World {
 
     /// A node's process ends and starts again, on the log and the files that it had.
     fn restart(&mut self, id: u32) {
-        let beat = Beat::new(member(id), &self.settings, self.now, Sound);
+        let lease_manager = LeaseManager::new(member(id), &self.settings, self.now, Sound);
         let settings = self.settings.clone();
         let node = self.node(id);
         let mut history = History::default();
@@ -244,15 +244,15 @@ impl World {
         while let Some(from) = replica.to_replay() {
             replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
         }
-        node.host = Host::new(member(id), settings, beat, Sound);
+        node.host = Host::new(member(id), settings, lease_manager, Sound);
         node.host.add(replica);
         node.installs = false;
         self.wire.retain(|(from, to), _| *from != id && *to != id);
     }
 
     /// A node starts again, finds its log, and nothing that can be used of its engine's files, or no place for any.
-    pub fn damage(&mut self, id: u32, whole: bool, homeless: bool) {
-        let beat = Beat::new(member(id), &self.settings, self.now, Sound);
+    pub fn damage(&mut self, id: u32, whole: bool, storage_lost: bool) {
+        let lease_manager = LeaseManager::new(member(id), &self.settings, self.now, Sound);
         let node = self.nodes.get_mut(&id).expect("a node");
         let mut history = History::default();
         for entry in &node.log {
@@ -262,15 +262,15 @@ impl World {
         let (end, end_crc) = node.log.last().map_or(node.base, |entry| (entry.at(), entry.crc()));
         let damaged = Some("its files cannot be read".into());
         let secured = Lsn::ZERO;
-        let cut = false;
+        let torn = false;
         let found =
-            Recovered { base, base_crc, end, end_crc, history, secured, cut, damaged, whole, homeless };
+            Recovered { base, base_crc, end, end_crc, history, secured, torn, damaged, whole, storage_lost };
         let engine = Box::new(MemoryEngine::volatile());
         let mut replica = Replica::recover(member(id), P, Sound, engine, found);
         while let Some(from) = replica.to_replay() {
             replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
         }
-        node.host = Host::new(member(id), self.settings.clone(), beat, Sound);
+        node.host = Host::new(member(id), self.settings.clone(), lease_manager, Sound);
         node.host.add(replica);
         self.wire.retain(|(from, to), _| *from != id && *to != id);
     }
@@ -308,6 +308,16 @@ impl World {
         chunk.bytes = bytes.into();
     }
 
+    /// Users' rows that are set aside.
+    pub fn show_rows(&mut self, rows: &[Version]) {
+        for version in rows.iter().filter(|version| version.key[0] == space::ROW) {
+            let value = version.value.as_ref().map(|value| String::from_utf8_lossy(value));
+            let key = String::from_utf8_lossy(&version.key[1..]);
+            let value = value.as_deref().unwrap_or("deleted");
+            let _ = writeln!(self.trace, "  the row {key} of LSN {}: {value}", version.lsn);
+        }
+    }
+
     /// What lies in the directories of all nodes.
     fn files(&mut self) {
         for (id, node) in &self.nodes {
@@ -327,16 +337,16 @@ impl World {
             file => format!("file {file} from {}", piece.from),
         };
         let what = match message {
-            PeerMessage::Offer(offer) => {
+            PeerMessage::TransferOffer(offer) => {
                 format!("offers files at {}, in pieces of {}", offer.at, offer.piece_bytes)
             }
-            PeerMessage::Want(want) if want.pieces.is_empty() => "is still at it".into(),
-            PeerMessage::Want(want) => {
+            PeerMessage::TransferRequest(want) if want.pieces.is_empty() => "is still at it".into(),
+            PeerMessage::TransferRequest(want) => {
                 let pieces: Vec<String> = want.pieces.iter().map(name).collect();
                 format!("has {} bytes, wants {}", want.have, pieces.join(", "))
             }
             PeerMessage::Chunk(chunk) => format!("{}: {} bytes", name(&chunk.piece), chunk.bytes.len()),
-            PeerMessage::Taken(taken) => match &taken.outcome {
+            PeerMessage::Installed(taken) => match &taken.outcome {
                 Outcome::Installed => "has installed them".into(),
                 Outcome::Refused(why) => format!("refuses: {why}"),
                 Outcome::LogIsLess => "takes the log instead".into(),

@@ -1,7 +1,7 @@
 //! I3, I6: all replicas commit the same entries, and equal positions have equal states.
 
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Epoch, Lsn, Member, PartitionId, Position};
+use types::{Lsn, Member, PartitionId, Position, Term};
 
 /// What was seen to be committed, and the states at positions.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl Agreement {
 
     /// A replica that has applied this has this state.
     pub fn state(&mut self, id: PartitionId, at: Position, digest: u64, by: Member) -> Result<(), String> {
-        if at.epoch == Epoch::ZERO {
+        if at.term == Term::ZERO {
             return Ok(());
         }
         let (known, first) = *self.states.entry((id, at)).or_insert((digest, by));

@@ -1,7 +1,7 @@
 //! I9, I4, F25: each request has at most one effect, at the place that was told; nothing was read that is not there; and
 //! reads show what was there at their position.
 
-use crate::check::history::{Action, Operation, Told};
+use crate::check::history::{Action, Answer, Operation};
 use crate::check::lineage::Known;
 use std::collections::BTreeMap;
 use types::{Lsn, Position};
@@ -72,8 +72,8 @@ fn written(
         }
     }
     match &operation.told {
-        Told::Done { at, .. } if last.lost.contains(at) => {}
-        Told::Done { at, .. } => {
+        Answer::Done { at, .. } if last.lost.contains(at) => {}
+        Answer::Done { at, .. } => {
             let there = last.line.iter().find(|known| known.at == *at);
             let ours = there.is_some_and(|known| match operation.session {
                 Some(session) => known.session == Some(session),
@@ -86,13 +86,13 @@ fn written(
                 return Err(("I9", format!("{operation:?} was acknowledged without an effect")));
             }
         }
-        Told::NotDone if !made.is_empty() => {
+        Answer::NotDone if !made.is_empty() => {
             return Err(("I9", format!("{operation:?} was not done, and is at {}", made[0].at)));
         }
-        Told::Exists(_) | Told::Changed if !made.is_empty() => {
+        Answer::Exists(_) | Answer::Changed if !made.is_empty() => {
             return Err(("I9", format!("{operation:?} was refused, and is at {}", made[0].at)));
         }
-        Told::Exists(at) if !last.doubtful => {
+        Answer::Exists(at) if !last.doubtful => {
             let there = last.line.iter().any(|known| {
                 known.at.lsn <= *at
                     && known.changes.iter().any(|(key, value)| *key == operation.key && value.is_some())
@@ -112,7 +112,7 @@ fn read(
     operation: &Operation,
 ) -> Result<(), (&'static str, String)> {
     match (&operation.told, &operation.action) {
-        (Told::Found { row, at, .. }, action) => {
+        (Answer::Found { row, at, .. }, action) => {
             if let (Action::GetAny(token), true) = (action, !last.doubtful)
                 && at < token
             {
@@ -134,7 +134,7 @@ fn read(
                 return Err(("I5", format!("{operation:?} should have found {there:?}")));
             }
         }
-        (Told::Ended(Some(end)), Action::EpochEnd(asked)) => {
+        (Answer::Ended(Some(end)), Action::TermEnd(asked)) => {
             let kept = last.line.iter().any(|known| known.at == *asked);
             if kept && *end < asked.lsn || !kept && *end >= asked.lsn && last.lost.contains(asked) {
                 return Err((
@@ -159,7 +159,7 @@ mod tests {
         Known { at: at(1, lsn), crc: 0, prev_crc: 0, session, changes: vec![(key.into(), Some(value))] }
     }
 
-    fn operation(key: &str, action: Action, told: Told) -> Operation {
+    fn operation(key: &str, action: Action, told: Answer) -> Operation {
         let session = action.writes().then_some((SessionId(at(1, 1)), 1));
         Operation {
             number: 1,
@@ -179,31 +179,31 @@ mod tests {
         check(&last, &[operation]).map_err(|(id, _)| id)
     }
 
-    fn found(row: Option<(u64, u64)>, at: u64) -> Told {
-        Told::Found { row: row.map(|(lsn, value)| (Lsn(lsn), value)), at: Lsn(at), epoch: Epoch(1) }
+    fn found(row: Option<(u64, u64)>, at: u64) -> Answer {
+        Answer::Found { row: row.map(|(lsn, value)| (Lsn(lsn), value)), at: Lsn(at), epoch: Epoch(1) }
     }
 
     #[test]
     fn effects_that_are_missing_doubled_or_unwanted_are_rejected() {
         let line = [known(2, "a", 7, 1)];
-        let done = |lsn| Told::Done { at: at(1, lsn), copies: 1 };
+        let done = |lsn| Answer::Done { at: at(1, lsn), copies: 1 };
         assert_eq!(verdict(&line, &operation("a", Action::Put(7), done(2))), Ok(()));
-        assert_eq!(verdict(&line, &operation("a", Action::Put(7), Told::Unknown)), Ok(()));
-        assert_eq!(verdict(&line, &operation("a", Action::Put(8), Told::NotDone)), Ok(()));
-        assert_eq!(verdict(&line, &operation("a", Action::Put(7), Told::NotDone)), Err("I9"));
+        assert_eq!(verdict(&line, &operation("a", Action::Put(7), Answer::Unknown)), Ok(()));
+        assert_eq!(verdict(&line, &operation("a", Action::Put(8), Answer::NotDone)), Ok(()));
+        assert_eq!(verdict(&line, &operation("a", Action::Put(7), Answer::NotDone)), Err("I9"));
         assert_eq!(verdict(&line, &operation("a", Action::Put(8), done(2))), Err("I9"));
         assert_eq!(verdict(&line, &operation("a", Action::Put(7), done(3))), Err("I9"));
-        assert_eq!(verdict(&line, &operation("a", Action::Insert(7), Told::Exists(Lsn(2)))), Err("I9"));
+        assert_eq!(verdict(&line, &operation("a", Action::Insert(7), Answer::Exists(Lsn(2)))), Err("I9"));
         let twice = [known(2, "a", 7, 1), known(3, "a", 7, 2)];
-        assert_eq!(verdict(&twice, &operation("a", Action::Put(7), Told::Unknown)), Err("I9"));
+        assert_eq!(verdict(&twice, &operation("a", Action::Put(7), Answer::Unknown)), Err("I9"));
     }
 
     #[test]
     fn rows_that_never_were_are_rejected() {
         let line = [known(2, "a", 7, 1), known(3, "a", 8, 2)];
-        assert_eq!(verdict(&line, &operation("a", Action::Insert(9), Told::Exists(Lsn(2)))), Ok(()));
-        assert_eq!(verdict(&line, &operation("b", Action::Insert(9), Told::Exists(Lsn(3)))), Err("I4"));
-        assert_eq!(verdict(&line, &operation("a", Action::Insert(9), Told::Exists(Lsn(1)))), Err("I4"));
+        assert_eq!(verdict(&line, &operation("a", Action::Insert(9), Answer::Exists(Lsn(2)))), Ok(()));
+        assert_eq!(verdict(&line, &operation("b", Action::Insert(9), Answer::Exists(Lsn(3)))), Err("I4"));
+        assert_eq!(verdict(&line, &operation("a", Action::Insert(9), Answer::Exists(Lsn(1)))), Err("I4"));
         assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(Some((3, 8)), 3))), Ok(()));
         assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(Some((3, 8)), 2))), Err("I4"));
         assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(Some((3, 99)), 3))), Err("I4"));
@@ -226,7 +226,7 @@ mod tests {
     fn a_write_that_rests_on_what_was_replaced_is_rejected() {
         let line = [known(2, "a", 7, 1), known(3, "a", 8, 2), known(4, "a", 9, 3)];
         let swap = |read, since| {
-            let (action, told) = (Action::Swap { value: 9, read, since }, Told::Unknown);
+            let (action, told) = (Action::Swap { value: 9, read, since }, Answer::Unknown);
             verdict(
                 &line,
                 &Operation { session: Some((SessionId(at(1, 1)), 3)), ..operation("a", action, told) },
@@ -236,14 +236,14 @@ mod tests {
         assert_eq!(swap(Some((Lsn(2), 7)), at(1, 2)), Err("I5"));
         assert_eq!(swap(None, at(1, 1)), Err("I5"));
         let action = Action::Swap { value: 9, read: Some((Lsn(3), 8)), since: at(1, 3) };
-        assert_eq!(verdict(&line, &operation("a", action, Told::Changed)), Err("I9"));
+        assert_eq!(verdict(&line, &operation("a", action, Answer::Changed)), Err("I9"));
     }
 
     #[test]
     fn a_wrong_word_about_an_epochs_end_is_rejected() {
         let line = [known(2, "a", 7, 1)];
-        let asked = Action::EpochEnd(at(1, 2));
-        assert_eq!(verdict(&line, &operation("", asked.clone(), Told::Ended(Some(Lsn(2))))), Ok(()));
-        assert_eq!(verdict(&line, &operation("", asked, Told::Ended(Some(Lsn(1))))), Err("I14"));
+        let asked = Action::TermEnd(at(1, 2));
+        assert_eq!(verdict(&line, &operation("", asked.clone(), Answer::Ended(Some(Lsn(2))))), Ok(()));
+        assert_eq!(verdict(&line, &operation("", asked, Answer::Ended(Some(Lsn(1))))), Err("I14"));
     }
 }

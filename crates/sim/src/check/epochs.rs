@@ -60,7 +60,7 @@ impl Epochs {
             None => Ok(()),
             Some(old) => check(old, &record).and_then(|()| self.check_seal(now, old, &record)),
         };
-        if let Some(old) = self.newest.get(&id).filter(|old| old.led_since != record.led_since) {
+        if let Some(old) = self.newest.get(&id).filter(|old| old.term != record.term) {
             *self.changes.entry(id).or_insert(0) += 1;
             self.doubled += u64::from(old.before.is_some());
         }
@@ -71,7 +71,7 @@ impl Epochs {
 
     /// N6: the controller's own silence is no reason to seal.
     fn check_seal(&self, now: u64, old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
-        if new.cause != Cause::Suspected || new.led_since == old.led_since {
+        if new.cause != Cause::Suspected || new.term == old.term {
             return Ok(());
         }
         let asked = self.suspected.get(&(old.id, old.primary));
@@ -99,24 +99,25 @@ fn check(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
     }
     let counted = |member: &Member| old.in_sync.iter().any(|known| known.same_store(member));
     let came = |member: &Member| old.catching_up.iter().any(|known| known.same_store(member));
-    let new_reign = new.led_since != old.led_since;
-    if new_reign && new.cause != Cause::Forced && !counted(&new.primary) {
+    let new_term = new.term != old.term;
+    if new_term && new.cause != Cause::Forced && !counted(&new.primary) {
         return Err(format!(
             "{id}: {} leads in {} and was not counted in {}",
             new.primary, new.epoch, old.epoch
         ));
     }
-    if !new_reign && new.primary != old.primary {
-        return Err(format!("{id}: {} leads in {} without a reign of its own", new.primary, new.epoch));
+    if !new_term && new.primary != old.primary {
+        return Err(format!("{id}: {} leads in {} without a term of its own", new.primary, new.epoch));
     }
-    if new_reign && new.led_since != new.epoch {
-        return Err(format!("{id}: {} names a reign of {}", new.epoch, new.led_since));
+    if new_term && new.term.began() != new.epoch {
+        return Err(format!("{id}: {} names a term of {}", new.epoch, new.term));
     }
-    let stranger = new.in_sync.iter().find(|member| !counted(member) && !came(member));
+    let forced = |member: &Member| new.cause == Cause::Forced && *member == new.primary;
+    let stranger = new.in_sync.iter().find(|member| !counted(member) && !came(member) && !forced(member));
     if let Some(stranger) = stranger {
         return Err(format!("{id}: {stranger} is counted in {} and was nobody in {}", new.epoch, old.epoch));
     }
-    if new_reign && new.in_sync.iter().any(|member| !counted(member)) && new.cause != Cause::Forced {
+    if new_term && new.in_sync.iter().any(|member| !counted(member)) && new.cause != Cause::Forced {
         return Err(format!("{id}: the seal {} counts who was not counted in {}", new.epoch, old.epoch));
     }
     Ok(())
@@ -125,20 +126,20 @@ fn check(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use types::{Incarnation, LogKind, NodeId, Policy, ProposalId, StoreId, TableId};
+    use types::{Incarnation, LogKind, NodeId, Policy, ProposalId, StoreId, TableId, Term};
 
     pub(crate) fn member(node: u32) -> Member {
         Member { node: NodeId(node), store: StoreId(u64::from(node)), incarnation: Incarnation(1) }
     }
 
-    pub(crate) fn record(epoch: u64, led_since: u64, in_sync: &[u32]) -> PartitionRecord {
+    pub(crate) fn record(epoch: u64, term: u64, in_sync: &[u32]) -> PartitionRecord {
         PartitionRecord {
             format: 1,
             id: PartitionId(64),
             table: TableId(1),
             epoch: Epoch(epoch),
             primary: member(in_sync[0]),
-            led_since: Epoch(led_since),
+            term: Term(term),
             in_sync: in_sync.iter().map(|node| member(*node)).collect(),
             catching_up: Vec::new(),
             policy: Policy::preset("durable", 3, LogKind::Disk).expect("a preset"),
@@ -168,8 +169,8 @@ pub(crate) mod tests {
             ("an epoch is written again", record(1, 1, &[1, 2])),
             ("a stranger leads", record(2, 2, &[4, 1])),
             ("a stranger is counted", record(2, 1, &[1, 4])),
-            ("another leads in the same reign", record(2, 1, &[2, 1])),
-            ("a reign that began before", record(3, 2, &[2, 1])),
+            ("another leads in the same term", record(2, 1, &[2, 1])),
+            ("a term that began before", record(3, 2, &[2, 1])),
         ];
         for (what, record_after) in bad {
             let mut epochs = Epochs::default();

@@ -27,7 +27,7 @@ pub enum Action {
     /// Read at any replica that has this LSN.
     GetAny(Lsn),
     /// Asked where an epoch ended, having an acknowledgement of it.
-    EpochEnd(Position),
+    TermEnd(Position),
 }
 
 impl Action {
@@ -47,7 +47,7 @@ impl Action {
 
 /// What a client was told.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum Answer {
     /// A write is committed at this position, with so many copies.
     Done {
         /// Where.
@@ -96,14 +96,14 @@ pub struct Operation {
     /// When it ended.
     pub completed: u64,
     /// How.
-    pub told: Told,
+    pub told: Answer,
 }
 
 impl Operation {
     /// Where its write was acknowledged, if it was.
     pub fn acknowledged(&self) -> Option<Position> {
         match self.told {
-            Told::Done { at, .. } if self.action.writes() => Some(at),
+            Answer::Done { at, .. } if self.action.writes() => Some(at),
             _ => None,
         }
     }

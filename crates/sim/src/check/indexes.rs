@@ -7,22 +7,22 @@ use types::{EngineError, Lsn, ReadAt};
 
 /// Compares. None: this state cannot be read now. The error is a sentence.
 pub fn check(engine: &dyn Engine, at: ReadAt) -> Option<Result<(), String>> {
-    let state = State::read(engine, at).ok()?;
+    let state = FoundIndex::read(engine, at).ok()?;
     Some(state.check())
 }
 
 /// What a state has of rows and indexes.
-struct State {
+struct FoundIndex {
     definitions: Vec<Row>,
     rows: Vec<Row>,
     entries: BTreeSet<Vec<u8>>,
 }
 
-impl State {
-    fn read(engine: &dyn Engine, at: ReadAt) -> Result<State, EngineError> {
+impl FoundIndex {
+    fn read(engine: &dyn Engine, at: ReadAt) -> Result<FoundIndex, EngineError> {
         let (first, end) = index::definition_range();
         let all = |from: &[u8], to: &[u8]| engine.scan(from, to, at, 1 << 20, 1 << 30);
-        Ok(State {
+        Ok(FoundIndex {
             definitions: all(&first, &end)?,
             rows: all(&[space::ROW], &[space::ROW + 1])?,
             entries: all(&[space::INDEX], &[space::INDEX + 1])?
@@ -80,7 +80,8 @@ mod tests {
     use crate::rows;
     use bytes::Bytes;
     use engine::MemoryEngine;
-    use types::{Epoch, Indexes, Mutation, Position};
+    use types::Term;
+    use types::{Indexes, Mutation, Position};
 
     fn definition() -> Definition {
         let mut indexes = Indexes::default();
@@ -90,7 +91,7 @@ mod tests {
 
     fn verdict(mutations: &[Mutation]) -> Result<(), String> {
         let mut engine = MemoryEngine::volatile();
-        engine.execute(Position::new(Epoch(1), Lsn(1)), mutations);
+        engine.execute(Position::new(Term(1), Lsn(1)), mutations);
         check(&engine, ReadAt::Applied).expect("it can be read")
     }
 

@@ -1,11 +1,11 @@
 //! PR-47, PR-82: what a job's end called committed is there, and what it did not is not.
 
 use crate::check::effects::Final;
-use crate::jobber::Told;
+use crate::job_client::JobAnswer;
 use std::collections::BTreeMap;
 
 /// Checks what jobs were told of one partition against its final log. The error is a sentence.
-pub fn check(last: &Final<'_>, told: &[&Told]) -> Result<(), String> {
+pub fn check(last: &Final<'_>, told: &[&JobAnswer]) -> Result<(), String> {
     let mut places: BTreeMap<u64, usize> = BTreeMap::new();
     for value in last.line.iter().flat_map(|known| known.changes.iter().filter_map(|(_, value)| *value)) {
         *places.entry(value).or_default() += 1;
@@ -45,7 +45,7 @@ mod tests {
         };
         let line: Vec<Known> = (2..).zip(values).map(known).collect();
         let records = vec![(1, 11), (4, 14), (5, 15)];
-        let told = Told { job: JobId::new(1, 1), partition: P, through, at: Some(at(1, 9)), records };
+        let told = JobAnswer { job: JobId::new(1, 1), partition: P, through, at: Some(at(1, 9)), records };
         let lost = if lost { vec![at(1, 9)] } else { Vec::new() };
         check(&Final { line: line.iter().collect(), lost, doubtful: false }, &[&told])
     }

@@ -126,13 +126,13 @@ fn changes(entry: &Entry) -> Vec<Change> {
 pub(crate) mod tests {
     use super::*;
     use bytes::Bytes;
-    use types::Epoch;
+    use types::Term;
     use wire::Header;
 
     pub(crate) const P: PartitionId = PartitionId(64);
 
     pub(crate) fn at(epoch: u64, lsn: u64) -> Position {
-        Position::new(Epoch(epoch), Lsn(lsn))
+        Position::new(Term(epoch), Lsn(lsn))
     }
 
     /// An entry that writes `value` to `key`.

@@ -1,6 +1,6 @@
 //! PR-39: a bulk load is in a state as a whole or not at all, and its rows are those of its entry.
 
-use crate::loader::OWN_ROWS;
+use crate::load_client::OWN_ROWS;
 use crate::rows;
 use types::engine::{Engine, space};
 use types::{Lsn, ReadAt};
@@ -22,7 +22,8 @@ pub fn check(engine: &dyn Engine, at: Lsn) -> Option<Result<(), String>> {
 mod tests {
     use super::*;
     use engine::MemoryEngine;
-    use types::{Epoch, Mutation, Position};
+    use types::Term;
+    use types::{Mutation, Position};
 
     #[test]
     fn half_a_load_is_rejected() {
@@ -34,7 +35,7 @@ mod tests {
             let mut engine = MemoryEngine::volatile();
             for (lsn, rows) in (1..).zip(entries) {
                 let change: Vec<Mutation> = rows.iter().map(|row| put(*row)).collect();
-                engine.execute(Position::new(Epoch(1), Lsn(lsn)), &change);
+                engine.execute(Position::new(Term(1), Lsn(lsn)), &change);
             }
             check(&engine, Lsn(entries.len() as u64)).expect("it can be read")
         };

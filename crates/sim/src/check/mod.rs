@@ -15,10 +15,13 @@
 //! | `world/online` | I16: a node is removed that is a member of nothing, and stays out |
 //! | `loads` | PR-39: bulk loads, whole or not at all |
 //! | `jobs` | PR-47, PR-82: what a job said of its records |
-//! | `points` | PR-80: points over all partitions |
+//! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
+//! | `aside` | R9: tails have what is given up |
 
 pub mod agree;
+pub mod aside;
+pub mod cluster_snapshots;
 pub mod effects;
 pub mod epochs;
 pub mod history;
@@ -27,16 +30,16 @@ pub mod jobs;
 pub mod lineage;
 pub mod linear;
 pub mod loads;
-pub mod points;
 pub mod report;
 pub mod requests;
 pub mod serving;
 pub mod storage;
 pub mod survival;
 
-use history::{Action, Operation, Told};
+use history::{Action, Answer, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{FailoverRecord, TailReport};
+use types::engine::Version;
 use types::{Member, PartitionId, Position};
 use wire::control::Suspect;
 use wire::{Entry, RecordText};
@@ -73,12 +76,10 @@ pub struct Checks {
     pub storage: storage::Storage,
     /// Requests.
     pub requests: requests::Requests,
-    /// The newest committed entry of each partition's newest reign.
+    /// The newest committed entry of each partition's newest term.
     tips: BTreeMap<PartitionId, Position>,
-    /// Tails set aside, with the values in them.
-    tails: Vec<(TailReport, usize)>,
-    /// Every entry in them, with the node whose disk has it.
-    aside: BTreeSet<(types::NodeId, PartitionId, Position)>,
+    /// Tails set aside.
+    aside: aside::Aside,
     failovers: Vec<FailoverRecord>,
     violations: Vec<Violation>,
 }
@@ -125,13 +126,36 @@ impl Checks {
     }
 
     /// A tail was set aside: the file must hold what the report says.
-    pub fn set_aside(&mut self, now: u64, report: &TailReport, entries: &[Entry]) {
-        let span = (entries.first().map(Entry::lsn), entries.last().map(Entry::lsn));
-        if span != (Some(report.from), Some(report.to)) {
-            self.fault("I14", now, format!("a tail of {span:?} is reported as {report:?}"));
-        }
-        self.aside.extend(entries.iter().map(|entry| (report.node, report.partition, entry.at())));
-        self.tails.push((report.clone(), entries.len()));
+    pub fn set_aside(&mut self, now: u64, report: &TailReport, entries: &[Entry], rows: &[Version]) {
+        let verdict = self.aside.add(report, entries, rows);
+        self.expect("I14", now, verdict);
+    }
+
+    /// R9: what this node acknowledged alone, and is lost, is in its tails, and a failover's report names them. It is back in sync.
+    pub fn told_of_lost(&mut self, now: u64, partition: PartitionId, node: types::NodeId) {
+        let lost = self.survival.lost_with(partition, node);
+        let (Some(first), Some(last)) = (lost.iter().min().copied(), lost.iter().max().copied()) else {
+            return;
+        };
+        // Its whole log from there on: a row that a later entry wrote again is known by that one.
+        let tip = self.aside.newest(node, partition).map_or(last, |newest| newest.max(last));
+        let line = self.lineage.line(partition, tip).take_while(|known| known.at >= first);
+        let what = if let Some(at) = self.aside.lacks(node, partition, line) {
+            format!("{at} is in no tail")
+        } else if let Some(at) = lost.into_iter().find(|at| !self.is_named(partition, node, *at)) {
+            format!("no failover's report names {at}")
+        } else {
+            return;
+        };
+        let sentence = format!("{partition}: what {node} acknowledged alone from {first} on is lost: {what}");
+        self.fault("R9", now, sentence);
+    }
+
+    /// True if a failover's report has a tail of this node that reaches over `at`.
+    fn is_named(&self, partition: PartitionId, node: types::NodeId, at: Position) -> bool {
+        let of_partition = self.failovers.iter().filter(|failover| failover.partition == partition);
+        let mut tails = of_partition.flat_map(|failover| &failover.loss.tails);
+        tails.any(|tail| aside::covers(tail, node, partition, at))
     }
 
     /// R9: a node gives up its log above `above`, which it had up to `proven` on its disk. What nobody of `others` has is in a tail.
@@ -146,12 +170,9 @@ impl Checks {
         let tip = self.tips.get(&partition).copied();
         let others: Vec<Position> = others.iter().copied().chain(tip).collect();
         let kept = |at: Position| others.iter().any(|other| self.lineage.has(partition, *other, at));
-        let lost = self
-            .lineage
-            .line(partition, proven)
-            .take_while(|known| known.at.lsn > above && !kept(known.at))
-            .find(|known| !known.changes.is_empty() && !self.aside.contains(&(node, partition, known.at)));
-        if let Some(at) = lost.map(|known| known.at) {
+        let line = self.lineage.line(partition, proven);
+        let given_up = line.take_while(|known| known.at.lsn > above && !kept(known.at));
+        if let Some(at) = self.aside.lacks(node, partition, given_up) {
             self.fault("R9", now, format!("{node} {partition}: {at} is given up and not set aside"));
         }
     }
@@ -173,16 +194,21 @@ impl Checks {
     }
 
     /// Looks at points that were taken. Where a failover may have lost something, positions say nothing.
-    pub fn points(&mut self, now: u64, taken: &[crate::taker::Taken], operations: &[Operation]) {
+    pub fn cluster_snapshots(
+        &mut self,
+        now: u64,
+        taken: &[crate::snapshot_client::Taken],
+        operations: &[Operation],
+    ) {
         let counts = |partition: PartitionId| !self.survival.is_doubtful(partition);
-        let wrong = taken.iter().find_map(|taken| points::check(taken, operations, &counts).err());
+        let wrong = taken.iter().find_map(|taken| cluster_snapshots::check(taken, operations, &counts).err());
         if let Some(sentence) = wrong {
             self.fault("PR-80", now, sentence);
         }
     }
 
     /// Looks at the whole history.
-    pub fn finish(&mut self, now: u64, operations: &[Operation], jobs: &[crate::jobber::Told]) {
+    pub fn finish(&mut self, now: u64, operations: &[Operation], jobs: &[crate::job_client::JobAnswer]) {
         if !self.violations.is_empty() {
             return;
         }
@@ -203,7 +229,7 @@ impl Checks {
         now: u64,
         partition: PartitionId,
         tip: Position,
-        (operations, jobs): (&[Operation], &[crate::jobber::Told]),
+        (operations, jobs): (&[Operation], &[crate::job_client::JobAnswer]),
     ) {
         let operations: Vec<&Operation> = operations.iter().filter(|op| op.partition == partition).collect();
         let mut line: Vec<_> = self.lineage.line(partition, tip).collect();
@@ -240,11 +266,11 @@ fn registers<'a>(
         |value: Option<u64>| value.is_some_and(|value| present.is_some_and(|all| !all.contains(&value)));
     for operation in operations.iter().filter(|operation| operation.key.starts_with('r')) {
         let (value, writes, ended) = match (&operation.action, &operation.told) {
-            (Action::Put(value) | Action::Swap { value, .. }, Told::Done { .. }) => {
+            (Action::Put(value) | Action::Swap { value, .. }, Answer::Done { .. }) => {
                 (Some(*value), true, Some(operation.completed))
             }
-            (Action::Put(value) | Action::Swap { value, .. }, Told::Unknown) => (Some(*value), true, None),
-            (Action::Get(_), Told::Found { row, .. }) => {
+            (Action::Put(value) | Action::Swap { value, .. }, Answer::Unknown) => (Some(*value), true, None),
+            (Action::Get(_), Answer::Found { row, .. }) => {
                 (row.map(|(_, value)| value), false, Some(operation.completed))
             }
             _ => continue,

@@ -13,7 +13,7 @@ pub fn check(
     for (id, at) in lost {
         let tells = |failover: &&FailoverRecord| {
             failover.partition == *id
-                && failover.new_epoch > at.epoch
+                && failover.new_epoch > at.term.began()
                 && failover.loss.possible
                 && failover.loss.kept.is_none_or(|kept| kept < at.lsn)
         };
@@ -25,10 +25,10 @@ pub fn check(
         let Some(kept) = failover.loss.kept else { continue };
         let wrong = acknowledged.iter().find(|(id, at)| {
             *id == failover.partition
-                && at.epoch < failover.new_epoch
+                && at.term.began() < failover.new_epoch
                 && at.lsn > kept
                 && !lost.contains(&(*id, *at))
-                && at.epoch <= failover.old_epoch
+                && at.term.began() <= failover.old_epoch
         });
         if let Some((id, at)) = wrong {
             return Err(format!(
@@ -50,6 +50,7 @@ mod tests {
     use super::*;
     use crate::check::epochs::tests::member;
     use crate::check::lineage::tests::{P, at};
+    use types::Term;
     use types::config::{Cause, LossReport};
     use types::{Epoch, Lsn};
 
@@ -61,7 +62,7 @@ mod tests {
             cause: Cause::Suspected,
             old_epoch: Epoch(1),
             old_primary: member(1),
-            old_led_since: Epoch(1),
+            old_term: Term(1),
             new_epoch: Epoch(2),
             new_primary: member(2),
             last_heard_ms: 0,

@@ -2,7 +2,7 @@
 
 use crate::network::Conn;
 use std::collections::BTreeMap;
-use types::{Epoch, PartitionId};
+use types::{PartitionId, Term};
 use wire::{Op, ReadLevel, Request};
 
 /// A request that a node has.
@@ -18,8 +18,8 @@ pub struct Asked {
     pub ends_job: Option<bool>,
     /// Any replica may answer.
     pub any: bool,
-    /// The reign of the replica that answered, once it has.
-    pub reign: Epoch,
+    /// The term of the replica that answered, once it has.
+    pub term: Term,
 }
 
 /// Requests that are not answered yet.
@@ -40,7 +40,7 @@ impl Requests {
                 _ => None,
             },
             any: matches!(request.read, ReadLevel::Any { .. }),
-            reign: Epoch::ZERO,
+            term: Term::ZERO,
         };
         self.open.insert((conn, request.id), asked);
     }
@@ -50,10 +50,10 @@ impl Requests {
         self.open.get(&(conn, id)).copied()
     }
 
-    /// A replica of this reign has an answer.
-    pub fn answered(&mut self, conn: Conn, id: u64, reign: Epoch) {
+    /// A replica of this term has an answer.
+    pub fn answered(&mut self, conn: Conn, id: u64, term: Term) {
         if let Some(asked) = self.open.get_mut(&(conn, id)) {
-            asked.reign = reign;
+            asked.term = term;
         }
     }
 
@@ -86,9 +86,9 @@ mod tests {
             op: Op::Digest,
         };
         requests.received(1, &request);
-        requests.answered(1, 4, Epoch(2));
+        requests.answered(1, 4, Term(2));
         assert!(requests.get(1, 4).is_some());
-        assert_eq!(requests.take(1, 4).map(|asked| asked.reign), Some(Epoch(2)));
+        assert_eq!(requests.take(1, 4).map(|asked| asked.term), Some(Term(2)));
         assert_eq!(requests.take(1, 4), None);
     }
 }

@@ -19,9 +19,9 @@ pub struct Start {
     /// The replica knows that it is damaged.
     pub damaged: bool,
     /// A torn end was cut off.
-    pub cut: bool,
+    pub torn: bool,
     /// The disk was made to fail in this life or the one before.
-    pub harmed: bool,
+    pub faulted: bool,
 }
 
 impl Storage {
@@ -37,7 +37,7 @@ impl Storage {
     }
 
     /// The replica itself took back what is above `to`.
-    pub fn cut(&mut self, node: NodeId, id: PartitionId, to: Position) {
+    pub fn truncate(&mut self, node: NodeId, id: PartitionId, to: Position) {
         for kept in [&mut self.proven, &mut self.settled] {
             if let Some(proven) = kept.get_mut(&(node, id)).filter(|proven| proven.lsn > to.lsn) {
                 *proven = to;
@@ -71,7 +71,7 @@ impl Storage {
         self.proven.remove(&(node, id));
         let settled = self.settled.remove(&(node, id)).unwrap_or_default();
         let last_batch_only = start.end >= settled.lsn;
-        if start.damaged || start.harmed && start.cut && last_batch_only {
+        if start.damaged || start.faulted && start.torn && last_batch_only {
             return Ok(());
         }
         Err(format!("{node} {id}: {proven} was durable, the start finds {start:?}"))
@@ -86,7 +86,7 @@ mod tests {
     const N: NodeId = NodeId(1);
 
     fn start(end: u64) -> Start {
-        Start { end: Lsn(end), damaged: false, cut: false, harmed: false }
+        Start { end: Lsn(end), damaged: false, torn: false, faulted: false }
     }
 
     fn storage() -> Storage {
@@ -100,24 +100,24 @@ mod tests {
         storage().starts(N, P, start(9)).expect("all there");
         assert!(storage().starts(N, P, start(8)).is_err());
         assert!(
-            storage().starts(N, P, Start { cut: true, ..start(8) }).is_err(),
+            storage().starts(N, P, Start { torn: true, ..start(8) }).is_err(),
             "a sound disk tears no synced end"
         );
-        assert!(storage().starts(N, P, Start { harmed: true, ..start(8) }).is_err(), "guessed away");
+        assert!(storage().starts(N, P, Start { faulted: true, ..start(8) }).is_err(), "guessed away");
     }
 
     #[test]
     fn what_is_said_to_be_missing_may_be_missing() {
         storage().starts(N, P, Start { damaged: true, ..start(2) }).expect("it says so");
-        storage().starts(N, P, Start { harmed: true, cut: true, ..start(8) }).expect("it says so");
+        storage().starts(N, P, Start { faulted: true, torn: true, ..start(8) }).expect("it says so");
         let mut settled = storage();
         settled.settle(N);
         assert!(
-            settled.starts(N, P, Start { harmed: true, cut: true, ..start(8) }).is_err(),
+            settled.starts(N, P, Start { faulted: true, torn: true, ..start(8) }).is_err(),
             "PR-18: it was marked"
         );
         let mut cut = storage();
-        cut.cut(N, P, at(1, 5));
+        cut.truncate(N, P, at(1, 5));
         cut.starts(N, P, start(5)).expect("taken back by the replica");
         let mut wiped = storage();
         wiped.wiped(N);

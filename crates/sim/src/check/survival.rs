@@ -22,9 +22,11 @@ pub struct Survival {
     /// When a process of this node last ended.
     ended: BTreeMap<NodeId, u64>,
     /// When this node's disk was last harmed.
-    harmed: BTreeMap<NodeId, u64>,
+    faulted: BTreeMap<NodeId, u64>,
     /// Partitions that had a failover which may have lost something.
     doubtful: BTreeSet<PartitionId>,
+    /// When an operator last forced a promotion.
+    forced: BTreeMap<PartitionId, u64>,
 }
 
 impl Survival {
@@ -40,8 +42,28 @@ impl Survival {
     }
 
     /// A disk lost or changed what it held.
-    pub fn harmed(&mut self, time: u64, node: NodeId) {
-        self.harmed.insert(node, time);
+    pub fn faulted(&mut self, time: u64, node: NodeId) {
+        self.faulted.insert(node, time);
+    }
+
+    /// An operator had another lead, and was told what that may lose.
+    pub fn forced(&mut self, time: u64, partition: PartitionId) {
+        self.forced.insert(partition, time);
+    }
+
+    /// Commits of a partition that are lost, and that this node acknowledged alone in its set, in the process that it has now.
+    pub fn lost_with(&self, partition: PartitionId, node: NodeId) -> Vec<Position> {
+        let remembers = |time: u64| {
+            let before = |at: Option<&u64>| at.is_none_or(|at| *at < time);
+            before(self.ended.get(&node)) && before(self.faulted.get(&node))
+        };
+        let alone = |one: &&Acknowledged| {
+            one.record.primary.node == node
+                && one.record.in_sync.len() == 1
+                && remembers(one.time)
+                && self.lost.contains(&(partition, one.at))
+        };
+        self.acknowledged.get(&partition).into_iter().flatten().filter(alone).map(|one| one.at).collect()
     }
 
     /// Acknowledged commits that are lost.
@@ -54,7 +76,7 @@ impl Survival {
         self.doubtful.contains(&partition)
     }
 
-    /// A new primary serves, in this configuration, with a log that ends at `tip`; `last` is the one before its reign.
+    /// A new primary serves, in this configuration, with a log that ends at `tip`; `last` is the one before its term.
     pub fn serves(
         &mut self,
         lineage: &Lineage,
@@ -89,16 +111,19 @@ impl Survival {
         if !record.lossy {
             return Err(format!("{what} and is not in the log of {}, which names no loss", record.epoch));
         }
+        if self.forced.get(&record.id).is_some_and(|at| one.time <= *at) {
+            return Ok(());
+        }
         let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);
         if policies().any(|policy| policy.rests_on_primary()) {
             return Ok(());
         }
         let survives = policies().any(|policy| policy.survives_restart());
-        let since = if survives { &self.harmed } else { &self.ended };
+        let since = if survives { &self.faulted } else { &self.ended };
         let keeper = |set: &[Member]| {
             set.iter().find(|member| since.get(&member.node).is_none_or(|at| *at < one.time)).copied()
         };
-        // PR-17: such a reign waits for "all members of the last recorded set", who have all there is to have; whoever left
+        // PR-17: such a term waits for "all members of the last recorded set", who have all there is to have; whoever left
         // it before may have kept what is lost.
         match keeper(last.map_or(&one.record.in_sync, |last| &last.in_sync)) {
             None => Ok(()),
@@ -146,7 +171,7 @@ mod tests {
         }
         assert!(survival.serves(&lineage(), None, &after(true), at(2, 2)).is_err());
         for node in 1..=3 {
-            survival.harmed(20, NodeId(node));
+            survival.faulted(20, NodeId(node));
         }
         survival.serves(&lineage(), None, &after(true), at(2, 2)).expect("all three disks were harmed");
     }

@@ -1,9 +1,9 @@
 //! The clients' side: their wants are carried out, and what they hear is handed in.
 
 use super::{Event, Phase, World};
-use crate::check::history::{Operation, Told};
-use crate::client::Want;
-use crate::loader::Loader;
+use crate::check::history::{Answer, Operation};
+use crate::client::ClientEffect;
+use crate::load_client::LoadClient;
 use crate::network::{Conn, Endpoint, Lane};
 use wire::Message;
 
@@ -21,11 +21,11 @@ impl World {
         let goes_on = self.phase == Phase::Faults;
         let wants = match self.clients.get_mut(id as usize) {
             Some(client) => client.step(self.now),
-            None if id == self.plan.clients => self.taker.step(self.now, goes_on),
-            None if id == self.plan.clients + 2 => self.jobber.step(self.now, goes_on),
+            None if id == self.plan.clients => self.snapshot_client.step(self.now, goes_on),
+            None if id == self.plan.clients + 2 => self.job_client.step(self.now, goes_on),
             None => {
-                let wants = self.loader.step(self.now, goes_on);
-                for (load, changes) in self.loader.take_made() {
+                let wants = self.load_client.step(self.now, goes_on);
+                for (load, changes) in self.load_client.take_made() {
                     self.checks.lineage.will_load(load, changes);
                 }
                 wants
@@ -33,8 +33,8 @@ impl World {
         };
         for want in wants {
             match want {
-                Want::Send(conn, request) => self.send(conn, true, Message::Request(*request)),
-                Want::Dial(node, slot) => {
+                ClientEffect::Send(conn, request) => self.send(conn, true, Message::Request(*request)),
+                ClientEffect::Dial(node, slot) => {
                     let wait = 100 + self.timing.below(500);
                     let (from, to) = ((Endpoint::Client(id), 0), Endpoint::Node(node));
                     self.after(wait, Event::Dial { from, to, lane: Lane::Client(slot) });
@@ -47,9 +47,9 @@ impl World {
         let (Endpoint::Client(id), Endpoint::Node(node)) = (at, node) else { return };
         match self.clients.get_mut(id as usize) {
             Some(client) => client.linked(node, slot, conn),
-            None if id == self.plan.clients => self.taker.linked(node, conn),
-            None if id == self.plan.clients + 2 => self.jobber.linked(node, conn),
-            None => self.loader.linked(node, conn),
+            None if id == self.plan.clients => self.snapshot_client.linked(node, conn),
+            None if id == self.plan.clients + 2 => self.job_client.linked(node, conn),
+            None => self.load_client.linked(node, conn),
         }
         if conn.is_some() {
             self.client_steps(id);
@@ -59,31 +59,31 @@ impl World {
     pub(super) fn client_hears(&mut self, id: u32, _from: Endpoint, message: Message) {
         let Message::Reply(reply) = message else { return };
         if id == self.plan.clients + 2 {
-            let before = self.jobber.ended();
-            self.jobber.hear(self.now, &reply);
-            let (committed, aborted) = self.jobber.ended();
-            (before.0..committed).for_each(|_| self.struck("job-committed"));
-            (before.1..aborted).for_each(|_| self.struck("job-aborted"));
+            let before = self.job_client.ended();
+            self.job_client.hear(self.now, &reply);
+            let (committed, aborted) = self.job_client.ended();
+            (before.0..committed).for_each(|_| self.injected("job-committed"));
+            (before.1..aborted).for_each(|_| self.injected("job-aborted"));
             return self.client_steps(id);
         }
         if id > self.plan.clients {
-            let done = |loader: &Loader| {
-                let told = |operation: &&Operation| matches!(operation.told, Told::Done { .. });
-                loader.history().iter().filter(told).count()
+            let done = |load_client: &LoadClient| {
+                let told = |operation: &&Operation| matches!(operation.told, Answer::Done { .. });
+                load_client.history().iter().filter(told).count()
             };
-            let before = done(&self.loader);
-            self.loader.hear(self.now, &reply);
-            if done(&self.loader) > before {
-                self.struck("bulk-loaded");
+            let before = done(&self.load_client);
+            self.load_client.hear(self.now, &reply);
+            if done(&self.load_client) > before {
+                self.injected("bulk-loaded");
             }
             return self.client_steps(id);
         }
         if id as usize >= self.clients.len() {
-            self.taker.hear(self.now, &reply);
-            let before = self.taker.taken().len();
+            self.snapshot_client.hear(self.now, &reply);
+            let before = self.snapshot_client.taken().len();
             self.client_steps(id);
-            if self.taker.taken().len() > before {
-                self.struck("point-taken");
+            if self.snapshot_client.taken().len() > before {
+                self.injected("point-taken");
             }
             return;
         }

@@ -21,7 +21,7 @@ const WATCH: u64 = 10_000;
 const TICK: u64 = 20_000;
 
 /// A controller and its machine.
-pub(super) struct Brain {
+pub(super) struct ControllerProcess {
     id: u32,
     clock: crate::clock::Clock,
     running: Option<(u64, Controller<Without>)>,
@@ -32,14 +32,14 @@ pub(super) struct Brain {
     pub plans: bool,
 }
 
-impl Brain {
-    pub fn new(id: u32, shape: &mut Stream) -> Brain {
+impl ControllerProcess {
+    pub fn new(id: u32, shape: &mut Stream) -> ControllerProcess {
         let clock = crate::clock::Clock::new(0, shape.between(10_000_000, 900_000_000));
-        Brain { id, clock, running: None, seed: shape.next(), stale_until: 0, plans: false }
+        ControllerProcess { id, clock, running: None, seed: shape.next(), stale_until: 0, plans: false }
     }
 
-    pub fn life(&self) -> Option<u64> {
-        self.running.as_ref().map(|(life, _)| *life)
+    pub fn incarnation(&self) -> Option<u64> {
+        self.running.as_ref().map(|(incarnation, _)| *incarnation)
     }
 }
 
@@ -120,7 +120,7 @@ pub(super) struct Operator {
     waiting: Option<u64>,
     next: u64,
     /// Asked for when connected.
-    pub wishes: Vec<AdminCommand>,
+    pub operator_draws: Vec<AdminCommand>,
 }
 
 /// What backups do.
@@ -147,82 +147,90 @@ fn creation(table: &TablePlan) -> CreateTable {
 }
 
 impl World {
-    pub(super) fn brain_start(&mut self, id: u32) {
-        let life = self.next_life;
-        self.next_life += 1;
+    pub(super) fn controller_process_start(&mut self, id: u32) {
+        let incarnation = self.next_incarnation;
+        self.next_incarnation += 1;
         let down = self.meta.down_until > self.now;
         let loaded = self.meta.store.range("").ok().filter(|_| !down);
         let Some(loaded) = loaded else {
-            self.after(100_000, Event::BrainStart { id });
+            self.after(100_000, Event::ControllerStart { id });
             return;
         };
         let remedy = self.remedy;
-        let brain = &mut self.brains[id as usize];
-        if brain.running.is_some() {
+        let controller_process = &mut self.controller_processes[id as usize];
+        if controller_process.running.is_some() {
             return;
         }
-        let identity = Identity { cluster: ClusterId(7), seed: brain.seed ^ life.rotate_left(32) };
-        brain.running = Some((life, Controller::with_remedy(identity, controller_settings(), remedy)));
-        brain.stale_until = 0;
+        let identity =
+            Identity { cluster: ClusterId(7), seed: controller_process.seed ^ incarnation.rotate_left(32) };
+        controller_process.running =
+            Some((incarnation, Controller::with_remedy(identity, controller_settings(), remedy)));
+        controller_process.stale_until = 0;
         let entries = loaded.entries.into_iter().map(|entry| controller::Entry {
             key: entry.key,
             revision: entry.revision,
             value: entry.value,
         });
         let entries = entries.collect();
-        self.trace.note(self.now, format_args!("c{id} starts, life {life}"));
+        self.trace.note(self.now, format_args!("c{id} starts, life {incarnation}"));
         self.think(id, Input::Loaded { revision: loaded.revision, entries });
-        self.after(TICK, Event::BrainTick { id, life });
-        self.after(WATCH, Event::BrainWatch { id, life });
+        self.after(TICK, Event::ControllerTick { id, incarnation });
+        self.after(WATCH, Event::ControllerWatch { id, incarnation });
     }
 
     /// A controller's process dies.
-    pub(super) fn brain_dies(&mut self, id: u32) {
-        if self.brains[id as usize].running.take().is_some() {
+    pub(super) fn controller_process_dies(&mut self, id: u32) {
+        if self.controller_processes[id as usize].running.take().is_some() {
             self.trace.note(self.now, format_args!("c{id} ends"));
             self.drop_links(Endpoint::Controller(id), true);
         }
     }
 
     fn think(&mut self, id: u32, input: Input) {
-        let brain = &mut self.brains[id as usize];
-        let now = brain.clock.read(self.now);
-        let Some((life, controller)) = &mut brain.running else { return };
-        let life = *life;
+        let controller_process = &mut self.controller_processes[id as usize];
+        let now = controller_process.clock.read(self.now);
+        let Some((incarnation, controller)) = &mut controller_process.running else { return };
+        let incarnation = *incarnation;
         let outputs = controller.handle(now, input);
         if let Err(reason) = controller.validate() {
             return self.checks.fault("I10", self.now, format!("c{id}: {reason}"));
         }
         for output in outputs {
             match output {
-                Output::Txn { tag, txn } => self.submit(id, life, tag, txn),
+                Output::Txn { tag, txn } => self.submit(id, incarnation, tag, txn),
                 Output::Send { conn, message } => self.send(conn.0, false, message),
                 Output::Close { conn } => self.break_conn(conn.0, false),
             }
         }
     }
 
-    pub(super) fn brain_tick(&mut self, id: u32, life: u64) {
-        if self.brains[id as usize].life() != Some(life) {
+    pub(super) fn controller_process_tick(&mut self, id: u32, incarnation: u64) {
+        if self.controller_processes[id as usize].incarnation() != Some(incarnation) {
             return;
         }
-        self.after(TICK, Event::BrainTick { id, life });
-        let first = self.brains.iter().find(|brain| brain.running.is_some()).map(|brain| brain.id);
-        let brain = &self.brains[id as usize];
-        let plans = first == Some(id) || brain.plans;
-        if brain.running.as_ref().is_some_and(|(_, controller)| controller.is_leading() != plans) {
+        self.after(TICK, Event::ControllerTick { id, incarnation });
+        let first = self
+            .controller_processes
+            .iter()
+            .find(|controller_process| controller_process.running.is_some())
+            .map(|controller_process| controller_process.id);
+        let controller_process = &self.controller_processes[id as usize];
+        let plans = first == Some(id) || controller_process.plans;
+        if controller_process.running.as_ref().is_some_and(|(_, controller)| controller.is_leading() != plans)
+        {
             self.think(id, Input::Lead(plans));
         }
         self.think(id, Input::Tick);
     }
 
-    pub(super) fn brain_watch(&mut self, id: u32, life: u64) {
-        if self.brains[id as usize].life() != Some(life) {
+    pub(super) fn controller_process_watch(&mut self, id: u32, incarnation: u64) {
+        if self.controller_processes[id as usize].incarnation() != Some(incarnation) {
             return;
         }
-        self.after(WATCH, Event::BrainWatch { id, life });
-        let stale = self.brains[id as usize].stale_until > self.now || self.meta.down_until > self.now;
-        let Some((_, controller)) = &self.brains[id as usize].running else { return };
+        self.after(WATCH, Event::ControllerWatch { id, incarnation });
+        let stale =
+            self.controller_processes[id as usize].stale_until > self.now || self.meta.down_until > self.now;
+        let Some((_, controller)) = &self.controller_processes[id as usize].running else { return };
         if stale {
             return;
         }
@@ -254,30 +262,30 @@ impl World {
     }
 
     /// Sends a transaction to the metastore, which may answer late, never, or before it is done.
-    fn submit(&mut self, id: u32, life: u64, tag: Tag, txn: controller::Txn) {
+    fn submit(&mut self, id: u32, incarnation: u64, tag: Tag, txn: controller::Txn) {
         let wait = 50 + self.timing.below(self.meta.slow_us);
         let txn = Box::new(txn);
         if self.timing.chance(self.meta.lost) {
-            self.struck("meta-lost");
+            self.injected("meta-lost");
             let unknown = Box::new(Err(controller::TxnError::Unknown));
             let told_at = 20_000 + self.timing.below(100_000);
-            self.after(told_at, Event::MetaDone { id, life, tag, outcome: unknown });
+            self.after(told_at, Event::MetaDone { id, incarnation, tag, outcome: unknown });
             if self.timing.chance(750) {
                 // It happens all the same, perhaps long after nobody knew.
                 let late = if self.timing.chance(300) { self.timing.below(400_000) } else { wait };
-                self.after(late, Event::Meta { id, life, tag, txn, told: false });
+                self.after(late, Event::Meta { id, incarnation, tag, txn, told: false });
             }
             return;
         }
-        self.after(wait, Event::Meta { id, life, tag, txn, told: true });
+        self.after(wait, Event::Meta { id, incarnation, tag, txn, told: true });
     }
 
-    pub(super) fn meta_txn(&mut self, id: u32, life: u64, tag: Tag, txn: controller::Txn, told: bool) {
+    pub(super) fn meta_txn(&mut self, id: u32, incarnation: u64, tag: Tag, txn: controller::Txn, told: bool) {
         if self.meta.down_until > self.now {
             let unknown = Box::new(Err(controller::TxnError::Unknown));
             let wait = 50_000 + self.timing.below(200_000);
             if told {
-                self.after(wait, Event::MetaDone { id, life, tag, outcome: unknown });
+                self.after(wait, Event::MetaDone { id, incarnation, tag, outcome: unknown });
             }
             return;
         }
@@ -293,7 +301,7 @@ impl World {
         self.note_changes();
         if told {
             let wait = 30 + self.timing.below(self.meta.slow_us);
-            self.after(wait, Event::MetaDone { id, life, tag, outcome: Box::new(outcome) });
+            self.after(wait, Event::MetaDone { id, incarnation, tag, outcome: Box::new(outcome) });
         }
     }
 
@@ -330,11 +338,11 @@ impl World {
     pub(super) fn meta_done(
         &mut self,
         id: u32,
-        life: u64,
+        incarnation: u64,
         tag: Tag,
         outcome: Result<controller::TxnOutcome, controller::TxnError>,
     ) {
-        if self.brains[id as usize].life() == Some(life) {
+        if self.controller_processes[id as usize].incarnation() == Some(incarnation) {
             self.think(id, Input::TxnDone { tag, outcome });
         }
     }
@@ -352,29 +360,29 @@ impl World {
         self.meta.lost = lost.unwrap_or(self.meta.lost);
     }
 
-    pub(super) fn brain_weather(&mut self, id: u32, stale_us: Option<u64>, plans: Option<bool>) {
+    pub(super) fn controller_process_weather(&mut self, id: u32, stale_us: Option<u64>, plans: Option<bool>) {
         let now = self.now;
-        let brain = &mut self.brains[id as usize];
-        brain.stale_until = stale_us.map_or(brain.stale_until, |us| now + us);
-        brain.plans = plans.unwrap_or(brain.plans);
+        let controller_process = &mut self.controller_processes[id as usize];
+        controller_process.stale_until = stale_us.map_or(controller_process.stale_until, |us| now + us);
+        controller_process.plans = plans.unwrap_or(controller_process.plans);
     }
 
     /// The controllers' and the metastore's troubles are over.
     pub(super) fn heal_control(&mut self) {
         (self.meta.down_until, self.meta.slow_us, self.meta.lost) = (0, 500, 0);
         for id in 0..self.plan.controllers {
-            self.brain_weather(id, Some(0), Some(false));
-            if self.brains[id as usize].running.is_none() {
-                self.after(1_000, Event::BrainStart { id });
+            self.controller_process_weather(id, Some(0), Some(false));
+            if self.controller_processes[id as usize].running.is_none() {
+                self.after(1_000, Event::ControllerStart { id });
             }
         }
     }
 
-    pub(super) fn brain_hears(&mut self, id: u32, conn: Conn, message: Message) {
+    pub(super) fn controller_process_hears(&mut self, id: u32, conn: Conn, message: Message) {
         self.think(id, Input::Received { conn: ConnId(conn), message });
     }
 
-    pub(super) fn brain_disconnected(&mut self, id: u32, conn: Conn) {
+    pub(super) fn controller_process_disconnected(&mut self, id: u32, conn: Conn) {
         self.think(id, Input::Disconnected { conn: ConnId(conn) });
     }
 
@@ -385,7 +393,7 @@ impl World {
 
     /// The operator goes on with what there is to do.
     pub(super) fn operator_wakes(&mut self) {
-        if self.phase == Phase::Setup || !self.operator.wishes.is_empty() {
+        if self.phase == Phase::Setup || !self.operator.operator_draws.is_empty() {
             self.after(30_000, Event::Operator);
         }
         if self.operator.conn.is_none() {
@@ -404,8 +412,8 @@ impl World {
         }
         let command = match self.plan.tables.get(self.operator.created) {
             Some(table) => AdminCommand::CreateTable(RecordText::new(&creation(table))),
-            None => match self.operator.wishes.pop() {
-                Some(wish) => wish,
+            None => match self.operator.operator_draws.pop() {
+                Some(cut_or_isolate) => cut_or_isolate,
                 None => return,
             },
         };
@@ -445,7 +453,7 @@ impl World {
 fn controller_settings() -> controller::Settings {
     controller::Settings {
         failover_wait: Micros::from_millis(1500),
-        restart_gather: Micros::from_millis(300),
+        restart_reconcile: Micros::from_millis(300),
         balance_after: Micros::from_millis(1500),
         spare_after: Micros::from_millis(2000),
         admit_again: Micros::from_millis(200),

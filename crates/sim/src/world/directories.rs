@@ -1,7 +1,7 @@
 //! The second directory of a node's replicas: lost while node and log go on, back at a later start or not at all.
 
+use super::fault_injector::Cure;
 use super::machines::{End, open_engine};
-use super::strikes::Cure;
 use super::{Event, Phase, World};
 use crate::network::{Endpoint, Lane};
 use crate::node::{FIRST, PartFiles, SECOND, Second, SnapshotFile};
@@ -26,7 +26,7 @@ impl World {
 
     /// A primary on which commits rest does not reach its backups for a moment, and then loses its second directory: what it has
     /// acknowledged meanwhile is in its log, and nowhere else. False if there is none.
-    pub(super) fn strike_alone(&mut self) -> bool {
+    pub(super) fn inject_alone(&mut self) -> bool {
         let leads_alone = |record: &&PartitionRecord| {
             let machine = self.machine(record.primary.node.0);
             let there = machine.second.contains(&record.id) && machine.second_is == Second::There;
@@ -36,8 +36,8 @@ impl World {
         else {
             return false;
         };
-        let us = self.strikes.random.between(30_000, 250_000);
-        let heals = us + self.strikes.random.below(60_000);
+        let us = self.fault_injector.random.between(30_000, 250_000);
+        let heals = us + self.fault_injector.random.below(60_000);
         let here = Endpoint::Node(node);
         for other in (1..=self.plan.nodes).filter(|other| *other != node).map(Endpoint::Node) {
             for (from, to) in [(here, other), (other, here)] {
@@ -58,7 +58,7 @@ impl World {
             }
         }
         if self.phase == Phase::Faults && self.may_lose_disk(node) && self.lose_second(node) {
-            self.struck("directory-loss-alone");
+            self.injected("directory-loss-alone");
             self.trace.note(self.now, format_args!("fault: the second directory of n{node} is lost"));
         }
     }
@@ -66,17 +66,17 @@ impl World {
     /// The second directory of a node is lost, and so is what its engines have in it. False if nothing is there.
     pub(super) fn lose_second(&mut self, node: u32) -> bool {
         let remedy = self.remedy;
-        let gone = self.strikes.random.chance(500);
+        let gone = self.fault_injector.random.chance(500);
         let machine = self.machine(node);
         if machine.second.is_empty() || machine.second_is != Second::There {
             return false;
         }
         let lost: Vec<PartitionId> = machine.second.iter().copied().collect();
-        let before = machine.restarted_since_harm;
-        self.harm(node);
+        let before = machine.restarted_since_fault;
+        self.faults(node);
         let machine = self.machine_mut(node);
         // What is lost is known at once.
-        machine.restarted_since_harm = before || machine.process.is_some();
+        machine.restarted_since_fault = before || machine.process.is_some();
         machine.second_is = if gone { Second::Gone } else { Second::Away };
         if gone {
             let disk = machine.disk.clone();
@@ -117,7 +117,7 @@ impl World {
                 self.checks.fault("R6", self.now, sentence);
             }
             true => {}
-            false => self.struck("log-outlives-directory"),
+            false => self.injected("log-outlives-directory"),
         }
     }
 
@@ -137,7 +137,7 @@ impl World {
         let leftovers: Vec<String> = disk.names(SECOND).into_iter().filter(|name| !ours(name)).collect();
         leftovers.iter().for_each(|name| drop(disk.remove(name)));
         self.trace.note(self.now, format_args!("n{node} finds its second directory again"));
-        self.struck("directory-is-back");
+        self.injected("directory-is-back");
     }
 
     /// The engine of a replica that a starting node has; with the reason if its files, or the place for any, cannot be used.
@@ -147,19 +147,19 @@ impl World {
         id: PartitionId,
     ) -> Result<(Box<dyn Engine>, Option<String>), String> {
         let (machine, remedy) = (self.machine(node), self.remedy);
-        match machine.home(id) {
-            Some(home) => open_engine(&machine.disk, (home, id), (remedy, self.ships(id))),
+        match machine.directory_of(id) {
+            Some(directory_of) => open_engine(&machine.disk, (directory_of, id), (remedy, self.ships(id))),
             None => Ok((Box::new(MemoryEngine::volatile_with(remedy)), Some(REASON.into()))),
         }
     }
 
     /// Replicas that are to be given a copy and have no place for it get one in the first directory.
-    pub(super) fn rehouse(&mut self, node: u32) {
+    pub(super) fn relocate(&mut self, node: u32) {
         let remedy = self.remedy;
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.directories) else {
             return;
         };
-        for id in process.host.homeless() {
+        for id in process.host.storage_lost() {
             let ships = self.ships(id);
             let machine = self.machine_mut(node);
             let disk = machine.disk.clone();
@@ -172,8 +172,8 @@ impl World {
                 return self.end(node, End::Crash);
             };
             self.trace.note(self.now, format_args!("n{node} has another place for p{}", id.0));
-            self.input(node, |host, now, out| host.rehouse(now, id, engine, out));
-            self.struck("rehoused");
+            self.input(node, |host, now, out| host.relocate(now, id, engine, out));
+            self.injected("rehoused");
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::disk::Disk;
 use replica::{LogOp, ReadFor};
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::TailReport;
+use types::engine::Version;
 use types::{EngineError, Lsn, PartitionId};
 use wal::{LogError, ReadLog, Record};
 use wire::{Entry, Message};
@@ -21,9 +22,9 @@ const TAILS: &str = "tails/";
 pub(super) fn record_of(op: LogOp) -> Record {
     match op {
         LogOp::Entry(entry) => Record::Entry(entry),
-        LogOp::Cut { partition, to } => Record::Cut { partition, to },
+        LogOp::Truncate { partition, to } => Record::Truncate { partition, to },
         LogOp::Base { partition, at, crc } => Record::Base { partition, at, crc },
-        LogOp::Truncate { partition, below } => Record::Truncate { partition, below },
+        LogOp::Trim { partition, below } => Record::Trim { partition, below },
         LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
         LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
     }
@@ -71,13 +72,13 @@ impl World {
         if process.syncing.is_some() || process.queue.is_empty() {
             return;
         }
-        let life = process.life;
+        let incarnation = process.incarnation;
         match process.log.append(&process.queue) {
             Ok(()) => {
                 process.queue.clear();
                 process.syncing = Some(now);
                 process.refused = None;
-                self.at((now + latency).max(stuck), Event::Synced { node, life });
+                self.at((now + latency).max(stuck), Event::Synced { node, incarnation });
             }
             Err(error) if !matches!(error, LogError::Full { .. }) => {
                 self.trace.note(now, format_args!("n{node}'s log cannot be written: {error}"));
@@ -87,12 +88,12 @@ impl World {
                 if process.refused.is_none() {
                     process.refused = Some(now);
                     self.trace.note(now, format_args!("n{node}'s log refuses: {error}"));
-                    self.struck("log-refused");
+                    self.injected("log-refused");
                 }
                 self.make_room(node, latency);
                 self.input(node, |host, now, out| host.short_of_room(now, out));
                 self.promises_no_log(node, None);
-                self.after(RETRY, Event::Retry { node, life });
+                self.after(RETRY, Event::Retry { node, incarnation });
             }
         }
     }
@@ -104,12 +105,12 @@ impl World {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         without_replaced(&mut process.queue);
         let moves = |record: &Record| {
-            matches!(record, Record::Base { .. } | Record::Cut { .. } | Record::Forget { .. })
+            matches!(record, Record::Base { .. } | Record::Truncate { .. } | Record::Forget { .. })
         };
         let fixed: BTreeSet<PartitionId> =
             process.queue.iter().filter(|record| moves(record)).map(Record::partition).collect();
         let shortens = |record: &Record| match record {
-            Record::Truncate { partition, below } => {
+            Record::Trim { partition, below } => {
                 let written = process.log.end(*partition).is_some_and(|(end, _)| *below <= end.lsn.next());
                 written && !fixed.contains(partition)
             }
@@ -123,19 +124,21 @@ impl World {
             !waits.contains(&record.partition()) || shortens(record)
         });
         if !first.is_empty() && process.log.append(&first).is_ok() {
-            let life = process.life;
+            let incarnation = process.incarnation;
             process.queue = rest;
             process.syncing = Some(now);
-            self.at((now + latency).max(stuck), Event::Synced { node, life });
+            self.at((now + latency).max(stuck), Event::Synced { node, incarnation });
         }
     }
 
-    pub(super) fn retry_log(&mut self, node: u32, life: u64) {
-        let Some(process) = self.machine(node).process.as_ref().filter(|process| process.life == life) else {
+    pub(super) fn retry_log(&mut self, node: u32, incarnation: u64) {
+        let Some(process) =
+            self.machine(node).process.as_ref().filter(|process| process.incarnation == incarnation)
+        else {
             return;
         };
         match process.syncing {
-            Some(_) => self.after(RETRY, Event::Retry { node, life }),
+            Some(_) => self.after(RETRY, Event::Retry { node, incarnation }),
             None => self.write_batch(node),
         }
     }
@@ -147,8 +150,8 @@ impl World {
         self.start_later(node, wait);
     }
 
-    pub(super) fn synced(&mut self, node: u32, life: u64) {
-        if self.machine(node).life() != Some(life) {
+    pub(super) fn synced(&mut self, node: u32, incarnation: u64) {
+        if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
@@ -170,13 +173,14 @@ impl World {
         }
         self.input(node, |host, now, out| host.synced(now, &tokens, out));
         self.start_batch(node);
-        self.after(IDLE, Event::Mark { node, life });
+        self.after(IDLE, Event::Mark { node, incarnation });
     }
 
-    pub(super) fn mark_log(&mut self, node: u32, life: u64) {
+    pub(super) fn mark_log(&mut self, node: u32, incarnation: u64) {
         let stuck = self.machine(node).stuck_until > self.now;
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        let idle = process.life == life && process.syncing.is_none() && process.queue.is_empty();
+        let idle =
+            process.incarnation == incarnation && process.syncing.is_none() && process.queue.is_empty();
         if !idle || stuck || !process.log.wants_mark() {
             return;
         }
@@ -189,12 +193,12 @@ impl World {
     }
 
     /// Makes components of some partitions.
-    pub(super) fn checkpoint(&mut self, node: u32, life: u64) {
-        if self.machine(node).life() != Some(life) {
+    pub(super) fn checkpoint(&mut self, node: u32, incarnation: u64) {
+        if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
         let wait = 300_000 + self.timing.below(3_000_000);
-        self.after(wait, Event::Checkpoint { node, life });
+        self.after(wait, Event::Checkpoint { node, incarnation });
         if self.machine(node).stuck_until > self.now {
             return;
         }
@@ -218,8 +222,9 @@ impl World {
     }
 
     /// Makes a component of a partition because a member asked for it.
-    pub(super) fn flush_engine(&mut self, node: u32, life: u64, partition: PartitionId) {
-        let usable = self.machine(node).life() == Some(life) && self.machine(node).stuck_until <= self.now;
+    pub(super) fn flush_engine(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
+        let usable = self.machine(node).incarnation() == Some(incarnation)
+            && self.machine(node).stuck_until <= self.now;
         let Some(process) = self.machine_mut(node).process.as_mut().filter(|_| usable) else { return };
         let made = process.host.replica_mut(partition).map(|replica| replica.checkpoint());
         match made {
@@ -239,13 +244,13 @@ impl World {
     pub(super) fn read_log(
         &mut self,
         node: u32,
-        life: u64,
+        incarnation: u64,
         what: (PartitionId, Lsn, usize),
         purpose: ReadFor,
     ) {
         let (partition, from, max_bytes) = what;
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if process.life != life {
+        if process.incarnation != incarnation {
             return;
         }
         let entries = match process.in_memory.contains(&partition) {
@@ -260,13 +265,24 @@ impl World {
     }
 
     /// Writes a tail to a file, durably. A node that cannot do so stops: what follows would destroy the only copy (R9).
-    pub(super) fn set_aside(&mut self, node: u32, mut report: TailReport, entries: &[Entry]) -> bool {
+    pub(super) fn set_aside(
+        &mut self,
+        node: u32,
+        mut report: TailReport,
+        entries: &[Entry],
+        rows: &[Version],
+    ) -> bool {
         // The checksums of a log are a chain: the last one names all of it. The same tail comes twice after a crash between its
         // file and the cut, and is counted once.
         let crc = entries.last().map_or(0, Entry::crc);
-        report.file = format!("p{}-{}-{}-{crc:08x}", report.partition.0, report.epoch, report.from);
+        let first = rows.first().map_or(String::new(), |row| format!("-{:?}-{}", row.key, rows.len()));
+        report.file = format!("p{}-{}-{}-{crc:08x}{first}", report.partition.0, report.term, report.from);
         let mut bytes = serde_json::to_vec(&report).expect("a report has only text keys");
         entries.iter().for_each(|entry| bytes.extend_from_slice(entry.bytes()));
+        for row in rows {
+            bytes.extend_from_slice(&row.key);
+            bytes.extend_from_slice(row.value.as_deref().unwrap_or_default());
+        }
         let known = self.machine(node).process.iter().flat_map(|process| &process.tails);
         if let Some(known) = known.clone().find(|known| known.file == report.file) {
             report = known.clone();
@@ -275,7 +291,10 @@ impl World {
             return false;
         }
         self.trace.note(self.now, format_args!("n{node} sets aside {report:?}"));
-        self.checks.set_aside(self.now, &report, entries);
+        self.checks.set_aside(self.now, &report, entries, rows);
+        if report.rows.is_some() {
+            self.injected("tail-of-rows");
+        }
         let Some(process) = self.machine_mut(node).process.as_mut() else { return false };
         if !process.tails.contains(&report) {
             process.tails.push(report.clone());

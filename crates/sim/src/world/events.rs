@@ -2,13 +2,13 @@
 
 use super::World;
 use crate::network::{Conn, Endpoint, Lane};
-use crate::world::strikes::Cure;
+use crate::world::fault_injector::Cure;
 use replica::{ClientRef, ReadFor};
 use std::cmp::Ordering;
 use types::{Lsn, Micros, PartitionId};
 use wire::{Message, Reply};
 
-/// Something that happens at a time. `life` names the process that it is meant for; in another life it is nothing.
+/// Something that happens at a time. `incarnation` names the process that it is meant for; in another life it is nothing.
 #[expect(missing_docs, reason = "the fields say what their names say")]
 #[derive(Debug)]
 pub enum Event {
@@ -20,40 +20,47 @@ pub enum Event {
     Dial { from: (Endpoint, u64), to: Endpoint, lane: Lane },
     /// A node's process starts.
     Start { node: u32 },
-    /// A beacon interval has passed.
-    Tick { node: u32, life: u64 },
+    /// A heartbeat interval has passed.
+    Tick { node: u32, incarnation: u64 },
     /// No input is left.
-    Flush { node: u32, life: u64 },
+    Flush { node: u32, incarnation: u64 },
     /// It is time to tell the controllers how things are.
-    Status { node: u32, life: u64 },
+    Status { node: u32, incarnation: u64 },
     /// The disk is through with a batch.
-    Synced { node: u32, life: u64 },
+    Synced { node: u32, incarnation: u64 },
     /// The disk may have room again.
-    Retry { node: u32, life: u64 },
+    Retry { node: u32, incarnation: u64 },
     /// The log is idle.
-    Mark { node: u32, life: u64 },
+    Mark { node: u32, incarnation: u64 },
     /// A component is made.
-    Checkpoint { node: u32, life: u64 },
+    Checkpoint { node: u32, incarnation: u64 },
     /// A component is made because a member asked for it.
-    Component { node: u32, life: u64, partition: PartitionId },
+    Component { node: u32, incarnation: u64, partition: PartitionId },
     /// Entries are read back.
-    Read { node: u32, life: u64, partition: PartitionId, purpose: ReadFor, from: Lsn, max_bytes: usize },
+    Read {
+        node: u32,
+        incarnation: u64,
+        partition: PartitionId,
+        purpose: ReadFor,
+        from: Lsn,
+        max_bytes: usize,
+    },
     /// What was received is being checked and installed.
-    Install { node: u32, life: u64, partition: PartitionId },
+    Install { node: u32, incarnation: u64, partition: PartitionId },
     /// An answer's bytes leave.
-    Leave { node: u32, life: u64, to: ClientRef, reply: Box<Reply>, valid_until: Option<Micros> },
+    Leave { node: u32, incarnation: u64, to: ClientRef, reply: Box<Reply>, valid_until: Option<Micros> },
     /// A controller starts.
-    BrainStart { id: u32 },
+    ControllerStart { id: u32 },
     /// A controller's clock ticks.
-    BrainTick { id: u32, life: u64 },
+    ControllerTick { id: u32, incarnation: u64 },
     /// A controller asks the metastore for changes.
-    BrainWatch { id: u32, life: u64 },
+    ControllerWatch { id: u32, incarnation: u64 },
     /// A transaction reaches the metastore.
-    Meta { id: u32, life: u64, tag: controller::Tag, txn: Box<controller::Txn>, told: bool },
+    Meta { id: u32, incarnation: u64, tag: controller::Tag, txn: Box<controller::Txn>, told: bool },
     /// A transaction's outcome reaches the controller.
     MetaDone {
         id: u32,
-        life: u64,
+        incarnation: u64,
         tag: controller::Tag,
         outcome: Box<Result<controller::TxnOutcome, controller::TxnError>>,
     },
@@ -67,8 +74,10 @@ pub enum Event {
     Factor,
     /// A node comes, or is to go.
     Nodes,
+    /// An operator goes on without a node, step by step.
+    Force(super::forced::Step),
     /// A fault strikes.
-    Strike,
+    InjectFault,
     /// A fault is over.
     Cure(Cure),
     /// Everything is looked at.
@@ -110,7 +119,7 @@ impl World {
                 let open = self.network.carrier(*conn)?;
                 let (_, (to, _)) = open.ends(*forth);
                 let Endpoint::Node(node) = to else { return None };
-                Some((node, open.lane != Lane::Beacon))
+                Some((node, open.lane != Lane::Heartbeat))
             }
             Event::Dial { from: (Endpoint::Node(node), _), .. } => Some((*node, false)),
             Event::Flush { node, .. }
@@ -137,39 +146,111 @@ impl World {
                 return;
             }
         }
+        self.trace.event(self.now, &numbers_of(&event));
         match event {
             Event::Arrive { conn, forth, message } => self.arrive(conn, forth, *message),
             Event::Break { conn, if_cut } => self.break_conn(conn, if_cut),
             Event::Dial { from, to, lane } => self.dial(from, to, lane),
             Event::Start { node } => self.start(node),
-            Event::Tick { node, life } => self.tick(node, life),
-            Event::Flush { node, life } => self.flush(node, life),
-            Event::Status { node, life } => self.status(node, life),
-            Event::Synced { node, life } => self.synced(node, life),
-            Event::Retry { node, life } => self.retry_log(node, life),
-            Event::Mark { node, life } => self.mark_log(node, life),
-            Event::Checkpoint { node, life } => self.checkpoint(node, life),
-            Event::Component { node, life, partition } => self.flush_engine(node, life, partition),
-            Event::Read { node, life, partition, purpose, from, max_bytes } => {
-                self.read_log(node, life, (partition, from, max_bytes), purpose);
+            Event::Tick { node, incarnation } => self.tick(node, incarnation),
+            Event::Flush { node, incarnation } => self.flush(node, incarnation),
+            Event::Status { node, incarnation } => self.status(node, incarnation),
+            Event::Synced { node, incarnation } => self.synced(node, incarnation),
+            Event::Retry { node, incarnation } => self.retry_log(node, incarnation),
+            Event::Mark { node, incarnation } => self.mark_log(node, incarnation),
+            Event::Checkpoint { node, incarnation } => self.checkpoint(node, incarnation),
+            Event::Component { node, incarnation, partition } => {
+                self.flush_engine(node, incarnation, partition)
             }
-            Event::Install { node, life, partition } => self.install(node, life, partition),
-            Event::Leave { node, life, to, reply, valid_until } => {
-                self.leave(node, life, to, *reply, valid_until)
+            Event::Read { node, incarnation, partition, purpose, from, max_bytes } => {
+                self.read_log(node, incarnation, (partition, from, max_bytes), purpose);
             }
-            Event::BrainStart { id } => self.brain_start(id),
-            Event::BrainTick { id, life } => self.brain_tick(id, life),
-            Event::BrainWatch { id, life } => self.brain_watch(id, life),
-            Event::Meta { id, life, tag, txn, told } => self.meta_txn(id, life, tag, *txn, told),
-            Event::MetaDone { id, life, tag, outcome } => self.meta_done(id, life, tag, *outcome),
+            Event::Install { node, incarnation, partition } => self.install(node, incarnation, partition),
+            Event::Leave { node, incarnation, to, reply, valid_until } => {
+                self.leave(node, incarnation, to, *reply, valid_until)
+            }
+            Event::ControllerStart { id } => self.controller_process_start(id),
+            Event::ControllerTick { id, incarnation } => self.controller_process_tick(id, incarnation),
+            Event::ControllerWatch { id, incarnation } => self.controller_process_watch(id, incarnation),
+            Event::Meta { id, incarnation, tag, txn, told } => {
+                self.meta_txn(id, incarnation, tag, *txn, told)
+            }
+            Event::MetaDone { id, incarnation, tag, outcome } => {
+                self.meta_done(id, incarnation, tag, *outcome)
+            }
             Event::Client { id } => self.client_wakes(id),
             Event::Operator => self.operator_wakes(),
-            Event::Index => self.wish_index(),
-            Event::Factor => self.wish_factor(),
-            Event::Nodes => self.wish_nodes(),
-            Event::Strike => self.strike(),
+            Event::Index => self.want_index(),
+            Event::Factor => self.want_factor(),
+            Event::Nodes => self.want_nodes(),
+            Event::Force(step) => self.force(step),
+            Event::InjectFault => self.inject(),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),
         }
+    }
+}
+
+/// What tells one event from another, as numbers: its kind, whom it is for, and of a message its number and positions. Sentences and
+/// records' texts are left out.
+fn numbers_of(event: &Event) -> [u64; 6] {
+    let plain = |kind: u64, who: u32, incarnation: u64| [kind, u64::from(who), incarnation, 0, 0, 0];
+    match event {
+        Event::Arrive { conn, forth, message } => {
+            let [a, b, c] = numbers_in(message);
+            [1, *conn, u64::from(*forth) << 32 | u64::from(message.number()), a, b, c]
+        }
+        Event::Break { conn, if_cut } => [2, *conn, u64::from(*if_cut), 0, 0, 0],
+        Event::Dial { lane, .. } => [3, u64::from(*lane == Lane::Heartbeat), 0, 0, 0, 0],
+        Event::Start { node } => plain(4, *node, 0),
+        Event::Tick { node, incarnation } => plain(5, *node, *incarnation),
+        Event::Flush { node, incarnation } => plain(6, *node, *incarnation),
+        Event::Status { node, incarnation } => plain(7, *node, *incarnation),
+        Event::Synced { node, incarnation } => plain(8, *node, *incarnation),
+        Event::Retry { node, incarnation } => plain(9, *node, *incarnation),
+        Event::Mark { node, incarnation } => plain(10, *node, *incarnation),
+        Event::Checkpoint { node, incarnation } => plain(11, *node, *incarnation),
+        Event::Component { node, incarnation, partition } => {
+            [12, u64::from(*node), *incarnation, u64::from(partition.0), 0, 0]
+        }
+        Event::Read { node, incarnation, partition, from, .. } => {
+            [13, u64::from(*node), *incarnation, u64::from(partition.0), from.0, 0]
+        }
+        Event::Install { node, incarnation, partition } => {
+            [14, u64::from(*node), *incarnation, u64::from(partition.0), 0, 0]
+        }
+        Event::Leave { node, incarnation, reply, .. } => {
+            [15, u64::from(*node), *incarnation, reply.id, reply.lsn.0, 0]
+        }
+        Event::ControllerStart { id } => plain(16, *id, 0),
+        Event::ControllerTick { id, incarnation } => plain(17, *id, *incarnation),
+        Event::ControllerWatch { id, incarnation } => plain(18, *id, *incarnation),
+        Event::Meta { id, incarnation, told, .. } => {
+            [19, u64::from(*id), *incarnation, u64::from(*told), 0, 0]
+        }
+        Event::MetaDone { id, incarnation, outcome, .. } => {
+            [20, u64::from(*id), *incarnation, u64::from(outcome.is_ok()), 0, 0]
+        }
+        Event::Client { id } => plain(21, *id, 0),
+        Event::Operator => plain(22, 0, 0),
+        Event::Index => plain(23, 0, 0),
+        Event::Factor => plain(24, 0, 0),
+        Event::Nodes => plain(25, 0, 0),
+        Event::InjectFault => plain(26, 0, 0),
+        Event::Cure(_) => plain(27, 0, 0),
+        Event::Inspect => plain(28, 0, 0),
+        Event::Force(_) => plain(29, 0, 0),
+    }
+}
+
+/// The positions in a message of the data path; of the others nothing but their number counts.
+fn numbers_in(message: &Message) -> [u64; 3] {
+    match message {
+        Message::Append(m) => [m.prev.lsn.0, m.committed.0, m.secured.0 ^ (m.entries.len() as u64) << 32],
+        Message::Ack(m) => [m.end.lsn.0, m.marks.durable.0, m.marks.applied.0],
+        Message::Reply(m) => [m.id, m.lsn.0, m.epoch.0],
+        Message::Request(m) => [m.id, m.seq, u64::from(m.partition.0)],
+        Message::Chunk(m) => [m.number, m.bytes.len() as u64, u64::from(m.partition.0)],
+        _ => [0; 3],
     }
 }

@@ -3,12 +3,12 @@
 use super::{Event, World};
 use crate::network::{Conn, Endpoint};
 use crate::remedy::Without;
-use replica::{Beat, ClientRef, Host, Output};
+use replica::{ClientRef, Host, LeaseManager, Output};
 use types::{Member, Micros, Now, PartitionId, PartitionRecord};
-use wire::control::{NodeStatus, Picture, Propose};
+use wire::control::{ClusterMap, NodeStatus, Propose};
 use wire::{Message, PeerMessage, Reply, Request, Status};
 
-type Replicas = Host<Beat<Without>, Without>;
+type Replicas = Host<LeaseManager<Without>, Without>;
 
 /// Between two reports to the controllers.
 const STATUS: u64 = 60_000;
@@ -23,12 +23,12 @@ impl World {
         process.progress_at = now;
         let mut out = std::mem::take(&mut process.out);
         act(&mut process.host, clock, &mut out);
-        let (life, due) = (process.life, std::mem::replace(&mut process.flush_due, true));
+        let (incarnation, due) = (process.incarnation, std::mem::replace(&mut process.flush_due, true));
         if !due {
             let wait = 5 + self.timing.below(60);
-            self.after(wait, Event::Flush { node, life });
+            self.after(wait, Event::Flush { node, incarnation });
         }
-        self.carry_out(node, life, &mut out);
+        self.carry_out(node, incarnation, &mut out);
         self.look_at(node);
         out.clear();
         if let Some(process) = self.machine_mut(node).process.as_mut() {
@@ -36,8 +36,8 @@ impl World {
         }
     }
 
-    pub(super) fn flush(&mut self, node: u32, life: u64) {
-        if self.machine(node).life() != Some(life) {
+    pub(super) fn flush(&mut self, node: u32, incarnation: u64) {
+        if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
         self.input(node, |host, now, out| host.flush(now, out));
@@ -46,9 +46,9 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, node: u32, life: u64, out: &mut Vec<Output>) {
+    fn carry_out(&mut self, node: u32, incarnation: u64, out: &mut Vec<Output>) {
         for output in out.drain(..) {
-            if self.machine(node).life() != Some(life) {
+            if self.machine(node).incarnation() != Some(incarnation) {
                 return;
             }
             match output {
@@ -60,7 +60,7 @@ impl World {
                 Output::Reply { to, reply, valid_until, .. } => {
                     self.released(node, to, &reply);
                     let wait = 1 + self.timing.below(40);
-                    self.after(wait, Event::Leave { node, life, to, reply, valid_until });
+                    self.after(wait, Event::Leave { node, incarnation, to, reply, valid_until });
                 }
                 Output::Propose(propose) => self.propose(node, propose),
                 Output::Suspect(suspect) => {
@@ -73,36 +73,36 @@ impl World {
                     }
                     self.tell_controllers(node, Message::Served(served));
                 }
-                Output::SetAside { report, entries } => {
-                    if !self.set_aside(node, report, &entries) {
+                Output::SetAside { report, entries, rows } => {
+                    if !self.set_aside(node, report, &entries, &rows) {
                         return;
                     }
                 }
                 Output::ReadLog { partition, from, max_bytes, purpose } => {
                     let wait = 50 + self.timing.below(400);
-                    self.after(wait, Event::Read { node, life, partition, purpose, from, max_bytes });
+                    self.after(wait, Event::Read { node, incarnation, partition, purpose, from, max_bytes });
                 }
                 Output::Install { partition } => {
                     let wait = 50 + self.timing.below(4_000);
-                    self.after(wait, Event::Install { node, life, partition });
+                    self.after(wait, Event::Install { node, incarnation, partition });
                 }
                 Output::Checkpoint { partition } => {
                     let wait = 50 + self.timing.below(4_000);
-                    self.after(wait, Event::Component { node, life, partition });
+                    self.after(wait, Event::Component { node, incarnation, partition });
                 }
                 Output::Notice { partition, what } => {
                     for (words, name) in
                         [("comes back by the log", "back-by-log"), ("the log alone would", "back-by-choice")]
                     {
                         if what.contains(words) {
-                            self.struck(name);
+                            self.injected(name);
                         }
                     }
                     self.trace.note(self.now, format_args!("n{node} p{}: {what}", partition.0));
                 }
                 Output::Damaged { partition, reason } => {
                     self.show_damage(node, partition, &reason);
-                    self.struck("damage-found");
+                    self.injected("damage-found");
                 }
             }
         }
@@ -113,7 +113,7 @@ impl World {
         match &message {
             PeerMessage::Fetched(fetched) => self.gives(node, fetched),
             PeerMessage::Ack(ack) => self.says_durable(node, ack),
-            PeerMessage::Offer(offer) if !offer.beside => self.sends_state(node, to, offer.partition),
+            PeerMessage::TransferOffer(offer) if !offer.beside => self.sends_state(node, to, offer.partition),
             PeerMessage::Copy(copy) => self.sends_state(node, to, copy.partition),
             _ => {}
         }
@@ -126,22 +126,22 @@ impl World {
     }
 
     /// The thread that checks what was received gets on.
-    pub(super) fn install(&mut self, node: u32, life: u64, partition: PartitionId) {
-        if self.machine(node).life() != Some(life) {
+    pub(super) fn install(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
+        if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
         if self.machine(node).stuck_until > self.now {
             let wait = self.machine(node).stuck_until.saturating_sub(self.now).min(1_000_000);
-            return self.after(wait, Event::Install { node, life, partition });
+            return self.after(wait, Event::Install { node, incarnation, partition });
         }
         let wake: types::engine::Wake = std::sync::Arc::new(|| {});
         let mut again = false;
         self.input(node, |host, now, out| again = host.install(now, partition, &wake, out));
         if again {
             let wait = 100 + self.timing.below(20_000);
-            self.after(wait, Event::Install { node, life, partition });
+            self.after(wait, Event::Install { node, incarnation, partition });
         } else {
-            self.struck("installed");
+            self.injected("installed");
         }
     }
 
@@ -174,14 +174,17 @@ impl World {
     pub(super) fn leave(
         &mut self,
         node: u32,
-        life: u64,
+        incarnation: u64,
         to: ClientRef,
         mut reply: Reply,
         valid_until: Option<Micros>,
     ) {
         let machine = self.machine(node);
         let clock = machine.clock.read(self.now).mono;
-        let Some(process) = machine.process.as_ref().filter(|process| process.life == life) else { return };
+        let Some(process) = machine.process.as_ref().filter(|process| process.incarnation == incarnation)
+        else {
+            return;
+        };
         let member = process.member;
         let late = valid_until.is_some_and(|until| clock >= until);
         let request = self.checks.requests.take(to.connection, to.request);
@@ -193,7 +196,7 @@ impl World {
             );
         };
         if late {
-            self.struck("lease-ran-out");
+            self.injected("lease-ran-out");
             let why = "the lease ran out before the answer left".to_string();
             let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
             reply.status = if request.writes && decided { Status::Unknown(why) } else { Status::NotYet(why) };
@@ -210,23 +213,23 @@ impl World {
             return self.checks.fault("I12", now, at);
         }
         match message {
-            Message::Beacon(beacon) => {
+            Message::Heartbeat(heartbeat) => {
                 let clock = self.machine(node).clock.read(now).mono;
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-                let answer = process.host.leases().on_beacon(clock, &beacon);
+                let answer = process.host.leases().on_heartbeat(clock, &heartbeat);
                 let forth = self.is_dialler(conn, node);
-                self.send(conn, forth, Message::BeaconAnswer(answer));
+                self.send(conn, forth, Message::HeartbeatAnswer(answer));
             }
-            Message::BeaconAnswer(answer) => {
+            Message::HeartbeatAnswer(answer) => {
                 let clock = self.machine(node).clock.read(now).mono;
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
                 process.host.leases().on_answer(clock, &answer);
             }
-            Message::Picture(picture) => {
-                let removed = self.learn_nodes(node, &picture);
-                self.learn_tables(node, &picture);
+            Message::ClusterMap(cluster_map) => {
+                let removed = self.learn_nodes(node, &cluster_map);
+                self.learn_tables(node, &cluster_map);
                 if !removed {
-                    self.configure(node, &picture);
+                    self.configure(node, &cluster_map);
                 }
             }
             Message::Proposed(proposed) => {
@@ -236,7 +239,7 @@ impl World {
             Message::Request(request) => self.request(node, conn, request),
             other => {
                 if let Some(message) = other.into_peer() {
-                    self.note_way(node, &message);
+                    self.note_failback(node, &message);
                     self.input(node, |host, now, out| host.peer(now, message, out));
                 }
             }
@@ -249,8 +252,8 @@ impl World {
         self.input(node, |host, now, out| host.request(now, to, request, out));
     }
 
-    fn configure(&mut self, node: u32, picture: &Picture) {
-        for text in &picture.partitions {
+    fn configure(&mut self, node: u32, cluster_map: &ClusterMap) {
+        for text in &cluster_map.partitions {
             let record: PartitionRecord = match text.read() {
                 Ok(record) => record,
                 Err(reason) => return self.checks.fault("I10", self.now, reason),
@@ -266,38 +269,40 @@ impl World {
         }
     }
 
-    /// A beacon interval: beacons go out whatever the executor does; the executor ticks if it can.
-    pub(super) fn tick(&mut self, node: u32, life: u64) {
-        if self.machine(node).life() != Some(life) {
+    /// A heartbeat interval: heartbeats go out whatever the executor does; the executor ticks if it can.
+    pub(super) fn tick(&mut self, node: u32, incarnation: u64) {
+        if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        let (now, interval) = (self.now, self.settings.beacon);
+        let (now, interval) = (self.now, self.settings.heartbeat);
         let machine = self.machine_mut(node);
         let (clock, stalled) = (machine.clock.read(now), machine.stalled);
         let wait = machine.clock.real(interval);
-        self.after(wait, Event::Tick { node, life });
+        self.after(wait, Event::Tick { node, incarnation });
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         let vouches = process.vouches(now);
-        let links: Vec<_> = process.beacons.values().copied().collect();
+        let links: Vec<_> = process.heartbeats.values().copied().collect();
         let leases = process.host.leases();
         leases.turn(clock.mono);
-        let beacons: Vec<_> =
-            links.into_iter().map(|(conn, to)| (conn, leases.beacon(clock.mono, to, |_| vouches))).collect();
-        for (conn, beacon) in beacons {
+        let heartbeats: Vec<_> = links
+            .into_iter()
+            .map(|(conn, to)| (conn, leases.heartbeat(clock.mono, to, |_| vouches)))
+            .collect();
+        for (conn, heartbeat) in heartbeats {
             let forth = self.is_dialler(conn, node);
-            self.send(conn, forth, Message::Beacon(beacon));
+            self.send(conn, forth, Message::Heartbeat(heartbeat));
         }
         if !stalled {
             self.input(node, |host, now, out| host.tick(now, out));
-            self.rehouse(node);
+            self.relocate(node);
         }
     }
 
-    pub(super) fn status(&mut self, node: u32, life: u64) {
-        if self.machine(node).life() != Some(life) {
+    pub(super) fn status(&mut self, node: u32, incarnation: u64) {
+        if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        self.after(STATUS, Event::Status { node, life });
+        self.after(STATUS, Event::Status { node, incarnation });
         self.note_damage(node);
         self.leave_moved(node);
         let now = self.now;

@@ -8,10 +8,10 @@ use wire::ship::Outcome;
 
 impl World {
     /// A member says how it comes back, or that it is not what it was.
-    pub(super) fn note_way(&mut self, node: u32, message: &PeerMessage) {
+    pub(super) fn note_failback(&mut self, node: u32, message: &PeerMessage) {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         match message {
-            PeerMessage::Taken(taken) if taken.outcome == Outcome::LogIsLess => {
+            PeerMessage::Installed(taken) if taken.outcome == Outcome::LogIsLess => {
                 process.by_log.insert((taken.partition, taken.from));
             }
             PeerMessage::AppendRefused(refused)
@@ -26,9 +26,9 @@ impl World {
         }
     }
 
-    /// A member catches up no more, or another reign has begun.
+    /// A member catches up no more, or another term has begun.
     pub(super) fn note_members(&mut self, record: &PartitionRecord) {
-        let begins = record.led_since == record.epoch;
+        let begins = record.term.began() == record.epoch;
         for process in self.machines.iter_mut().filter_map(|machine| machine.process.as_mut()) {
             process
                 .by_log

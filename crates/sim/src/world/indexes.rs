@@ -5,18 +5,18 @@ use crate::check::{indexes, loads};
 use types::index::{IndexState, Wanted};
 use types::{Indexes, PartitionRecord, ReadAt, TableRecord};
 use wire::RecordText;
-use wire::control::{AddIndex, AdminCommand, AlterTable, Picture};
+use wire::control::{AddIndex, AdminCommand, AlterTable, ClusterMap};
 
 /// What may be indexed.
 const CHOICES: [(&str, &[&str]); 3] = [("hues", &["hue"]), ("both", &["hue", "v"]), ("values", &["v"])];
 
 impl World {
     /// The operator wants another index, or one fewer.
-    pub(super) fn wish_index(&mut self) {
+    pub(super) fn want_index(&mut self) {
         if self.phase != Phase::Faults {
             return;
         }
-        let random = &mut self.wishes;
+        let random = &mut self.operator_draws;
         let wait = random.between(100_000, 2_500_000);
         let (name, columns) = *random.pick(&CHOICES).expect("not empty");
         let (add, table) =
@@ -39,11 +39,11 @@ impl World {
             Ok(table) => {
                 if !table.indexes.is_empty() {
                     self.trace.note(self.now, format_args!("{} wants {:?}", table.name, table.indexes));
-                    self.struck("index");
+                    self.injected("index");
                 }
                 if self.wanted.get(&table.id).is_some_and(|known| known.policy.factor != table.policy.factor)
                 {
-                    self.struck("factor");
+                    self.injected("factor");
                 }
                 self.learn_table(table);
             }
@@ -51,14 +51,14 @@ impl World {
         }
     }
 
-    /// A node hears of tables; a picture that is older than one it has says nothing new of them.
-    pub(super) fn learn_tables(&mut self, node: u32, picture: &Picture) {
+    /// A node hears of tables; a cluster map that is older than one it has says nothing new of them.
+    pub(super) fn learn_tables(&mut self, node: u32, cluster_map: &ClusterMap) {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if picture.revision < process.pictured {
+        if cluster_map.revision < process.mapped_revision {
             return;
         }
-        process.pictured = picture.revision;
-        for table in picture.tables.iter().filter_map(|text| text.read::<TableRecord>().ok()) {
+        process.mapped_revision = cluster_map.revision;
+        for table in cluster_map.tables.iter().filter_map(|text| text.read::<TableRecord>().ok()) {
             process.host.want_indexes(table.id, Some(Wanted::of(&table)));
             process.tables.insert(table.id, table);
         }

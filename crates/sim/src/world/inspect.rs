@@ -40,6 +40,7 @@ impl World {
             ),
         );
         self.note_members(&record);
+        self.note_forced(&record);
         let verdict = self.checks.epochs.written(self.now, record);
         self.checks.expect("I10", self.now, verdict);
     }
@@ -49,16 +50,16 @@ impl World {
         let id = NodeId(node);
         match op {
             LogOp::Entry(entry) => self.checks.entry(self.now, entry),
-            LogOp::Cut { partition, to } => {
+            LogOp::Truncate { partition, to } => {
                 self.trace.note(self.now, format_args!("n{node} cuts p{} to {to}", partition.0));
                 self.gives_up(node, *partition, to.lsn);
-                self.checks.storage.cut(id, *partition, *to);
+                self.checks.storage.truncate(id, *partition, *to);
             }
             LogOp::Base { partition, at, .. } => {
                 self.trace.note(self.now, format_args!("n{node} p{} begins again at {at}", partition.0));
                 if !self.begins_at(node, *partition, *at) {
                     self.gives_up(node, *partition, Lsn::ZERO);
-                    self.checks.storage.cut(id, *partition, Position::ZERO);
+                    self.checks.storage.truncate(id, *partition, Position::ZERO);
                 }
             }
             _ => {}
@@ -68,7 +69,8 @@ impl World {
     /// True if the log on the disk has nothing but this position: its checksum alone is named, and nothing is given up.
     fn begins_at(&self, node: u32, partition: PartitionId, at: Position) -> bool {
         let Some(process) = &self.machine(node).process else { return false };
-        let is_at = |point: Option<(Position, u32)>| point.is_some_and(|(here, _)| here == at);
+        let is_at =
+            |cluster_snapshot: Option<(Position, u32)>| cluster_snapshot.is_some_and(|(here, _)| here == at);
         is_at(process.log.base(partition)) && is_at(process.log.end(partition))
     }
 
@@ -91,9 +93,9 @@ impl World {
     /// A replica drops its log above an LSN. Of a disk that was harmed nothing can be asked.
     fn gives_up(&mut self, node: u32, partition: PartitionId, above: Lsn) {
         let machine = self.machine(node);
-        let harmed = machine.impaired
+        let faulted = machine.impaired
             || machine.process.as_ref().is_some_and(|process| process.in_memory.contains(&partition));
-        let Some(proven) = self.checks.storage.holds(NodeId(node), partition).filter(|_| !harmed) else {
+        let Some(proven) = self.checks.storage.holds(NodeId(node), partition).filter(|_| !faulted) else {
             return;
         };
         let others = self.machines.iter().filter(|machine| machine.id != node);
@@ -115,8 +117,8 @@ impl World {
         let start = Start {
             end: part.end.lsn.max(persisted),
             damaged,
-            cut: part.cut_by_torn_end,
-            harmed: self.machine(node).impaired,
+            torn: part.torn_end,
+            faulted: self.machine(node).impaired,
         };
         let verdict = self.checks.storage.starts(NodeId(node), id, start);
         self.checks.expect("I12", self.now, verdict);
@@ -133,8 +135,8 @@ impl World {
         // A sync that fails under a log ends the process, and under an engine's files this replica.
         let (_, failed) = machine.disk.syncs();
         let unsynced = std::mem::replace(&mut machine.told_syncs, failed) < failed;
-        let harmed = machine.impaired || unsynced || machine.disk.trouble().full;
-        if !harmed {
+        let faulted = machine.impaired || unsynced || machine.disk.trouble().full;
+        if !faulted {
             let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
             self.checks.fault("I12", self.now, sentence);
         }
@@ -146,9 +148,8 @@ impl World {
         let member = process.member;
         let Some(asked) = self.checks.requests.get(to.connection, to.request) else { return };
         let replica = process.host.replica(asked.partition);
-        let reign =
-            replica.and_then(|replica| replica.record()).map(|record| record.led_since).unwrap_or_default();
-        self.checks.requests.answered(to.connection, to.request, reign);
+        let term = replica.and_then(|replica| replica.record()).map(|record| record.term).unwrap_or_default();
+        self.checks.requests.answered(to.connection, to.request, term);
         let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
         if !decided || !asked.writes {
             return;
@@ -168,7 +169,7 @@ impl World {
         if record.primary != member {
             return;
         }
-        let at = Position::new(reply.epoch, reply.lsn);
+        let at = reply.position();
         let too_few = record.in_sync.len() < usize::from(record.policy.min_in_sync);
         if record.policy.below == Below::Strict && too_few {
             let sentence =
@@ -250,38 +251,38 @@ impl World {
         }
         let record = self.checks.epochs.newest(asked.partition).cloned();
         let Some(record) = record else { return };
-        // What counts is what was recorded for the reign that answered.
+        // What counts is what was recorded for the term that answered.
         let then = self.acknowledging(asked, &record);
         let rests = then.policy.rests_on_primary();
         // A refusal that is no entry says how things are, as a read does: no epoch fences it.
         let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
-        let verdict = self.checks.serving.answered(asked.partition, asked.reign, member, looked || rests);
+        let verdict = self.checks.serving.answered(asked.partition, asked.term, member, looked || rests);
         self.checks.expect("I2", self.now, verdict);
         let secured = tells_what_is_secured(asked, reply);
         if asked.writes && (reply.status == Status::Ok || secured) {
             let then = if secured { as_secured(then) } else { then };
-            let at = Position::new(reply.epoch, reply.lsn);
+            let at = reply.position();
             self.checks.survival.acknowledged(self.now, at, &then);
-            // The next reign may not have come to serve when the run ends: this is the newest that must be there then.
+            // The next term may not have come to serve when the run ends: this is the newest that must be there then.
             self.checks.tip(asked.partition, at);
         }
     }
 
-    /// The newest configuration of the reign that answered.
+    /// The newest configuration of the term that answered.
     fn acknowledging(&self, asked: &Asked, newest: &PartitionRecord) -> PartitionRecord {
-        if newest.led_since == asked.reign {
+        if newest.term == asked.term {
             return newest.clone();
         }
-        let mut of_reign = newest.clone();
-        let mut epoch = asked.reign;
+        let mut of_term = newest.clone();
+        let mut epoch = asked.term.began();
         while let Some(record) = self.checks.epochs.get(asked.partition, epoch) {
-            if record.led_since != asked.reign {
+            if record.term != asked.term {
                 break;
             }
-            of_reign = record.clone();
+            of_term = record.clone();
             epoch = epoch.next();
         }
-        of_reign
+        of_term
     }
 
     /// After an event at a node: its invariants, and what became of its replicas.
@@ -311,13 +312,7 @@ impl World {
             if let Some((at, crc)) = tip.filter(|_| committed > seen.1) {
                 let verdict = self.checks.agreement.commits(id, at, crc, member);
                 self.checks.expect("I3", now, verdict);
-                if serves
-                    && self
-                        .checks
-                        .epochs
-                        .newest(id)
-                        .is_some_and(|newest| newest.led_since == record.led_since)
-                {
+                if serves && self.checks.epochs.newest(id).is_some_and(|newest| newest.term == record.term) {
                     self.checks.tip(id, at);
                 }
             }
@@ -332,10 +327,10 @@ impl World {
         let Some(process) = &self.machine(node).process else { return };
         let Some(tip) = process.host.replica(record.id).map(|replica| replica.end()) else { return };
         let newest = self.checks.epochs.newest(record.id);
-        if newest.is_none_or(|newest| newest.led_since != record.led_since) {
+        if newest.is_none_or(|newest| newest.term != record.term) {
             return;
         }
-        let written = self.checks.epochs.get(record.id, record.led_since).cloned();
+        let written = self.checks.epochs.get(record.id, record.term.began()).cloned();
         let written = written.unwrap_or_else(|| record.clone());
         let last = self.checks.epochs.get(record.id, types::Epoch(written.epoch.0.saturating_sub(1)));
         let verdict = self.checks.survival.serves(&self.checks.lineage, last, &written, tip);
@@ -393,9 +388,10 @@ impl World {
                 if machine.member() != Some(*member) || sends || hangs(member) {
                     continue;
                 }
-                let homes = [FIRST, SECOND].map(|home| PartFiles::dir(home, record.id));
-                let here =
-                    homes.iter().filter(|dir| !dir.starts_with(SECOND) || machine.second_is == Second::There);
+                let directories = [FIRST, SECOND].map(|directory_of| PartFiles::dir(directory_of, record.id));
+                let here = directories
+                    .iter()
+                    .filter(|dir| !dir.starts_with(SECOND) || machine.second_is == Second::There);
                 let names = here.flat_map(|dir| machine.disk.names(dir));
                 left.extend(names.into_iter().map(|name| format!("n{}: {name}", machine.id)));
             }
@@ -447,7 +443,7 @@ impl World {
                 !held || record.in_sync.contains(&member)
             });
         // What rots silently is found at a start only: the node must have been started since.
-        if good && machine.lives.len() > 1 && machine.restarted_since_harm {
+        if good && machine.incarnations.len() > 1 && machine.restarted_since_fault {
             self.machine_mut(node).impaired = false;
         }
     }
@@ -492,11 +488,11 @@ impl World {
     /// A main-memory partition that everybody forgot stays closed until an operator speaks (PR-17), and so does one whose
     /// set shrank, by a proposal that was on its way, to a member whose disk was lost just then.
     fn is_closed_for_good(&self, record: &PartitionRecord) -> bool {
-        let harmed = |member: &types::Member| {
+        let faulted = |member: &types::Member| {
             let machine = self.machine(member.node.0);
             machine.impaired && machine.has_ended(member)
         };
-        if record.in_sync.iter().all(harmed) {
+        if record.in_sync.iter().all(faulted) {
             return true;
         }
         let forgotten = |member: &types::Member| self.machine(member.node.0).member() != Some(*member);
@@ -510,7 +506,7 @@ impl World {
     }
 
     fn copies_wanted(&self, record: &PartitionRecord) -> usize {
-        if self.struck.contains_key("drain") {
+        if self.injected.contains_key("drain") {
             // A drained node is to have no copies.
             return usize::from(record.policy.min_in_sync);
         }

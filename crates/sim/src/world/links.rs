@@ -12,29 +12,29 @@ const CODEC_EVERY: u64 = 16;
 
 impl World {
     /// The life that runs at an endpoint; none: nobody is there.
-    pub(super) fn life_at(&self, endpoint: Endpoint) -> Option<u64> {
+    pub(super) fn incarnation_at(&self, endpoint: Endpoint) -> Option<u64> {
         match endpoint {
-            Endpoint::Node(node) => self.machine(node).life(),
-            Endpoint::Controller(id) => self.brains[id as usize].life(),
+            Endpoint::Node(node) => self.machine(node).incarnation(),
+            Endpoint::Controller(id) => self.controller_processes[id as usize].incarnation(),
             Endpoint::Client(_) | Endpoint::Operator => Some(0),
         }
     }
 
     pub(super) fn dial(&mut self, from: (Endpoint, u64), to: Endpoint, lane: Lane) {
-        if self.life_at(from.0) != Some(from.1) {
+        if self.incarnation_at(from.0) != Some(from.1) {
             return;
         }
-        let life = self.life_at(to).filter(|_| self.network.reachable(from.0, to, lane));
-        let Some(life) = life.filter(|_| !self.is_paused(to)) else {
+        let incarnation = self.incarnation_at(to).filter(|_| self.network.reachable(from.0, to, lane));
+        let Some(incarnation) = incarnation.filter(|_| !self.is_paused(to)) else {
             return self.dial_failed(from, to, lane);
         };
-        if self.is_linked(from.0, to, life, lane) {
+        if self.is_linked(from.0, to, incarnation, lane) {
             return;
         }
-        let conn = self.network.connect(from, (to, life), lane);
+        let conn = self.network.connect(from, (to, incarnation), lane);
         self.trace.note(self.now, format_args!("{} connects to {to} for {lane:?}: {conn}", from.0));
         match lane {
-            Lane::Peer | Lane::Beacon => {
+            Lane::Peer | Lane::Heartbeat => {
                 self.node_linked(from.0, to, conn, lane);
                 self.node_linked(to, from.0, conn, lane);
             }
@@ -44,17 +44,17 @@ impl World {
     }
 
     /// True if there is such a connection to this life already.
-    fn is_linked(&self, from: Endpoint, to: Endpoint, life: u64, lane: Lane) -> bool {
+    fn is_linked(&self, from: Endpoint, to: Endpoint, incarnation: u64, lane: Lane) -> bool {
         let Endpoint::Node(node) = from else { return false };
         let Some(process) = &self.machine(node).process else { return false };
         let conn = match (to, lane) {
             (Endpoint::Node(peer), Lane::Peer) => process.peers.get(&peer).map(|(conn, _)| *conn),
-            (Endpoint::Node(peer), _) => process.beacons.get(&peer).map(|(conn, _)| *conn),
+            (Endpoint::Node(peer), _) => process.heartbeats.get(&peer).map(|(conn, _)| *conn),
             (Endpoint::Controller(id), _) => process.control.get(&id).copied(),
             _ => None,
         };
         let open = conn.and_then(|conn| self.network.get(conn));
-        open.is_some_and(|open| open.from == (to, life) || open.to == (to, life))
+        open.is_some_and(|open| open.from == (to, incarnation) || open.to == (to, incarnation))
     }
 
     fn is_paused(&self, endpoint: Endpoint) -> bool {
@@ -76,8 +76,8 @@ impl World {
         let (Endpoint::Node(node), Endpoint::Node(peer)) = (at, other) else { return };
         let Some(member) = self.machine(peer).member() else { return };
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if lane == Lane::Beacon {
-            process.beacons.insert(peer, (conn, member));
+        if lane == Lane::Heartbeat {
+            process.heartbeats.insert(peer, (conn, member));
             return;
         }
         process.peers.insert(peer, (conn, member));
@@ -126,7 +126,7 @@ impl World {
 
     fn under_way(&mut self, conn: Conn, sent: Sent) {
         if let Some(fault) = sent.fault {
-            self.struck(fault);
+            self.injected(fault);
         }
         if let Some(at) = sent.breaks_at {
             let if_cut = sent.fault != Some("break");
@@ -143,39 +143,48 @@ impl World {
 
     pub(super) fn break_conn(&mut self, conn: Conn, if_cut: bool) {
         let ends = self.network.get(conn).map(|open| [open.from, open.to]);
-        let both_live =
-            ends.is_some_and(|ends| ends.into_iter().all(|(at, life)| self.life_at(at) == Some(life)));
+        let both_live = ends.is_some_and(|ends| {
+            ends.into_iter().all(|(at, incarnation)| self.incarnation_at(at) == Some(incarnation))
+        });
         if if_cut && both_live && self.network.spare(conn) {
             return;
         }
         let Some(open) = self.network.close(conn) else { return };
         self.trace.note(self.now, format_args!("{conn} between {} and {} breaks", open.from.0, open.to.0));
         for forth in [true, false] {
-            let ((at, life), (other, _)) = open.ends(forth);
-            if self.life_at(at) == Some(life) {
-                self.unlinked(at, life, other, open.lane, conn, forth);
+            let ((at, incarnation), (other, _)) = open.ends(forth);
+            if self.incarnation_at(at) == Some(incarnation) {
+                self.unlinked(at, incarnation, other, open.lane, conn, forth);
             }
         }
     }
 
-    fn unlinked(&mut self, at: Endpoint, life: u64, other: Endpoint, lane: Lane, conn: Conn, dialler: bool) {
+    fn unlinked(
+        &mut self,
+        at: Endpoint,
+        incarnation: u64,
+        other: Endpoint,
+        lane: Lane,
+        conn: Conn,
+        dialler: bool,
+    ) {
         match (at, other) {
             (Endpoint::Node(node), Endpoint::Node(peer)) => {
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-                let links = if lane == Lane::Peer { &mut process.peers } else { &mut process.beacons };
+                let links = if lane == Lane::Peer { &mut process.peers } else { &mut process.heartbeats };
                 if links.get(&peer).is_some_and(|(known, _)| *known == conn) {
                     links.remove(&peer);
                 }
                 if dialler {
-                    self.after(AGAIN, Event::Dial { from: (at, life), to: other, lane });
+                    self.after(AGAIN, Event::Dial { from: (at, incarnation), to: other, lane });
                 }
             }
             (Endpoint::Node(node), Endpoint::Controller(id)) => {
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
                 process.control.remove(&id);
-                self.after(AGAIN, Event::Dial { from: (at, life), to: other, lane });
+                self.after(AGAIN, Event::Dial { from: (at, incarnation), to: other, lane });
             }
-            (Endpoint::Controller(id), _) => self.brain_disconnected(id, conn),
+            (Endpoint::Controller(id), _) => self.controller_process_disconnected(id, conn),
             (Endpoint::Client(_), _) => {
                 let Lane::Client(slot) = lane else { return };
                 self.client_linked(at, other, slot, None);
@@ -200,17 +209,17 @@ impl World {
 
     pub(super) fn arrive(&mut self, conn: Conn, forth: bool, message: Message) {
         let Some(open) = self.network.carrier(conn) else { return };
-        let ((from, _), (to, life)) = open.ends(forth);
+        let ((from, _), (to, incarnation)) = open.ends(forth);
         let lane = open.lane;
-        if self.life_at(to) != Some(life) {
+        if self.incarnation_at(to) != Some(incarnation) {
             return;
         }
-        if lane != Lane::Beacon {
+        if lane != Lane::Heartbeat {
             self.trace.note(self.now, format_args!("{from} -> {to} {}", Brief(&message)));
         }
         match to {
             Endpoint::Node(node) => self.node_hears(node, from, conn, message),
-            Endpoint::Controller(id) => self.brain_hears(id, conn, message),
+            Endpoint::Controller(id) => self.controller_process_hears(id, conn, message),
             Endpoint::Client(id) => self.client_hears(id, from, message),
             Endpoint::Operator => self.operator_hears(message),
         }
@@ -241,7 +250,7 @@ impl std::fmt::Display for Brief<'_> {
                 m.prev,
                 m.committed,
                 m.secured,
-                m.kept_from,
+                m.log_floor,
                 m.entries.len()
             ),
             Message::Ack(m) => {
@@ -256,9 +265,9 @@ impl std::fmt::Display for Brief<'_> {
             Message::Propose(m) => write!(f, "Propose {}", m.record.0),
             Message::Proposed(m) => write!(f, "Proposed {} {}", m.accepted, m.record.0),
             Message::Inform(m) => write!(f, "Inform {}", m.record.0),
-            Message::Picture(m) => {
+            Message::ClusterMap(m) => {
                 let texts: Vec<&str> = m.partitions.iter().map(|text| text.0.as_str()).collect();
-                write!(f, "Picture {} {texts:?}", m.revision)
+                write!(f, "ClusterMap {} {texts:?}", m.revision)
             }
             Message::NodeStatus(m) => write!(f, "NodeStatus hears {:?}", m.hears),
             Message::Copy(m) => write!(

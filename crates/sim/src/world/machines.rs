@@ -3,7 +3,7 @@
 use super::disks::tails_on;
 use super::{Event, World};
 use crate::network::{Endpoint, Lane};
-use crate::node::{FIRST, PartFiles, Process, SECOND, Second, SnapshotFile, beat};
+use crate::node::{FIRST, PartFiles, Process, SECOND, Second, SnapshotFile, lease_manager};
 use crate::remedy::Without;
 use engine::MemoryEngine;
 use engine::memory::PartsEngine;
@@ -59,12 +59,13 @@ impl World {
             Err(reason) => return self.start_failed(node, &reason),
         };
         let (clock, tails) = (machine.clock.read(now).mono, tails_on(&machine.disk));
-        let life = self.next_life;
-        self.next_life += 1;
+        let leases = lease_manager(member, &settings, clock, remedy);
+        let incarnation = self.next_incarnation;
+        self.next_incarnation += 1;
         let mut process = Process {
-            life,
+            incarnation,
             member,
-            host: Host::new(member, settings.clone(), beat(member, &settings, clock, remedy), remedy),
+            host: Host::new(member, settings.clone(), leases, remedy),
             log,
             memory: MemoryLog::new(),
             in_memory: BTreeSet::new(),
@@ -74,7 +75,7 @@ impl World {
             syncing: None,
             refused: None,
             peers: BTreeMap::new(),
-            beacons: BTreeMap::new(),
+            heartbeats: BTreeMap::new(),
             control: BTreeMap::new(),
             flush_due: false,
             damaged: Vec::new(),
@@ -84,11 +85,12 @@ impl World {
             seen: BTreeMap::new(),
             tables: BTreeMap::new(),
             moved: BTreeMap::new(),
-            pictured: 0,
+            mapped_revision: 0,
             out: Vec::new(),
             progress_at: now,
         };
-        self.trace.note(now, format_args!("n{node} starts as {member} of {}, life {life}", member.store));
+        let store = member.store;
+        self.trace.note(now, format_args!("n{node} starts as {member} of {store}, process {incarnation}"));
         for (id, part) in &found.partitions {
             match self.recover(node, &process, *id, part) {
                 Ok(found) => process.host.add(found.replica),
@@ -97,10 +99,10 @@ impl World {
         }
         self.lone_snapshots(node, &mut process);
         self.machine_mut(node).failed_starts = 0;
-        self.machine_mut(node).restarted_since_harm = true;
-        self.machine_mut(node).lives.push((member, None));
+        self.machine_mut(node).restarted_since_fault = true;
+        self.machine_mut(node).incarnations.push((member, None));
         self.machine_mut(node).process = Some(process);
-        self.started(node, life);
+        self.started(node, incarnation);
     }
 
     /// True if this partition's engines ship files.
@@ -133,12 +135,12 @@ impl World {
         part: &RecoveredPartition,
     ) -> Result<Found, String> {
         let remedy = self.remedy;
-        let homeless = self.machine(node).home(id).is_none();
+        let storage_lost = self.machine(node).directory_of(id).is_none();
         let (engine, trouble) = self.engine_found(node, id)?;
         let persisted = engine.persisted();
         let history = part.custom.get(&(Note::History as u16));
         let mut history = history.map(|bytes| History::decode(bytes)).transpose()?.unwrap_or_default();
-        history.cut(part.end.lsn.max(persisted.lsn));
+        history.truncate(part.end.lsn.max(persisted.lsn));
         let secured = part.custom.get(&(Note::Secured as u16));
         let secured = secured.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
         let whole = part.damaged.is_none();
@@ -151,10 +153,10 @@ impl World {
             end_crc: part.end_crc,
             history,
             secured: Lsn(secured),
-            cut: part.cut_by_torn_end,
+            torn: part.torn_end,
             damaged: damaged.clone(),
             whole,
-            homeless,
+            storage_lost,
         };
         let mut replica = Replica::recover(process.member, id, remedy, engine, found);
         while let Some(from) = replica.to_replay() {
@@ -169,7 +171,7 @@ impl World {
             self.now,
             format_args!(
                 "n{node} recovers p{} from {} to {}, component at {persisted}, cut {}, damage {damaged:?}",
-                id.0, part.base, part.end, part.cut_by_torn_end
+                id.0, part.base, part.end, part.torn_end
             ),
         );
         Ok(Found { replica })
@@ -178,16 +180,20 @@ impl World {
     /// Components of partitions that the log knows nothing of: its owner lost the log, or it was never synced.
     fn lone_snapshots(&mut self, node: u32, process: &mut Process) {
         let disk = self.machine(node).disk.clone();
-        let prefixes = [FIRST, SECOND].map(|home| format!("{home}snapshot/"));
+        let prefixes = [FIRST, SECOND].map(|directory_of| format!("{directory_of}snapshot/"));
         let number = |name: &str| prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)?.parse().ok());
         let names = prefixes.iter().flat_map(|prefix| disk.names(prefix));
         let found: BTreeSet<PartitionId> = names.filter_map(|name| number(&name)).map(PartitionId).collect();
         for id in found {
-            let Some(home) = self.machine(node).home(id).filter(|_| !process.host.has(id)) else { continue };
-            let Ok((engine, damaged)) = open_engine(&disk, (home, id), (self.remedy, self.ships(id))) else {
+            let Some(directory_of) = self.machine(node).directory_of(id).filter(|_| !process.host.has(id))
+            else {
                 continue;
             };
-            let found = Recovered { cut: true, damaged, ..Recovered::nothing() };
+            let Ok((engine, damaged)) = open_engine(&disk, (directory_of, id), (self.remedy, self.ships(id)))
+            else {
+                continue;
+            };
+            let found = Recovered { torn: true, damaged, ..Recovered::nothing() };
             process.host.add(Replica::recover(process.member, id, self.remedy, engine, found));
         }
     }
@@ -201,14 +207,14 @@ impl World {
         if second && machine.second_is == Second::There {
             machine.second.insert(id);
         }
-        let home = machine.home(id).unwrap_or(FIRST);
+        let directory_of = machine.directory_of(id).unwrap_or(FIRST);
         let Some(process) = machine.process.as_mut() else { return };
         let engine: Box<dyn Engine> = match log {
             LogKind::Memory => {
                 process.in_memory.insert(id);
                 Box::new(MemoryEngine::volatile_with(remedy))
             }
-            LogKind::Disk => match open_engine(&disk, (home, id), (remedy, ships)) {
+            LogKind::Disk => match open_engine(&disk, (directory_of, id), (remedy, ships)) {
                 Ok((engine, _)) => engine,
                 Err(_) => return self.end(node, End::Crash),
             },
@@ -217,10 +223,10 @@ impl World {
         process.host.add(replica);
     }
 
-    fn started(&mut self, node: u32, life: u64) {
-        let from = (Endpoint::Node(node), life);
+    fn started(&mut self, node: u32, incarnation: u64) {
+        let from = (Endpoint::Node(node), incarnation);
         for peer in (1..=self.plan.nodes).filter(|peer| *peer != node) {
-            for lane in [Lane::Beacon, Lane::Peer] {
+            for lane in [Lane::Heartbeat, Lane::Peer] {
                 let wait = 100 + self.timing.below(2_000);
                 self.after(wait, Event::Dial { from, to: Endpoint::Node(peer), lane });
             }
@@ -230,11 +236,11 @@ impl World {
             self.after(wait, Event::Dial { from, to: Endpoint::Controller(id), lane: Lane::Control });
         }
         let wait = self.timing.below(20_000);
-        self.after(wait, Event::Tick { node, life });
+        self.after(wait, Event::Tick { node, incarnation });
         let wait = self.timing.below(60_000);
-        self.after(wait, Event::Status { node, life });
+        self.after(wait, Event::Status { node, incarnation });
         let wait = 200_000 + self.timing.below(2_000_000);
-        self.after(wait, Event::Checkpoint { node, life });
+        self.after(wait, Event::Checkpoint { node, incarnation });
         self.note_damage(node);
         self.look_at(node);
     }
@@ -252,10 +258,10 @@ impl World {
             }
             return;
         };
-        if let Some(last) = machine.lives.last_mut() {
+        if let Some(last) = machine.incarnations.last_mut() {
             last.1 = Some(now);
         }
-        let (life, member) = (process.life, process.member);
+        let (incarnation, member) = (process.incarnation, process.member);
         match how {
             End::Crash => {}
             End::Power => machine.disk.lose_power(),
@@ -267,7 +273,7 @@ impl World {
                 }
             }
         }
-        self.trace.note(now, format_args!("n{node} ends: {how:?}, life {life}"));
+        self.trace.note(now, format_args!("n{node} ends: {how:?}, life {incarnation}"));
         self.checks.ended(now, member);
         self.drop_links(Endpoint::Node(node), how != End::Power);
     }
@@ -292,15 +298,15 @@ impl World {
         machine.failed_starts = 0;
         let id = types::NodeId(node);
         self.checks.storage.wiped(id);
-        self.harm(node);
+        self.faults(node);
     }
 
     /// A disk no longer holds what it was given, or may not.
-    pub(super) fn harm(&mut self, node: u32) {
+    pub(super) fn faults(&mut self, node: u32) {
         let machine = self.machine_mut(node);
         machine.impaired = true;
-        machine.restarted_since_harm = false;
-        self.checks.survival.harmed(self.now, types::NodeId(node));
+        machine.restarted_since_fault = false;
+        self.checks.survival.faulted(self.now, types::NodeId(node));
     }
 
     /// Keeps the list of damaged replicas, and tells it when it changes.
@@ -327,15 +333,15 @@ impl World {
 /// The engine on what the disk has; with the reason if that cannot be used, and then empty. It may ship files.
 pub(super) fn open_engine(
     disk: &crate::disk::Disk,
-    (home, id): (&str, PartitionId),
+    (directory_of, id): (&str, PartitionId),
     (remedy, ships): (Without, bool),
 ) -> Result<(Box<dyn Engine>, Option<String>), String> {
     let text = |error: types::EngineError| error.to_string();
-    let snapshot = || Box::new(SnapshotFile::new(disk, home, id));
+    let snapshot = || Box::new(SnapshotFile::new(disk, directory_of, id));
     let (engine, trouble) = match MemoryEngine::with_store_and(snapshot(), remedy) {
         Ok(engine) => (engine, None),
         Err(types::EngineError::Corrupt(reason)) => {
-            disk.remove(&SnapshotFile::name(home, id)).map_err(|error| error.to_string())?;
+            disk.remove(&SnapshotFile::name(directory_of, id)).map_err(|error| error.to_string())?;
             (MemoryEngine::with_store_and(snapshot(), remedy).map_err(text)?, Some(reason))
         }
         Err(error) => return Err(error.to_string()),
@@ -343,6 +349,6 @@ pub(super) fn open_engine(
     if !ships {
         return Ok((Box::new(engine), trouble));
     }
-    let parts = Box::new(PartFiles::new(disk, home, id));
+    let parts = Box::new(PartFiles::new(disk, directory_of, id));
     Ok((Box::new(PartsEngine::new(engine, snapshot(), parts).map_err(text)?), trouble))
 }

@@ -9,7 +9,8 @@
 //! | `disks` | group commit, marks, checkpoints, reading back |
 //! | `control` | controllers and the metastore |
 //! | `clients` | the clients' side |
-//! | `strikes` | when which fault strikes |
+//! | `fault_injector` | when which fault strikes |
+//! | `forced` | an operator forces a promotion |
 //! | `indexes` | indexes are wanted, and compared with the rows |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
@@ -17,19 +18,20 @@
 
 mod clients;
 mod control;
+mod decommission;
 mod directories;
 mod disks;
 mod events;
 mod executor;
 mod failback;
+mod fault_injector;
+mod forced;
 mod indexes;
 mod inspect;
-mod leaving;
 mod links;
 mod machines;
 mod online;
 mod phases;
-mod strikes;
 
 pub use events::Event;
 
@@ -37,16 +39,16 @@ use crate::check::Checks;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::disk::Disk;
-use crate::jobber::Jobber;
-use crate::loader::Loader;
+use crate::job_client::JobClient;
+use crate::load_client::LoadClient;
 use crate::network::Network;
 use crate::node::Machine;
-use crate::plan::Plan;
+use crate::plan::RunPlan;
 use crate::random::{Concern, Stream};
 use crate::remedy::Without;
-use crate::taker::Taker;
+use crate::snapshot_client::SnapshotClient;
 use crate::trace::Trace;
-use control::{Brain, Meta, Operator};
+use control::{ControllerProcess, Meta, Operator};
 use events::Scheduled;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use types::Micros;
@@ -69,7 +71,7 @@ pub struct World {
     /// The seed.
     pub seed: u64,
     /// Its shape.
-    pub plan: Plan,
+    pub plan: RunPlan,
     /// Virtual time, microseconds.
     pub now: u64,
     /// The stage.
@@ -79,14 +81,14 @@ pub struct World {
     /// The checkers.
     pub checks: Checks,
     /// How often each fault struck.
-    pub struck: BTreeMap<&'static str, u64>,
+    pub injected: BTreeMap<&'static str, u64>,
     /// Client operations that ended.
     pub operations: u64,
     pub(crate) remedy: Without,
     pub(crate) settings: replica::Settings,
     pub(crate) network: Network,
     pub(crate) machines: Vec<Machine>,
-    brains: Vec<Brain>,
+    controller_processes: Vec<ControllerProcess>,
     meta: Meta,
     operator: Operator,
     clients: Vec<Client>,
@@ -100,14 +102,15 @@ pub struct World {
     added: BTreeSet<types::NodeId>,
     /// Nodes that were there from the beginning.
     founders: u32,
-    wishes: Stream,
+    operator_draws: Stream,
     online: Stream,
-    taker: Taker,
-    loader: Loader,
-    jobber: Jobber,
-    strikes: strikes::Strikes,
+    snapshot_client: SnapshotClient,
+    load_client: LoadClient,
+    job_client: JobClient,
+    fault_injector: fault_injector::FaultInjector,
+    forced: forced::Forced,
     timing: Stream,
-    next_life: u64,
+    next_incarnation: u64,
     queue: BinaryHeap<Scheduled>,
     sequence: u64,
     healed_at: u64,
@@ -116,7 +119,7 @@ pub struct World {
 
 impl World {
     /// A world before anything has happened.
-    pub fn new(seed: u64, plan: Plan, remedy: Without, verbose: bool) -> World {
+    pub fn new(seed: u64, plan: RunPlan, remedy: Without, verbose: bool) -> World {
         let mut shape = Stream::new(seed, Concern::Shape, 1);
         let machines = (1..=plan.all_nodes())
             .map(|id| {
@@ -124,24 +127,25 @@ impl World {
                 Machine::new(id, disk, Clock::new(0, shape.between(10_000_000, 900_000_000)))
             })
             .collect();
-        let brains = (0..plan.controllers).map(|id| Brain::new(id, &mut shape)).collect();
+        let controller_processes =
+            (0..plan.controllers).map(|id| ControllerProcess::new(id, &mut shape)).collect();
         let workload = |id: u32| Stream::new(seed, Concern::Workload, u64::from(id));
         let clients = (0..plan.clients).map(|id| Client::new(id, workload(id), &plan)).collect();
-        let points = Stream::new(seed, Concern::Workload, 1_000);
-        let taker = Taker::new(plan.clients, points, &plan, remedy);
+        let cluster_snapshots = Stream::new(seed, Concern::Workload, 1_000);
+        let snapshot_client = SnapshotClient::new(plan.clients, cluster_snapshots, &plan, remedy);
         let loads = Stream::new(seed, Concern::Workload, 1_001);
-        let loader = Loader::new(plan.clients + 1, loads, &plan);
+        let load_client = LoadClient::new(plan.clients + 1, loads, &plan);
         let jobs = Stream::new(seed, Concern::Workload, 1_002);
-        let jobber = Jobber::new(plan.clients + 2, jobs, &plan);
+        let job_client = JobClient::new(plan.clients + 2, jobs, &plan);
         let meta = Meta::new(Disk::new(Stream::new(seed, Concern::Disk, 1000)));
-        let strikes = strikes::Strikes::new(Stream::new(seed, Concern::Faults, 0));
+        let fault_injector = fault_injector::FaultInjector::new(Stream::new(seed, Concern::Faults, 0));
         World {
             seed,
             now: 0,
             phase: Phase::Setup,
             trace: Trace::new(verbose),
             checks: Checks::default(),
-            struck: BTreeMap::new(),
+            injected: BTreeMap::new(),
             operations: 0,
             remedy,
             settings: replica::Settings {
@@ -154,7 +158,7 @@ impl World {
             },
             network: Network::new(Stream::new(seed, Concern::Network, 0)),
             machines,
-            brains,
+            controller_processes,
             meta,
             operator: Operator::default(),
             clients,
@@ -164,13 +168,14 @@ impl World {
             added: BTreeSet::new(),
             founders: plan.nodes,
             online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
-            wishes: Stream::new(seed, Concern::Workload, 1 << 32),
-            taker,
-            loader,
-            jobber,
-            strikes,
+            operator_draws: Stream::new(seed, Concern::Workload, 1 << 32),
+            snapshot_client,
+            load_client,
+            job_client,
+            fault_injector,
+            forced: forced::Forced::new(Stream::new(seed, Concern::Operator, 1)),
             timing: Stream::new(seed, Concern::Timing, 0),
-            next_life: 1,
+            next_incarnation: 1,
             queue: BinaryHeap::new(),
             sequence: 0,
             healed_at: 0,
@@ -193,9 +198,9 @@ impl World {
     /// Runs the checks that look at the whole history.
     pub fn finish(&mut self) {
         let operations = self.clients.iter().flat_map(|client| client.history().iter());
-        let operations: Vec<_> = operations.chain(self.loader.history()).cloned().collect();
-        self.checks.finish(self.now, &operations, self.jobber.told());
-        self.checks.points(self.now, self.taker.taken(), &operations);
+        let operations: Vec<_> = operations.chain(self.load_client.history()).cloned().collect();
+        self.checks.finish(self.now, &operations, self.job_client.told());
+        self.checks.cluster_snapshots(self.now, self.snapshot_client.taken(), &operations);
     }
 
     /// Changes of primaries under load, and how many of them came within a failover.
@@ -220,8 +225,8 @@ impl World {
         &mut self.machines[node as usize - 1]
     }
 
-    pub(crate) fn struck(&mut self, what: &'static str) {
-        *self.struck.entry(what).or_insert(0) += 1;
+    pub(crate) fn injected(&mut self, what: &'static str) {
+        *self.injected.entry(what).or_insert(0) += 1;
     }
 }
 

@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use types::config::NodeRecord;
 use types::{LogKind, NodeId, TableRecord};
 use wire::RecordText;
-use wire::control::{AdminCommand, AlterTable, Picture};
+use wire::control::{AdminCommand, AlterTable, ClusterMap};
 
 /// Copies that a table is given at most.
-const MOST: u64 = 5;
+const MAX_CHANGES: u64 = 5;
 
 impl World {
     /// The operator wants another number of copies of a table.
-    pub(super) fn wish_factor(&mut self) {
+    pub(super) fn want_factor(&mut self) {
         if self.phase != Phase::Faults {
             return;
         }
-        let there = u64::from(self.plan.nodes).min(MOST);
+        let there = u64::from(self.plan.nodes).min(MAX_CHANGES);
         let random = &mut self.online;
         let wait = random.between(300_000, 3_000_000);
         let factor = random.between(1, there);
@@ -41,7 +41,7 @@ impl World {
     }
 
     /// A node comes, or one is asked to go; what the last one needs may still be under way.
-    pub(super) fn wish_nodes(&mut self) {
+    pub(super) fn want_nodes(&mut self) {
         if self.phase != Phase::Faults {
             return;
         }
@@ -61,8 +61,8 @@ impl World {
         if let Some(node) = waits.map(|node| node.id) {
             return self.ask(AdminCommand::Add(node));
         }
-        let leaving = |node: &NodeRecord| node.is_marked(NodeRecord::LEAVING);
-        let taken = self.node_records.values().filter(|node| leaving(node)).count();
+        let decommission = |node: &NodeRecord| node.is_marked(NodeRecord::DECOMMISSIONING);
+        let taken = self.node_records.values().filter(|node| decommission(node)).count();
         let left = self.node_records.len() - taken;
         if started > self.founders as usize && left > self.founders as usize - 1 && left > 2 {
             self.ask(AdminCommand::Remove { node: NodeId(some + 1), losing: true });
@@ -74,12 +74,12 @@ impl World {
         self.plan.nodes += 1;
         let node = self.plan.nodes;
         self.trace.note(self.now, format_args!("n{node} comes"));
-        self.struck("node-comes");
+        self.injected("node-comes");
         self.start_later(node, 1_000);
         for peer in 1..node {
-            let Some(life) = self.machine(peer).life() else { continue };
-            for lane in [Lane::Beacon, Lane::Peer] {
-                let from = (Endpoint::Node(peer), life);
+            let Some(incarnation) = self.machine(peer).incarnation() else { continue };
+            for lane in [Lane::Heartbeat, Lane::Peer] {
+                let from = (Endpoint::Node(peer), incarnation);
                 self.after(60_000, Event::Dial { from, to: Endpoint::Node(node), lane });
             }
         }
@@ -91,7 +91,7 @@ impl World {
         let Some(text) = text else {
             let Some(gone) = self.node_records.remove(&id) else { return };
             self.trace.note(self.now, format_args!("n{node} is removed"));
-            self.struck("node-removed");
+            self.injected("node-removed");
             self.removed.insert(gone.store);
             let held = self.checks.epochs.records().find(|record| record.member_on(id).is_some());
             if let Some(partition) = held.map(|record| record.id) {
@@ -106,7 +106,8 @@ impl World {
                 self.checks.fault("I16", self.now, sentence);
             }
             Ok(record) => {
-                for (mark, what) in [(NodeRecord::JOINING, "joins"), (NodeRecord::LEAVING, "leaves")] {
+                for (mark, what) in [(NodeRecord::JOINING, "joins"), (NodeRecord::DECOMMISSIONING, "leaves")]
+                {
                     let was = self.node_records.get(&id).is_some_and(|known| known.is_marked(mark));
                     if record.is_marked(mark) && !was {
                         self.trace.note(self.now, format_args!("n{node} {what}"));
@@ -121,13 +122,13 @@ impl World {
         }
     }
 
-    /// A node that does not find itself in a whole picture was removed: its process ends. Now and then somebody starts it
+    /// A node that does not find itself in a whole cluster map was removed: its process ends. Now and then somebody starts it
     /// again.
-    pub(super) fn learn_nodes(&mut self, node: u32, picture: &Picture) -> bool {
+    pub(super) fn learn_nodes(&mut self, node: u32, cluster_map: &ClusterMap) -> bool {
         let Some(process) = self.machine(node).process.as_ref() else { return false };
-        let newer = picture.whole && picture.revision >= process.pictured;
+        let newer = cluster_map.whole && cluster_map.revision >= process.mapped_revision;
         let named = |text: &RecordText| text.read::<NodeRecord>().is_ok_and(|record| record.id.0 == node);
-        if !newer || picture.nodes.iter().any(named) {
+        if !newer || cluster_map.nodes.iter().any(named) {
             return false;
         }
         self.trace.note(self.now, format_args!("n{node} finds that it was removed"));
@@ -191,10 +192,10 @@ impl World {
         if let Some(node) = self.node_records.values().find(joining).filter(|_| !hangs) {
             return Some(format!("{} has not joined", node.id));
         }
-        let leaving = |node: &&NodeRecord| node.is_marked(NodeRecord::LEAVING);
+        let decommission = |node: &&NodeRecord| node.is_marked(NodeRecord::DECOMMISSIONING);
         let most = self.wanted.values().map(|table| usize::from(table.policy.factor)).max().unwrap_or(0);
-        let rest = self.node_records.values().filter(takes).filter(|node| !leaving(node)).count();
-        let node = self.node_records.values().find(leaving).filter(|_| rest >= most)?;
+        let rest = self.node_records.values().filter(takes).filter(|node| !decommission(node)).count();
+        let node = self.node_records.values().find(decommission).filter(|_| rest >= most)?;
         Some(format!("{} has not left: {}", node.id, self.held_by(node.id)))
     }
 

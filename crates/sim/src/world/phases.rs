@@ -1,13 +1,13 @@
 //! The stages of a run: setting up, faults, healing, converging.
 
 use super::{Event, Phase, World};
-use crate::check::history::Told;
+use crate::check::history::Answer;
 use types::policy::Below;
 use types::{LogKind, PartitionId};
 use wire::control::AdminCommand;
 
 /// Between two looks at everything.
-const LOOK: u64 = 100_000;
+const POLL_INTERVAL_US: u64 = 100_000;
 /// Setting up takes no longer.
 const SETUP: u64 = 20_000_000;
 /// The faults end after this even if clients are not through.
@@ -21,14 +21,14 @@ impl World {
     /// Puts the first events into the queue.
     pub(super) fn begin(&mut self) {
         for id in 0..self.plan.controllers {
-            self.after(1_000, Event::BrainStart { id });
+            self.after(1_000, Event::ControllerStart { id });
         }
         for node in 1..=self.plan.nodes {
             self.machine_mut(node).starting = true;
             self.after(2_000 + u64::from(node) * 100, Event::Start { node });
         }
         self.after(60_000, Event::Operator);
-        self.after(LOOK, Event::Inspect);
+        self.after(POLL_INTERVAL_US, Event::Inspect);
     }
 
     /// A look at everything; and on to the next stage if it is time.
@@ -46,7 +46,7 @@ impl World {
             Phase::Done => {}
         }
         if self.phase != Phase::Done {
-            self.after(LOOK, Event::Inspect);
+            self.after(POLL_INTERVAL_US, Event::Inspect);
         }
     }
 
@@ -60,7 +60,7 @@ impl World {
             for id in 0..self.plan.clients {
                 self.after(u64::from(id) * 1_000, Event::Client { id });
             }
-            if self.plan.points {
+            if self.plan.cluster_snapshots {
                 self.after(5_000, Event::Client { id: self.plan.clients });
             }
             if self.plan.loads {
@@ -69,8 +69,8 @@ impl World {
             if self.plan.jobs {
                 self.after(7_000, Event::Client { id: self.plan.clients + 2 });
             }
-            let wait = self.plan.pace_us / 2;
-            self.after(wait, Event::Strike);
+            let wait = self.plan.think_us / 2;
+            self.after(wait, Event::InjectFault);
             if self.plan.factors {
                 self.after(40_000, Event::Factor);
             }
@@ -79,6 +79,9 @@ impl World {
             }
             if self.plan.indexes {
                 self.after(20_000, Event::Index);
+            }
+            if self.plan.forces {
+                self.plan_force();
             }
         } else if self.now > SETUP {
             let created = self.operator.created;
@@ -95,9 +98,10 @@ impl World {
         self.phase = Phase::Healed;
         self.healed_at = self.now;
         let dead = self.left_dead();
-        let stuck = self.strikes.random.chance(350);
+        let stuck = self.fault_injector.random.chance(350);
         self.trace.note(self.now, format_args!("phase: healed, dead {dead:?}, stuck {stuck}"));
         self.plan.faults.clear();
+        self.end_force();
         let deliveries = self.network.heal_all(self.now);
         self.deliver(deliveries);
         self.heal_control();
@@ -110,7 +114,7 @@ impl World {
             machine.disk.set_trouble(|trouble| *trouble = Default::default());
             let (paused, stalled) = (machine.paused, machine.stalled);
             if dead == Some(node) && stuck {
-                // Its beacons go on and its disk does nothing, for ever (F19).
+                // Its heartbeats go on and its disk does nothing, for ever (F19).
                 self.machine_mut(node).stuck_until = u64::MAX;
             } else if dead == Some(node) {
                 self.end(node, super::machines::End::Power);
@@ -118,10 +122,10 @@ impl World {
                 continue;
             }
             if paused {
-                self.cure(super::strikes::Cure::Resume(node));
+                self.cure(super::fault_injector::Cure::Resume(node));
             }
             if stalled {
-                self.cure(super::strikes::Cure::Unstall(node));
+                self.cure(super::fault_injector::Cure::Unstall(node));
             }
             if self.machine(node).process.is_none() && !self.machine(node).removed {
                 self.start_later(node, 1_000);
@@ -134,8 +138,8 @@ impl World {
 
     /// A node that the others can do without, or none.
     fn left_dead(&mut self) -> Option<u32> {
-        let node = 1 + self.strikes.random.below(u64::from(self.plan.nodes)) as u32;
-        let spare = self.strikes.random.chance(400) && self.plan.nodes > 2;
+        let node = 1 + self.fault_injector.random.below(u64::from(self.plan.nodes)) as u32;
+        let spare = self.fault_injector.random.chance(400) && self.plan.nodes > 2;
         let needless = |record: &types::PartitionRecord| {
             let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
             let others = others.count() as u32;
@@ -161,12 +165,13 @@ impl World {
         if missing.is_none() {
             self.phase = Phase::Done;
             self.trace.note(self.now, format_args!("phase: converged"));
-            self.loader.abandon(self.now);
+            self.load_client.abandon(self.now);
             for client in &mut self.clients {
                 client.abandon(self.now);
             }
             let failovers = self.records("failover/");
             self.checks.failovers(&failovers);
+            self.check_forced();
             return;
         }
         if self.now < self.healed_at + CONVERGES {
@@ -178,7 +183,7 @@ impl World {
             self.checks.fault(invariant, self.now, missing);
         } else {
             self.trace.note(self.now, format_args!("does not converge, as it need not: {missing}"));
-            self.loader.abandon(self.now);
+            self.load_client.abandon(self.now);
             for client in &mut self.clients {
                 client.abandon(self.now);
             }
@@ -192,7 +197,8 @@ impl World {
         for client in &mut self.clients {
             let last = client.history().iter().rev().find(|operation| operation.action.writes());
             let through = last.is_none_or(|last| {
-                matches!(last.told, Told::Done { .. } | Told::Exists(_)) || closed.contains(&last.partition)
+                matches!(last.told, Answer::Done { .. } | Answer::Exists(_))
+                    || closed.contains(&last.partition)
             });
             if !through {
                 client.go_on(1);
@@ -204,8 +210,8 @@ impl World {
 
     /// Asks something of the operator.
     pub(super) fn ask(&mut self, command: AdminCommand) {
-        if self.operator.wishes.len() < 4 {
-            self.operator.wishes.push(command);
+        if self.operator.operator_draws.len() < 4 {
+            self.operator.operator_draws.push(command);
             self.after(100, Event::Operator);
         }
     }

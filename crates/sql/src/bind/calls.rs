@@ -176,7 +176,7 @@ impl Binder<'_> {
         Ok(Typed::engine(text, ty))
     }
 
-    /// Nulls are passed over.
+    /// Nulls are skipped.
     fn concat(&mut self, typed: Vec<Typed>) -> Result<Typed, Failure> {
         let mut texts = vec!["''".to_string()];
         for one in typed {

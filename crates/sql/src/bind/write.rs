@@ -22,7 +22,7 @@ use types::data::{Identity, Value};
 pub enum Conflict {
     /// The statement fails.
     Fail,
-    /// The row stays, and the new one is passed over.
+    /// The row stays, and the new one is skipped.
     Keep,
     /// The new row takes its place, as a whole.
     Replace,

@@ -4,13 +4,13 @@
 //! | --- | --- |
 //! | from tokens to a [`CopyStatement`] | [`syntax`] |
 //! | what its options mean | [`options`] |
-//! | rows on their way into a table | [`intake`] |
+//! | rows on their way into a table | [`copy_input`] |
 
-pub mod intake;
+pub mod copy_input;
 pub mod options;
 pub mod syntax;
 
-pub use intake::Intake;
+pub use copy_input::CopyInput;
 pub use syntax::{CopyStatement, Target, Whose};
 
 use crate::bind::{Binder, Bound, folded, table_name, writable};

@@ -17,10 +17,10 @@ use types::config::{Addresses, Cause};
 use types::data::{Column, ColumnType, Rules, Schema};
 use types::{
     EngineKind, Epoch, FailoverRecord, LogKind, Lsn, Member, NodeId, NodeRecord, PartitionId,
-    PartitionRecord, Policy, Position, ProposalId, TableId, TableRecord, Watermarks,
+    PartitionRecord, Policy, Position, ProposalId, TableId, TableRecord, Term, Watermarks,
 };
 use wire::RecordText;
-use wire::control::{ClusterStatus, NodeStatus, Picture, ReplicaStatus, Role};
+use wire::control::{ClusterMap, ClusterStatus, NodeStatus, ReplicaStatus, Role};
 
 fn table(id: u32, name: &str, columns: &[(&str, ColumnType)], key: &[&str]) -> Arc<TableRecord> {
     let columns = columns.iter().map(|(name, of)| Column::new(*name, *of)).collect();
@@ -168,7 +168,7 @@ fn failover() -> FailoverRecord {
         cause: Cause::Suspected,
         old_epoch: Epoch(3),
         old_primary: member(3),
-        old_led_since: Epoch(1),
+        old_term: Term(1),
         new_epoch: Epoch(4),
         new_primary: member(1),
         last_heard_ms: 1_000,
@@ -189,7 +189,7 @@ fn seen(catalog: &Catalog) -> Seen {
         table: table.id,
         epoch: Epoch(4),
         primary: member(1),
-        led_since: Epoch(1),
+        term: Term(1),
         in_sync: vec![member(1), member(2)],
         catching_up: vec![member(3)],
         policy: Policy::preset("durable", 3, LogKind::Disk).expect("valid"),
@@ -201,7 +201,7 @@ fn seen(catalog: &Catalog) -> Seen {
         lossy: false,
         unknown: Default::default(),
     };
-    let picture = Picture {
+    let cluster_map = ClusterMap {
         whole: true,
         revision: 1,
         cluster: None,
@@ -211,7 +211,7 @@ fn seen(catalog: &Catalog) -> Seen {
         dropped: Vec::new(),
     };
     let mut map = client::Map::default();
-    map.apply(&picture).expect("records read back");
+    map.apply(&cluster_map).expect("records read back");
     let marks = |lsn| Watermarks {
         received: Lsn(lsn),
         durable: Lsn(lsn),
@@ -221,7 +221,7 @@ fn seen(catalog: &Catalog) -> Seen {
     let replica = |table: &Arc<TableRecord>, id: u32| ReplicaStatus {
         partition: table.first_partition,
         role: if id == 1 { Role::Primary } else { Role::Backup },
-        end: Position { epoch: Epoch(4), lsn: Lsn(300) },
+        end: Position { term: Term(4), lsn: Lsn(300) },
         marks: marks(if id == 1 { 300 } else { 290 }),
         committed: Lsn(290),
         members: vec![(member(2), marks(290), 1_000, 1_500_000)],

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use wire::control::Role;
 
 /// What operators ask of nodes.
-const MARKS: [&str; 3] = [NodeRecord::JOINING, NodeRecord::LEAVING, NodeRecord::DRAINING];
+const MARKS: [&str; 3] = [NodeRecord::JOINING, NodeRecord::DECOMMISSIONING, NodeRecord::DRAINING];
 
 /// Fills one of the schema `understudy`.
 pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) -> Result<(), Failure> {

@@ -149,5 +149,5 @@ fn ask(options: &Options) -> Option<Seen> {
     let status = serde_json::from_str(&status).unwrap_or_default();
     let failovers = read(&mut client, AdminCommand::Failovers);
     let failovers = failovers.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-    Some(Seen { map: client.picture().clone(), status, failovers })
+    Some(Seen { map: client.cluster_map().clone(), status, failovers })
 }

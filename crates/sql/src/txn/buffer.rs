@@ -1,4 +1,4 @@
-//! What a transaction has written and not committed: rows of one partition, by key, with a way back to each savepoint.
+//! What a transaction has written and not committed: rows of one partition, by key, with a failback to each savepoint.
 
 use bytes::Bytes;
 use pg::{Failure, code};

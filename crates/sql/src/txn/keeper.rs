@@ -16,11 +16,11 @@ const EACH: Duration = Duration::from_secs(3);
 
 /// Renews a transaction's states until it is dropped, or until the client has been silent too long.
 pub struct Keeper {
-    state: Arc<State>,
+    state: Arc<KeeperState>,
     task: JoinHandle<()>,
 }
 
-struct State {
+struct KeeperState {
     /// Since when the client has been silent; `None`: a statement runs.
     silent: Mutex<Option<Instant>>,
     over: AtomicBool,
@@ -29,7 +29,7 @@ struct State {
 impl Keeper {
     /// Starts. `limit` is how long the client may be silent.
     pub fn start(handle: Handle, view: View, limit: Duration) -> Keeper {
-        let state = Arc::new(State { silent: Mutex::default(), over: AtomicBool::new(false) });
+        let state = Arc::new(KeeperState { silent: Mutex::default(), over: AtomicBool::new(false) });
         let task = tokio::spawn(keep(handle, view, limit, state.clone()));
         Keeper { state, task }
     }
@@ -52,7 +52,7 @@ impl Drop for Keeper {
     }
 }
 
-async fn keep(handle: Handle, view: View, limit: Duration, state: Arc<State>) {
+async fn keep(handle: Handle, view: View, limit: Duration, state: Arc<KeeperState>) {
     loop {
         tokio::time::sleep(EACH.min(limit)).await;
         let silent = *state.silent.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! `understudy sql`: a shell over the SQL door. A person gets prompts, history and completion; a file, a command or a pipe gets
+//! `understudy sql`: a shell over the SQL gateway. A person gets prompts, history and completion; a file, a command or a pipe gets
 //! results and nothing else.
 
 mod backslash;
@@ -11,7 +11,7 @@ use crate::interrupt;
 use crate::out::note;
 use backslash::Meta;
 use local::Running;
-use ops::door::{Column, Complaint, Door, End, Event, Fault, Place, Transaction, end};
+use ops::gateway::{Column, Complaint, End, Event, Fault, Gateway, Place, Transaction, end};
 use ops::{Failure, Status};
 use print::Printer;
 use rustyline::error::ReadlineError;
@@ -37,7 +37,7 @@ struct Shell<'a> {
     place: Place,
     /// Somebody named it: the cluster's controllers are not known.
     by_url: bool,
-    door: Option<Door>,
+    gateway: Option<Gateway>,
     within: Duration,
     stop: Arc<AtomicBool>,
     timing: bool,
@@ -56,14 +56,14 @@ pub fn run(args: &SqlArgs, context: &mut Context) -> Result<(), Failure> {
         context,
         place,
         by_url: args.url.is_some(),
-        door: None,
+        gateway: None,
         within,
         stop,
         timing: false,
         expanded: false,
         person,
     };
-    let _ = shell.door()?;
+    let _ = shell.gateway()?;
     if person {
         return shell.talk(args);
     }
@@ -97,7 +97,7 @@ fn place(args: &SqlArgs, context: &Context) -> Result<Place, Failure> {
                 Failure::new(
                     Status::Unreachable,
                     format!(
-                        "no cluster runs in {}; start one with `understudy dev`, or name a node's SQL door with --url \
+                        "no cluster runs in {}; start one with `understudy dev`, or name a node's SQL gateway with --url \
                          postgres://HOST:PORT",
                         context.global.dir.display()
                     ),
@@ -121,11 +121,11 @@ fn place(args: &SqlArgs, context: &Context) -> Result<Place, Failure> {
 
 impl Shell<'_> {
     /// The session; a new one if the last one broke.
-    fn door(&mut self) -> Result<&mut Door, Failure> {
-        if self.door.is_none() {
-            self.door = Some(Door::open(&self.place, self.within)?);
+    fn gateway(&mut self) -> Result<&mut Gateway, Failure> {
+        if self.gateway.is_none() {
+            self.gateway = Some(Gateway::open(&self.place, self.within)?);
         }
-        Ok(self.door.as_mut().expect("opened above"))
+        Ok(self.gateway.as_mut().expect("opened above"))
     }
 
     /// Statement after statement, until the first that fails.
@@ -158,10 +158,10 @@ impl Shell<'_> {
         self.stop.store(false, Ordering::Relaxed);
         let (json, expanded, person) = (self.context.out.json, self.expanded, self.person);
         let stop = self.stop.clone();
-        let _ = self.door()?;
-        let (Some(door), out) = (self.door.as_mut(), &mut self.context.out) else { return Ok(()) };
+        let _ = self.gateway()?;
+        let (Some(gateway), out) = (self.gateway.as_mut(), &mut self.context.out) else { return Ok(()) };
         let mut printer = Printer::new(json, expanded);
-        let ended = door.run(statement, &stop, &mut |event| match event {
+        let ended = gateway.run(statement, &stop, &mut |event| match event {
             Event::Notice(notice) => note(format!("{}: {}", notice.severity, notice.sentence())),
             event => printer.take(event, out),
         });
@@ -177,7 +177,7 @@ impl Shell<'_> {
             Ok(()) => Ok(()),
             Err(Fault::Refused(complaint)) => Err(Failure::failed(self.refused(statement, &complaint))),
             Err(Fault::Broken(why)) => {
-                self.door = None;
+                self.gateway = None;
                 Err(Failure::new(
                     Status::Unreachable,
                     format!("the connection broke ({why}); what became of the statement is not known"),
@@ -210,9 +210,9 @@ impl Shell<'_> {
             }
             Meta::Connection => {
                 let (user, database) = (self.place.user.clone(), self.place.database.clone());
-                let door = self.door()?;
-                let how = if door.is_encrypted() { "encrypted" } else { "not encrypted" };
-                let line = format!("user {user}, database {database}, node {}, {how}", door.host());
+                let gateway = self.gateway()?;
+                let how = if gateway.is_encrypted() { "encrypted" } else { "not encrypted" };
+                let line = format!("user {user}, database {database}, node {}, {how}", gateway.host());
                 self.context.out.line(line);
             }
             Meta::Tables => self.describe(None)?,
@@ -260,14 +260,14 @@ impl Shell<'_> {
         match (columns, keys) {
             (Ok(columns), Ok(keys)) => Ok(words::tables(&columns, &keys)),
             (Err(failure), _) | (_, Err(failure)) if self.by_url => Err(failure),
-            _ => Ok(words::of_picture(self.context.picture()?)),
+            _ => Ok(words::of_cluster_map(self.context.cluster_map()?)),
         }
     }
 
     /// The rows of a statement that nobody typed.
     fn ask(&mut self, statement: &str) -> Result<words::Rows, Failure> {
         let mut rows = Vec::new();
-        let asked = self.door()?.run(statement, &AtomicBool::new(false), &mut |event| {
+        let asked = self.gateway()?.run(statement, &AtomicBool::new(false), &mut |event| {
             if let Event::Row(row) = event {
                 rows.push(row);
             }
@@ -276,7 +276,7 @@ impl Shell<'_> {
             Ok(()) => Ok(rows),
             Err(Fault::Refused(complaint)) => Err(Failure::failed(complaint.sentence())),
             Err(Fault::Broken(why)) => {
-                self.door = None;
+                self.gateway = None;
                 Err(Failure::new(Status::Unreachable, format!("the connection broke ({why})")))
             }
         }
@@ -284,7 +284,7 @@ impl Shell<'_> {
 
     /// What can be completed now. Inside of a transaction a question would be part of it.
     fn learn(&mut self, editor: &mut Editor<Words, FileHistory>) {
-        let transaction = self.door.as_ref().map_or(Transaction::None, Door::transaction);
+        let transaction = self.gateway.as_ref().map_or(Transaction::None, Gateway::transaction);
         if transaction != Transaction::None {
             return;
         }
@@ -304,7 +304,7 @@ impl Shell<'_> {
             // The first time there is none.
             let _ = editor.load_history(path);
         }
-        let host = self.door()?.host().to_string();
+        let host = self.gateway()?.host().to_string();
         note(format!("connected to {host}; \\? lists commands, \\q or Ctrl-D ends"));
         let ended = self.prompts(&mut editor);
         if let Some(path) = &history
@@ -318,7 +318,7 @@ impl Shell<'_> {
     fn prompts(&mut self, editor: &mut Editor<Words, FileHistory>) -> Result<(), Failure> {
         loop {
             self.learn(editor);
-            let mark = match self.door.as_ref().map(Door::transaction) {
+            let mark = match self.gateway.as_ref().map(Gateway::transaction) {
                 Some(Transaction::Open) => "*",
                 Some(Transaction::Failed) => "!",
                 _ => "",

@@ -1,7 +1,7 @@
 //! Results as psql prints them, or as JSON: one object per row.
 
 use crate::out::Out;
-use ops::door::{Column, Event};
+use ops::gateway::{Column, Event};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Completion: keywords, tables, columns; and when a line needs another one.
 
 use super::backslash::HELP;
-use ops::door::{End, end};
+use ops::gateway::{End, end};
 use rustyline::completion::Completer;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Helper, Highlighter, Hinter};
@@ -80,7 +80,7 @@ pub fn tables(columns: &Rows, keys: &Rows) -> Vec<Table> {
 }
 
 /// The tables as a client of the cluster knows them.
-pub fn of_picture(map: &client::Map) -> Vec<Table> {
+pub fn of_cluster_map(map: &client::Map) -> Vec<Table> {
     let users = map.tables().filter(|table| !table.first_partition.is_system());
     let table = |table: &std::sync::Arc<types::TableRecord>| {
         let schema = &table.schema;

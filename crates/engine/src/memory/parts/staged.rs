@@ -199,7 +199,7 @@ impl<R: Remedy> PartsEngine<R> {
             }
         }
         let mut bytes = Vec::new();
-        let header = Header { position: at, floor: at.lsn };
+        let header = Header { position: at, read_floor: at.lsn };
         let rows = rows.into_iter().map(|(key, (lsn, value))| (key, lsn, value));
         snapshot::write(&mut bytes, header, rows).expect("writing into memory does not fail");
         self.recent.retain(|(entry, _)| entry.lsn > at.lsn);

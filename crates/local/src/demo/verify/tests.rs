@@ -1,13 +1,13 @@
 //! Known-bad histories: each must be found, and a good one must not be accused.
 
 use super::*;
-use types::{Epoch, Lsn, Position};
+use types::{Epoch, Lsn, Position, Term};
 
 const PARTITION: PartitionId = PartitionId(64);
 const OWNER: u32 = 3;
 
 fn acknowledged(key: u32, sequence: u64, epoch: u64, lsn: u64) -> Attempt {
-    let at = Position::new(Epoch(epoch), Lsn(lsn));
+    let at = Position::new(Term(epoch), Lsn(lsn));
     Attempt { key: KeyId(key), client: OWNER, sequence, end: End::Acknowledged { at, ms: 0 } }
 }
 
@@ -47,7 +47,7 @@ fn history() -> Vec<Attempt> {
 /// The epoch 1 ended before the last write.
 fn lost_last() -> Reports {
     let mut reports = Reports::default();
-    reports.ended(PARTITION, Epoch(1), Lsn(11));
+    reports.ended(PARTITION, Term(1), Lsn(11));
     reports.failover(PARTITION, Epoch(2), Lsn(11));
     reports
 }

@@ -1,0 +1,312 @@
+//! Whether a partition needs another primary, and who (R6, N1, PR-07, PR-17, PR-85). Decides; [`crate::seal`] acts.
+
+use crate::api::ConnId;
+use crate::candidate::Candidate;
+use crate::controller::Controller;
+use crate::failure_detector::{Missed, Spans, Stamps};
+use crate::ledger::{Ledger, Purpose};
+use crate::seal::{PER_TXN, SealPlan};
+use std::collections::{BTreeMap, BTreeSet};
+use types::config::{Cause, NodeRecord, PartitionRecord};
+use types::{Finding, Member, Micros, NodeId, Now, PartitionId, Remedy};
+use wire::control::Suspect;
+
+/// What is remembered about seals.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sealing {
+    /// Partitions whose recorded primary's process is not the one that runs now: that one's life, and since when somebody
+    /// of the recorded set is here to lead on.
+    restarts: BTreeMap<PartitionId, (Member, Micros)>,
+    /// When a failover's seal was answered, milliseconds since 1970, until its report is completed.
+    pub(crate) answered_ms: BTreeMap<u64, u64>,
+}
+
+/// That a partition needs another term.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct FailoverDecision {
+    /// Why.
+    pub(crate) cause: Cause,
+    /// True if acknowledged commits may be lost by it.
+    pub(crate) lossy: bool,
+    /// True if members count in their present lives, whatever these may have forgotten: everyone was compared.
+    pub(crate) compared: bool,
+    /// Who may lead.
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+impl Sealing {
+    /// When the present life of a partition's primary was first seen, if it is not the recorded one.
+    pub(crate) fn restarted_at(&self, partition: PartitionId) -> Option<Micros> {
+        self.restarts.get(&partition).map(|(_, at)| *at)
+    }
+
+    /// Checks that no partition is being sealed twice at once. The error is a sentence.
+    pub(crate) fn validate(&self, ledger: &Ledger) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        for purpose in ledger.purposes() {
+            let Purpose::Seal(partitions) = purpose else { continue };
+            if let Some(twice) = partitions.iter().find(|partition| !seen.insert(**partition)) {
+                return Err(format!("partition {twice} is being sealed twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Remedy> Controller<R> {
+    /// An in-sync backup misses its primary.
+    pub(crate) fn on_suspect(&mut self, now: Now, conn: ConnId, suspect: Suspect) {
+        if self.failure_detector.member(conn) != Some(suspect.by) {
+            return;
+        }
+        let silent_ms = Micros(suspect.silent_us).as_millis();
+        let stamps = Stamps { asked_ms: now.wall_ms, last_heard_ms: now.wall_ms.saturating_sub(silent_ms) };
+        for (partition, epoch, end) in suspect.partitions {
+            let Some(record) =
+                self.records.partition(partition).filter(|record| record.primary == suspect.primary)
+            else {
+                continue;
+            };
+            self.failure_detector.missed(record, suspect.by, epoch, Missed { at: now.mono, end }, stamps);
+        }
+        self.decide_all(now);
+    }
+
+    /// Looks at every partition, and seals those that need it. One transaction at a time: each takes numbers from the
+    /// cluster's record.
+    pub(crate) fn decide_all(&mut self, now: Now) {
+        let spans = Spans { kept: self.settings.suspicion_kept, suspect: self.settings.suspect };
+        for partition in self.failure_detector.suspected() {
+            self.failure_detector.forget_old(partition, self.records.partition(partition), now.mono, spans);
+        }
+        self.note_restarts(now);
+        if self.takes_numbers() {
+            return;
+        }
+        let mut led = None;
+        let mut plans: Vec<SealPlan> = Vec::new();
+        for record in self.records.partitions() {
+            if plans.len() == PER_TXN {
+                break;
+            }
+            let Some(decision) = self.failover_decision(now, record) else { continue };
+            let led = led.get_or_insert_with(|| self.leads());
+            let Some(candidate) = self.best(record, &decision.candidates, led) else { continue };
+            *led.entry(candidate.present.node).or_insert(0) += 1;
+            plans.push(self.plan_of(now, record, candidate, &decision));
+        }
+        if !plans.is_empty() {
+            self.seal(now, plans);
+        }
+    }
+
+    /// Remembers since when a restarted primary's partition could go on.
+    fn note_restarts(&mut self, now: Now) {
+        let mut seen = BTreeMap::new();
+        for record in self.records.partitions() {
+            let Some(node) = self.records.node(record.primary.node) else { continue };
+            let present = node.member();
+            if present == record.primary {
+                continue;
+            }
+            let here = |member: &Member| {
+                let node = self.records.node(member.node);
+                node.is_some_and(|node| {
+                    self.failure_detector.hears(&node.member(), now.mono, self.settings.alive)
+                })
+            };
+            match self.sealing.restarts.get(&record.id).filter(|(incarnation, _)| *incarnation == present) {
+                Some(known) => seen.insert(record.id, *known),
+                None if record.in_sync.iter().any(here) => seen.insert(record.id, (present, now.mono)),
+                None => None,
+            };
+        }
+        self.sealing.restarts = seen;
+    }
+
+    /// Whether this partition needs another term, and who may lead it. None: it does not, or not yet.
+    fn failover_decision(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
+        let other_incarnation =
+            self.records.node(record.primary.node).filter(|node| node.member() != record.primary);
+        let decision = match other_incarnation {
+            Some(node) => self.after_restart(now, record, node),
+            None => self.after_suspicion(now, record).or_else(|| self.after_another_restart(now, record)),
+        };
+        decision.filter(|decision| !decision.candidates.is_empty())
+    }
+
+    /// The recorded primary's process is not the one that runs there now: it leads nothing (N1).
+    fn after_restart(
+        &self,
+        now: Now,
+        record: &PartitionRecord,
+        node: &NodeRecord,
+    ) -> Option<FailoverDecision> {
+        let rules = self.rules(record);
+        let decision = |lossy, compared, candidates| {
+            Some(FailoverDecision { cause: Cause::Restarted, lossy, compared, candidates })
+        };
+        if rules.rests && rules.disk && self.worth_waiting_for(now, record, node) {
+            // What was acknowledged may be nowhere else: its own disk is asked first (PR-85). If that disk may lack an
+            // unsynced tail, the others are compared with it (F06).
+            let complete = rules.survives
+                || self.all_back(now, record)
+                || self.gathered(now, record, self.settings.failover_wait);
+            let itself = Candidate { recorded: record.primary, present: node.member() };
+            let leads = complete && self.fit(now, record, &itself.present);
+            return leads.then(|| decision(!rules.survives, true, vec![itself])).flatten();
+        }
+        let others = self.candidates(now, record, false);
+        let unbroken = |other: &&Candidate| !rules.survives || other.recorded == other.present;
+        let unbroken: Vec<Candidate> = others.iter().filter(unbroken).copied().collect();
+        if !unbroken.is_empty() {
+            return decision(rules.rests, false, unbroken);
+        }
+        if rules.survives {
+            let complete =
+                self.all_back(now, record) || self.gathered(now, record, self.settings.restart_reconcile);
+            return complete
+                .then(|| decision(rules.rests, false, self.candidates(now, record, true)))
+                .flatten();
+        }
+        decision(true, true, self.after_all_restarted(now, record)?)
+    }
+
+    /// A promotion that compares what all members kept waits for each of them. One that starts again meanwhile is asked in
+    /// its new life, which only another term can name (PR-17).
+    fn after_another_restart(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
+        if !record.lossy || record.before.is_none() || self.serves(record) {
+            return None;
+        }
+        let started_again = |member: &&Member| {
+            self.records.node(member.node).is_some_and(|node| {
+                let present = node.member();
+                present != **member && present.same_store(member) && self.fit(now, record, &present)
+            })
+        };
+        record.in_sync.iter().find(started_again)?;
+        let itself = Candidate { recorded: record.primary, present: record.primary };
+        Some(FailoverDecision {
+            cause: Cause::Restarted,
+            lossy: true,
+            compared: true,
+            candidates: vec![itself],
+        })
+    }
+
+    /// True if the old primary's own disk is there, sound, and not given up yet (PR-85).
+    fn worth_waiting_for(&self, now: Now, record: &PartitionRecord, node: &NodeRecord) -> bool {
+        let sound = node.member().same_store(&record.primary) && !node.damaged.contains(&record.id);
+        let here = self.failure_detector.hears(&node.member(), now.mono, self.settings.alive);
+        let waited =
+            self.gathered(now, record, self.settings.failover_wait) || self.waited_for_primary(now, record);
+        sound && (here || !waited)
+    }
+
+    /// True if the members had this long to come back after a restart.
+    fn gathered(&self, now: Now, record: &PartitionRecord, span: Micros) -> bool {
+        self.sealing.restarted_at(record.id).is_some_and(|since| now.mono.since(since) >= span)
+    }
+
+    /// Nobody kept what was only in memory. When every member of the recorded set is back with its disk, the best of what
+    /// is on the disks leads, with a report of loss. A log in memory stays closed until an operator speaks (PR-17).
+    fn after_all_restarted(&self, now: Now, record: &PartitionRecord) -> Option<Vec<Candidate>> {
+        if !self.rules(record).disk || !self.all_back(now, record) {
+            return None;
+        }
+        let present = |member: &Member| {
+            let node = self.records.node(member.node)?;
+            Some(Candidate { recorded: *member, present: node.member() })
+        };
+        let all = record.in_sync.iter().filter_map(present);
+        Some(all.filter(|candidate| self.fit(now, record, &candidate.present)).collect())
+    }
+
+    /// True if every recorded member is connected, in whatever life, with the same disk.
+    pub(crate) fn all_back(&self, now: Now, record: &PartitionRecord) -> bool {
+        record.in_sync.iter().all(|member| {
+            let node = self.records.node(member.node).filter(|node| node.member().same_store(member));
+            node.is_some_and(|node| {
+                self.failure_detector.hears(&node.member(), now.mono, self.settings.alive)
+            })
+        })
+    }
+
+    /// In-sync members miss the primary: are they enough to be believed?
+    fn after_suspicion(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
+        let rests = self.rules(record).rests;
+        let decision = || FailoverDecision {
+            cause: Cause::Suspected,
+            lossy: rests,
+            compared: false,
+            candidates: self.candidates(now, record, false),
+        };
+        let silent = !self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect);
+        let suspecting = self.suspecting(record);
+        if !self.remedy.has(Finding::F18) {
+            // The planted bug: one ear is enough, were it the controller's own, and the loser may ask again at once.
+            return (silent || !suspecting.is_empty()).then(decision);
+        }
+        if suspecting.is_empty() || !(silent || self.believed_without_us(now, record, &suspecting)) {
+            return None;
+        }
+        if !silent && self.arbitration.settling(record.id, now.mono) {
+            return None;
+        }
+        if rests && !self.has_given_up(record) && !self.waited_for_primary(now, record) {
+            return None;
+        }
+        Some(decision())
+    }
+
+    /// True if the members that miss the primary are a majority of the backups, or all that this controller hears (PR-07).
+    fn believed_without_us(&self, now: Now, record: &PartitionRecord, suspecting: &[Member]) -> bool {
+        let backups = record.in_sync.len() - 1;
+        if 2 * suspecting.len() > backups {
+            return true;
+        }
+        let missing: BTreeSet<NodeId> = suspecting.iter().map(|member| member.node).collect();
+        let heard = |member: &&Member| {
+            let present = self.records.node(member.node).map(|node| node.member());
+            present
+                .is_some_and(|present| self.failure_detector.hears(&present, now.mono, self.settings.suspect))
+        };
+        let backups = record.in_sync.iter().filter(|member| **member != record.primary);
+        backups.filter(heard).all(|member| missing.contains(&member.node))
+    }
+
+    /// True if the primary's node says that its replica is damaged: what it has acknowledged alone is not to be had by waiting. What
+    /// its log has of that is set aside before it is given a copy (R9).
+    fn has_given_up(&self, record: &PartitionRecord) -> bool {
+        let node = self.records.node(record.primary.node);
+        node.is_some_and(|node| node.member() == record.primary && node.damaged.contains(&record.id))
+    }
+
+    /// True if the primary was missed by everybody for the whole wait (PR-85).
+    fn waited_for_primary(&self, now: Now, record: &PartitionRecord) -> bool {
+        let suspicion = self.failure_detector.suspicion(record.id);
+        suspicion.is_some_and(|suspicion| now.mono.since(suspicion.since) >= self.settings.failover_wait)
+            && !self.failure_detector.heard_by_anyone(&record.primary, now.mono, self.settings.suspect)
+    }
+
+    /// The in-sync members, as recorded, that miss the primary at present. One that restarted speaks for its earlier life
+    /// if that life could not have known more.
+    pub(crate) fn suspecting(&self, record: &PartitionRecord) -> Vec<Member> {
+        let Some(suspicion) = self.failure_detector.suspicion(record.id) else { return Vec::new() };
+        if suspicion.primary != record.primary {
+            return Vec::new();
+        }
+        let rules = self.rules(record);
+        let speaks = |member: &&Member| {
+            let present = self.unforgetful(rules, member);
+            suspicion.by.contains_key(member)
+                || present.is_some_and(|present| suspicion.by.contains_key(&present))
+        };
+        record.in_sync.iter().filter(|member| **member != record.primary).filter(speaks).copied().collect()
+    }
+
+    /// True if a transaction under way takes numbers from the cluster's record.
+    pub(crate) fn takes_numbers(&self) -> bool {
+        self.records.cluster().is_none() || self.ledger.any(Purpose::takes_numbers)
+    }
+}

@@ -1,0 +1,227 @@
+//! The thread that beats (PR-65): heartbeats and their answers on connections of their own, so that neither a busy executor nor
+//! a slow disk nor a long message delays them.
+//!
+//! It does no file work and prints nothing. It shares [`LeaseManager`] with the executor under a lock that both hold for the time of
+//! a look-up. It stops vouching for this node's partitions when the executor has not ticked for [`EXECUTOR_DEAD`] or a
+//! write to the log has been pending for [`DISK_DEAD`], and only then.
+
+mod thread;
+
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::net::FaultInjection;
+use crate::stop::{Stopper, Watched};
+use mio::{Poll, Waker};
+use replica::{LeaseManager, Leases};
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use types::{ClusterId, Member, Micros, NodeId, PartitionId, Sound, Term};
+
+/// An executor that has not ticked for so long is not vouched for.
+pub const EXECUTOR_DEAD: Micros = Micros::from_millis(500);
+/// A log with a write pending for so long is not vouched for.
+pub const DISK_DEAD: Micros = Micros::from_millis(1000);
+
+/// Signs of life that the executor leaves.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    executor_us: AtomicU64,
+    pending_us: AtomicU64,
+}
+
+impl Pulse {
+    /// The executor is alive; its oldest pending write to the log was submitted at `pending`.
+    pub fn lease_manager(&self, now: Micros, pending: Option<Micros>) {
+        self.pending_us.store(pending.map_or(0, |at| at.0), Ordering::Relaxed);
+        self.executor_us.store(now.0, Ordering::Release);
+    }
+
+    /// True if executor and log make progress.
+    pub fn alive(&self, now: Micros) -> bool {
+        let executor = Micros(self.executor_us.load(Ordering::Acquire));
+        let pending = self.pending_us.load(Ordering::Relaxed);
+        now.since(executor) < EXECUTOR_DEAD && (pending == 0 || now.since(Micros(pending)) < DISK_DEAD)
+    }
+}
+
+/// What the two threads share.
+pub struct Shared {
+    lease_manager: Mutex<LeaseManager<Sound>>,
+    /// Signs of life.
+    pub pulse: Pulse,
+    /// Where other nodes' heartbeats are answered, with a number that grows with each change.
+    nodes: Mutex<BTreeMap<NodeId, SocketAddr>>,
+    nodes_version: AtomicU64,
+    /// The cluster; 0: not known yet.
+    cluster: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    /// The state of the beat.
+    pub fn lease_manager(&self) -> MutexGuard<'_, LeaseManager<Sound>> {
+        self.lease_manager.lock().expect("a thread panicked while it held the beat")
+    }
+}
+
+/// The executor's handle on leases: the shared beat, locked for each question.
+#[derive(Clone)]
+pub struct SharedLeases(Arc<Shared>);
+
+impl SharedLeases {
+    /// Every node heard, with when it was.
+    pub fn heard_nodes(&self) -> Vec<(NodeId, Micros)> {
+        self.0.lease_manager().heard_nodes()
+    }
+}
+
+impl Leases for SharedLeases {
+    fn held_until(&self, partition: PartitionId, term: Term, by: Member) -> Micros {
+        self.0.lease_manager().held_until(partition, term, by)
+    }
+
+    fn answered_at(&self, by: Member) -> Micros {
+        self.0.lease_manager().answered_at(by)
+    }
+
+    fn listening_since(&self, now: Micros) -> Micros {
+        self.0.lease_manager().listening_since(now)
+    }
+
+    fn heard_at(&self, partition: PartitionId, from: Member) -> Micros {
+        self.0.lease_manager().heard_at(partition, from)
+    }
+
+    fn promised_until(&self, partition: PartitionId, term: Term) -> Micros {
+        self.0.lease_manager().promised_until(partition, term)
+    }
+
+    fn know(&mut self, partition: PartitionId, term: Term) {
+        self.0.lease_manager().know(partition, term);
+    }
+
+    fn lead(&mut self, partition: PartitionId, term: Option<Term>) {
+        self.0.lease_manager().lead(partition, term);
+    }
+}
+
+/// The thread, as its node holds it.
+pub struct HeartbeatThread {
+    shared: Arc<Shared>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HeartbeatThread {
+    /// Starts to beat for `me`, which started now.
+    pub fn start(
+        me: Member,
+        config: &Config,
+        listener: TcpListener,
+        faults: Arc<FaultInjection>,
+        stopper: &Stopper,
+    ) -> Result<HeartbeatThread, Failure> {
+        let (settings, secret) = (&config.timing, &config.secret);
+        let system = |error: std::io::Error| Failure::new(1, format!("the beat cannot start: {error}"));
+        let shared = Arc::new(Shared {
+            lease_manager: Mutex::new(LeaseManager::new(me, settings, crate::clock::mono(), Sound)),
+            pulse: Pulse::default(),
+            nodes: Mutex::default(),
+            nodes_version: AtomicU64::new(0),
+            cluster: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
+        let poll = Poll::new().map_err(system)?;
+        let waker = Arc::new(Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
+        let beater =
+            thread::Beater::new(me, settings, secret.clone(), shared.clone(), poll, listener, faults)
+                .map_err(system)?;
+        let watched = Watched::new(stopper, "beat");
+        let run = move || match beater.run() {
+            Ok(()) => watched.end_well(),
+            Err(error) => watched.end(&format!("the system's poll failed: {error}")),
+        };
+        let spawned = std::thread::Builder::new().name("beat".into()).spawn(run);
+        Ok(HeartbeatThread { shared, waker, thread: Some(spawned.map_err(system)?) })
+    }
+
+    /// The executor's handle.
+    pub fn leases(&self) -> SharedLeases {
+        SharedLeases(self.shared.clone())
+    }
+
+    /// Where the executor leaves its signs of life.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The nodes to beat to: all but this one.
+    pub fn set_nodes(&self, cluster: ClusterId, nodes: BTreeMap<NodeId, SocketAddr>) {
+        let mut known = self.shared.nodes.lock().expect("a thread panicked while it held the nodes");
+        if *known == nodes && self.shared.cluster.load(Ordering::Acquire) == cluster.0 {
+            return;
+        }
+        *known = nodes;
+        self.shared.cluster.store(cluster.0, Ordering::Release);
+        self.shared.nodes_version.fetch_add(1, Ordering::Release);
+        drop(known);
+        // Fails only if the poll is gone, and with it the thread.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Drop for HeartbeatThread {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        let _ = self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beating_thread_does_not_end_unnoticed() {
+        let mut poll = Poll::new().expect("a poll");
+        let stopper = Stopper::new(Arc::new(Waker::new(poll.registry(), mio::Token(0)).expect("a waker")));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        listener.set_nonblocking(true).expect("does not block");
+        let me = Member { node: NodeId(1), ..Member::default() };
+        let config = Config::with(&[]).expect("a configuration");
+        let lease_manager =
+            HeartbeatThread::start(me, &config, listener, Arc::default(), &stopper).expect("starts");
+        let shared = lease_manager.shared().clone();
+        let poison = std::thread::spawn(move || {
+            let _held = shared.nodes.lock().expect("free");
+            panic!("a thread panics while it holds the nodes");
+        });
+        poison.join().unwrap_err();
+        lease_manager.shared().nodes_version.fetch_add(1, Ordering::Release);
+        let mut events = mio::Events::with_capacity(4);
+        poll.poll(&mut events, Some(std::time::Duration::from_secs(10))).expect("polls");
+        let why = stopper.broken().expect("it is told");
+        assert!(why.contains("'beat'"), "{why}");
+    }
+
+    #[test]
+    fn n18_only_a_dead_executor_or_disk_is_not_vouched_for() {
+        let pulse = Pulse::default();
+        let ms = Micros::from_millis;
+        pulse.lease_manager(ms(10_000), None);
+        assert!(pulse.alive(ms(10_499)) && !pulse.alive(ms(10_500)));
+        pulse.lease_manager(ms(10_400), Some(ms(9_900)));
+        assert!(pulse.alive(ms(10_899)));
+        pulse.lease_manager(ms(10_850), Some(ms(9_900)));
+        assert!(!pulse.alive(ms(10_900)), "a write has been pending for a second");
+        pulse.lease_manager(ms(10_900), None);
+        assert!(pulse.alive(ms(10_901)));
+    }
+}

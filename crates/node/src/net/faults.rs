@@ -1,0 +1,84 @@
+//! Cuts of the network, played by the connection layer for tests, `dev` and `demo`: messages to and from the other side
+//! vanish while the sockets stay open, as when a switch fails. When the cut is healed, connections that lost something are
+//! closed, since a stream with a gap would be worse than none.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use types::NodeId;
+
+/// Who cannot be reached.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Cut {
+    /// These nodes.
+    pub nodes: BTreeSet<NodeId>,
+    /// Every controller.
+    pub controllers: bool,
+    /// Every client.
+    pub clients: bool,
+}
+
+impl Cut {
+    /// From `1,2,controllers,clients`. The error is a sentence.
+    pub fn parse(text: &str) -> Result<Cut, String> {
+        let mut cut = Cut::default();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word {
+                "controllers" => cut.controllers = true,
+                "clients" => cut.clients = true,
+                number => {
+                    let node = number.parse().map_err(|_| format!("'{number}' is not a node's number"))?;
+                    cut.nodes.insert(NodeId(node));
+                }
+            }
+        }
+        Ok(cut)
+    }
+}
+
+/// The cut in force, shared by all threads that have connections.
+#[derive(Debug, Default)]
+pub struct FaultInjection {
+    version: AtomicU64,
+    cut: Mutex<Cut>,
+}
+
+impl FaultInjection {
+    /// Cuts these off, and nobody else. An empty cut heals.
+    pub fn set(&self, cut: Cut) {
+        *self.cut() = cut;
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The cut, if it changed since the version `seen`, which is brought up to date.
+    pub fn news(&self, seen: &mut u64) -> Option<Cut> {
+        let version = self.version.load(Ordering::Acquire);
+        if version == *seen {
+            return None;
+        }
+        *seen = version;
+        Some(self.cut().clone())
+    }
+
+    fn cut(&self) -> MutexGuard<'_, Cut> {
+        self.cut.lock().expect("a thread panicked while it held the cut")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_is_told_once_to_everyone_who_asks() {
+        let faults = FaultInjection::default();
+        let (mut one, mut other) = (0, 0);
+        assert_eq!(faults.news(&mut one), None);
+        faults.set(Cut::parse("2, 3,clients").expect("parses"));
+        let cut = faults.news(&mut one).expect("news");
+        assert!(cut.nodes.contains(&NodeId(2)) && cut.clients && !cut.controllers);
+        assert_eq!((faults.news(&mut one), faults.news(&mut other)), (None, Some(cut)));
+        assert!(Cut::parse("all").is_err());
+        assert_eq!(Cut::parse(""), Ok(Cut::default()));
+    }
+}

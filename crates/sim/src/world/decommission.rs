@@ -1,0 +1,71 @@
+//! Replicas that have moved away are removed, once it is known that nothing is in them alone (R9).
+
+use super::World;
+use crate::node::{PartFiles, SnapshotFile};
+use engine::memory::Parts;
+use types::PartitionId;
+use wal::Record;
+
+impl World {
+    /// Looks at a node's replicas; one that has had no place for long enough takes its leave, and is removed the next time.
+    pub(super) fn leave_moved(&mut self, node: u32) {
+        let now = self.now;
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let moved: Vec<PartitionId> = process
+            .host
+            .replicas()
+            .filter(|replica| {
+                let Some(record) = replica.record() else { return false };
+                replica::has_moved(record, process.tables.get(&record.table), process.member.node)
+            })
+            .map(|replica| replica.id())
+            .collect();
+        let told = !process.control.is_empty();
+        process.moved.retain(|id, _| told && moved.contains(id));
+        for id in moved.into_iter().filter(|_| told) {
+            let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+            let since = *process.moved.entry(id).or_insert(now);
+            if now < since + replica::STAYS.0 {
+                continue;
+            }
+            match process.host.replica(id).is_some_and(|replica| replica.is_decommissioned()) {
+                true => self.drop_replica(node, id),
+                false => self.input(node, |host, now, out| host.decommission(now, id, out)),
+            }
+        }
+    }
+
+    /// Removes a replica with its files, and has the log forget it. What of it waits for room in the log is forgotten with it.
+    fn drop_replica(&mut self, node: u32, id: PartitionId) {
+        let machine = self.machine_mut(node);
+        let disk = machine.disk.clone();
+        // What is being written must be known first: a replica that is made here again must not be told of it.
+        let Some(process) = machine.process.as_mut().filter(|process| process.syncing.is_none()) else {
+            return;
+        };
+        drop(process.host.remove(id));
+        process.moved.remove(&id);
+        process.seen.remove(&id);
+        process.queue.retain(|record| record.partition() != id);
+        match process.in_memory.remove(&id) {
+            true => process.memory.append(&[Record::Forget { partition: id }]),
+            false => process.queue.push(Record::Forget { partition: id }),
+        }
+        self.trace.note(self.now, format_args!("n{node} removes its replica of p{}", id.0));
+        self.injected("replica-left");
+        self.checks.storage.removed(types::NodeId(node), id);
+        // What is in a directory that is lost is found when that comes back.
+        let directory_of = self.machine(node).directory_of(id);
+        self.machine_mut(node).second.remove(&id);
+        let removed = directory_of.map_or(Ok(()), |directory_of| {
+            let mut files = PartFiles::new(&disk, directory_of, id);
+            files.names().iter().try_for_each(|name| files.remove(name))?;
+            disk.remove(&SnapshotFile::name(directory_of, id))
+        });
+        if removed.is_err() {
+            return self.end(node, super::machines::End::Crash);
+        }
+        self.start_batch(node);
+        self.look_at(node);
+    }
+}

@@ -1,0 +1,461 @@
+//! When which fault strikes, whom, and when it is over.
+
+use super::machines::End;
+use super::{Event, Phase, World};
+use crate::faults::Fault;
+use crate::network::{Endpoint, Lane};
+use crate::random::Stream;
+use types::{LogKind, NodeId, PartitionId, PartitionRecord};
+use wire::RecordText;
+use wire::control::{AdminCommand, AlterTable};
+
+/// What ends a fault.
+#[derive(Clone, Debug)]
+pub enum Cure {
+    Resume(u32),
+    Unstall(u32),
+    Fast(u32),
+    Room(u32),
+    Rate(u32),
+    Link(Endpoint, Endpoint),
+    LaneLink(Endpoint, Endpoint, Lane),
+    Weather,
+    Meta,
+    OneLead(u32),
+    /// What came before the loss of its second directory is over.
+    Directory(u32),
+}
+
+/// The state of the faults.
+pub(super) struct FaultInjector {
+    pub random: Stream,
+}
+
+impl FaultInjector {
+    pub fn new(random: Stream) -> FaultInjector {
+        FaultInjector { random }
+    }
+}
+
+impl World {
+    /// The next fault, of a class that is switched on, on whom it may befall.
+    pub(super) fn inject(&mut self) {
+        if self.phase != Phase::Faults {
+            return;
+        }
+        let think = self.plan.think_us;
+        let wait = think / 4 + self.fault_injector.random.below(think * 3 / 2);
+        self.after(wait, Event::InjectFault);
+        let classes: Vec<Fault> = self.plan.faults.iter().copied().collect();
+        let Some(fault) = self.fault_injector.random.pick(&classes).copied() else { return };
+        let node = match (self.victim(), fault) {
+            (node, Fault::DirectoryLoss) => {
+                if self.fault_injector.random.chance(600) && self.inject_alone() {
+                    return;
+                }
+                self.next_with_second(node)
+            }
+            (node, _) => node,
+        };
+        if self.inflict(fault, node) {
+            self.injected(fault.name());
+            self.trace.note(self.now, format_args!("fault: {fault}, n{node}"));
+        }
+    }
+
+    /// Whom the next fault concerns: a primary more often than not.
+    fn victim(&mut self) -> u32 {
+        let leading: Vec<u32> = self.checks.epochs.records().map(|record| record.primary.node.0).collect();
+        let random = &mut self.fault_injector.random;
+        match random.chance(650) {
+            true => random.pick(&leading).copied().unwrap_or(1),
+            false => 1 + random.below(u64::from(self.plan.nodes)) as u32,
+        }
+    }
+
+    /// Lets a fault happen, if it may. False if not.
+    fn inflict(&mut self, fault: Fault, node: u32) -> bool {
+        if fault.forgets() && !self.may_forget(node, fault)
+            || fault.faults_disk() && !self.may_lose_disk(node)
+        {
+            return false;
+        }
+        match fault {
+            Fault::Crash | Fault::Power | Fault::PowerAll | Fault::Restart => self.kill(fault, node),
+            Fault::Pause | Fault::Stall => self.stop_for_a_while(fault, node),
+            Fault::DirectoryLoss => self.lose_second(node),
+            Fault::DiskLoss
+            | Fault::SyncFails
+            | Fault::Rot
+            | Fault::QuietRot
+            | Fault::ReadFlip
+            | Fault::Misdirect
+            | Fault::Full
+            | Fault::SlowDisk
+            | Fault::StuckDisk => self.trouble_disk(fault, node),
+            Fault::ClockRate | Fault::ClockJump => self.trouble_clock(fault, node),
+            Fault::Cut | Fault::CutOneWay | Fault::Isolate | Fault::Clog => self.trouble_links(fault, node),
+            Fault::CutLane | Fault::HalfHealed => self.trouble_lanes(fault, node),
+            Fault::Loss | Fault::Duplication | Fault::Delay | Fault::Reorder | Fault::Break => {
+                self.change_weather(fault)
+            }
+            Fault::ControllerCrash
+            | Fault::MetaDown
+            | Fault::MetaSlow
+            | Fault::MetaLost
+            | Fault::MetaStale
+            | Fault::TwoLead => self.trouble_control(fault),
+            Fault::Switchover | Fault::Drain | Fault::Alter => self.cut_or_isolate(fault, node),
+        }
+    }
+
+    fn kill(&mut self, fault: Fault, node: u32) -> bool {
+        let quick = self.fault_injector.random.chance(400);
+        let wait = if quick { 20_000 } else { 150_000 };
+        let wait = wait + self.fault_injector.random.below(if quick { 100_000 } else { 2_500_000 });
+        match fault {
+            Fault::PowerAll => {
+                for node in 1..=self.plan.nodes {
+                    self.end(node, End::Power);
+                    let later = wait + self.fault_injector.random.below(1_500_000);
+                    self.start_later(node, later);
+                }
+                if self.fault_injector.random.chance(500) {
+                    self.meta_down(wait, true);
+                }
+                return true;
+            }
+            Fault::Power => self.end(node, End::Power),
+            Fault::Restart => self.end(node, End::Clean),
+            _ => self.end(node, End::Crash),
+        }
+        self.start_later(node, wait);
+        true
+    }
+
+    fn stop_for_a_while(&mut self, fault: Fault, node: u32) -> bool {
+        let long = self.fault_injector.random.chance(600);
+        let us = if long {
+            self.fault_injector.random.between(200_000, 2_500_000)
+        } else {
+            self.fault_injector.random.between(10_000, 200_000)
+        };
+        let machine = self.machine_mut(node);
+        if machine.process.is_none() || machine.paused || machine.stalled {
+            return false;
+        }
+        match fault {
+            Fault::Pause => {
+                machine.paused = true;
+                self.after(us, Event::Cure(Cure::Resume(node)));
+            }
+            _ => {
+                machine.stalled = true;
+                self.after(us, Event::Cure(Cure::Unstall(node)));
+            }
+        }
+        true
+    }
+
+    fn trouble_disk(&mut self, fault: Fault, node: u32) -> bool {
+        let now = self.now;
+        let us = self.fault_injector.random.between(100_000, 3_000_000);
+        let wait = self.fault_injector.random.between(50_000, 1_500_000);
+        let disk = self.machine(node).disk.clone();
+        match fault {
+            Fault::DiskLoss => {
+                self.replace_disk(node);
+                self.start_later(node, wait);
+            }
+            Fault::SyncFails => {
+                disk.set_trouble(|trouble| trouble.fail_sync = true);
+            }
+            Fault::Rot => {
+                let what = if self.fault_injector.random.chance(700) { "log/" } else { "snapshot/" };
+                if !disk.rot(what) {
+                    return false;
+                }
+                self.faults(node);
+                // Rot is found when the disk is read: at the next start.
+                self.end(node, End::Crash);
+                self.start_later(node, wait);
+            }
+            Fault::QuietRot => {
+                if !disk.rot("snapshot/") {
+                    return false;
+                }
+                self.faults(node);
+            }
+            Fault::ReadFlip => {
+                self.end(node, End::Crash);
+                disk.set_trouble(|trouble| trouble.flip_read = true);
+                self.faults(node);
+                self.start_later(node, wait);
+            }
+            Fault::Misdirect => {
+                disk.set_trouble(|trouble| trouble.misdirect = true);
+                self.faults(node);
+            }
+            Fault::Full => {
+                disk.set_trouble(|trouble| trouble.full = true);
+                self.after(us, Event::Cure(Cure::Room(node)));
+            }
+            Fault::SlowDisk => {
+                self.machine_mut(node).sync_us = self.fault_injector.random.between(20_000, 400_000);
+                self.after(us, Event::Cure(Cure::Fast(node)));
+            }
+            _ => self.machine_mut(node).stuck_until = now + us,
+        }
+        true
+    }
+
+    fn trouble_clock(&mut self, fault: Fault, node: u32) -> bool {
+        let now = self.now;
+        let random = &mut self.fault_injector.random;
+        if fault == Fault::ClockJump {
+            let ms = random.between(0, 600_000) as i64 - 300_000;
+            self.machine_mut(node).clock.jump(ms);
+            return true;
+        }
+        let most = self.settings.drift_permille * 1000 - 1000;
+        let rate = self.fault_injector.random.between(0, 2 * most) as i64 - most as i64;
+        let us = self.fault_injector.random.between(500_000, 8_000_000);
+        self.machine_mut(node).clock.set_rate(now, rate);
+        self.after(us, Event::Cure(Cure::Rate(node)));
+        true
+    }
+
+    fn everybody(&self) -> Vec<Endpoint> {
+        let nodes = (1..=self.plan.nodes).map(Endpoint::Node);
+        let controllers = (0..self.plan.controllers).map(Endpoint::Controller);
+        nodes.chain(controllers).chain((0..self.plan.clients).map(Endpoint::Client)).collect()
+    }
+
+    fn trouble_links(&mut self, fault: Fault, node: u32) -> bool {
+        let us = self.fault_injector.random.between(50_000, 3_000_000);
+        let here = Endpoint::Node(node);
+        let mut others: Vec<Endpoint> = self.everybody().into_iter().filter(|other| *other != here).collect();
+        let clients_too = self.fault_injector.random.chance(500);
+        match fault {
+            Fault::Isolate => others.retain(|other| clients_too || !matches!(other, Endpoint::Client(_))),
+            Fault::Clog => others.retain(|_| self.fault_injector.random.chance(500)),
+            _ => {
+                others.retain(|other| !matches!(other, Endpoint::Client(_)));
+                let kept = 1 + self.fault_injector.random.below(others.len() as u64) as usize;
+                while others.len() > kept {
+                    let at = self.fault_injector.random.below(others.len() as u64) as usize;
+                    others.remove(at);
+                }
+            }
+        }
+        let outwards = self.fault_injector.random.chance(500);
+        for other in others {
+            for (from, to) in [(here, other), (other, here)] {
+                match fault {
+                    Fault::Clog => self.network.clog(from, to, us / 8),
+                    Fault::CutOneWay if (from == here) != outwards => continue,
+                    _ => self.network.cut(from, to),
+                }
+                self.after(us, Event::Cure(Cure::Link(from, to)));
+            }
+        }
+        true
+    }
+
+    /// Some kinds of connections carry nothing, others do.
+    fn trouble_lanes(&mut self, fault: Fault, node: u32) -> bool {
+        let here = Endpoint::Node(node);
+        let us = self.fault_injector.random.between(300_000, 3_000_000);
+        let soon = self.fault_injector.random.between(140_000, 500_000);
+        let lane = *self
+            .fault_injector
+            .random
+            .pick(&[Lane::Peer, Lane::Heartbeat, Lane::Control])
+            .expect("not empty");
+        for other in self.everybody() {
+            let lanes: &[(Lane, u64)] = match (other, fault) {
+                (Endpoint::Node(id), Fault::HalfHealed) if id != node => {
+                    &[(Lane::Peer, us), (Lane::Heartbeat, soon)]
+                }
+                (Endpoint::Node(id), _) if id != node && lane != Lane::Control => &[(lane, us)],
+                (Endpoint::Controller(_), Fault::HalfHealed) => &[(Lane::Control, us)],
+                (Endpoint::Controller(_), _) if lane == Lane::Control => &[(lane, us)],
+                _ => continue,
+            };
+            if fault == Fault::CutLane && self.fault_injector.random.chance(400) {
+                continue;
+            }
+            for (lane, us) in lanes {
+                for (from, to) in [(here, other), (other, here)] {
+                    self.network.cut_lane(from, to, *lane);
+                    self.after(*us, Event::Cure(Cure::LaneLink(from, to, *lane)));
+                }
+            }
+        }
+        true
+    }
+
+    fn change_weather(&mut self, fault: Fault) -> bool {
+        let random = &mut self.fault_injector.random;
+        let weather = &mut self.network.weather;
+        match fault {
+            Fault::Loss => weather.loss = random.between(5, 150),
+            Fault::Duplication => weather.duplication = random.between(5, 150),
+            Fault::Delay => {
+                weather.delay = random.between(5, 200);
+                weather.late_us = random.between(2_000, 300_000);
+            }
+            Fault::Reorder => {
+                weather.reorder = true;
+                weather.breaks = weather.breaks.max(random.between(1, 6));
+            }
+            _ => weather.breaks = random.between(1, 12),
+        }
+        let us = random.between(200_000, 4_000_000);
+        self.after(us, Event::Cure(Cure::Weather));
+        true
+    }
+
+    fn trouble_control(&mut self, fault: Fault) -> bool {
+        let us = self.fault_injector.random.between(100_000, 2_500_000);
+        let id = self.fault_injector.random.below(u64::from(self.plan.controllers)) as u32;
+        match fault {
+            Fault::ControllerCrash => {
+                self.controller_process_dies(id);
+                self.after(us, Event::ControllerStart { id });
+            }
+            Fault::MetaDown => {
+                let power = self.fault_injector.random.chance(500);
+                self.meta_down(us, power);
+            }
+            Fault::MetaSlow => {
+                let slow = self.fault_injector.random.between(5_000, 300_000);
+                self.meta_weather(Some(slow), None);
+                self.after(us, Event::Cure(Cure::Meta));
+            }
+            Fault::MetaLost => {
+                let lost = self.fault_injector.random.between(50, 600);
+                self.meta_weather(None, Some(lost));
+                self.after(us, Event::Cure(Cure::Meta));
+            }
+            Fault::MetaStale => self.controller_process_weather(id, Some(us), None),
+            _ => {
+                self.controller_process_weather(id, None, Some(true));
+                self.after(us, Event::Cure(Cure::OneLead(id)));
+            }
+        }
+        true
+    }
+
+    fn cut_or_isolate(&mut self, fault: Fault, node: u32) -> bool {
+        let partitions: Vec<PartitionId> = self.checks.epochs.records().map(|record| record.id).collect();
+        let Some(partition) = self.fault_injector.random.pick(&partitions).copied() else { return false };
+        let to = self.fault_injector.random.chance(700).then_some(NodeId(node));
+        let command = match fault {
+            Fault::Switchover => AdminCommand::Switchover { partition: Some(partition), to },
+            Fault::Drain => AdminCommand::Drain(NodeId(node)),
+            _ => match self.alteration() {
+                Some(alter) => AdminCommand::AlterTable(RecordText::new(&alter)),
+                None => return false,
+            },
+        };
+        self.ask(command);
+        true
+    }
+
+    /// Another policy for a table, of those that its log allows.
+    fn alteration(&mut self) -> Option<AlterTable> {
+        let random = &mut self.fault_injector.random;
+        let table = random.pick(&self.plan.tables)?;
+        let names: &[&str] = match table.log {
+            LogKind::Disk => &["async", "semi", "local", "durable", "sync"],
+            LogKind::Memory => &["async", "semi", "sync"],
+        };
+        let policy = random.pick(names)?.to_string();
+        let most = u64::from(table.factor.min(2));
+        let standby = table.cold.map(|_| super::control::standby(policy != "sync" && random.chance(500)));
+        Some(AlterTable {
+            standby,
+            name: table.name.clone(),
+            policy: Some(policy),
+            min_in_sync: random.chance(300).then(|| random.between(1, most) as u8),
+            available: random.chance(300).then(|| random.chance(500)),
+            ..AlterTable::default()
+        })
+    }
+
+    pub(super) fn cure(&mut self, cure: Cure) {
+        match cure {
+            Cure::Resume(node) => {
+                self.machine_mut(node).paused = false;
+                self.go_on(node);
+            }
+            Cure::Unstall(node) => {
+                self.machine_mut(node).stalled = false;
+                self.go_on(node);
+            }
+            Cure::Fast(node) => self.machine_mut(node).sync_us = 400,
+            Cure::Room(node) => self.machine(node).disk.set_trouble(|trouble| trouble.full = false),
+            Cure::Rate(node) => {
+                let now = self.now;
+                self.machine_mut(node).clock.set_rate(now, 0);
+            }
+            // The end of another fault is not what brings an old primary's clients back.
+            Cure::Link(from, to) if self.forced.keeps_apart(from, to) => {}
+            Cure::Link(from, to) => {
+                let deliveries = self.network.heal(self.now, from, to);
+                self.deliver(deliveries);
+            }
+            Cure::LaneLink(from, to, lane) => {
+                let deliveries = self.network.heal_lane(self.now, from, to, lane);
+                self.deliver(deliveries);
+            }
+            Cure::Weather => self.network.weather = Default::default(),
+            Cure::Meta => self.meta_weather(Some(500), Some(0)),
+            Cure::OneLead(id) => self.controller_process_weather(id, None, Some(false)),
+            Cure::Directory(node) => self.lose_second_now(node),
+        }
+    }
+
+    /// What happened to a node while it stood still happens to it now, in order.
+    fn go_on(&mut self, node: u32) {
+        let deferred = std::mem::take(&mut self.machine_mut(node).deferred);
+        for (turn, event) in deferred.into_iter().enumerate() {
+            self.after(turn as u64, event);
+        }
+    }
+
+    /// True if a node may forget what is in its memory: in recoverable seeds, what is nowhere else must stay somewhere.
+    fn may_forget(&self, node: u32, fault: Fault) -> bool {
+        if !self.plan.recoverable {
+            return true;
+        }
+        self.checks.epochs.records().all(|record| {
+            let memory = record.policy.log == LogKind::Memory;
+            let counts = record.in_sync.iter().any(|member| member.node.0 == node);
+            !memory || fault != Fault::PowerAll && (!counts || self.another_has(record, node))
+        })
+    }
+
+    /// True if a node's disk may go bad: another node must have everything that counts, and no other may be in doubt.
+    pub(super) fn may_lose_disk(&self, node: u32) -> bool {
+        if !self.plan.recoverable {
+            return true;
+        }
+        let others_sound = self.machines.iter().all(|machine| machine.id == node || !machine.impaired);
+        others_sound
+            && self.checks.epochs.records().all(|record| {
+                !record.in_sync.iter().any(|member| member.node.0 == node) || self.another_has(record, node)
+            })
+    }
+
+    /// True if another member of the recorded set is alive in the recorded life, sound and level.
+    fn another_has(&self, record: &PartitionRecord, node: u32) -> bool {
+        record.before.is_none()
+            && record.in_sync.iter().any(|member| {
+                let machine = self.machine(member.node.0);
+                let alive = machine.id != node && machine.member() == Some(*member) && !machine.impaired;
+                alive && machine.process.as_ref().is_some_and(|process| process.damaged.is_empty())
+            })
+    }
+}

@@ -1,0 +1,212 @@
+//! An operator who goes on without the node that has everything (PR-08, R9): a primary is left alone in its set, acknowledges what
+//! nobody else has, and is cut off from everybody. Another node is forced to lead. When the old primary is back, without having
+//! been started again, all of it must be in its tails.
+//!
+//! Its clients reach it again only when it has heard of the other term: until then it would serve them, alone as it is in its set,
+//! as the operator was told.
+
+use super::fault_injector::Cure;
+use super::machines::End;
+use super::{Event, Phase, World};
+use crate::network::Endpoint;
+use crate::random::Stream;
+use types::config::Cause;
+use types::policy::Below;
+use types::{LogKind, NodeId, PartitionId, PartitionRecord};
+use wire::control::AdminCommand;
+
+/// The others do nothing for so long.
+const PAUSES: u64 = 4_000_000;
+/// When it should be alone, and has had a while to acknowledge something.
+const ALONE: u64 = 3_500_000;
+/// Between two attempts of the operator, and to look whether the old primary knows.
+const LOOKS: u64 = 400_000;
+/// How long it is cut off from the others.
+const AWAY: u64 = 2_500_000;
+
+/// How far the operator is.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// A primary is to be left alone.
+    Begin,
+    /// It should be alone.
+    Cut(PartitionId, u32),
+    /// Another is to lead.
+    Force(PartitionId, u32),
+    /// Clients may reach it again once it knows.
+    Return(PartitionId, u32),
+}
+
+/// What has come of it.
+pub(super) struct Forced {
+    random: Stream,
+    /// Cut off, and does not know of the other term yet.
+    away: Option<u32>,
+    /// Partitions that another was forced to lead, and who led them before.
+    done: Vec<(PartitionId, u32)>,
+}
+
+impl Forced {
+    pub fn new(random: Stream) -> Forced {
+        Forced { random, away: None, done: Vec::new() }
+    }
+
+    /// True if this is a client and the old primary, which does not know of the other term yet.
+    pub fn keeps_apart(&self, from: Endpoint, to: Endpoint) -> bool {
+        let away = self.away.map(Endpoint::Node);
+        let client = |end: Endpoint| matches!(end, Endpoint::Client(_));
+        client(from) && Some(to) == away || client(to) && Some(from) == away
+    }
+}
+
+impl World {
+    /// The first step, some time after the faults have begun.
+    pub(super) fn plan_force(&mut self) {
+        let wait = self.forced.random.between(200_000, 4_000_000);
+        self.after(wait, Event::Force(Step::Begin));
+    }
+
+    /// The next step.
+    pub(super) fn force(&mut self, step: Step) {
+        match step {
+            Step::Begin if self.phase == Phase::Faults => self.leave_alone(),
+            Step::Cut(partition, node) if self.phase == Phase::Faults => self.cut_alone(partition, node),
+            Step::Force(partition, node) if self.phase == Phase::Faults => self.ask_force(partition, node),
+            Step::Return(partition, node) => self.let_clients(partition, node),
+            _ => {}
+        }
+    }
+
+    /// Everybody else who has a copy stands still: the primary goes on without them.
+    fn leave_alone(&mut self) {
+        let fits = |record: &&PartitionRecord| {
+            let policy = &record.policy;
+            let alone = policy.below == Below::Available || policy.min_in_sync == 1;
+            let runs = |node: u32| {
+                let machine = self.machine(node);
+                machine.process.is_some() && !machine.paused && !machine.stalled && !machine.impaired
+            };
+            alone
+                && policy.log == LogKind::Disk
+                && record.next_policy.is_none()
+                && record.before.as_ref().is_none_or(|_| self.is_serving(record))
+                && record.in_sync.len() > 1
+                && record.members().all(|member| runs(member.node.0))
+        };
+        let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(fits).cloned().collect();
+        let Some(record) = self.forced.random.pick(&records).cloned() else {
+            return self.after(LOOKS, Event::Force(Step::Begin));
+        };
+        let primary = record.primary.node.0;
+        self.trace.note(self.now, format_args!("force: n{primary} is left alone with p{}", record.id.0));
+        for member in record.members().filter(|member| **member != record.primary) {
+            self.machine_mut(member.node.0).paused = true;
+            self.after(PAUSES, Event::Cure(Cure::Resume(member.node.0)));
+        }
+        // What is in files then may not be in the log any more.
+        if self.forced.random.chance(650) {
+            let incarnation = self.machine(primary).incarnation().unwrap_or_default();
+            let flush = Event::Component { node: primary, incarnation, partition: record.id };
+            self.after(ALONE - LOOKS, flush);
+        }
+        self.after(ALONE, Event::Force(Step::Cut(record.id, primary)));
+    }
+
+    /// It is cut off, if it is alone.
+    fn cut_alone(&mut self, partition: PartitionId, node: u32) {
+        let Some(record) = self.checks.epochs.newest(partition) else { return };
+        let alone = record.primary.node.0 == node && record.in_sync.len() == 1;
+        if !alone || self.machine(node).process.is_none() || !self.is_serving(&record.clone()) {
+            return;
+        }
+        self.trace.note(self.now, format_args!("force: n{node} is cut off"));
+        self.injected("left-alone");
+        let here = Endpoint::Node(node);
+        for other in self.others_of(node).into_iter().chain(self.clients_of()) {
+            for (from, to) in [(here, other), (other, here)] {
+                self.network.cut(from, to);
+                if !matches!(other, Endpoint::Client(_)) {
+                    self.after(AWAY, Event::Cure(Cure::Link(from, to)));
+                }
+            }
+        }
+        self.forced.away = Some(node);
+        self.after(PAUSES - ALONE + LOOKS, Event::Force(Step::Force(partition, node)));
+        self.after(AWAY + LOOKS, Event::Force(Step::Return(partition, node)));
+    }
+
+    fn others_of(&self, node: u32) -> Vec<Endpoint> {
+        let nodes = (1..=self.plan.nodes).filter(|other| *other != node).map(Endpoint::Node);
+        nodes.chain((0..self.plan.controllers).map(Endpoint::Controller)).collect()
+    }
+
+    /// Those that take points, load and run jobs among them.
+    fn clients_of(&self) -> impl Iterator<Item = Endpoint> + use<> {
+        (0..self.plan.clients + 3).map(Endpoint::Client)
+    }
+
+    /// The operator has another node lead, and asks again until one does.
+    fn ask_force(&mut self, partition: PartitionId, node: u32) {
+        let Some(record) = self.checks.epochs.newest(partition) else { return };
+        if record.primary.node.0 != node || self.forced.away != Some(node) {
+            return;
+        }
+        let others: Vec<u32> = (1..=self.plan.nodes).filter(|other| *other != node).collect();
+        let named = self.forced.random.chance(500);
+        let named = self.forced.random.pick(&others).copied().filter(|_| named);
+        self.ask(AdminCommand::Force { partition, node: named.map(NodeId) });
+        self.after(LOOKS, Event::Force(Step::Force(partition, node)));
+    }
+
+    /// A record was written.
+    pub(super) fn note_forced(&mut self, record: &PartitionRecord) {
+        if record.cause != Cause::Forced || record.term.began() != record.epoch {
+            return;
+        }
+        self.injected("forced");
+        self.checks.survival.forced(self.now, record.id);
+        if let Some(old) = &record.before {
+            self.forced.done.push((record.id, old.primary.node.0));
+        }
+    }
+
+    /// Whoever was cut off knows of what came after it, or is another by now: its clients may come.
+    fn let_clients(&mut self, partition: PartitionId, node: u32) {
+        let Some(newest) = self.checks.epochs.newest(partition) else { return };
+        let knows = self.machine(node).process.as_ref().is_none_or(|process| {
+            let record = process.host.replica(partition).and_then(|replica| replica.record());
+            record.is_none_or(|record| record.term >= newest.term || record.primary.node.0 != node)
+        });
+        if !knows && self.phase == Phase::Faults {
+            return self.after(LOOKS, Event::Force(Step::Return(partition, node)));
+        }
+        self.forced.away = self.forced.away.filter(|away| *away != node);
+        let here = Endpoint::Node(node);
+        for client in self.clients_of() {
+            for (from, to) in [(here, client), (client, here)] {
+                let deliveries = self.network.heal(self.now, from, to);
+                self.deliver(deliveries);
+            }
+        }
+    }
+
+    /// The faults are over. Who does not know yet that another leads is started again, so that no client is served by both.
+    pub(super) fn end_force(&mut self) {
+        if let Some(node) = self.forced.away.take() {
+            self.end(node, End::Crash);
+        }
+    }
+
+    /// R9: what was acknowledged by those who were put aside, and is lost, is in their tails, and failovers' reports name these.
+    pub(super) fn check_forced(&mut self) {
+        for (partition, node) in std::mem::take(&mut self.forced.done) {
+            let machine = self.machine(node);
+            let member = machine.member().filter(|_| !machine.impaired);
+            let newest = self.checks.epochs.newest(partition);
+            let counts = newest.zip(member).is_some_and(|(record, member)| record.in_sync.contains(&member));
+            if counts {
+                self.checks.told_of_lost(self.now, partition, NodeId(node));
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Rows of a COPY on their way into a table.
+//!
+//! The first 4 MiB are only read and checked: what ends before is refused as a whole if a row is malformed, and written as one
+//! write if it lies in one partition. What is longer is written in batches, several at once, while it comes. Memory is
+//! bounded by what is held and what is on its way. Nothing that is written is undone: an error says how much that is.
+
+use super::CopyIn;
+use crate::driver::Handle;
+use crate::fault::{self, Decided};
+use crate::read::Values;
+use crate::rows::Filler;
+use crate::sequences::Sequences;
+use crate::ty::Ty;
+use crate::write::{self, encoded, whole};
+use bytes::Bytes;
+use client::{Outcome, Table};
+use pg::copy::{Reader, Record};
+use pg::{Failure, Kind, code};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use types::data::Value;
+use types::{Micros, PartitionId};
+use wire::message::MAX_OPS;
+use wire::request::Snapshot;
+use wire::{Body, Op, RowOp};
+
+/// So many bytes of keys and rows are checked before the first is written.
+const HELD_BYTES: usize = 4 << 20;
+/// A batch is sent when it has so many rows.
+const BATCH_ROWS: usize = 500;
+/// A batch is sent when it has so many bytes of keys and rows.
+const BATCH_BYTES: usize = 256 << 10;
+/// Batches of one partition that are on their way at once.
+const PER_PARTITION: usize = 4;
+/// Bytes of all batches that are on their way at once.
+const FLYING_BYTES: usize = 16 << 20;
+/// Bytes of rows that wait for their batches to be full.
+const FORMING_BYTES: usize = 16 << 20;
+/// How long one batch may take, a failover in between included.
+const BATCH: Micros = Micros::from_millis(60_000);
+
+/// Rows for one partition, with their lines.
+#[derive(Default)]
+struct Batch {
+    ops: Vec<RowOp>,
+    lines: Vec<u64>,
+    bytes: usize,
+}
+
+/// A batch that was sent: its keys, to say which one was there already.
+struct Flying {
+    partition: PartitionId,
+    keys: Vec<Bytes>,
+    lines: Vec<u64>,
+    bytes: usize,
+}
+
+/// A COPY FROM STDIN under way.
+pub struct CopyInput {
+    handle: Handle,
+    table: Table,
+    sequences: Arc<Sequences>,
+    /// Those that the client gives.
+    columns: Vec<usize>,
+    kinds: Vec<Kind>,
+    filler: Filler,
+    reader: Reader,
+    forming: BTreeMap<PartitionId, Batch>,
+    forming_bytes: usize,
+    /// Nothing is sent yet.
+    holding: bool,
+    flying: HashMap<u64, Flying>,
+    flying_bytes: usize,
+    sent: u64,
+    done: UnboundedSender<(u64, Outcome)>,
+    ended: UnboundedReceiver<(u64, Outcome)>,
+    /// Rows that are stored.
+    stored: u64,
+    /// Rows of which it is not known whether they are stored.
+    unknown: u64,
+    /// What went wrong with a batch first.
+    trouble: Option<Failure>,
+}
+
+impl CopyInput {
+    /// Begins.
+    pub fn new(
+        handle: Handle,
+        sequences: Arc<Sequences>,
+        copy: &CopyIn,
+        values: &Values,
+    ) -> Result<CopyInput, Failure> {
+        let table = Table::new(copy.table.clone());
+        let column = |at: &usize| &table.schema().columns()[*at];
+        let names = copy.columns.iter().map(|at| column(at).name.clone()).collect();
+        let kinds = copy.columns.iter().map(|at| Ty::of_column(column(at)).kind()).collect();
+        let (done, ended) = unbounded_channel();
+        Ok(CopyInput {
+            handle,
+            sequences,
+            filler: Filler::new(&table, &copy.columns, values)?,
+            columns: copy.columns.clone(),
+            kinds,
+            reader: Reader::new(copy.format.clone(), names),
+            table,
+            forming: BTreeMap::new(),
+            forming_bytes: 0,
+            holding: true,
+            flying: HashMap::new(),
+            flying_bytes: 0,
+            sent: 0,
+            done,
+            ended,
+            stored: 0,
+            unknown: 0,
+            trouble: None,
+        })
+    }
+
+    /// Takes a piece in, and waits while too much is on its way.
+    pub async fn data(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        while let Ok((number, outcome)) = self.ended.try_recv() {
+            self.take_in(number, outcome).await?;
+        }
+        self.reader.push(piece);
+        self.rows(false).await
+    }
+
+    /// Everything has come. The tag of what was done.
+    pub async fn finish(&mut self) -> Result<String, Failure> {
+        self.rows(true).await?;
+        // What is one write is done as a whole or not at all.
+        let rows = self.forming.values().next().map_or(0, |batch| batch.ops.len());
+        let whole = self.holding && self.forming.len() == 1 && rows <= MAX_OPS;
+        let partitions: Vec<PartitionId> = self.forming.keys().copied().collect();
+        for partition in partitions {
+            self.send(partition, if whole { MAX_OPS } else { BATCH_ROWS }).await?;
+        }
+        while !self.flying.is_empty() {
+            self.wait().await?;
+        }
+        Ok(format!("COPY {}", self.stored))
+    }
+
+    /// Waits for what is on its way. The reason with what became of the rows.
+    pub async fn give_up(&mut self, why: Failure) -> Failure {
+        self.forming.clear();
+        while !self.flying.is_empty() {
+            // The first error is told.
+            let _ = self.wait().await;
+        }
+        let mut outcome = match self.stored {
+            0 => "nothing was written".to_string(),
+            1 => "1 row of this COPY is stored and stays, it is not undone".to_string(),
+            rows => format!("{rows} rows of this COPY are stored and stay, they are not undone"),
+        };
+        if self.unknown > 0 {
+            let begin = if self.stored == 0 { String::new() } else { format!("{outcome}; ") };
+            outcome = format!("{begin}of {} rows it is not known whether they are stored", self.unknown);
+        }
+        let hint = why.hint.as_ref().map_or(outcome.clone(), |hint| format!("{hint} ({outcome})"));
+        why.hint(hint)
+    }
+
+    async fn rows(&mut self, last: bool) -> Result<(), Failure> {
+        loop {
+            let record = self.reader.next(last).map_err(|failure| self.at_line(failure))?;
+            let Some(record) = record else { return Ok(()) };
+            self.add(record).await?;
+        }
+    }
+
+    fn at_line(&self, failure: Failure) -> Failure {
+        let (name, line) = (self.table.name(), self.reader.line());
+        failure.context(format!("COPY {name}, line {line}: \"{}\"", self.reader.shown()))
+    }
+
+    async fn add(&mut self, record: Record) -> Result<(), Failure> {
+        let mut values = Vec::with_capacity(record.len());
+        for ((field, kind), at) in record.into_iter().zip(&self.kinds).zip(&self.columns) {
+            let Some(text) = field else {
+                values.push(Value::Null);
+                continue;
+            };
+            values.push(pg::text::parse(*kind, &text).map_err(|failure| {
+                let (name, column) = (self.table.name(), &self.table.schema().columns()[*at].name);
+                let (line, shown) = (self.reader.line(), pg::copy::shortened(&text));
+                failure.context(format!("COPY {name}, line {line}, column {column}: \"{shown}\""))
+            })?);
+        }
+        let mut rows = [values];
+        self.filler.fill(&self.handle, &self.sequences, &self.table, &mut rows).await?;
+        let [values] = rows;
+        let row = whole(&self.table, &self.filler.columns, values);
+        let row = row.map_err(|failure| self.at_line(failure))?;
+        let (key, row) = encoded(&self.table, &row).map_err(|failure| self.at_line(failure))?;
+        let partition = self.table.partition_of(&key).map_err(fault::of_client)?;
+        let batch = self.forming.entry(partition).or_default();
+        let bytes = key.len() + row.len();
+        batch.lines.push(self.reader.line());
+        batch.ops.push(RowOp::Insert { key, row });
+        batch.bytes += bytes;
+        self.forming_bytes += bytes;
+        self.send_full(partition).await
+    }
+
+    /// Sends what is full, or too much to wait.
+    async fn send_full(&mut self, partition: PartitionId) -> Result<(), Failure> {
+        if self.holding {
+            if self.forming_bytes < HELD_BYTES {
+                return Ok(());
+            }
+            self.holding = false;
+            let held: Vec<PartitionId> = self.forming.keys().copied().collect();
+            for partition in held {
+                self.send(partition, BATCH_ROWS).await?;
+            }
+            return Ok(());
+        }
+        let full = |batch: &Batch| batch.ops.len() >= BATCH_ROWS || batch.bytes >= BATCH_BYTES;
+        if self.forming.get(&partition).is_some_and(full) {
+            self.send(partition, BATCH_ROWS).await?;
+        }
+        if self.forming_bytes >= FORMING_BYTES {
+            let largest = self.forming.iter().max_by_key(|(_, batch)| batch.bytes);
+            if let Some(largest) = largest.map(|(partition, _)| *partition) {
+                self.send(largest, BATCH_ROWS).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the rows of a partition, in writes of at most so many.
+    async fn send(&mut self, partition: PartitionId, rows: usize) -> Result<(), Failure> {
+        let limit = if rows == BATCH_ROWS { BATCH_BYTES } else { usize::MAX };
+        let Some(batch) = self.forming.remove(&partition) else { return Ok(()) };
+        self.forming_bytes -= batch.bytes;
+        let mut part = Batch::default();
+        for (op, line) in batch.ops.into_iter().zip(batch.lines) {
+            part.bytes += op.key().len() + op.row().map_or(0, Bytes::len);
+            part.ops.push(op);
+            part.lines.push(line);
+            if part.ops.len() >= rows || part.bytes >= limit {
+                self.submit(partition, std::mem::take(&mut part)).await?;
+            }
+        }
+        if part.ops.is_empty() { Ok(()) } else { self.submit(partition, part).await }
+    }
+
+    async fn submit(&mut self, partition: PartitionId, batch: Batch) -> Result<(), Failure> {
+        let busy = |copy_input: &CopyInput| {
+            let there = copy_input.flying.values().filter(|flying| flying.partition == partition).count();
+            there >= PER_PARTITION || copy_input.flying_bytes >= FLYING_BYTES
+        };
+        while busy(self) {
+            self.wait().await?;
+        }
+        let keys = batch.ops.iter().map(|op| op.key().clone()).collect();
+        let (number, done) = (self.sent, self.done.clone());
+        self.sent += 1;
+        self.flying_bytes += batch.bytes;
+        self.flying.insert(number, Flying { partition, keys, lines: batch.lines, bytes: batch.bytes });
+        self.handle.submit(self.table.write(partition, batch.ops).within(BATCH), move |outcome| {
+            // The client is gone: nobody is told.
+            let _ = done.send((number, outcome));
+        });
+        Ok(())
+    }
+
+    /// Waits until a batch has ended. The error is that of the first that was not done.
+    async fn wait(&mut self) -> Result<(), Failure> {
+        let ended = self.ended.recv().await;
+        let (number, outcome) = ended.expect("a sender is kept, so the channel is open");
+        self.take_in(number, outcome).await
+    }
+
+    async fn take_in(&mut self, number: u64, outcome: Outcome) -> Result<(), Failure> {
+        let Some(flying) = self.flying.remove(&number) else { return Ok(()) };
+        self.flying_bytes -= flying.bytes;
+        let rows = flying.keys.len() as u64;
+        let unknown = matches!(outcome, Outcome::Unknown(_));
+        let failure = match fault::decided(outcome) {
+            Ok(Decided::Done(_)) => {
+                self.stored += rows;
+                return Ok(());
+            }
+            Ok(Decided::Exists | Decided::Changed) => self.duplicate(&flying).await,
+            Err(failure) => {
+                let (first, last) = (flying.lines.first(), flying.lines.last());
+                let lines =
+                    first.zip(last).map_or(String::new(), |(first, last)| format!("{first} to {last}"));
+                let context = format!("COPY {}, rows of lines {lines}", self.table.name());
+                Failure { hint: None, ..failure }.context(context)
+            }
+        };
+        self.unknown += if unknown { rows } else { 0 };
+        Err(self.trouble.get_or_insert(failure).clone())
+    }
+
+    /// The error of a batch with a key that is there already, or twice in it.
+    async fn duplicate(&self, flying: &Flying) -> Failure {
+        let name = self.table.name();
+        let found = self.first_that_exists(flying).await.or_else(|| twice(&flying.keys));
+        let key = found.map(|at| &flying.keys[at][..]);
+        // How much of it is stored is said when it ends.
+        let failure = Failure { hint: None, ..write::duplicate(&self.table, key) };
+        match found {
+            None => failure.context(format!("COPY {name}")),
+            Some(at) => failure.context(format!("COPY {name}, line {}", flying.lines[at])),
+        }
+    }
+
+    async fn first_that_exists(&self, flying: &Flying) -> Option<usize> {
+        let (done, mut ended) = unbounded_channel();
+        for (at, key) in flying.keys.iter().enumerate() {
+            let done = done.clone();
+            let call = self
+                .table
+                .call(flying.partition, Op::Get { key: key.clone(), at: Snapshot::Newest })
+                .within(crate::read::CALL);
+            self.handle.submit(call, move |outcome| {
+                let _ = done.send((at, outcome));
+            });
+        }
+        drop(done);
+        let mut first: Option<usize> = None;
+        while let Some((at, outcome)) = ended.recv().await {
+            let there = outcome.answer().is_some_and(|answer| matches!(answer.body, Body::Row(Some(_))));
+            if there {
+                first = Some(first.map_or(at, |known| known.min(at)));
+            }
+        }
+        first
+    }
+}
+
+/// The second place of a key that is there twice.
+fn twice(keys: &[Bytes]) -> Option<usize> {
+    let mut seen = BTreeSet::new();
+    keys.iter().position(|key| !seen.insert(key))
+}
+
+/// The error of rows for a COPY that has not begun.
+pub fn not_begun() -> Failure {
+    Failure::new(code::INTERNAL, "no COPY is under way")
+}

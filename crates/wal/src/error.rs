@@ -1,0 +1,82 @@
+//! What can go wrong when the log is written.
+
+use crate::frame::LogOffset;
+use crate::reader::ReadError;
+use std::io;
+use std::sync::Arc;
+
+/// Why the log did not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LogError {
+    /// An ordinary refusal: there is no room. The log is as it was; reads, cuts and truncation go on (F20).
+    #[error("the log is full: {used} of {limit} bytes are in use")]
+    Full {
+        /// Bytes that the log takes on the disk.
+        used: u64,
+        /// Bytes that it may take, or has found to be there.
+        limit: u64,
+    },
+    /// An ordinary refusal too: the system has no more open files for now, and a new segment needs one. The log is as it was.
+    #[error("the log cannot begin a new segment for now: {0}")]
+    NoFiles(Arc<io::Error>),
+    /// An earlier failure makes everything after it worthless: the process stops (R10, F08).
+    #[error("the log has failed and takes nothing more: {cause}")]
+    Poisoned {
+        /// The failure.
+        cause: String,
+    },
+    /// The disk refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the disk said.
+        source: Arc<io::Error>,
+    },
+    /// An entry that had to be looked up could not be read. The log is as it was.
+    #[error("an entry that is needed to go on: {0}")]
+    Read(#[from] ReadError),
+    /// No frame is here where a log must be, or its segments show that one was: nothing was begun and nothing removed.
+    #[error("{}", missing(*.segments))]
+    Missing {
+        /// How many segment files there are.
+        segments: usize,
+    },
+    /// Written by another version.
+    #[error("the log was written in format {0}, this version reads another")]
+    Format(u16),
+    /// A frame whose checksums are right holds something that this version cannot read.
+    #[error("the frame at {0} is whole, but this version cannot read it")]
+    Unreadable(LogOffset),
+}
+
+impl LogError {
+    /// True for a refusal that may pass: the same records can be tried again.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, LogError::Full { .. } | LogError::NoFiles(_))
+    }
+
+    pub(crate) fn io(what: impl Into<String>, source: io::Error) -> LogError {
+        LogError::Io { what: what.into(), source: Arc::new(source) }
+    }
+}
+
+fn missing(segments: usize) -> String {
+    match segments {
+        0 => "it is empty".into(),
+        _ => format!("none of its {segments} segments holds a frame"),
+    }
+}
+
+/// True if the system gives no file, because so many are open (ENFILE, EMFILE): the disk has nothing to do with it.
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24))
+}
+
+/// True if the disk said that it has no room.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

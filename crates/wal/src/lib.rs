@@ -1,0 +1,39 @@
+//! Layer 2: the node's write-ahead log.
+//!
+//! One [`Log`] per node holds the entries of all its partitions, so that one fsync covers them all (design section 5). It is
+//! a synchronous struct with a single owner and without threads, over a file layer ([`file::Files`]) that a simulator can
+//! replace. [`Writer`] is the thread that a node wraps around it; [`Reader`] reads from any other thread. [`MemoryLog`] is
+//! the same for tables with `log = memory`.
+//!
+//! Where to look: the bytes of a frame are in [`frame`], those of its records in `record.rs`; `open.rs` tells a torn end
+//! from damage (F10); `replay.rs` says which partitions damage has hit; `segments.rs` recycles files.
+
+mod error;
+pub mod faulty;
+pub mod file;
+pub mod frame;
+mod index;
+mod log;
+mod memory;
+mod open;
+mod reader;
+mod record;
+mod recovered;
+mod replay;
+mod resolve;
+mod scan;
+mod segments;
+mod volatile;
+pub mod writer;
+
+pub use error::{LogError, is_full};
+pub use file::{File, Files, RealFiles};
+pub use frame::LogOffset;
+pub use log::{Log, Options, Stats};
+pub use memory::{MemoryLog, ReadLog};
+pub use reader::{ReadError, Reader};
+pub use record::{Record, TORN};
+pub use recovered::{Damage, DamageKind, Recovered, RecoveredPartition};
+pub use segments::{Spare, SpareOrder};
+pub use volatile::VolatileFiles;
+pub use writer::{SyncedBatch, Writer};

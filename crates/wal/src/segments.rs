@@ -1,0 +1,236 @@
+//! The row of segment files: beginning a new one, and giving back what nothing needs any more.
+//!
+//! Every segment begins with a frame that holds the whole state of all partitions: so an older segment is needed only for
+//! the entries in it. Its file is used again under a new name, which saves writing zeros; the old frames in it name
+//! their old position and are worth nothing.
+
+use crate::error::{LogError, is_full, is_out_of_files};
+use crate::file::Files;
+use crate::frame::{HEADER, LogOffset, align};
+use crate::index::{Index, Segment, SegmentUse};
+use crate::log::{Log, Tail, encode, pad};
+use crate::record::Stored;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use types::Remedy;
+
+const SPARE: &str = "spare-";
+const UNFINISHED: &str = ".new";
+
+/// An order to make a spare segment, to be carried out on any thread: writing its zeros takes a while.
+pub struct SpareOrder {
+    files: Arc<dyn Files>,
+    name: String,
+    length: u64,
+}
+
+/// The outcome of a [`SpareOrder`].
+pub struct Spare {
+    name: Option<String>,
+}
+
+impl SpareOrder {
+    /// Makes the file. To be handed to [`Log::add_spare`], also if it failed.
+    pub fn make(self) -> Spare {
+        let unfinished = format!("{}{UNFINISHED}", self.name);
+        let made = self
+            .files
+            .create(&unfinished, self.length)
+            .and_then(|_| self.files.rename(&unfinished, &self.name));
+        if made.is_err() {
+            // A failure to make room in advance is found again, and reported, when the room is needed.
+            let _ = self.files.remove(&unfinished);
+        }
+        Spare { name: made.is_ok().then_some(self.name) }
+    }
+}
+
+/// True for the name of a file that an interrupted order left.
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.starts_with(SPARE) && name.ends_with(UNFINISHED)
+}
+
+/// The number of the spare of this name.
+pub(crate) fn spare_number(name: &str) -> Option<u32> {
+    u32::from_str_radix(name.strip_prefix(SPARE)?, 16).ok()
+}
+
+fn spare_name(number: u32) -> String {
+    format!("{SPARE}{number:08x}")
+}
+
+impl<R: Remedy> Log<R> {
+    /// Bytes that the log's files take.
+    pub fn disk_bytes(&self) -> u64 {
+        let index = self.reader.shared.look();
+        let segments: u64 = index.segments.values().map(|used| used.segment.length).sum();
+        segments + self.spares.len() as u64 * self.options.segment_bytes
+    }
+
+    /// Begins a new segment that has room for a frame of `need` bytes.
+    pub(crate) fn roll(&mut self, need: u64, control: bool) -> Result<(), LogError> {
+        self.flush()?;
+        self.reclaim()?;
+        let number = self.tail.segment.number.checked_add(1).expect("segment numbers last for ages");
+        let states = snapshot(&self.reader.shared.look());
+        let mut buffer = Vec::new();
+        let mut stored = vec![Stored::Segment { length: 0, before: self.tail.at() }];
+        stored.extend(states);
+        encode(&stored, &mut buffer);
+        let length =
+            self.options.segment_bytes.max(align(buffer.len() as u64) + need + self.options.reserve());
+        let segment = self.obtain(number, length, control)?;
+        stored[0] = Stored::Segment { length: segment.length, before: self.tail.at() };
+        encode(&stored, &mut buffer);
+        let at = LogOffset::new(number, 0);
+        let header = self.finish(&mut buffer, &stored, at, self.tail.chain);
+        pad(&mut buffer, segment.length);
+        if let Err(error) = segment.file.write_at(0, &buffer) {
+            // It holds nothing yet; the next attempt begins anew. Half a head that stayed would look like a segment that was begun
+            // and cannot be read, so its name goes durably; if that fails, so it does look, and that is no loss.
+            let _ = self.files.remove(&Segment::name(number)).and_then(|()| self.files.sync_dir());
+            return Err(self.refused(error));
+        }
+        let segment = Arc::new(segment);
+        let used = SegmentUse { segment: segment.clone(), last: BTreeMap::new(), used: header.end() };
+        self.reader.shared.change().segments.insert(number, used);
+        self.tail = Tail { segment, offset: header.end(), chain: header.crc };
+        self.litter = false;
+        self.stats.segments += 1;
+        self.advanced(header.end());
+        Ok(())
+    }
+
+    /// A file for segment `number`, from the spares or new.
+    fn obtain(&mut self, number: u32, length: u64, control: bool) -> Result<Segment, LogError> {
+        let name = Segment::name(number);
+        if length == self.options.segment_bytes
+            && let Some(spare) = self.spares.pop()
+        {
+            let file = match self.files.open(&spare) {
+                Ok(file) => file,
+                Err(error) if is_out_of_files(&error) => {
+                    self.spares.push(spare);
+                    return Err(LogError::NoFiles(Arc::new(error)));
+                }
+                Err(error) => return Err(LogError::io("a spare segment cannot be opened", error)),
+            };
+            let taken = self.files.rename(&spare, &name).and_then(|()| self.files.sync_dir());
+            taken.map_err(|error| LogError::io("a spare segment cannot be used", error))?;
+            self.stats.ready_segments += 1;
+            return Ok(Segment { number, length, file });
+        }
+        let used = self.disk_bytes();
+        if !control && used + length > self.options.max_bytes {
+            return Err(LogError::Full { used, limit: self.options.max_bytes });
+        }
+        match create_segment(&*self.files, number, length) {
+            Ok(segment) => Ok(segment),
+            Err(error) => {
+                let _ = self.files.remove(&name);
+                if is_full(&error) {
+                    return Err(LogError::Full { used, limit: used });
+                }
+                if is_out_of_files(&error) {
+                    return Err(LogError::NoFiles(Arc::new(error)));
+                }
+                Err(LogError::io("a segment cannot be created", error))
+            }
+        }
+    }
+
+    /// Gives back the segments at the front that no partition needs. Returns how many.
+    ///
+    /// Only what is synced counts as not needed: a truncation that a crash could lose must not have lost its entries.
+    pub fn reclaim(&mut self) -> Result<usize, LogError> {
+        if self.synced_to != self.tail.at() || self.poisoned.is_some() {
+            return Ok(0);
+        }
+        let mut given_back = 0;
+        loop {
+            let current = self.tail.segment.number;
+            let first = {
+                let mut index = self.reader.shared.change();
+                let Some((&number, used)) = index.segments.first_key_value() else { break };
+                if number == current || !index.is_dead(used) {
+                    break;
+                }
+                index.segments.remove(&number).expect("just seen")
+            };
+            self.give_back(&first)
+                .map_err(|error| LogError::io("an old segment cannot be given back", error))?;
+            given_back += 1;
+        }
+        Ok(given_back)
+    }
+
+    fn give_back(&mut self, used: &SegmentUse) -> io::Result<()> {
+        let name = Segment::name(used.segment.number);
+        // Readers get segments through the index only, and it has left that: nobody can begin to read it now.
+        let unread = Arc::strong_count(&used.segment) == 1;
+        if unread
+            && used.segment.length == self.options.segment_bytes
+            && self.spares.len() < self.options.spares
+        {
+            let spare = spare_name(self.next_spare);
+            self.next_spare += 1;
+            self.files.rename(&name, &spare)?;
+            self.spares.push(spare);
+        } else {
+            self.files.remove(&name)?;
+        }
+        // One by one from the front, so that a crash leaves a row without a hole.
+        self.files.sync_dir()
+    }
+
+    /// An order for a spare segment, if the current one is half full and none is ready.
+    pub fn wants_spare(&mut self) -> Option<SpareOrder> {
+        let length = self.options.segment_bytes;
+        let early = self.tail.offset < self.tail.segment.length / 2;
+        if early || self.spare_underway || !self.spares.is_empty() || self.poisoned.is_some() {
+            return None;
+        }
+        if self.disk_bytes() + length > self.options.max_bytes {
+            return None;
+        }
+        self.spare_underway = true;
+        let name = spare_name(self.next_spare);
+        self.next_spare += 1;
+        Some(SpareOrder { files: self.files.clone(), name, length })
+    }
+
+    /// Takes the outcome of an order.
+    pub fn add_spare(&mut self, spare: Spare) {
+        self.spare_underway = false;
+        self.spares.extend(spare.name);
+    }
+}
+
+/// Creates the file of a segment. Its name and its zeros are on the disk when this returns.
+pub(crate) fn create_segment(files: &dyn Files, number: u32, length: u64) -> io::Result<Segment> {
+    // Under its own name a segment is never shorter than it was meant to be: so a short one is damage.
+    let unfinished = format!("{}{UNFINISHED}", spare_name(number));
+    let file = match files.create(&unfinished, length) {
+        Ok(file) => file,
+        Err(error) => {
+            // The room that it took is worth more than a complaint about its removal.
+            let _ = files.remove(&unfinished);
+            return Err(error);
+        }
+    };
+    files.rename(&unfinished, &Segment::name(number))?;
+    files.sync_dir()?;
+    Ok(Segment { number, length, file })
+}
+
+/// The records that hold the state of all partitions.
+pub(crate) fn snapshot(index: &Index) -> Vec<Stored> {
+    let states = index.partitions.iter().map(|(id, known)| Stored::PartitionState(known.state(*id)));
+    let mut stored = vec![Stored::Snapshot(index.partitions.len() as u32)];
+    stored.extend(states);
+    stored
+}
+
+/// The shortest segment that makes sense.
+pub(crate) const MIN_SEGMENT: u64 = 4 * HEADER as u64;

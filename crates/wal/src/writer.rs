@@ -1,0 +1,337 @@
+//! The thread that a node wraps around its log: group commit.
+//!
+//! While one fsync runs, everything that is submitted queues up; then all of it is one frame, one write and one fsync.
+//! Nothing sleeps to make batches larger: the disk's own time does that. After [`IDLE`] without work the thread writes the
+//! sync mark (PR-18), which nobody waits for.
+
+use crate::error::LogError;
+use crate::log::{Log, Stats};
+use crate::reader::Reader;
+use crate::record::Record;
+use crate::segments::Spare;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use types::{Durable, PartitionId, Position, Remedy};
+
+/// How long the log is idle before its mark is written.
+pub const IDLE: Duration = Duration::from_millis(5);
+/// A batch is closed once it has this many bytes of entries, so that no reply waits for a very long write.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Names one submission; they count up from 1.
+pub type Ticket = u64;
+
+/// A submission that the log did not take.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Which.
+    pub ticket: Ticket,
+    /// The partitions it was about. Their log ends where it did before; later submissions for them are refused as well, but
+    /// for truncations, until [`Writer::submit_again`].
+    pub partitions: Vec<PartitionId>,
+    /// Why.
+    pub error: LogError,
+}
+
+/// What one sync made durable.
+#[derive(Clone, Debug, Default)]
+pub struct SyncedBatch {
+    /// Every submission up to this ticket is durable, or is named in a `refused`.
+    pub through: Ticket,
+    /// Every partition whose durable end changed.
+    pub durable: Vec<(PartitionId, Durable<Position>)>,
+    /// Submissions that were not taken.
+    pub refused: Vec<Refused>,
+    /// The log has failed: nothing after `through` of the batch before is durable, nothing more will be, and the process
+    /// must stop (R10).
+    pub fatal: Option<LogError>,
+    /// The log's counters.
+    pub stats: Stats,
+    /// How long the fsync took.
+    pub sync_took: Duration,
+}
+
+/// Records that are written together or not at all.
+struct Submission {
+    ticket: Ticket,
+    records: Vec<Record>,
+    /// Its owner knows of what was refused before.
+    again: bool,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Submission>,
+    last: Ticket,
+    stop: Option<Stop>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// With a clean-shutdown mark, after everything that waits was written.
+    Clean,
+    /// Without the mark, after everything that waits was written.
+    Unmarked,
+    /// As it is.
+    Now,
+}
+
+#[derive(Default)]
+struct Inbox {
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+impl Inbox {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("a thread panicked while it held the log's queue")
+    }
+}
+
+/// The log on a thread of its own.
+pub struct Writer {
+    inbox: Arc<Inbox>,
+    reader: Reader,
+    thread: Option<JoinHandle<Result<(), LogError>>>,
+}
+
+impl Writer {
+    /// Starts the thread. `on_synced` is called on it after every sync, in order.
+    pub fn start<R: Remedy>(log: Log<R>, on_synced: Box<dyn FnMut(SyncedBatch) + Send>) -> Writer {
+        let inbox = Arc::new(Inbox::default());
+        let reader = log.reader();
+        let (made, spares) = mpsc::channel();
+        let thread = Thread { log, inbox: inbox.clone(), on_synced, behind: BTreeMap::new(), made, spares };
+        let spawned = std::thread::Builder::new().name("log".to_owned()).spawn(move || thread.run());
+        Writer { inbox, reader, thread: Some(spawned.expect("the system starts threads")) }
+    }
+
+    /// Queues records to be written together, after all that were submitted before.
+    pub fn submit(&self, records: Vec<Record>) -> Ticket {
+        self.queue(records, false)
+    }
+
+    /// The same by an owner who knows of all that was refused for these partitions, and begins again where their log ends.
+    pub fn submit_again(&self, records: Vec<Record>) -> Ticket {
+        self.queue(records, true)
+    }
+
+    fn queue(&self, records: Vec<Record>, again: bool) -> Ticket {
+        let mut queue = self.inbox.queue();
+        queue.last += 1;
+        let ticket = queue.last;
+        queue.waiting.push(Submission { ticket, records, again });
+        drop(queue);
+        self.inbox.filled.notify_one();
+        ticket
+    }
+
+    /// How many submissions wait for the thread.
+    pub fn waiting(&self) -> usize {
+        self.inbox.queue().waiting.len()
+    }
+
+    /// A handle for reading from any thread.
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    /// Writes what waits and the clean-shutdown mark, and ends the thread. Without the mark if something was refused and
+    /// did not come again.
+    pub fn shutdown(mut self) -> Result<(), LogError> {
+        self.stop(Stop::Clean)
+    }
+
+    /// The same without the mark: its owner knows of something that is missing.
+    pub fn shutdown_unmarked(mut self) -> Result<(), LogError> {
+        self.stop(Stop::Unmarked)
+    }
+
+    fn stop(&mut self, how: Stop) -> Result<(), LogError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.inbox.queue().stop = Some(how);
+        self.inbox.filled.notify_one();
+        thread.join().expect("the log's thread panicked")
+    }
+}
+
+impl Drop for Writer {
+    /// Ends the thread without a clean-shutdown mark; what waits is not written.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.inbox.queue().stop = Some(Stop::Now);
+            self.inbox.filled.notify_one();
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread has.
+struct Thread<R: Remedy> {
+    log: Log<R>,
+    inbox: Arc<Inbox>,
+    on_synced: Box<dyn FnMut(SyncedBatch) + Send>,
+    /// Partitions of which a submission was refused, and why: what follows must not be taken before it, even if it would fit.
+    behind: BTreeMap<PartitionId, LogError>,
+    made: mpsc::Sender<Spare>,
+    spares: mpsc::Receiver<Spare>,
+}
+
+/// What the thread finds to do.
+enum Work {
+    Write(Vec<Submission>),
+    Mark,
+    Stop(Stop),
+}
+
+impl<R: Remedy> Thread<R> {
+    fn run(mut self) -> Result<(), LogError> {
+        loop {
+            let done = match self.wait() {
+                Work::Write(waiting) => self.write(waiting),
+                // A mark that found no room or was not taken is no loss yet: the next frame carries it as well.
+                Work::Mark => match self.log.mark() {
+                    Err(error @ LogError::Poisoned { .. }) => Err(error),
+                    Err(_) | Ok(()) => Ok(()),
+                },
+                // What was refused is missing: the mark would say that nothing is (F06).
+                Work::Stop(Stop::Clean) if !self.behind.is_empty() => return Ok(()),
+                Work::Stop(Stop::Clean) => return self.log.shutdown(),
+                Work::Stop(Stop::Unmarked | Stop::Now) => return Ok(()),
+            };
+            if let Err(error) = done {
+                let fatal = Some(error.clone());
+                (self.on_synced)(SyncedBatch { fatal, stats: self.log.stats(), ..SyncedBatch::default() });
+                return Err(error);
+            }
+        }
+    }
+
+    /// Waits for work. While there is any, no clock is read.
+    fn wait(&mut self) -> Work {
+        let inbox = self.inbox.clone();
+        let mut queue = inbox.queue();
+        loop {
+            if queue.stop == Some(Stop::Now) {
+                return Work::Stop(Stop::Now);
+            }
+            if !queue.waiting.is_empty() {
+                return Work::Write(std::mem::take(&mut queue.waiting));
+            }
+            if let Some(stop) = queue.stop {
+                return Work::Stop(stop);
+            }
+            if !self.log.wants_mark() {
+                queue = inbox.filled.wait(queue).expect("a thread panicked while it held the log's queue");
+                continue;
+            }
+            let (again, timeout) = inbox
+                .filled
+                .wait_timeout(queue, IDLE)
+                .expect("a thread panicked while it held the log's queue");
+            queue = again;
+            if timeout.timed_out() && queue.waiting.is_empty() && queue.stop.is_none() {
+                return Work::Mark;
+            }
+        }
+    }
+
+    /// Writes all that waited, in as few batches as its size allows.
+    fn write(&mut self, waiting: Vec<Submission>) -> Result<(), LogError> {
+        let mut batch: Vec<Submission> = Vec::new();
+        let mut bytes = 0;
+        for submission in waiting {
+            bytes += submission.records.iter().map(length).sum::<usize>();
+            batch.push(submission);
+            if bytes >= BATCH_BYTES {
+                self.batch(std::mem::take(&mut batch))?;
+                bytes = 0;
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.batch(batch) }
+    }
+
+    fn batch(&mut self, batch: Vec<Submission>) -> Result<(), LogError> {
+        let through = batch.last().expect("not empty").ticket;
+        let mut refused = Vec::new();
+        if !self.together(&batch)? {
+            for Submission { ticket, records, again } in batch {
+                let Err(error) = self.alone(&records, again) else { continue };
+                if matches!(error, LogError::Poisoned { .. }) {
+                    return Err(error);
+                }
+                let partitions: BTreeSet<_> = records.iter().map(Record::partition).collect();
+                self.behind.extend(partitions.iter().map(|partition| (*partition, error.clone())));
+                refused.push(Refused { ticket, partitions: partitions.into_iter().collect(), error });
+            }
+        }
+        let start = Instant::now();
+        let durable = self.log.sync()?;
+        let (sync_took, stats) = (start.elapsed(), self.log.stats());
+        (self.on_synced)(SyncedBatch { through, durable, refused, fatal: None, stats, sync_took });
+        self.housekeeping()
+    }
+
+    /// Appends all submissions as one frame. False if the log refuses, or something was refused before: then they are to be
+    /// tried one by one, since the small ones and those that make room may still pass.
+    fn together(&mut self, batch: &[Submission]) -> Result<bool, LogError> {
+        if !self.behind.is_empty() {
+            return Ok(false);
+        }
+        let all: Vec<Record> =
+            batch.iter().flat_map(|submission| submission.records.iter().cloned()).collect();
+        match self.log.append(&all) {
+            Ok(()) => Ok(true),
+            Err(error @ LogError::Poisoned { .. }) => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn alone(&mut self, records: &[Record], again: bool) -> Result<(), LogError> {
+        let passes = |record: &Record| again || matches!(record, Record::Trim { .. });
+        for record in records {
+            let Some(error) = self.behind.get(&record.partition()) else { continue };
+            if !passes(record) || !self.log.accepts(records) {
+                return Err(error.clone());
+            }
+        }
+        self.log.append(records)?;
+        if again {
+            for record in records {
+                self.behind.remove(&record.partition());
+            }
+        }
+        Ok(())
+    }
+
+    /// What can be done after the replies went out.
+    fn housekeeping(&mut self) -> Result<(), LogError> {
+        self.log.reclaim()?;
+        while let Ok(spare) = self.spares.try_recv() {
+            self.log.add_spare(spare);
+        }
+        if let Some(order) = self.log.wants_spare() {
+            let made = self.made.clone();
+            // Writing a segment's zeros takes as long as many batches, so another thread does it. If the log is gone when
+            // it is done, the file is found at the next opening.
+            let spawned = std::thread::Builder::new().name("log-spare".to_owned()).spawn(move || {
+                let _ = made.send(order.make());
+            });
+            drop(spawned.expect("the system starts threads"));
+        }
+        Ok(())
+    }
+}
+
+/// About how many bytes a record takes.
+fn length(record: &Record) -> usize {
+    match record {
+        Record::Entry(entry) => entry.bytes().len(),
+        Record::Custom { value, .. } => value.len(),
+        _ => 0,
+    }
+}
