@@ -5,9 +5,11 @@ mod common;
 
 use common::Cluster;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Socket, Type};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
 use wire::hello::{Hello, HelloRole, PROTOCOL};
 use wire::{Message, frame};
 
@@ -15,6 +17,14 @@ use wire::{Message, frame};
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Opens files until this process may have no more, which are then just as many as it has open.
+fn fill() -> Vec<File> {
+    let limits = getrlimit(Resource::Nofile);
+    let next = File::open("/dev/null").expect("opens").as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: limits.maximum }).expect("limits");
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
 }
 
 #[test]
@@ -25,21 +35,21 @@ fn who_could_not_be_let_in_is_let_in_later() {
     drop(cluster.ready());
     let listeners = ["client", "peer"].map(|listener| cluster.node(1).ports().listen[listener].clone());
     let controller = cluster.controller_address();
-    let listeners = listeners.iter().chain([&controller]);
+    let listeners: Vec<&String> = listeners.iter().chain([&controller]).collect();
+    // The sockets of the clients are there before, as nothing can be opened after.
+    let sockets: Vec<Socket> =
+        listeners.iter().map(|_| Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket")).collect();
     let limits = getrlimit(Resource::Nofile);
-    // Every number below the limit is in use but those for the connections themselves.
-    let mut blocked: Vec<File> =
-        (0..listeners.clone().count()).map(|_| File::open("/dev/null").expect("opens")).collect();
-    let next = std::os::fd::AsRawFd::as_raw_fd(blocked.last().expect("some")) as u64 + 1;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: limits.maximum }).expect("limits");
-    let mut streams: Vec<TcpStream> = Vec::new();
-    for listener in listeners {
-        blocked.pop();
-        streams.push(TcpStream::connect(listener).expect("connects"));
+    let blocked = fill();
+    for (socket, listener) in sockets.iter().zip(&listeners) {
+        let address: SocketAddr = listener.parse().expect("an address");
+        socket.connect(&address.into()).expect("connects");
     }
     std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(blocked);
     setrlimit(Resource::Nofile, limits).expect("lifts the limit");
-    for mut stream in streams {
+    for socket in sockets {
+        let mut stream = TcpStream::from(socket);
         let mut bytes = Vec::new();
         let message = Message::Hello(Hello {
             role: HelloRole::Client,
@@ -75,12 +85,8 @@ fn a_directory_that_cannot_be_looked_at_just_now_is_not_lost() {
     let cluster = Cluster::with_second(1, &[("sql.listen", "off")]);
     let mut client = cluster.ready();
     let limits = getrlimit(Resource::Nofile);
-    let blocked = File::open("/dev/null").expect("opens");
-    let none = std::os::fd::AsRawFd::as_raw_fd(&blocked) as u64;
-    drop(blocked);
     let (passing, root) = (understudy_node::datadir::data_dirs::is_passing, cluster.second_dir(1));
-    // Every number below the limit is in use.
-    setrlimit(Resource::Nofile, Rlimit { current: Some(none), maximum: limits.maximum }).expect("limits");
+    let blocked = fill();
     let begun = std::time::Instant::now();
     let mut refused = 0;
     // Some looks of the node's thread, four in a second.
@@ -89,6 +95,7 @@ fn a_directory_that_cannot_be_looked_at_just_now_is_not_lost() {
         refused += u32::from(looked.is_err_and(|error| passing(&error)));
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+    drop(blocked);
     setrlimit(Resource::Nofile, limits).expect("lifts the limit");
     assert!(refused > 10, "files could be opened: {refused}");
     let status = common::wait_for(&mut client, "the node's word of it", |status| {
