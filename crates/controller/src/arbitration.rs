@@ -3,7 +3,7 @@
 use crate::controller::Controller;
 use crate::settings::{Settings, doubled};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Finding, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Remedy};
+use types::{Member, Micros, NodeId, Now, PartitionId, PartitionRecord};
 
 /// What is remembered of earlier arbitrations. Lost with the controller: it only damps.
 #[derive(Clone, Debug, Default)]
@@ -57,7 +57,7 @@ impl Arbitration {
     }
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// True if the primary may evict these members. Evicting a minority is granted at once. A primary that would be left in
     /// a minority is granted unless the members that miss it, with those they hear, are at least as many (PR-09).
     pub(crate) fn grants_eviction(&mut self, now: Now, record: &PartitionRecord, kept: &[Member]) -> bool {
@@ -65,11 +65,11 @@ impl<R: Remedy> Controller<R> {
         if 2 * stays > record.in_sync.len() {
             return true;
         }
-        if self.remedy.has(Finding::F18) && self.arbitration.must_wait(record.id, now.mono) {
+        if self.settings.rules.losers_back_off() && self.arbitration.must_wait(record.id, now.mono) {
             return false;
         }
         // Where acknowledgements rest on the primary alone it keeps the lead as long as it is heard here (PR-85).
-        let claim = if self.rules(record).rests { 0 } else { self.claim(now, record).len() };
+        let claim = if self.requirements(record).rests { 0 } else { self.claim(now, record).len() };
         if claim > 0 && claim >= stays {
             self.arbitration.lost(record.id, now.mono, &self.settings);
             return false;

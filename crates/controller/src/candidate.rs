@@ -5,11 +5,11 @@ use crate::placement;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use types::config::PartitionRecord;
-use types::{Finding, LogKind, Member, NodeId, Now, Remedy};
+use types::{LogKind, Member, NodeId, Now};
 
 /// What the policy of a partition means for a failover: while it changes, the weaker of the two (PR-24).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct Requirements {
     /// An acknowledgement may rest on the primary alone.
     pub(crate) rests: bool,
     /// What was acknowledged is on the disk of whoever counted, in whatever life.
@@ -27,28 +27,29 @@ pub(crate) struct Candidate {
     pub(crate) present: Member,
 }
 
-impl<R: Remedy> Controller<R> {
-    /// The rules of a partition.
-    pub(crate) fn rules(&self, record: &PartitionRecord) -> Rules {
+impl Controller {
+    /// What a partition asks of a candidate.
+    pub(crate) fn requirements(&self, record: &PartitionRecord) -> Requirements {
         let policies = || std::iter::once(&record.policy).chain(&record.next_policy);
-        Rules {
+        Requirements {
             rests: policies().any(|policy| policy.rests_on_primary()),
-            // Without the remedy a member counts whatever it may have forgotten.
-            survives: policies().all(|policy| policy.survives_restart()) || !self.remedy.has(Finding::F06),
+            // Without the rule a member counts whatever it may have forgotten.
+            survives: policies().all(|policy| policy.survives_restart())
+                || !self.settings.rules.who_forgot_does_not_count(),
             disk: policies().all(|policy| policy.log == LogKind::Disk),
         }
     }
 
     /// The present life of a recorded member, if nothing it acknowledged can have been forgotten since (PR-17).
-    pub(crate) fn unforgetful(&self, rules: Rules, recorded: &Member) -> Option<Member> {
+    pub(crate) fn unforgetful(&self, required: Requirements, recorded: &Member) -> Option<Member> {
         let node = self.records.node(recorded.node)?;
         let present = node.member();
         if present == *recorded {
             return Some(present);
         }
         let next_clean =
-            rules.disk && node.clean_start && present.incarnation.0 == recorded.incarnation.0 + 1;
-        (present.same_store(recorded) && (rules.survives || next_clean)).then_some(present)
+            required.disk && node.clean_start && present.incarnation.0 == recorded.incarnation.0 + 1;
+        (present.same_store(recorded) && (required.survives || next_clean)).then_some(present)
     }
 
     /// True if this partition's data on the node are sound and the node is connected and alive.
@@ -59,13 +60,13 @@ impl<R: Remedy> Controller<R> {
 
     /// The members that may be promoted, the present primary's node left out unless `itself`.
     pub(crate) fn candidates(&self, now: Now, record: &PartitionRecord, itself: bool) -> Vec<Candidate> {
-        let rules = self.rules(record);
+        let required = self.requirements(record);
         let asked = |member: &&Member| itself || member.node != record.primary.node;
         let intact = |member: &Member| {
-            let present = self.unforgetful(rules, member)?;
+            let present = self.unforgetful(required, member)?;
             self.fit(now, record, &present).then_some(Candidate { recorded: *member, present })
         };
-        if !self.remedy.has(Finding::F05) {
+        if !self.settings.rules.only_members_are_promoted() {
             // The planted bug: anyone who is heard will do, counted or not.
             return record.members().filter(asked).filter_map(intact).collect();
         }

@@ -12,7 +12,7 @@ use crate::records::{Records, Replaced};
 use crate::settings::Settings;
 use crate::txn::{Reading, Txn};
 use types::config::{ClusterRecord, FORMAT, PartitionRecord};
-use types::{ClusterId, Now, PartitionId, ProposalId, Remedy, Sound};
+use types::{ClusterId, Now, PartitionId, ProposalId};
 use wire::Message;
 
 /// What makes this controller this one.
@@ -26,9 +26,8 @@ pub struct Identity {
 
 /// A controller. See the crate's page.
 #[derive(Debug)]
-pub struct Controller<R: Remedy = Sound> {
+pub struct Controller {
     pub(crate) settings: Settings,
-    pub(crate) remedy: R,
     pub(crate) identity: Identity,
     /// How many numbers were drawn from the seed.
     drawn: u64,
@@ -53,19 +52,11 @@ pub struct Controller<R: Remedy = Sound> {
     out: Vec<Output>,
 }
 
-impl Controller<Sound> {
-    /// A controller with every remedy in force.
-    pub fn new(identity: Identity, settings: Settings) -> Controller<Sound> {
-        Controller::with_remedy(identity, settings, Sound)
-    }
-}
-
-impl<R: Remedy> Controller<R> {
-    /// A controller some of whose remedies may be taken out.
-    pub fn with_remedy(identity: Identity, settings: Settings, remedy: R) -> Controller<R> {
+impl Controller {
+    /// A controller that knows nothing yet.
+    pub fn new(identity: Identity, settings: Settings) -> Controller {
         Controller {
             settings,
-            remedy,
             identity,
             drawn: 0,
             loaded: false,

@@ -8,7 +8,7 @@ use crate::ledger::{Ledger, Purpose};
 use crate::seal::{PER_TXN, SealPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{Cause, NodeRecord, PartitionRecord};
-use types::{Finding, Member, Micros, NodeId, Now, PartitionId, Remedy};
+use types::{Member, Micros, NodeId, Now, PartitionId};
 use wire::control::Suspect;
 
 /// What is remembered about seals.
@@ -53,7 +53,7 @@ impl Sealing {
     }
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// An in-sync backup misses its primary.
     pub(crate) fn on_suspect(&mut self, now: Now, conn: ConnId, suspect: Suspect) {
         if self.failure_detector.member(conn) != Some(suspect.by) {
@@ -142,31 +142,31 @@ impl<R: Remedy> Controller<R> {
         record: &PartitionRecord,
         node: &NodeRecord,
     ) -> Option<FailoverDecision> {
-        let rules = self.rules(record);
+        let required = self.requirements(record);
         let decision = |lossy, compared, candidates| {
             Some(FailoverDecision { cause: Cause::Restarted, lossy, compared, candidates })
         };
-        if rules.rests && rules.disk && self.worth_waiting_for(now, record, node) {
+        if required.rests && required.disk && self.worth_waiting_for(now, record, node) {
             // What was acknowledged may be nowhere else: its own disk is asked first (PR-85). If that disk may lack an
             // unsynced tail, the others are compared with it (F06).
-            let complete = rules.survives
+            let complete = required.survives
                 || self.all_back(now, record)
                 || self.gathered(now, record, self.settings.failover_wait);
             let itself = Candidate { recorded: record.primary, present: node.member() };
             let leads = complete && self.fit(now, record, &itself.present);
-            return leads.then(|| decision(!rules.survives, true, vec![itself])).flatten();
+            return leads.then(|| decision(!required.survives, true, vec![itself])).flatten();
         }
         let others = self.candidates(now, record, false);
-        let unbroken = |other: &&Candidate| !rules.survives || other.recorded == other.present;
+        let unbroken = |other: &&Candidate| !required.survives || other.recorded == other.present;
         let unbroken: Vec<Candidate> = others.iter().filter(unbroken).copied().collect();
         if !unbroken.is_empty() {
-            return decision(rules.rests, false, unbroken);
+            return decision(required.rests, false, unbroken);
         }
-        if rules.survives {
+        if required.survives {
             let complete =
                 self.all_back(now, record) || self.gathered(now, record, self.settings.restart_reconcile);
             return complete
-                .then(|| decision(rules.rests, false, self.candidates(now, record, true)))
+                .then(|| decision(required.rests, false, self.candidates(now, record, true)))
                 .flatten();
         }
         decision(true, true, self.after_all_restarted(now, record)?)
@@ -211,7 +211,7 @@ impl<R: Remedy> Controller<R> {
     /// Nobody kept what was only in memory. When every member of the recorded set is back with its disk, the best of what
     /// is on the disks leads, with a report of loss. A log in memory stays closed until an operator speaks (PR-17).
     fn after_all_restarted(&self, now: Now, record: &PartitionRecord) -> Option<Vec<Candidate>> {
-        if !self.rules(record).disk || !self.all_back(now, record) {
+        if !self.requirements(record).disk || !self.all_back(now, record) {
             return None;
         }
         let present = |member: &Member| {
@@ -234,7 +234,7 @@ impl<R: Remedy> Controller<R> {
 
     /// In-sync members miss the primary: are they enough to be believed?
     fn after_suspicion(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
-        let rests = self.rules(record).rests;
+        let rests = self.requirements(record).rests;
         let decision = || FailoverDecision {
             cause: Cause::Suspected,
             lossy: rests,
@@ -243,7 +243,7 @@ impl<R: Remedy> Controller<R> {
         };
         let silent = !self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect);
         let suspecting = self.suspecting(record);
-        if !self.remedy.has(Finding::F18) {
+        if !self.settings.rules.losers_back_off() {
             // The planted bug: one ear is enough, were it the controller's own, and the loser may ask again at once.
             return (silent || !suspecting.is_empty()).then(decision);
         }
@@ -296,9 +296,9 @@ impl<R: Remedy> Controller<R> {
         if suspicion.primary != record.primary {
             return Vec::new();
         }
-        let rules = self.rules(record);
+        let required = self.requirements(record);
         let speaks = |member: &&Member| {
-            let present = self.unforgetful(rules, member);
+            let present = self.unforgetful(required, member);
             suspicion.by.contains_key(member)
                 || present.is_some_and(|present| suspicion.by.contains_key(&present))
         };

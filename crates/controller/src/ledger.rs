@@ -8,7 +8,7 @@ use crate::register::RegisterJob;
 use crate::report::ReportJob;
 use crate::txn::{Txn, TxnError, TxnOutcome};
 use std::collections::BTreeMap;
-use types::{Finding, Micros, Now, PartitionId, Remedy};
+use types::{Micros, Now, PartitionId};
 
 /// What a transaction is for: decides what its outcome leads to.
 #[derive(Clone, PartialEq, Debug)]
@@ -101,14 +101,14 @@ impl Ledger {
     }
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Hands out a transaction.
     pub(crate) fn submit(&mut self, purpose: Purpose, txn: Txn) {
         self.hand_out(Pending { purpose, txn, unknown_since: None });
     }
 
     fn hand_out(&mut self, mut pending: Pending) {
-        if !self.remedy.has(Finding::F16) {
+        if !self.settings.rules.decisions_are_recorded_first() {
             // The planted bug: what this controller believes is written whatever the metastore holds.
             pending.txn.compares.clear();
         }
@@ -142,7 +142,7 @@ impl<R: Remedy> Controller<R> {
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(TxnError::Refused(why)) => return self.on_refused(now, pending.purpose, why),
-            Err(TxnError::Unknown) if self.remedy.has(Finding::F17) => {
+            Err(TxnError::Unknown) if self.settings.rules.unknown_outcomes_are_asked_again() => {
                 pending.unknown_since.get_or_insert(now.mono);
                 self.ledger.unknown.push((now.mono + self.settings.retry, pending));
                 return;

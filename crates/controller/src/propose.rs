@@ -6,7 +6,7 @@ use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
 use types::config::{Cause, PartitionRecord, PreviousTerm};
-use types::{Epoch, Member, Now, Remedy};
+use types::{Epoch, Member, Now};
 use wire::RecordText;
 use wire::control::{Propose, Proposed};
 
@@ -26,7 +26,7 @@ pub(crate) struct ProposeJob {
 /// A cluster map that is behind is brought up to date this often for one proposal.
 const ATTEMPTS: u32 = 3;
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     pub(crate) fn on_propose(&mut self, now: Now, conn: ConnId, propose: Propose) {
         let Ok(record) = propose.record.read::<PartitionRecord>() else { return self.close(conn) };
         for purpose in self.ledger.purposes_mut() {

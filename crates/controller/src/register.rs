@@ -5,8 +5,8 @@ use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
+use types::Now;
 use types::config::{FORMAT, NodeRecord};
-use types::{Now, Remedy};
 use wire::control::Register;
 
 /// A registration under way.
@@ -18,7 +18,7 @@ pub(crate) struct RegisterJob {
     pub(crate) register: Register,
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Writes the node's record if it is news, then sends the cluster map.
     pub(crate) fn on_register(&mut self, now: Now, conn: ConnId, register: Register) {
         if self.records.was_removed(register.member.node, register.member.store) {

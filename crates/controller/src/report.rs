@@ -4,7 +4,6 @@ use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
-use types::Remedy;
 use types::config::{FailoverRecord, TailReport};
 use wire::control::Served;
 
@@ -21,7 +20,7 @@ enum News {
     Tail(TailReport),
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// The new primary serves.
     pub(crate) fn on_served(&mut self, served: Served) {
         let answered = self.sealing.answered_ms.remove(&served.failover);

@@ -7,7 +7,7 @@ use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
 use types::config::{Cause, FORMAT, FailoverRecord, LossReport, PartitionRecord, PreviousTerm};
-use types::{Finding, Member, Now, PartitionId, Remedy, Term};
+use types::{Member, Now, PartitionId, Term};
 
 /// The most partitions in one seal: each writes its own record and its failover's, and all share the cluster's.
 pub(crate) const PER_TXN: usize = (Txn::MOST - 1) / 2;
@@ -31,7 +31,7 @@ pub(crate) struct SealPlan {
     pub(crate) last_heard_ms: u64,
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// What the next record of this partition will say.
     pub(crate) fn plan_of(
         &self,
@@ -67,7 +67,7 @@ impl<R: Remedy> Controller<R> {
         decision: &FailoverDecision,
     ) -> Vec<Member> {
         let mut set = vec![candidate.present];
-        if !self.remedy.has(Finding::F07) {
+        if !self.settings.rules.markers_commit_first() {
             // The planted bug: whoever is not the candidate is dropped at once.
             return set;
         }
@@ -97,7 +97,7 @@ impl<R: Remedy> Controller<R> {
         let present = node.member();
         match decision.compared && present.same_store(member) {
             true => Some(present),
-            false => self.unforgetful(self.rules(record), member),
+            false => self.unforgetful(self.requirements(record), member),
         }
     }
 
@@ -122,7 +122,7 @@ impl<R: Remedy> Controller<R> {
             assert_eq!(record.validate(), Ok(()), "R1: a seal must be a sound record");
             let counted = plan.old.in_sync.contains(&plan.candidate.recorded) || plan.cause == Cause::Forced;
             assert!(
-                counted || !self.remedy.has(Finding::F05),
+                counted || !self.settings.rules.only_members_are_promoted(),
                 "R6: {} never counted",
                 plan.candidate.recorded
             );

@@ -1,11 +1,13 @@
 //! The controller's numbers, with their defaults (PR-64). Safety depends on none of them: epochs are numbers in the
 //! metastore. They decide how fast a failover is and how often a false one happens.
 
-use types::Micros;
+use types::{Micros, Rules};
 
 /// How long a controller waits for what.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
+    /// Which rules are in force.
+    pub rules: Rules,
     /// How often the shell calls with a tick. 20 ms.
     pub tick: Micros,
     /// A node is not heard if nothing came from it for this long. 120 ms. Nodes send something every half of it.
@@ -49,6 +51,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
+            rules: Rules::ALL,
             tick: Micros::from_millis(20),
             suspect: Micros::from_millis(120),
             alive: Micros::from_millis(500),

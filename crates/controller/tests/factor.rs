@@ -95,7 +95,7 @@ fn copies_come_and_go_while_controllers_forget() {
     let before = cluster.tables();
     alter(&mut cluster, &to("a", 4)).expect("there are five nodes");
     cluster.pass(300);
-    cluster.world.restart_controller(0, Settings::default(), types::Sound);
+    cluster.world.restart_controller(0, Settings::default());
     cluster.pass(20_000);
     let copies = cluster.settled();
     assert_eq!(copies.values().sum::<usize>(), 50, "{copies:?}");
@@ -109,7 +109,7 @@ fn copies_come_and_go_while_controllers_forget() {
     alter(&mut cluster, &to("a", 3)).expect("fewer");
     cluster.pass(300);
     alter(&mut cluster, &to("a", 2)).expect("fewer still, before the first was through");
-    cluster.world.restart_controller(0, Settings::default(), types::Sound);
+    cluster.world.restart_controller(0, Settings::default());
     cluster.pass(20_000);
     assert_eq!(cluster.settled().values().sum::<usize>(), 30);
     assert_eq!(cluster.tables()[0].placement, before[0].placement);

@@ -31,7 +31,7 @@ fn a_node_is_added_and_removed_again_without_a_copy_less() {
     cluster.ask(AdminCommand::Add(NodeId(4))).expect("it is there");
     assert!(cluster.node(4).expect("there").is_marked(NodeRecord::JOINING));
     cluster.pass(2000);
-    cluster.world.restart_controller(0, Settings::default(), types::Sound);
+    cluster.world.restart_controller(0, Settings::default());
     cluster.pass(60_000);
     let copies = cluster.settled();
     assert!(copies.values().all(|copies| (7..=8).contains(copies)), "{copies:?}");
@@ -70,7 +70,7 @@ fn a_node_is_added_and_removed_again_without_a_copy_less() {
     let record = elsewhere.expect("not everything was there");
     let into = AdminCommand::Move { partition: record.id, from: record.primary.node, to: NodeId(4) };
     assert_eq!(cluster.ask(into), Err((5, "n4 is being removed: everything is moved away from it".into())));
-    cluster.world.restart_controller(0, Settings::default(), types::Sound);
+    cluster.world.restart_controller(0, Settings::default());
     cluster.pass(60_000);
     let copies = cluster.settled();
     assert_eq!(copies.get(&4), None);

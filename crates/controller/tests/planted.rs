@@ -1,26 +1,21 @@
-//! The planted bugs bite: each remedy that is taken out does the harm it was there to prevent.
+//! The planted bugs bite: each rule that is taken out does the harm it was there to prevent.
 
 mod common;
 
 use common::lines::table;
 use common::{Fate, World};
 use types::config::{Cause, PartitionRecord};
-use types::{Epoch, Finding, LogKind, Lsn, NodeId, PartitionId, Position, Remedy, Term};
+use types::{Epoch, Finding, LogKind, Lsn, NodeId, PartitionId, Position, Rules, Term};
 use understudy_controller::Settings;
 use wire::Message;
 
-/// Every remedy but one.
-#[derive(Clone, Copy, Debug)]
-struct Without(Finding);
-
-impl Remedy for Without {
-    fn has(&self, finding: Finding) -> bool {
-        finding != self.0
-    }
+fn without(finding: Finding) -> Settings {
+    let rules = Rules::without(finding).expect("tests are built with mutants");
+    Settings { rules, ..Settings::default() }
 }
 
-fn world(finding: Finding, controllers: usize, policy: &str) -> World<Without> {
-    let mut world = World::with(controllers, Settings::default(), Without(finding));
+fn world(finding: Finding, controllers: usize, policy: &str) -> World {
+    let mut world = World::with(controllers, without(finding));
     world.with_table(3, table("t", policy, LogKind::Disk, None, 1));
     world
 }

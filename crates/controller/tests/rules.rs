@@ -5,9 +5,7 @@ mod common;
 use common::lines::table;
 use common::{Fate, OPERATOR, World};
 use types::config::{Cause, ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, PreviousTerm};
-use types::{
-    Epoch, Incarnation, LogKind, Lsn, Member, NodeId, PartitionId, Policy, Position, Sound, StoreId, Term,
-};
+use types::{Epoch, Incarnation, LogKind, Lsn, Member, NodeId, PartitionId, Policy, Position, StoreId, Term};
 use understudy_controller::{ConnId, Input, Settings};
 use wire::Message;
 use wire::control::{AdminCommand, ClusterMap, Propose};
@@ -19,7 +17,7 @@ fn durable() -> World {
 }
 
 fn several(controllers: usize) -> World {
-    let mut world = World::with(controllers, Settings::default(), Sound);
+    let mut world = World::with(controllers, Settings::default());
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
     world
 }
@@ -87,7 +85,7 @@ fn pr10_two_controllers_race_and_one_compare_and_set_wins() {
 fn pr10_a_controller_without_any_memory_seals() {
     let mut world = durable();
     world.kill(1);
-    world.restart_controller(0, Settings::default(), Sound);
+    world.restart_controller(0, Settings::default());
     world.pass(200);
     world.suspect(3, 1, 100);
     assert_eq!(world.partition(64).primary.node, NodeId(3));
@@ -140,7 +138,7 @@ fn pr16_a_refused_primary_learns_the_record_in_force() {
     assert!(!answer.accepted);
     assert_eq!(answer.record.read::<PartitionRecord>().unwrap(), shrunk);
     // And a proposal upon an epoch that it has never seen.
-    world.restart_controller(1, Settings::default(), Sound);
+    world.restart_controller(1, Settings::default());
     world.cut_off.insert(1);
     world.propose(0, 64, |record| record.cause = Cause::InSync);
     let mut next = world.partition(64);
@@ -423,7 +421,7 @@ fn pr67_what_fails_again_and_again_waits_longer_each_time() {
 #[test]
 fn a_table_is_visible_when_it_is_whole_and_an_interrupted_one_is_swept_away() {
     let settings = Settings { abandoned: types::Micros::from_millis(3_000), ..Settings::default() };
-    let mut world = World::with(1, settings, Sound);
+    let mut world = World::with(1, settings);
     for node in 1..=3 {
         world.start(node, 1, u64::from(node) * 10);
     }
@@ -519,7 +517,7 @@ fn an_incarnation_that_has_ended_and_an_impostor_are_sent_away() {
 fn what_cannot_be_read_is_left_alone() {
     let mut world = durable();
     world.table.write(&[("partition/64".into(), b"{\"format\":99}".to_vec())], &[]);
-    world.restart_controller(0, Settings::default(), Sound);
+    world.restart_controller(0, Settings::default());
     world.kill(1);
     world.start(1, 2, 10);
     world.pass(3000);
@@ -536,7 +534,7 @@ fn fields_of_a_newer_version_survive() {
     let puts =
         [("partition/64", &text), ("node/2", &node)].map(|(key, text)| (key.into(), text.to_string().into()));
     world.table.write(&puts, &[]);
-    world.restart_controller(0, Settings::default(), Sound);
+    world.restart_controller(0, Settings::default());
     world.kill(1);
     world.pass(200);
     world.suspect(2, 1, 100);

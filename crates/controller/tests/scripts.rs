@@ -117,7 +117,7 @@ fn act(world: &mut World, input: &str) {
         "lose" => {
             world.fates.push(if words.plain[1] == "answer" { Fate::AnswerLost } else { Fate::RequestLost })
         }
-        "restart-controller" => world.restart_controller(0, Default::default(), types::Sound),
+        "restart-controller" => world.restart_controller(0, Default::default()),
         "propose" => propose(world, &words),
         "record" => {
             let line = describe(&world.partition(words.partition(1).0));

@@ -5,7 +5,7 @@ mod common;
 use common::World;
 use common::lines::table;
 use types::config::{FailoverRecord, TailReport};
-use types::{LogKind, Lsn, NodeId, PartitionId, Sound};
+use types::{LogKind, Lsn, NodeId, PartitionId};
 use understudy_controller::Settings;
 
 fn failovers(world: &World) -> Vec<FailoverRecord> {
@@ -16,7 +16,7 @@ fn failovers(world: &World) -> Vec<FailoverRecord> {
 #[test]
 fn r9_a_tail_that_is_told_again_is_entered_once_and_never_in_another_failover() {
     let settings = Settings { failovers_kept: 1, ..Settings::default() };
-    let mut world = World::with(1, settings, Sound);
+    let mut world = World::with(1, settings);
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
     let tail = |epoch| TailReport {
         partition: PartitionId(64),

@@ -4,7 +4,7 @@ mod common;
 
 use common::World;
 use common::lines::table;
-use types::{Epoch, LogKind, Sound};
+use types::{Epoch, LogKind};
 use understudy_controller::{ConnId, Settings};
 use wire::Message;
 
@@ -14,7 +14,7 @@ fn partitions_of_a_table_that_cannot_be_read_are_not_swept_away() {
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
     let sound = world.table.snapshot("table/1").entries[0].value.clone();
     world.table.write(&[("table/1".into(), b"{\"format\":99}".to_vec())], &[]);
-    world.restart_controller(0, Settings::default(), Sound);
+    world.restart_controller(0, Settings::default());
     world.pass(120_000);
     assert_eq!(world.partition(64).epoch, Epoch(1), "the partition is still there");
     // And nobody is told that this is all there is.
@@ -29,7 +29,7 @@ fn partitions_of_a_table_that_cannot_be_read_are_not_swept_away() {
     world.start(4, 1, 40);
     assert!(!cluster_maps(&world).is_empty() && cluster_maps(&world).iter().all(|whole| !whole));
     world.table.write(&[("table/1".into(), sound)], &[]);
-    world.restart_controller(0, Settings::default(), Sound);
+    world.restart_controller(0, Settings::default());
     world.sent.clear();
     world.start(5, 1, 50);
     assert!(cluster_maps(&world).contains(&true));

@@ -24,15 +24,15 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use store::DirStore;
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake, mutation_fault, space};
-use types::{Engine, EngineError, Finding, Lsn, Mutation, Position, Remedy, Sound};
+use types::{Engine, EngineError, Lsn, Mutation, Position, Rules};
 
 /// Keys whose old versions are collected when the floor rises.
 const COLLECT_ON_RAISE: usize = 256;
 /// Keys whose old versions are collected with each publishing, beside twice as many as it wrote.
 const COLLECT_ON_PUBLISH: usize = 4;
 
-/// An engine in memory. `R` says which remedies are in force; nodes run [`Sound`].
-pub struct MemoryEngine<R: Remedy = Sound> {
+/// An engine in memory. Nodes run it with every rule in force.
+pub struct MemoryEngine {
     /// Tentative entries, and the published and applied position.
     overlay: Overlay,
     /// Everything published.
@@ -43,7 +43,7 @@ pub struct MemoryEngine<R: Remedy = Sound> {
     persisted: Position,
     /// Bytes written since that snapshot was.
     unsaved: u64,
-    /// The published position at the last snapshot. Differs from `persisted` only without the remedy against PR-40.
+    /// The published position at the last snapshot. Differs from `persisted` only without the rule against PR-40.
     saved: Position,
     /// The state that is being installed, if one is.
     installing: Option<Position>,
@@ -52,34 +52,34 @@ pub struct MemoryEngine<R: Remedy = Sound> {
     saving: Option<Saving>,
     /// How a write of the snapshot failed, if one did.
     failed_write: Option<String>,
-    remedy: R,
+    rules: Rules,
 }
 
-impl MemoryEngine<Sound> {
+impl MemoryEngine {
     /// An empty engine with nothing on disk.
     pub fn volatile() -> MemoryEngine {
-        MemoryEngine::volatile_with(Sound)
+        MemoryEngine::volatile_with(Rules::ALL)
     }
 
     /// The engine in `dir`, at its last checkpoint, or empty.
     pub fn open(dir: &Path) -> Result<MemoryEngine, EngineError> {
-        MemoryEngine::open_with(dir, Sound)
+        MemoryEngine::open_with(dir, Rules::ALL)
     }
 
     /// The engine in `store`, at its last checkpoint, or empty.
     pub fn with_store(store: Box<dyn SnapshotStore>) -> Result<MemoryEngine, EngineError> {
-        MemoryEngine::with_store_and(store, Sound)
+        MemoryEngine::with_store_and(store, Rules::ALL)
     }
 
     /// An engine with nothing on disk in the state that `bytes` are a snapshot of.
     pub fn from_snapshot(bytes: &[u8]) -> Result<MemoryEngine, EngineError> {
-        MemoryEngine::from_snapshot_with(bytes, Sound)
+        MemoryEngine::from_snapshot_with(bytes, Rules::ALL)
     }
 }
 
-impl<R: Remedy> MemoryEngine<R> {
-    /// [`MemoryEngine::volatile`] under the remedies `remedy`.
-    pub fn volatile_with(remedy: R) -> MemoryEngine<R> {
+impl MemoryEngine {
+    /// [`MemoryEngine::volatile`] under these rules.
+    pub fn volatile_with(rules: Rules) -> MemoryEngine {
         MemoryEngine {
             overlay: Overlay::new(Position::ZERO),
             rows: Rows::default(),
@@ -91,21 +91,21 @@ impl<R: Remedy> MemoryEngine<R> {
             store: None,
             saving: None,
             failed_write: None,
-            remedy,
+            rules,
         }
     }
 
-    /// [`MemoryEngine::open`] under the remedies `remedy`.
-    pub fn open_with(dir: &Path, remedy: R) -> Result<MemoryEngine<R>, EngineError> {
-        MemoryEngine::with_store_and(Box::new(DirStore::open(dir).map_err(not_written)?), remedy)
+    /// [`MemoryEngine::open`] under these rules.
+    pub fn open_with(dir: &Path, rules: Rules) -> Result<MemoryEngine, EngineError> {
+        MemoryEngine::with_store_and(Box::new(DirStore::open(dir).map_err(not_written)?), rules)
     }
 
-    /// [`MemoryEngine::with_store`] under the remedies `remedy`.
+    /// [`MemoryEngine::with_store`] under these rules.
     pub fn with_store_and(
         mut store: Box<dyn SnapshotStore>,
-        remedy: R,
-    ) -> Result<MemoryEngine<R>, EngineError> {
-        let mut engine = MemoryEngine::volatile_with(remedy);
+        rules: Rules,
+    ) -> Result<MemoryEngine, EngineError> {
+        let mut engine = MemoryEngine::volatile_with(rules);
         if let Some(mut input) = store.load()? {
             engine.load(&mut input)?;
         }
@@ -113,9 +113,9 @@ impl<R: Remedy> MemoryEngine<R> {
         Ok(engine)
     }
 
-    /// [`MemoryEngine::from_snapshot`] under the remedies `remedy`.
-    pub fn from_snapshot_with(mut bytes: &[u8], remedy: R) -> Result<MemoryEngine<R>, EngineError> {
-        let mut engine = MemoryEngine::volatile_with(remedy);
+    /// [`MemoryEngine::from_snapshot`] under these rules.
+    pub fn from_snapshot_with(mut bytes: &[u8], rules: Rules) -> Result<MemoryEngine, EngineError> {
+        let mut engine = MemoryEngine::volatile_with(rules);
         engine.load(&mut bytes)?;
         Ok(engine)
     }
@@ -188,7 +188,7 @@ impl<R: Remedy> MemoryEngine<R> {
             // Nothing is below: the floor is where the row is.
             rows.write(&row.key, row.lsn, Some(&row.value), Lsn::MAX);
         })?;
-        if self.remedy.has(Finding::Pr40) && newest > header.position.lsn {
+        if self.rules.positions_are_rows() && newest > header.position.lsn {
             return Err(EngineError::Corrupt(format!(
                 "snapshot: a row of {newest} in the state at {}",
                 header.position
@@ -204,7 +204,7 @@ impl<R: Remedy> MemoryEngine<R> {
     fn header(&self) -> Header {
         // The defect of PR-40: the position stands in a manifest that is written apart from the data, and is still the
         // previous one when the process dies.
-        let position = match self.remedy.has(Finding::Pr40) {
+        let position = match self.rules.positions_are_rows() {
             true => self.overlay.published(),
             false => self.saved,
         };
@@ -214,7 +214,7 @@ impl<R: Remedy> MemoryEngine<R> {
     fn write_snapshot(&self, header: Header, out: &mut dyn Write) -> io::Result<()> {
         let at = self.overlay.published().lsn;
         // The defect of PR-45: sessions are kept beside the state, so that a component does not contain them.
-        let sessions = self.remedy.has(Finding::Pr45);
+        let sessions = self.rules.sessions_are_rows();
         let rows = self.rows.range(FIRST_KEY, &[], at);
         snapshot::write(out, header, rows.filter(|(key, ..)| sessions || key[0] != space::SESSION))
     }
@@ -275,7 +275,7 @@ impl<R: Remedy> MemoryEngine<R> {
     }
 }
 
-impl<R: Remedy> Drop for MemoryEngine<R> {
+impl Drop for MemoryEngine {
     fn drop(&mut self) {
         // The directory must not change any more once the engine is gone.
         if let Some(saving) = self.saving.take() {
@@ -284,7 +284,7 @@ impl<R: Remedy> Drop for MemoryEngine<R> {
     }
 }
 
-impl<R: Remedy> Engine for MemoryEngine<R> {
+impl Engine for MemoryEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities { reads_at_any_lsn: true, ships_files: false, persistent: self.persistent() }
     }
@@ -296,7 +296,7 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
 
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
         let (rows, read_floor) = (&mut self.rows, self.read_floor);
-        let strict = self.remedy.has(Finding::Pr40);
+        let strict = self.rules.positions_are_rows();
         let mut written = 0;
         self.overlay.drain(upto, |key, lsn, value| {
             let newer = rows.write(key, lsn, value.map(|value| &value[..]), read_floor);
@@ -396,7 +396,7 @@ impl<R: Remedy> Engine for MemoryEngine<R> {
         }
         let what = saving::What { header: self.header(), at, unsaved: self.unsaved };
         let Some(store) = self.store.take() else { return Ok(Checkpoint::Idle) };
-        self.saving = Some(Saving::start(store, what, self.remedy.has(Finding::Pr45), wake));
+        self.saving = Some(Saving::start(store, what, self.rules.sessions_are_rows(), wake));
         Ok(Checkpoint::Ready)
     }
 

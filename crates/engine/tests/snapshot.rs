@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::io::{self, Cursor, Read, Write};
 use std::sync::{Arc, Mutex};
 use types::engine::space;
-use types::{Engine, EngineError, Finding, Lsn, Mutation, Position, ReadAt, Remedy, Sound, Term};
+use types::{Engine, EngineError, Finding, Lsn, Mutation, Position, ReadAt, Rules, Term};
 use understudy_engine::MemoryEngine;
 use understudy_engine::memory::{SnapshotStore, SnapshotWriter};
 
@@ -17,7 +17,7 @@ fn put(space: u8, name: &str, value: &str) -> Mutation {
     Mutation { key: key.into(), value: Some(Bytes::from(value.to_owned())) }
 }
 
-fn fill<R: Remedy>(engine: &mut MemoryEngine<R>, lsns: std::ops::RangeInclusive<u64>) {
+fn fill(engine: &mut MemoryEngine, lsns: std::ops::RangeInclusive<u64>) {
     for lsn in lsns {
         let row = put(space::ROW, &format!("row {}", lsn % 3), &lsn.to_string());
         engine.execute(at(lsn), &[row, put(space::SESSION, "s", &lsn.to_string())]);
@@ -106,30 +106,24 @@ fn a_save_that_was_cut_off_leaves_the_old_snapshot() {
     assert!(!dir.path().join("snapshot.new").exists());
 }
 
-/// Takes out the remedy against one finding.
-#[derive(Clone, Copy)]
-struct Without(Finding);
-
-impl Remedy for Without {
-    fn has(&self, finding: Finding) -> bool {
-        finding != self.0
-    }
+fn without(finding: Finding) -> Rules {
+    Rules::without(finding).expect("tests are built with mutants")
 }
 
 #[test]
-fn without_the_remedy_the_position_lags_behind_the_data() {
+fn without_the_rule_the_position_lags_behind_the_data() {
     let dir = tempfile::tempdir().unwrap();
-    let mut engine = MemoryEngine::open_with(dir.path(), Without(Finding::Pr40)).unwrap();
+    let mut engine = MemoryEngine::open_with(dir.path(), without(Finding::Pr40)).unwrap();
     fill(&mut engine, 1..=4);
     assert_eq!(engine.checkpoint().unwrap(), Position::ZERO);
     fill(&mut engine, 5..=9);
     assert_eq!(engine.checkpoint().unwrap(), at(4));
     let data = engine.digest(ReadAt::Applied).unwrap();
-    let mut engine = MemoryEngine::open_with(dir.path(), Without(Finding::Pr40)).unwrap();
+    let mut engine = MemoryEngine::open_with(dir.path(), without(Finding::Pr40)).unwrap();
     assert_eq!((engine.applied(), engine.digest(ReadAt::Applied).unwrap()), (at(4), data));
     fill(&mut engine, 5..=9);
     assert_eq!(engine.digest(ReadAt::Applied).unwrap(), data);
-    let sound = MemoryEngine::open_with(dir.path(), Sound);
+    let sound = MemoryEngine::open(dir.path());
     assert!(
         matches!(sound.map(|_| ()), Err(EngineError::Corrupt(_))),
         "a sound engine sees the disagreement"
@@ -137,8 +131,8 @@ fn without_the_remedy_the_position_lags_behind_the_data() {
 }
 
 #[test]
-fn without_the_remedy_sessions_are_not_in_the_component() {
-    let mut engine = MemoryEngine::volatile_with(Without(Finding::Pr45));
+fn without_the_rule_sessions_are_not_in_the_component() {
+    let mut engine = MemoryEngine::volatile_with(without(Finding::Pr45));
     fill(&mut engine, 1..=4);
     let copy = MemoryEngine::from_snapshot(&engine.snapshot_bytes()).unwrap();
     assert_eq!((engine.rows(), copy.rows()), (4, 3));

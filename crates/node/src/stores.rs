@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use types::{
-    Engine, EngineError, EngineKind, LogKind, Lsn, Member, PartitionId, Sound, TableId, TableRecord,
+    Engine, EngineError, EngineKind, LogKind, Lsn, Member, PartitionId, Rules, TableId, TableRecord,
 };
 use wal::{Reader, RecoveredPartition};
 
@@ -147,7 +147,7 @@ pub fn open(
     in_log: InLog<'_>,
     reader: &Reader,
     metrics: &Metrics,
-) -> Result<Replica<Sound>, Failure> {
+) -> Result<Replica, Failure> {
     let started = Instant::now();
     let Opened { engine, broken, storage_lost } = open_engine(dir, meta)?;
     metrics.recovery_engines_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -163,7 +163,7 @@ pub fn open(
     }
     recovered.damaged = recovered.damaged.or(broken);
     recovered.storage_lost = storage_lost;
-    let mut replica = Replica::recover(me, meta.partition, Sound, engine, recovered);
+    let mut replica = Replica::recover(me, meta.partition, Rules::ALL, engine, recovered);
     while let Some(next) = replica.to_replay() {
         match reader.read(meta.partition, next, REPLAY_BYTES) {
             Ok(entries) => replica.replay(entries),

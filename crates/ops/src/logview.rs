@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::config::TailReport;
 use types::data::{Schema, decode_key, decode_row, row_to_json};
 use types::engine::Version;
-use types::{Lsn, PartitionId, Sound, TableRecord};
+use types::{Lsn, PartitionId, TableRecord};
 use wal::{File, Files, Log, LogError, Options, ReadError, Recovered};
 use wire::effects::Effects;
 use wire::entry::{Entry, Kind};
@@ -85,7 +85,7 @@ const CHUNK: usize = 4 << 20;
 
 /// A log that is only looked at.
 pub struct LogView {
-    log: Log<Sound>,
+    log: Log,
     recovered: Recovered,
 }
 
@@ -109,7 +109,7 @@ impl LogView {
             )));
         }
         let files = Shadows::of(&dir).map_err(|error| Failure::io(dir.display(), &error))?;
-        let opened = Log::open(Arc::new(files), Options::default(), Sound);
+        let opened = Log::open(Arc::new(files), Options::default());
         let (log, recovered) = opened.map_err(|error| match error {
             LogError::Io { .. } => Failure::new(Status::Io, error.to_string()),
             error => Failure::new(Status::Corrupt, format!("{}: {error}", dir.display())),
@@ -443,7 +443,7 @@ mod tests {
     fn write_log(dir: &Path, entries: u64) {
         let files = Arc::new(RealFiles::open(dir.join("log")).expect("makes"));
         let options = Options { segment_bytes: 1 << 20, ..Options::default() };
-        let (mut log, _) = Log::open(files, options, Sound).expect("opens");
+        let (mut log, _) = Log::open(files, options).expect("opens");
         let mut crc = 0;
         for lsn in 1..=entries {
             let at = Position::new(Term(1), Lsn(lsn));

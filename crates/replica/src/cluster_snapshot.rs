@@ -14,7 +14,7 @@
 //! then, and can be looked for again.
 
 use std::collections::BTreeMap;
-use types::{Finding, PartitionId, Position, Remedy};
+use types::{PartitionId, Position, Rules};
 
 /// What a partition is to be asked now. Each is given out once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,23 +49,23 @@ enum HoldStage {
 
 /// A search for one point.
 #[derive(Clone, Debug)]
-pub struct ClusterSnapshot<R: Remedy> {
-    remedy: R,
+pub struct ClusterSnapshot {
+    rules: Rules,
     stages: BTreeMap<PartitionId, HoldStage>,
     void: Option<String>,
 }
 
-impl<R: Remedy> ClusterSnapshot<R> {
+impl ClusterSnapshot {
     /// Over these partitions.
-    pub fn new(partitions: impl IntoIterator<Item = PartitionId>, remedy: R) -> ClusterSnapshot<R> {
+    pub fn new(partitions: impl IntoIterator<Item = PartitionId>, rules: Rules) -> ClusterSnapshot {
         let stages = partitions.into_iter().map(|partition| (partition, HoldStage::New)).collect();
-        ClusterSnapshot { remedy, stages, void: None }
+        ClusterSnapshot { rules, stages, void: None }
     }
 
     /// What is to be sent now. When the search is void: everybody who is held is let go on.
     pub fn asks(&mut self) -> Vec<Ask> {
         let all_held = self.paused().is_some() || self.void.is_some();
-        let early = !self.remedy.has(Finding::Pr80);
+        let early = !self.rules.all_are_held_first();
         let mut asks = Vec::new();
         for (partition, stage) in &mut self.stages {
             match *stage {
@@ -134,7 +134,7 @@ impl<R: Remedy> ClusterSnapshot<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Lsn, Sound, Term};
+    use types::{Lsn, Rules, Term};
 
     const A: PartitionId = PartitionId(64);
     const B: PartitionId = PartitionId(65);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn nobody_goes_on_before_all_are_held() {
-        let mut cluster_snapshot = ClusterSnapshot::new([A, B], Sound);
+        let mut cluster_snapshot = ClusterSnapshot::new([A, B], Rules::ALL);
         assert_eq!(cluster_snapshot.asks(), [Ask::Pause(A), Ask::Pause(B)]);
         assert_eq!(cluster_snapshot.asks(), []);
         cluster_snapshot.heard(A, Ok(at(5)));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn who_went_on_makes_it_void() {
-        let mut cluster_snapshot = ClusterSnapshot::new([A, B], Sound);
+        let mut cluster_snapshot = ClusterSnapshot::new([A, B], Rules::ALL);
         cluster_snapshot.asks();
         cluster_snapshot.heard(A, Ok(at(5)));
         cluster_snapshot.heard(B, Ok(at(9)));
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn who_is_held_goes_on_when_another_does_not_answer() {
-        let mut cluster_snapshot = ClusterSnapshot::new([A, B], Sound);
+        let mut cluster_snapshot = ClusterSnapshot::new([A, B], Rules::ALL);
         cluster_snapshot.asks();
         cluster_snapshot.heard(A, Ok(at(5)));
         cluster_snapshot.heard(B, Err("the new primary is not ready yet".into()));

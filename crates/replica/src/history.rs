@@ -15,7 +15,7 @@ impl History {
     pub fn new(starts: Vec<(Term, Lsn)>) -> Result<History, String> {
         let ascending = |pair: &[(Term, Lsn)]| pair[0].0 < pair[1].0 && pair[0].1 < pair[1].1;
         if starts.len() > MAX_HISTORY || !starts.windows(2).all(ascending) {
-            return Err("an term history does not ascend".into());
+            return Err("a term history does not ascend".into());
         }
         Ok(History { starts })
     }
@@ -42,13 +42,13 @@ impl History {
         self.starts.iter().rev().find(|(_, start)| *start <= lsn).map(|(term, _)| *term)
     }
 
-    /// The last LSN of an term in a log that ends at `end`; `None` if the log has nothing of it.
+    /// The last LSN of a term in a log that ends at `end`; `None` if the log has nothing of it.
     pub fn end_of(&self, term: Term, end: Lsn) -> Option<Lsn> {
         let at = self.starts.iter().position(|(of, _)| *of == term)?;
         Some(self.starts.get(at + 1).map_or(end, |(_, next)| next.prev()))
     }
 
-    /// Where an term ended, also one of which this log has nothing: the last LSN made in it or before.
+    /// Where a term ended, also one of which this log has nothing: the last LSN made in it or before.
     pub fn ended(&self, term: Term) -> Option<Lsn> {
         self.starts.iter().find(|(of, _)| *of > term).map(|(_, next)| next.prev())
     }
@@ -94,7 +94,7 @@ impl History {
     /// From [`History::encode`].
     pub fn decode(mut bytes: &[u8]) -> Result<History, String> {
         if !bytes.len().is_multiple_of(16) {
-            return Err(format!("an term history of {} bytes", bytes.len()));
+            return Err(format!("a term history of {} bytes", bytes.len()));
         }
         let mut starts = Vec::with_capacity(bytes.len() / 16);
         while !bytes.is_empty() {
@@ -144,7 +144,7 @@ mod tests {
         // The other has only a part of term 3.
         let other = summary(&[(1, 1), (3, 101)], (3, 110));
         assert_eq!(mine.common(Lsn(120), &other), Position::new(Term(3), Lsn(110)));
-        // The other led an term 2 that this log never had: back to term 1.
+        // The other led a term 2 that this log never had: back to term 1.
         let other = summary(&[(1, 1), (2, 90)], (2, 95));
         assert_eq!(mine.common(Lsn(120), &other), Position::new(Term(1), Lsn(89)));
         assert_eq!(mine.common(Lsn(120), &summary(&[], (0, 0))), Position::ZERO);

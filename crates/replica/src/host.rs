@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::engine::Wake;
 use types::index::Wanted;
 use types::{
-    Durable, Engine, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy,
-    TableId,
+    Durable, Engine, Epoch, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Position, TableId,
 };
 use wire::control::{Advise, Proposed, ReplicaStatus, Suspect};
 use wire::{Body, Entry, PeerMessage, Reply, Request, Status};
@@ -23,12 +22,11 @@ type Missed = (Micros, Vec<(PartitionId, Epoch, Position)>);
 const SCRUB_PIECES: usize = 16;
 
 /// A node's replicas and what they share.
-pub struct Host<L: Leases, R: Remedy> {
+pub struct Host<L: Leases> {
     me: Member,
     settings: Settings,
     leases: L,
-    remedy: R,
-    replicas: BTreeMap<PartitionId, Replica<R>>,
+    replicas: BTreeMap<PartitionId, Replica>,
     /// The newest life of each node that was connected.
     incarnations: BTreeMap<NodeId, Member>,
     /// Replicas that had an input since the last flush.
@@ -48,14 +46,13 @@ pub struct Host<L: Leases, R: Remedy> {
     scrub_budget: Budget,
 }
 
-impl<L: Leases, R: Remedy> Host<L, R> {
+impl<L: Leases> Host<L> {
     /// A node without replicas.
-    pub fn new(me: Member, settings: Settings, leases: L, remedy: R) -> Host<L, R> {
+    pub fn new(me: Member, settings: Settings, leases: L) -> Host<L> {
         Host {
             me,
             settings,
             leases,
-            remedy,
             replicas: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -79,18 +76,13 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         &self.settings
     }
 
-    /// The remedies it runs with.
-    pub fn remedy(&self) -> R {
-        self.remedy
-    }
-
     /// The leases.
     pub fn leases(&mut self) -> &mut L {
         &mut self.leases
     }
 
     /// Adds a replica, new or recovered.
-    pub fn add(&mut self, replica: Replica<R>) {
+    pub fn add(&mut self, replica: Replica) {
         self.replicas.insert(replica.id(), replica);
     }
 
@@ -134,7 +126,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
     }
 
     /// Removes a replica: its table was dropped, or it has departed.
-    pub fn remove(&mut self, partition: PartitionId) -> Option<Replica<R>> {
+    pub fn remove(&mut self, partition: PartitionId) -> Option<Replica> {
         self.leases.lead(partition, None);
         self.touched.remove(&partition);
         self.aggregating.retain(|other| *other != partition);
@@ -149,19 +141,19 @@ impl<L: Leases, R: Remedy> Host<L, R> {
     }
 
     /// A replica.
-    pub fn replica(&self, partition: PartitionId) -> Option<&Replica<R>> {
+    pub fn replica(&self, partition: PartitionId) -> Option<&Replica> {
         self.replicas.get(&partition)
     }
 
     /// A replica, for checkpoints. With the next flush it forgets what they have made superfluous.
-    pub fn replica_mut(&mut self, partition: PartitionId) -> Option<&mut Replica<R>> {
+    pub fn replica_mut(&mut self, partition: PartitionId) -> Option<&mut Replica> {
         let replica = self.replicas.get_mut(&partition)?;
         self.touched.insert(partition);
         Some(replica)
     }
 
     /// All replicas.
-    pub fn replicas(&self) -> impl Iterator<Item = &Replica<R>> {
+    pub fn replicas(&self) -> impl Iterator<Item = &Replica> {
         self.replicas.values()
     }
 
@@ -170,7 +162,7 @@ impl<L: Leases, R: Remedy> Host<L, R> {
         now: Now,
         partition: PartitionId,
         out: &mut Vec<Output>,
-        act: impl FnOnce(&mut Replica<R>, &mut Ctx) -> T,
+        act: impl FnOnce(&mut Replica, &mut Ctx) -> T,
     ) -> Option<T> {
         let replica = self.replicas.get_mut(&partition)?;
         self.touched.insert(partition);

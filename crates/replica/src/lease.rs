@@ -10,7 +10,7 @@
 
 use crate::settings::Settings;
 use std::collections::{BTreeMap, VecDeque};
-use types::{Finding, Member, Micros, NodeId, PartitionId, Remedy, Term};
+use types::{Member, Micros, NodeId, PartitionId, Rules, Term};
 use wire::peer::{Heartbeat, HeartbeatAnswer};
 
 /// What replicas ask and tell about leases. `mono` times are the caller's own clock.
@@ -47,9 +47,9 @@ struct Peer {
     heard: BTreeMap<PartitionId, (Term, Micros)>,
 }
 
-/// The state behind a node's heartbeats. `R` is [`types::Sound`] outside the simulator.
+/// The state behind a node's heartbeats. `R` is [`types::Rules::ALL`] outside the simulator.
 #[derive(Clone, Debug)]
-pub struct LeaseManager<R> {
+pub struct LeaseManager {
     me: Member,
     started_at: Micros,
     lease: Micros,
@@ -59,7 +59,7 @@ pub struct LeaseManager<R> {
     /// When the beat last had its turn, if its driver tells, and since when it has had one all the time.
     turned: Option<Micros>,
     steady_since: Micros,
-    remedy: R,
+    rules: Rules,
     peers: BTreeMap<NodeId, Peer>,
     leads: BTreeMap<PartitionId, Term>,
     known: BTreeMap<PartitionId, Term>,
@@ -70,9 +70,9 @@ pub struct LeaseManager<R> {
 /// Heartbeats that may be on the way to one node at a time; older ones are forgotten, which only shortens leases.
 const MAX_SENT: usize = 64;
 
-impl<R: Remedy> LeaseManager<R> {
+impl LeaseManager {
     /// A beat for this life of this node, which started now.
-    pub fn new(me: Member, settings: &Settings, now: Micros, remedy: R) -> LeaseManager<R> {
+    pub fn new(me: Member, settings: &Settings, now: Micros) -> LeaseManager {
         LeaseManager {
             me,
             started_at: now,
@@ -81,7 +81,7 @@ impl<R: Remedy> LeaseManager<R> {
             gap: Micros(settings.suspect.0 / 2),
             turned: None,
             steady_since: now,
-            remedy,
+            rules: settings.rules,
             peers: BTreeMap::new(),
             leads: BTreeMap::new(),
             known: BTreeMap::new(),
@@ -129,7 +129,7 @@ impl<R: Remedy> LeaseManager<R> {
         for &(partition, term) in &heartbeat.leads {
             peer.heard.insert(partition, (term, now));
         }
-        if !self.remedy.has(Finding::Pr05) {
+        if !self.rules.answers_except_what_is_sealed() {
             except.clear();
         }
         HeartbeatAnswer { from: self.me, to: heartbeat.from, echo_us: heartbeat.sent_us, except }
@@ -184,7 +184,7 @@ impl<R: Remedy> LeaseManager<R> {
     }
 }
 
-impl<R: Remedy> Leases for LeaseManager<R> {
+impl Leases for LeaseManager {
     fn held_until(&self, partition: PartitionId, term: Term, by: Member) -> Micros {
         let granted = self.known_peer(by).and_then(|peer| peer.granted.get(&partition));
         match granted {
@@ -214,7 +214,7 @@ impl<R: Remedy> Leases for LeaseManager<R> {
         let given = self.promised.get(&partition).into_iter().flatten();
         let newest = given.filter(|(of, _)| *of < term).map(|(_, at)| *at).max();
         let forgotten =
-            if self.remedy.has(Finding::Pr06) { self.started_at + self.grace } else { Micros::ZERO };
+            if self.rules.promises_are_waited_for() { self.started_at + self.grace } else { Micros::ZERO };
         newest.map_or(forgotten, |at| (at + self.grace).max(forgotten))
     }
 
@@ -234,7 +234,7 @@ impl<R: Remedy> Leases for LeaseManager<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Incarnation, Sound, StoreId};
+    use types::{Incarnation, StoreId};
 
     const P: PartitionId = PartitionId(64);
 
@@ -246,11 +246,11 @@ mod tests {
         Micros::from_millis(ms)
     }
 
-    fn pair() -> (LeaseManager<Sound>, LeaseManager<Sound>) {
+    fn pair() -> (LeaseManager, LeaseManager) {
         let settings = Settings::default();
-        let mut primary = LeaseManager::new(member(1, 1), &settings, ms(0), Sound);
+        let mut primary = LeaseManager::new(member(1, 1), &settings, ms(0));
         primary.lead(P, Some(Term(3)));
-        (primary, LeaseManager::new(member(2, 1), &settings, ms(0), Sound))
+        (primary, LeaseManager::new(member(2, 1), &settings, ms(0)))
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn pr06_a_start_counts_as_an_answer() {
-        let backup = LeaseManager::new(member(2, 2), &Settings::default(), ms(5000), Sound);
+        let backup = LeaseManager::new(member(2, 2), &Settings::default(), ms(5000));
         assert_eq!(backup.promised_until(P, Term(9)), ms(5180));
     }
 

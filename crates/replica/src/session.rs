@@ -48,7 +48,7 @@ pub enum Standing {
 }
 
 impl Session {
-    /// Where a request with this number and hash stands. `gapless` is the remedy of PR-47.
+    /// Where a request with this number and hash stands. `gapless` is the rule against PR-47.
     pub fn standing(&self, seq: u64, hash: u64, gapless: bool) -> Standing {
         if seq == self.last + 1 {
             return Standing::Next;
@@ -59,7 +59,7 @@ impl Session {
         match self.kept.iter().find(|kept| kept.seq == seq) {
             Some(kept) if kept.hash == hash => Standing::Repeated(*kept),
             Some(_) => Standing::Wrong,
-            // Without the remedy a number below the last counts as done, whether it was or not.
+            // Without the rule a number below the last counts as done, whether it was or not.
             None if !gapless => Standing::Repeated(Kept {
                 seq,
                 hash,

@@ -1,10 +1,12 @@
 //! Settings of time and size. Suspicion, lease and grace are three different things (N18, PR-64).
 
-use types::Micros;
+use types::{Micros, Rules};
 
 /// Times and bounds of one node. The defaults are those of PR-64.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Which rules are in force.
+    pub rules: Rules,
     /// Between two heartbeats to a node.
     pub heartbeat: Micros,
     /// A backup that has not heard its primary for so long asks for a seal; a primary that has no answer asks to evict.
@@ -68,6 +70,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
+            rules: Rules::ALL,
             heartbeat: Micros::from_millis(20),
             suspect: Micros::from_millis(120),
             suspect_alone: Micros::from_millis(1000),

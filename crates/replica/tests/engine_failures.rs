@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use types::config::{Cause, FORMAT};
 use types::{
     Durable, Epoch, Incarnation, JobId, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId,
-    PartitionRecord, Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId, Term,
+    PartitionRecord, Policy, Position, ProposalId, Rules, SessionId, StoreId, TableId, Term,
 };
 use understudy_engine::LsmEngine;
 use understudy_replica::{ClientRef, Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
@@ -52,7 +52,7 @@ impl Drop for NoFiles {
 
 /// One replica that leads alone, on an LSM engine with files that no read has opened yet.
 struct Alone {
-    host: Host<LeaseManager<Sound>, Sound>,
+    host: Host<LeaseManager>,
     now: Now,
     session: SessionId,
     requests: u64,
@@ -66,11 +66,11 @@ impl Alone {
         let dir = tempfile::tempdir().expect("a directory");
         let me = member(1);
         let now = Now { mono: Micros::from_millis(1000), wall_ms: 1_000_000 };
-        let lease_manager = LeaseManager::new(me, &Settings::default(), Micros::ZERO, Sound);
+        let lease_manager = LeaseManager::new(me, &Settings::default(), Micros::ZERO);
         let settings = Settings { slice_rows: 100, ..Settings::default() };
-        let mut host = Host::new(me, settings, lease_manager, Sound);
+        let mut host = Host::new(me, settings, lease_manager);
         let engine = LsmEngine::open(&dir.path().join("engine")).expect("opens");
-        host.add(Replica::recover(me, P, Sound, Box::new(engine), Recovered::nothing()));
+        host.add(Replica::recover(me, P, Rules::ALL, Box::new(engine), Recovered::nothing()));
         let session = SessionId::NONE;
         let mut alone = Alone { host, now, session, requests: 0, replies: Vec::new(), damaged: None, dir };
         alone.configure(1, me, vec![me]);
@@ -115,7 +115,7 @@ impl Alone {
     }
 
     /// Does something, and all that follows from it: every entry is durable at once.
-    fn with(&mut self, act: impl FnOnce(&mut Host<LeaseManager<Sound>, Sound>, Now, &mut Vec<Output>)) {
+    fn with(&mut self, act: impl FnOnce(&mut Host<LeaseManager>, Now, &mut Vec<Output>)) {
         let mut out = Vec::new();
         act(&mut self.host, self.now, &mut out);
         loop {

@@ -1,7 +1,7 @@
 //! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose] [one] [nodes=N]`; `one` uses one thread.
 //!
-//! `seeds hunt FROM TO FINDING...` shows how soon plants are found, and whether the same seeds are clean with the remedy
-//! in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the remedy in, and
+//! `seeds hunt FROM TO FINDING...` shows how soon plants are found, and whether the same seeds are clean with the rule
+//! in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the rule in, and
 //! `seeds list FROM TO FINDING...` prints the lines of `plants::FOUND`: the first seed that is found, and clean otherwise.
 
 use std::time::Instant;
@@ -85,7 +85,7 @@ fn plain(words: &[String]) {
     let plant = words.get(2).and_then(|word| Finding::parse(word));
     let nodes = words.iter().find_map(|word| word.strip_prefix("nodes=")?.parse().ok());
     if words.iter().any(|word| word == "verbose") {
-        let profile = words.iter().any(|word| word == "remedied");
+        let profile = words.iter().any(|word| word == "sound");
         let planted = plant.map_or_else(Options::default, Options::planted);
         let options = Options { plant: planted.plant.filter(|_| !profile), nodes, ..planted };
         println!("{}", run(from, Options { verbose: true, ..options }));

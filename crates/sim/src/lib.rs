@@ -10,7 +10,7 @@
 //! | machines | [`disk`], [`network`], [`clock`], [`node`] |
 //! | clients, keys and rows | [`client`], [`snapshot_client`], [`load_client`], [`job_client`], [`rows`] |
 //! | checkers | [`check`] |
-//! | planted bugs and the seeds that find them | [`plants`], [`remedy`] |
+//! | planted bugs and the seeds that find them | [`plants`] |
 //! | runs and their figures | [`outcome`], [`summary`] |
 
 pub mod check;
@@ -26,7 +26,6 @@ pub mod outcome;
 pub mod plan;
 pub mod plants;
 pub mod random;
-pub mod remedy;
 pub mod rows;
 pub mod snapshot_client;
 pub mod summary;
@@ -35,5 +34,5 @@ pub mod world;
 
 pub use check::Violation;
 pub use outcome::{Options, Outcome, run};
-pub use remedy::Without;
+
 pub use summary::{Summary, run_all, run_range};

@@ -3,7 +3,6 @@
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::network::Conn;
-use crate::remedy::Without;
 use crate::world::Event;
 use replica::{Host, LeaseManager, Output, Settings};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,9 +77,9 @@ pub struct Process {
     /// Who it is to the others.
     pub member: Member,
     /// The replicas.
-    pub host: Host<LeaseManager<Without>, Without>,
+    pub host: Host<LeaseManager>,
     /// The log on the disk.
-    pub log: Log<Without>,
+    pub log: Log,
     /// The log of main-memory tables.
     pub memory: MemoryLog,
     /// Partitions whose log is in memory.
@@ -208,13 +207,8 @@ impl Process {
 }
 
 /// A beat for a process that starts now.
-pub fn lease_manager(
-    member: Member,
-    settings: &Settings,
-    clock: types::Micros,
-    remedy: Without,
-) -> LeaseManager<Without> {
-    LeaseManager::new(member, settings, clock, remedy)
+pub fn lease_manager(member: Member, settings: &Settings, clock: types::Micros) -> LeaseManager {
+    LeaseManager::new(member, settings, clock)
 }
 
 /// Where a simulated memory engine keeps its snapshot.

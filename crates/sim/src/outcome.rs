@@ -13,9 +13,9 @@ use types::Finding;
 /// How a seed is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The remedy that is taken out.
+    /// The rule that is taken out.
     pub plant: Option<Finding>,
-    /// Biases faults and policies towards what brings this finding to light; its remedy stays in unless it is planted.
+    /// Biases faults and policies towards what brings this finding to light; its rule stays in unless it is planted.
     pub profile: Option<Finding>,
     /// Client operations.
     pub operations: u64,
@@ -32,7 +32,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// With this remedy out, and the faults that bring it to light.
+    /// With this rule out, and the faults that bring it to light.
     pub fn planted(finding: Finding) -> Options {
         Options { plant: Some(finding), profile: Some(finding), ..Options::default() }
     }
@@ -82,7 +82,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         Some(nodes) => plan.with_nodes(nodes),
         None => plan,
     };
-    let mut world = World::new(seed, plan, RunPlan::remedy(options.plant), options.verbose);
+    let mut world = World::new(seed, plan, RunPlan::rules(options.plant), options.verbose);
     let run = catching(|| {
         world.run();
         world.finish();

@@ -2,10 +2,9 @@
 
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
-use crate::remedy::Without;
 use std::collections::BTreeSet;
-use types::policy::Standby;
 use types::{EngineKind, Finding, LogKind, Policy};
+use types::{Rules, policy::Standby};
 
 /// A table of the world.
 #[derive(Clone, PartialEq, Debug)]
@@ -211,9 +210,13 @@ impl RunPlan {
         self
     }
 
-    /// The remedies of a run with this plant.
-    pub fn remedy(plant: Option<Finding>) -> Without {
-        Without::from(plant)
+    /// The rules of a run with this mutant.
+    ///
+    /// # Panics
+    ///
+    /// If this build has no mutants (feature `mutants`).
+    pub fn rules(mutant: Option<Finding>) -> Rules {
+        mutant.map_or(Rules::ALL, |finding| Rules::without(finding).expect("this build has no mutants"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Planted bugs: which faults bring each to light, and a seed that finds it.
 //!
 //! A profile narrows what a seed is made of: which faults strike, how the tables keep their promises, how fast it goes. It
-//! never says what happens when. The same profile with the remedy in must be as clean as any other seed.
+//! never says what happens when. The same profile with the rule in must be as clean as any other seed.
 
 use crate::faults::Fault;
 use crate::plan::RunPlan;

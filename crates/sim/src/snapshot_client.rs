@@ -4,10 +4,9 @@ use crate::client::ClientEffect;
 use crate::network::Conn;
 use crate::plan::RunPlan;
 use crate::random::Stream;
-use crate::remedy::Without;
 use replica::cluster_snapshot::{Ask, ClusterSnapshot, Found};
 use std::collections::BTreeMap;
-use types::{PartitionId, Position, SessionId, TableId};
+use types::{PartitionId, Position, Rules, SessionId, TableId};
 use wire::{Op, ReadLevel, Reply, Request, Status};
 
 /// An attempt without an answer is given up after this.
@@ -37,7 +36,7 @@ struct Asked {
 #[derive(Clone, Debug)]
 struct Search {
     began: u64,
-    cluster_snapshot: ClusterSnapshot<Without>,
+    cluster_snapshot: ClusterSnapshot,
     open: BTreeMap<PartitionId, Asked>,
 }
 
@@ -46,7 +45,7 @@ pub struct SnapshotClient {
     id: u32,
     nodes: u32,
     random: Stream,
-    remedy: Without,
+    rules: Rules,
     tables: BTreeMap<PartitionId, TableId>,
     links: BTreeMap<u32, Option<Conn>>,
     requests: BTreeMap<u64, PartitionId>,
@@ -58,7 +57,7 @@ pub struct SnapshotClient {
 
 impl SnapshotClient {
     /// A taker of points over the plan's tables, with the name of a client.
-    pub fn new(id: u32, random: Stream, plan: &RunPlan, remedy: Without) -> SnapshotClient {
+    pub fn new(id: u32, random: Stream, plan: &RunPlan, rules: Rules) -> SnapshotClient {
         let counted = plan.tables.iter().zip(1..);
         let each = counted.flat_map(|(table, number)| vec![TableId(number); table.partitions as usize]);
         let tables = (PartitionId::FIRST_USER..).map(PartitionId).zip(each).collect();
@@ -66,7 +65,7 @@ impl SnapshotClient {
             id,
             nodes: plan.all_nodes(),
             random,
-            remedy,
+            rules,
             tables,
             links: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -99,7 +98,7 @@ impl SnapshotClient {
     /// Does what is due. Nothing new is begun unless `goes_on`.
     pub fn step(&mut self, now: u64, goes_on: bool) -> Vec<ClientEffect> {
         if self.search.is_none() && goes_on && now >= self.next_at {
-            let cluster_snapshot = ClusterSnapshot::new(self.tables.keys().copied(), self.remedy);
+            let cluster_snapshot = ClusterSnapshot::new(self.tables.keys().copied(), self.rules);
             self.search = Some(Search { began: now, cluster_snapshot, open: BTreeMap::new() });
             self.requests.clear();
         }

@@ -22,7 +22,7 @@ fn each_plant_is_found_at_its_seed() {
 }
 
 #[test]
-fn the_same_seeds_and_faults_are_clean_with_the_remedy() {
+fn the_same_seeds_and_faults_are_clean_with_the_rule() {
     for (finding, seed) in FOUND {
         let options = Options { profile: Some(finding), ..Options::default() };
         let outcome = run(seed, options);

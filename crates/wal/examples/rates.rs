@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
-use types::{Lsn, PartitionId, Position, Sound, Term};
+use types::{Lsn, PartitionId, Position, Term};
 use understudy_wal::writer::Writer;
 use understudy_wal::{Log, Options, RealFiles, Record};
 use wire::entry::{Entry, HEADER_BYTES, Header, Kind};
@@ -92,7 +92,7 @@ fn open(directory: &Path, name: &str) -> Log {
         fs::remove_dir_all(&path).expect("an old log can be removed");
     }
     let files = RealFiles::open(path).expect("the directory can be made");
-    Log::open(Arc::new(files), Options::default(), Sound).expect("the log opens").0
+    Log::open(Arc::new(files), Options::default()).expect("the log opens").0
 }
 
 struct Figures {

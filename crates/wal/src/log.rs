@@ -15,7 +15,7 @@ use crate::record::{Record, Stored};
 use crate::resolve::{Refusal, resolve};
 use crate::segments::snapshot;
 use std::sync::Arc;
-use types::{Durable, Finding, Lsn, PartitionId, Position, Remedy, Sound};
+use types::{Durable, Lsn, PartitionId, Position, Rules};
 use wire::entry::Entry;
 
 /// How a log is laid out.
@@ -30,11 +30,19 @@ pub struct Options {
     pub keep_bytes: usize,
     /// How many segments that are no longer needed are kept to be used again.
     pub spares: usize,
+    /// Which rules are in force.
+    pub rules: Rules,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { segment_bytes: 64 << 20, max_bytes: 16 << 30, keep_bytes: 16 << 20, spares: 2 }
+        Options {
+            segment_bytes: 64 << 20,
+            max_bytes: 16 << 30,
+            keep_bytes: 16 << 20,
+            spares: 2,
+            rules: Rules::ALL,
+        }
     }
 }
 
@@ -79,10 +87,9 @@ impl Tail {
 }
 
 /// The node's log. One owner appends; any number of [`Reader`]s read.
-pub struct Log<R: Remedy = Sound> {
+pub struct Log {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) options: Options,
-    pub(crate) remedy: R,
     pub(crate) reader: Reader,
     pub(crate) tail: Tail,
     pub(crate) generation: u32,
@@ -105,7 +112,7 @@ pub struct Log<R: Remedy = Sound> {
     pub(crate) buffer: Vec<u8>,
 }
 
-impl<R: Remedy> Log<R> {
+impl Log {
     /// Appends records as one frame: after a crash all of them are there or none. An error leaves the log as it was, and
     /// the next append overwrites what was written of this one (F20).
     ///
@@ -195,12 +202,12 @@ impl<R: Remedy> Log<R> {
         if self.synced_to == self.tail.at() && !self.litter {
             return Ok(());
         }
-        if self.remedy.has(Finding::F09) {
+        if self.options.rules.durable_is_after_fsync() {
             self.clear_litter()?;
             let result = self.tail.segment.file.sync_data();
             self.stats.fsyncs += 1;
             if let Err(error) = result
-                && self.remedy.has(Finding::F08)
+                && self.options.rules.failed_fsyncs_poison()
             {
                 return Err(self.poison(format!("a sync failed: {error}")));
             }
@@ -235,7 +242,7 @@ impl<R: Remedy> Log<R> {
     /// own: one bad block cannot take the batch and both marks.
     pub fn mark(&mut self) -> Result<(), LogError> {
         self.check_sound()?;
-        if !self.remedy.has(Finding::Pr18) || self.marked || self.synced_to != self.tail.at() {
+        if !self.options.rules.torn_ends_are_reported() || self.marked || self.synced_to != self.tail.at() {
             return Ok(());
         }
         let written = self.write_mark(&[]);
@@ -351,7 +358,7 @@ pub(crate) struct Written {
     pub body_end: u64,
 }
 
-impl<R: Remedy> Log<R> {
+impl Log {
     /// Writes one frame with these records at the tail, in a new segment if need be.
     pub(crate) fn write(
         &mut self,
@@ -422,7 +429,7 @@ impl<R: Remedy> Log<R> {
                 self.litter = false;
                 Ok(())
             }
-            Err(error) if self.remedy.has(Finding::F20) => {
+            Err(error) if self.options.rules.failed_appends_change_nothing() => {
                 self.litter = true;
                 let room = HEADER.min(buffer.len());
                 // If this fails too, the next append overwrites the place, and no sync happens before.

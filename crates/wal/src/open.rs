@@ -17,7 +17,6 @@ use crate::scan::{Found, Loaded};
 use crate::segments::{MIN_SEGMENT, create_segment, is_unfinished, snapshot, spare_number};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Finding, Remedy};
 
 const EVERYONE: u64 = u64::MAX;
 /// The first frame of a new log, which knows no partition, takes no more than this.
@@ -249,27 +248,22 @@ fn head(loaded: &Loaded, header: &FrameHeader) -> Option<(u64, LogOffset)> {
     }
 }
 
-impl<R: Remedy> Log<R> {
+impl Log {
     /// Opens the log in `files`, or begins one. When this returns, everything that it reports is on the disk.
-    pub fn open(files: Arc<dyn Files>, options: Options, remedy: R) -> Result<(Log<R>, Recovered), LogError> {
-        Log::open_or_begin(files, options, remedy, true)
+    pub fn open(files: Arc<dyn Files>, options: Options) -> Result<(Log, Recovered), LogError> {
+        Log::open_or_begin(files, options, true)
     }
 
     /// Opens the log in `files`, which was begun before: if it is gone, that is told ([`LogError::Missing`]).
-    pub fn reopen(
-        files: Arc<dyn Files>,
-        options: Options,
-        remedy: R,
-    ) -> Result<(Log<R>, Recovered), LogError> {
-        Log::open_or_begin(files, options, remedy, false)
+    pub fn reopen(files: Arc<dyn Files>, options: Options) -> Result<(Log, Recovered), LogError> {
+        Log::open_or_begin(files, options, false)
     }
 
     fn open_or_begin(
         files: Arc<dyn Files>,
         options: Options,
-        remedy: R,
         may_begin: bool,
-    ) -> Result<(Log<R>, Recovered), LogError> {
+    ) -> Result<(Log, Recovered), LogError> {
         assert!(options.segment_bytes >= MIN_SEGMENT, "segments of {} bytes", options.segment_bytes);
         let listing = Listing::read(&*files)?;
         let mut scan = Scan {
@@ -277,7 +271,7 @@ impl<R: Remedy> Log<R> {
             numbers: listing.segments.clone(),
             replay: Replay::new(options.keep_bytes),
             segment_bytes: options.segment_bytes,
-            told_apart: remedy.has(Finding::F10),
+            told_apart: options.rules.damage_is_no_torn_end(),
             chain: None,
             last_chain: 0,
             generation: 0,
@@ -304,7 +298,7 @@ impl<R: Remedy> Log<R> {
             damage: scan.replay.damage.clone(),
             unknown_damaged: scan.replay.has_open_damage(),
         };
-        let (mut log, fit) = Log::assemble(files.clone(), options, remedy, scan, listing)?;
+        let (mut log, fit) = Log::assemble(files.clone(), options, scan, listing)?;
         log.go_on(fit)?;
         recovered.end = log.tail.at();
         Ok((log, recovered))
@@ -314,10 +308,9 @@ impl<R: Remedy> Log<R> {
     fn assemble(
         files: Arc<dyn Files>,
         options: Options,
-        remedy: R,
         scan: Scan<'_>,
         listing: Listing,
-    ) -> Result<(Log<R>, bool), LogError> {
+    ) -> Result<(Log, bool), LogError> {
         let last = scan.end.as_ref().map(|(segment, _)| segment.number);
         let highest = listing.segments.last().copied().unwrap_or(0);
         // What lies behind the end was never synced. Its numbers may come again: their frames' generation is past.
@@ -341,7 +334,6 @@ impl<R: Remedy> Log<R> {
         };
         let mut log = Log {
             files,
-            remedy,
             reader: scan.replay.reader.clone(),
             tail: Tail { segment, offset, chain: scan.last_chain },
             generation: scan.generation + 1,

@@ -13,7 +13,6 @@ use crate::record::Stored;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use types::Remedy;
 
 const SPARE: &str = "spare-";
 const UNFINISHED: &str = ".new";
@@ -60,7 +59,7 @@ fn spare_name(number: u32) -> String {
     format!("{SPARE}{number:08x}")
 }
 
-impl<R: Remedy> Log<R> {
+impl Log {
     /// Bytes that the log's files take.
     pub fn disk_bytes(&self) -> u64 {
         let index = self.reader.shared.look();

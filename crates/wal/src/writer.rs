@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use types::{Durable, PartitionId, Position, Remedy};
+use types::{Durable, PartitionId, Position};
 
 /// How long the log is idle before its mark is written.
 pub const IDLE: Duration = Duration::from_millis(5);
@@ -100,7 +100,7 @@ pub struct Writer {
 
 impl Writer {
     /// Starts the thread. `on_synced` is called on it after every sync, in order.
-    pub fn start<R: Remedy>(log: Log<R>, on_synced: Box<dyn FnMut(SyncedBatch) + Send>) -> Writer {
+    pub fn start(log: Log, on_synced: Box<dyn FnMut(SyncedBatch) + Send>) -> Writer {
         let inbox = Arc::new(Inbox::default());
         let reader = log.reader();
         let (made, spares) = mpsc::channel();
@@ -171,8 +171,8 @@ impl Drop for Writer {
 }
 
 /// What the thread has.
-struct Thread<R: Remedy> {
-    log: Log<R>,
+struct Thread {
+    log: Log,
     inbox: Arc<Inbox>,
     on_synced: Box<dyn FnMut(SyncedBatch) + Send>,
     /// Partitions of which a submission was refused, and why: what follows must not be taken before it, even if it would fit.
@@ -188,7 +188,7 @@ enum Work {
     Stop(Stop),
 }
 
-impl<R: Remedy> Thread<R> {
+impl Thread {
     fn run(mut self) -> Result<(), LogError> {
         loop {
             let done = match self.wait() {

@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use std::sync::Arc;
-use types::{Epoch, Lsn, Position, Sound, Term};
+use types::{Epoch, Lsn, Position, Term};
 use understudy_wal::faulty::MemFiles;
 use understudy_wal::{Files, Log, LogError, ReadError, Record};
 
@@ -177,7 +177,7 @@ fn an_entry_longer_than_a_segment_gets_one_of_its_own_length() {
 #[test]
 fn a_log_that_must_be_there_is_not_begun_again() {
     let files = MemFiles::new();
-    let reopen = |files: &MemFiles| Log::reopen(Arc::new(files.clone()), small(), Sound);
+    let reopen = |files: &MemFiles| Log::reopen(Arc::new(files.clone()), small());
     assert!(matches!(reopen(&files), Err(LogError::Missing { segments: 0 })));
     assert!(files.list().expect("lists").is_empty(), "nothing was begun");
     drop(open(&files));
@@ -205,7 +205,7 @@ fn segments_without_a_frame_are_only_removed_if_no_log_was_ever_begun() {
     let wiped = files.copy();
     (0..length).step_by(8).for_each(|at| wiped.flip(name, at, 1));
     let before = wiped.contents(name);
-    let opened = Log::open(Arc::new(wiped.clone()), small(), Sound);
+    let opened = Log::open(Arc::new(wiped.clone()), small());
     assert!(matches!(opened, Err(LogError::Missing { segments: 1 })));
     assert!(wiped.contents(name) == before && before.len() as u64 == length, "it was left as it is");
 }
@@ -229,7 +229,7 @@ fn distrust_lasts_until_there_is_a_copy() {
 #[test]
 fn f20_the_segment_that_is_written_is_held_back_by_nobody() {
     let files = MemFiles::new();
-    let (mut log, _) = open_with(&files, understudy_wal::Options { segment_bytes: 4096, ..small() }, Sound);
+    let (mut log, _) = open_with(&files, understudy_wal::Options { segment_bytes: 4096, ..small() });
     add(&mut log, P, 1, &[1; 1000]);
     log.sync().expect("syncs");
     assert_eq!(log.reader().holding_back(), vec![], "nothing of one segment can be given back");

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use common::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Epoch, Lsn, PartitionId, Sound};
+use types::{Epoch, Lsn, PartitionId};
 use understudy_wal::faulty::MemFiles;
 use understudy_wal::{Files, Log, LogError, Options, Record, Recovered, RecoveredPartition};
 use wire::entry::Entry;
@@ -27,7 +27,7 @@ struct Sample {
 fn sample(segment_bytes: u64, marked: bool, unsynced: bool) -> Sample {
     let options = Options { segment_bytes, ..small() };
     let files = MemFiles::new();
-    let (mut log, _) = open_with(&files, options.clone(), Sound);
+    let (mut log, _) = open_with(&files, options.clone());
     let mut written = Vec::new();
     for i in 0..6u8 {
         written.push(add(&mut log, P, 1, &[i; 20]));
@@ -41,7 +41,7 @@ fn sample(segment_bytes: u64, marked: bool, unsynced: bool) -> Sample {
         .expect("appends");
     log.sync().expect("syncs");
     drop(log);
-    let (mut log, _) = open_with(&files, options.clone(), Sound);
+    let (mut log, _) = open_with(&files, options.clone());
     written.push(add(&mut log, P, 3, b"second life"));
     log.append(&[Record::Trim { partition: Q, below: Lsn(3) }]).expect("appends");
     written.push(add(&mut log, Q, 3, b"last"));
@@ -54,7 +54,7 @@ fn sample(segment_bytes: u64, marked: bool, unsynced: bool) -> Sample {
         written.push(add(&mut log, Q, 3, b"not synced"));
     }
     drop(log);
-    let (log, recovered) = open_with(&files.copy(), options.clone(), Sound);
+    let (log, recovered) = open_with(&files.copy(), options.clone());
     assert!(recovered.damage.is_empty());
     let entries = [P, Q].map(|id| (id, all(&log, id))).into();
     Sample { files, options, truth: recovered.partitions, entries, written, synced }
@@ -63,7 +63,7 @@ fn sample(segment_bytes: u64, marked: bool, unsynced: bool) -> Sample {
 impl Sample {
     /// Opens a damaged copy and checks the promises.
     fn check(&self, files: &MemFiles, what: &str) -> Recovered {
-        let opened = Log::open(Arc::new(files.clone()), self.options.clone(), Sound);
+        let opened = Log::open(Arc::new(files.clone()), self.options.clone());
         if let Err(LogError::Missing { .. }) = &opened {
             let names = self.files.list().expect("lists");
             assert_eq!(files.list().expect("lists"), names, "{what}: what is refused is left as it is");
@@ -120,7 +120,7 @@ fn every_flipped_byte_is_reported_or_harmless() {
                 let recovered = sample.check(&files, &format!("{name} byte {at}"));
                 reported += usize::from(!recovered.damage.is_empty());
                 // What was found is said again by the next opening, or was settled by the snapshot of this one.
-                let (_, again) = open_with(&files, sample.options.clone(), Sound);
+                let (_, again) = open_with(&files, sample.options.clone());
                 assert_eq!(again.partitions.len(), recovered.partitions.len(), "{name} {at}");
                 for (id, partition) in &recovered.partitions {
                     assert_eq!(

@@ -1,24 +1,19 @@
-//! Full disks, failed syncs, failed writes; and each remedy taken out.
+//! Full disks, failed syncs, failed writes; and each rule taken out.
 
 mod common;
 use bytes::Bytes;
 use common::*;
 use std::sync::Arc;
-use types::{Epoch, Finding, Lsn, Remedy, Sound};
+use types::{Epoch, Finding, Lsn, Rules};
 use understudy_wal::faulty::{Faults, MemFiles};
 use understudy_wal::{Files, Log, LogError, Options, Record, TORN};
 
-/// All remedies but one.
-#[derive(Clone, Copy)]
-struct Without(Finding);
-
-impl Remedy for Without {
-    fn has(&self, finding: Finding) -> bool {
-        finding != self.0
-    }
+/// Small logs without the rule against a finding.
+fn without(finding: Finding) -> Options {
+    Options { rules: Rules::without(finding).expect("tests are built with mutants"), ..small() }
 }
 
-fn fill<R: Remedy>(log: &mut Log<R>) -> usize {
+fn fill(log: &mut Log) -> usize {
     for count in 0..10_000 {
         let entry = next(log, P, 1, &[1; 500]);
         match log.append(&[Record::Entry(entry)]) {
@@ -59,7 +54,7 @@ fn a_full_log_goes_on(log: &mut Log, files: &MemFiles) {
 fn a_log_at_its_high_water_mark_refuses_entries_only() {
     let files = MemFiles::new();
     let options = Options { max_bytes: 64 * 1024, ..small() };
-    let (mut log, _) = open_with(&files, options, Sound);
+    let (mut log, _) = open_with(&files, options);
     let count = fill(&mut log);
     assert!((80..128).contains(&count), "{count} entries of 600 bytes");
     assert!(log.disk_bytes() <= 64 * 1024);
@@ -70,7 +65,7 @@ fn a_log_at_its_high_water_mark_refuses_entries_only() {
 fn a_segment_that_cannot_be_opened_just_now_is_begun_later() {
     for spare in [false, true] {
         let files = MemFiles::new();
-        let (mut log, _) = open_with(&files, small(), Sound);
+        let (mut log, _) = open_with(&files, small());
         // A spare is ordered when the segment is half full.
         while log
             .wants_spare()
@@ -173,7 +168,7 @@ fn a_failed_append_leaves_the_log_as_it_was() {
 #[test]
 fn without_f08_a_failed_sync_is_believed() {
     let files = MemFiles::new();
-    let (mut log, _) = open_with(&files, small(), Without(Finding::F08));
+    let (mut log, _) = open_with(&files, without(Finding::F08));
     add(&mut log, P, 1, b"lost");
     files.set_faults(Faults { fail_sync: Some(0), ..Faults::default() });
     assert_eq!(log.sync().expect("claims to sync")[0].1.get(), at(1, 1));
@@ -184,7 +179,7 @@ fn without_f08_a_failed_sync_is_believed() {
 #[test]
 fn without_f09_nothing_is_synced() {
     let files = MemFiles::new();
-    let (mut log, _) = open_with(&files, small(), Without(Finding::F09));
+    let (mut log, _) = open_with(&files, without(Finding::F09));
     add(&mut log, P, 1, b"lost");
     assert_eq!(log.sync().expect("claims to sync")[0].1.get(), at(1, 1));
     let (log, _) = open(&files.crash(None));
@@ -209,7 +204,7 @@ fn damaged_in_the_middle() -> MemFiles {
 #[test]
 fn without_f10_damage_is_taken_for_a_torn_end() {
     let files = damaged_in_the_middle();
-    let (_, recovered) = open_with(&files.copy(), small(), Without(Finding::F10));
+    let (_, recovered) = open_with(&files.copy(), without(Finding::F10));
     assert!(recovered.damage.is_empty() && recovered.torn_bytes > 0);
     assert_eq!(recovered.partitions[&P].end, at(1, 1));
     assert!(recovered.partitions[&P].damaged.is_none());
@@ -221,7 +216,7 @@ fn without_f10_damage_is_taken_for_a_torn_end() {
 #[test]
 fn without_f20_a_failed_append_leaves_a_hole() {
     let files = MemFiles::new();
-    let (mut log, _) = open_with(&files, small(), Without(Finding::F20));
+    let (mut log, _) = open_with(&files, without(Finding::F20));
     add(&mut log, P, 1, b"before");
     files.set_faults(Faults { fail_write: Some(0), ..Faults::default() });
     let entry = next(&log, P, 1, b"fails");
@@ -235,7 +230,7 @@ fn without_f20_a_failed_append_leaves_a_hole() {
 #[test]
 fn without_pr18_no_mark_is_written() {
     let files = MemFiles::new();
-    let (mut log, _) = open_with(&files, small(), Without(Finding::Pr18));
+    let (mut log, _) = open_with(&files, without(Finding::Pr18));
     add(&mut log, P, 1, b"one");
     log.sync().expect("syncs");
     let frames = log.stats().frames;

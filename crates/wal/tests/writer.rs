@@ -5,7 +5,7 @@ use common::*;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
-use types::{Epoch, Lsn, PartitionId, Position, Sound};
+use types::{Epoch, Lsn, PartitionId, Position};
 use understudy_wal::faulty::{Faults, MemFiles};
 use understudy_wal::writer::{SyncedBatch, Writer};
 use understudy_wal::{Files, Log, LogError, Options, RealFiles, Record, VolatileFiles};
@@ -13,7 +13,7 @@ use understudy_wal::{Files, Log, LogError, Options, RealFiles, Record, VolatileF
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn start(files: Arc<dyn Files>, options: Options) -> (Writer, mpsc::Receiver<SyncedBatch>) {
-    let (log, _) = Log::open(files, options, Sound).expect("opens");
+    let (log, _) = Log::open(files, options).expect("opens");
     let (tell, told) = mpsc::channel();
     let writer = Writer::start(
         log,
@@ -77,7 +77,7 @@ fn what_is_submitted_is_synced_in_order_and_in_batches() {
         assert_eq!(writer.reader().read(*id, Lsn(1), 100).expect("reads").len(), 1);
     }
     writer.shutdown().expect("shuts down");
-    let (_, recovered) = Log::open(files, options, Sound).expect("opens");
+    let (_, recovered) = Log::open(files, options).expect("opens");
     assert!(recovered.clean_shutdown && recovered.damage.is_empty());
     assert_eq!(recovered.partitions.len(), 3);
 }
@@ -163,7 +163,7 @@ fn f06_a_log_that_refused_something_is_not_marked_clean() {
             writer.submit_again(vec![maker.next(P, b"what was refused")]);
         }
         writer.shutdown().expect("closes");
-        let (_, recovered) = Log::open(Arc::new(files.copy()), options, Sound).expect("opens");
+        let (_, recovered) = Log::open(Arc::new(files.copy()), options).expect("opens");
         assert_eq!(recovered.clean_shutdown, again);
     }
 }
@@ -208,7 +208,7 @@ fn volatile_files_forget_what_was_not_synced() {
     let options = Options { segment_bytes: 32 * 1024, ..Options::default() };
     let open = || {
         let files = Arc::new(VolatileFiles::open(directory.path()).expect("opens"));
-        Log::open(files as Arc<dyn Files>, options.clone(), Sound).expect("opens")
+        Log::open(files as Arc<dyn Files>, options.clone()).expect("opens")
     };
     let (mut log, _) = open();
     for _ in 0..100 {
@@ -253,7 +253,7 @@ fn volatile_names_last_from_the_sync_of_the_directory_on() {
 #[test]
 fn a_log_that_begins_where_another_one_ended_is_told_to_be_durable() {
     let files: Arc<dyn Files> = Arc::new(MemFiles::new());
-    let (mut log, _) = Log::open(files, Options::default(), Sound).expect("opens");
+    let (mut log, _) = Log::open(files, Options::default()).expect("opens");
     let mut maker = Maker::default();
     let entries = [maker.next(P, b"one"), maker.next(P, b"two")];
     let durable = |log: &mut Log| {

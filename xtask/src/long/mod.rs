@@ -82,8 +82,19 @@ fn commit(root: &Path) -> Result<String, String> {
 
 /// Runs the project's binary; gives the JSON objects that it printed, and whether it succeeded.
 fn understudy(root: &Path, arguments: &[&str]) -> Result<(Vec<Value>, bool), String> {
+    run_build(root, &[], arguments)
+}
+
+/// As [`understudy`], with the build that has mutants: in a target directory of its own, so that nobody takes it for the other.
+fn understudy_of_mutants(root: &Path, arguments: &[&str]) -> Result<(Vec<Value>, bool), String> {
+    run_build(root, &["--features", "mutants", "--target-dir", "target/mutants"], arguments)
+}
+
+fn run_build(root: &Path, build: &[&str], arguments: &[&str]) -> Result<(Vec<Value>, bool), String> {
     let output = Command::new("cargo")
-        .args(["run", "--release", "--quiet", "--"])
+        .args(["run", "--release", "--quiet"])
+        .args(build)
+        .arg("--")
         .args(arguments)
         .current_dir(root)
         .stderr(Stdio::inherit())

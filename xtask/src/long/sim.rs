@@ -1,6 +1,6 @@
 //! The simulator's figures: 2,000 seeds without a violation, and every planted bug found.
 
-use super::{Measured, median, shown, understudy};
+use super::{Measured, median, shown, understudy, understudy_of_mutants};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -70,7 +70,8 @@ pub(super) fn plants(root: &Path) -> Result<Measured, String> {
     let mut missed = Vec::new();
     let mut found_at = Vec::new();
     for plant in PLANTS {
-        let (objects, _) = understudy(root, &["sim", "--seeds", "0..2000", "--plant", plant, "--json"])?;
+        let (objects, _) =
+            understudy_of_mutants(root, &["sim", "--seeds", "0..2000", "--mutant", plant, "--json"])?;
         let summary = &objects[0];
         match summary["found_at"].as_u64() {
             Some(seed) => {
@@ -88,7 +89,7 @@ pub(super) fn plants(root: &Path) -> Result<Measured, String> {
     }
     let middle = shown(median(found_at.clone()));
     let text = format!(
-        "Each remedy taken out, with the faults that bring it to light, over seeds 0 to 2,000: {} of {} found, the median \
+        "Each rule taken out, with the faults that bring it to light, over seeds 0 to 2,000: {} of {} found, the median \
          at seed {middle}.\n\n| finding | first seed | broken promise | how |\n| --- | --- | --- | --- |\n{rows}",
         found_at.len(),
         PLANTS.len(),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-use types::{Lsn, PartitionId, Position, Sound, Term};
+use types::{Lsn, PartitionId, Position, Term};
 use wal::{Log, Options, RealFiles, Record, SyncedBatch, Writer};
 use wire::entry::{Entry, HEADER_BYTES, Header, Kind};
 
@@ -171,7 +171,7 @@ impl LogUnderLoad {
     ) -> Result<LogUnderLoad, BenchError> {
         let files = RealFiles::open(folder.join("log"))
             .map_err(|error| BenchError::io("the log's folder cannot be made", error))?;
-        let (log, _) = Log::open(Arc::new(files), Options::default(), Sound)?;
+        let (log, _) = Log::open(Arc::new(files), Options::default())?;
         let durability = Arc::new(Durability::default());
         let told = durability.clone();
         let writer = Writer::start(log, Box::new(move |batch| told.synced(&batch)));

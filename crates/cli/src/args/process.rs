@@ -194,18 +194,18 @@ pub struct RunArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   understudy sim --seeds 0..100
-  understudy sim --seeds 0..2000 --plant F05     put a known bug back: it must be found
+  understudy sim --seeds 0..2000 --mutant F05    take the rule against a known bug out: it must be found
   understudy sim --trace 17                      everything that happens in one seed
 
-The simulator drives the very state machines that nodes run. Exit status 1 if a promise was broken; with --plant, if the
-planted bug was not found.")]
+The simulator drives the very state machines that nodes run. Exit status 1 if a promise was broken; with --mutant, if
+the bug was not found. Mutants are in builds with `--features mutants` only.")]
 pub struct SimArgs {
     /// Seeds to run: A..B, the last not included.
     #[arg(long, value_name = "A..B", value_parser = seeds, required_unless_present = "trace")]
     pub seeds: Option<std::ops::Range<u64>>,
-    /// Take the remedy against this finding out.
-    #[arg(long, value_name = "FINDING", value_parser = finding)]
-    pub plant: Option<types::Finding>,
+    /// Take the rule against this finding out.
+    #[arg(long, alias = "plant", value_name = "FINDING", value_parser = finding)]
+    pub mutant: Option<types::Finding>,
     /// Seeds that are run at the same time; otherwise one per processor.
     #[arg(long)]
     pub threads: Option<usize>,
@@ -278,8 +278,11 @@ fn seeds(text: &str) -> Result<std::ops::Range<u64>, String> {
 }
 
 fn finding(text: &str) -> Result<types::Finding, String> {
-    types::Finding::parse(text).ok_or_else(|| {
-        let all: Vec<String> = types::Finding::ALL.iter().map(|finding| finding.id()).collect();
+    let finding = types::Finding::parse(text).ok_or_else(|| {
+        let all: Vec<&str> = types::Finding::ALL.iter().map(|finding| finding.id()).collect();
         format!("the findings that can be planted are {}", all.join(", "))
-    })
+    })?;
+    let of_mutants = "this build has no mutants: make one with `cargo build --release --features mutants --target-dir \
+                      target/mutants`";
+    types::Rules::without(finding).map(|_| finding).ok_or_else(|| of_mutants.to_owned())
 }

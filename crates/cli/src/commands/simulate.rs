@@ -17,23 +17,23 @@ pub fn run(args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
             let bar = bar(seeds.end - seeds.start);
             let threads = args.threads.unwrap_or_else(processors);
             let broken = AtomicU64::new(0);
-            let planted = args.plant.map_or_else(Options::default, Options::planted);
+            let planted = args.mutant.map_or_else(Options::default, Options::planted);
             let options = Options { nodes: args.nodes, ..planted };
             let progress = |done: u64, outcome: &Outcome| {
                 let broken = broken.fetch_add(u64::from(!outcome.violations.is_empty()), Ordering::Relaxed);
                 bar.set_position(done);
                 bar.set_message(format!("seed {}, {broken} with violations", outcome.seed));
             };
-            let summary = sim::run_all(seeds.clone(), options, args.plant.is_some(), progress, threads);
+            let summary = sim::run_all(seeds.clone(), options, args.mutant.is_some(), progress, threads);
             bar.finish_and_clear();
-            report(&summary, args.plant, context)
+            report(&summary, args.mutant, context)
         }
         (None, None) => Err(Failure::usage("give --seeds A..B, or --trace SEED")),
     }
 }
 
 fn trace(seed: u64, args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
-    let planted = args.plant.map_or_else(Options::default, Options::planted);
+    let planted = args.mutant.map_or_else(Options::default, Options::planted);
     let outcome =
         sim::run(seed, Options { operations: args.operations, verbose: true, nodes: args.nodes, ..planted });
     for line in &outcome.trace {

@@ -8,10 +8,10 @@ use crate::ledger::Purpose;
 use crate::seal::SealPlan;
 use std::cmp::Reverse;
 use types::config::{Cause, PartitionRecord};
-use types::{Member, NodeId, Now, PartitionId, Position, Remedy};
+use types::{Member, NodeId, Now, PartitionId, Position};
 use wire::control::Role;
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Promotes the node, or the living replica with the longest log, whether it counted or not.
     pub(super) fn force(
         &mut self,

@@ -9,7 +9,7 @@ use crate::api::ConnId;
 use crate::controller::Controller;
 use std::collections::VecDeque;
 use tables::Creation;
-use types::{Micros, NodeId, Now, PartitionId, Remedy};
+use types::{Micros, NodeId, Now, PartitionId};
 use wire::RecordText;
 use wire::control::{Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable};
 
@@ -83,7 +83,7 @@ enum AdminWait {
     Force(PartitionId, Option<NodeId>),
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     pub(crate) fn on_admin(&mut self, now: Now, conn: ConnId, admin: Admin) {
         let id = admin.id;
         let answer = match admin.command {

@@ -8,12 +8,12 @@ use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
 use types::config::{NodeRecord, PartitionRecord, TableRecord};
-use types::{Member, NodeId, Now, PartitionId, Remedy};
+use types::{Member, NodeId, Now, PartitionId};
 use wire::control::Advice;
 
 type Refusal = (u8, String);
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Hands over one partition, to a node or as placed, or every partition as placed.
     pub(super) fn switchover(
         &mut self,

@@ -9,9 +9,9 @@ use crate::ledger::Purpose;
 use crate::txn::Txn;
 use std::collections::BTreeMap;
 use types::config::{FailoverRecord, NodeRecord, PartitionRecord};
-use types::{Member, NodeId, Now, PartitionId, Remedy, TableId};
+use types::{Member, NodeId, Now, PartitionId, TableId};
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Marks a node that is to have as many copies as the others.
     pub(super) fn add_node(&mut self, conn: ConnId, id: u64, node: NodeId) -> Option<Answer> {
         let Some(record) = self.records.node(node) else { return Some(Err(no_node(node))) };

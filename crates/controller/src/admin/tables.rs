@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use types::config::{Cause, FORMAT, PartitionRecord, TableRecord, Unknown};
 use types::data::Schema;
 use types::policy::Below;
-use types::{Epoch, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, Remedy, TableId, Term};
+use types::{Epoch, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, TableId, Term};
 use wire::RecordText;
 use wire::control::{AddIndex, AlterTable, CreateTable};
 
@@ -48,7 +48,7 @@ pub(crate) struct Creation {
     mark: u64,
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Checks the request and reserves numbers.
     pub(super) fn create_table(
         &mut self,

@@ -3,10 +3,10 @@
 use crate::controller::Controller;
 use std::collections::BTreeSet;
 use types::config::PartitionRecord;
-use types::{Member, NodeId, Now, PartitionId, Remedy};
+use types::{Member, NodeId, Now, PartitionId};
 use wire::control::Advice;
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Looks at who leads every partition.
     pub(super) fn plan_balance(&mut self, now: Now) {
         let mut busy = self.handing_over();

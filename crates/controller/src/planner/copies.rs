@@ -5,7 +5,7 @@ use crate::placement;
 use std::collections::BTreeMap;
 use types::config::PartitionRecord;
 use types::policy::Below;
-use types::{Member, NodeId, Now, PartitionId, Remedy};
+use types::{Member, NodeId, Now, PartitionId};
 use wire::control::Advice;
 
 /// True if nothing commits in this configuration, however long it is waited for.
@@ -15,7 +15,7 @@ pub(super) fn starves(record: &PartitionRecord) -> bool {
         .any(|policy| policy.below == Below::Strict && record.in_sync.len() < usize::from(policy.min_in_sync))
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Looks at the copies of every partition.
     pub(super) fn plan_copies(&mut self, now: Now) {
         let all: Vec<PartitionId> = self.records.partitions().map(|record| record.id).collect();

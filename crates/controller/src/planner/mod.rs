@@ -15,7 +15,7 @@ use crate::records::Replaced;
 use crate::settings::{Settings, doubled};
 use std::collections::BTreeMap;
 use types::config::{Cause, NodeRecord, PartitionRecord};
-use types::{Epoch, Micros, NodeId, Now, PartitionId, Remedy, TableId};
+use types::{Epoch, Micros, NodeId, Now, PartitionId, TableId};
 use wire::control::{Advice, Advise};
 
 /// What the planner remembers.
@@ -119,7 +119,7 @@ impl Planner {
     }
 }
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Looks at everything, not more often than is useful.
     pub(crate) fn plan(&mut self, now: Now) {
         if self.planner.looked.is_some_and(|at| now.mono.since(at) < self.settings.plan) {

@@ -11,9 +11,9 @@ use crate::placement::Site;
 use crate::txn::Txn;
 use std::collections::BTreeMap;
 use types::config::{NodeRecord, TableRecord};
-use types::{NodeId, Now, Remedy, TableId};
+use types::{NodeId, Now, TableId};
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// One transaction at a time: the next step is decided on what the last one made.
     pub(super) fn plan_nodes(&mut self, now: Now) {
         let concerned = |node: &NodeRecord| {

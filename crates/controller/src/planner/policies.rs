@@ -2,11 +2,11 @@
 
 use super::copies::starves;
 use crate::controller::Controller;
-use types::{Now, PartitionId, PartitionRecord, Policy, Remedy};
+use types::{Now, PartitionId, PartitionRecord, Policy};
 use wire::RecordText;
 use wire::control::Advice;
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// Advises the policy to primaries of partitions that have another one. After a failover the new primary is advised.
     pub(super) fn plan_policies(&mut self, now: Now) {
         let behind = |record: &&types::PartitionRecord| {

@@ -4,9 +4,9 @@ use crate::controller::Controller;
 use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
-use types::{Now, Remedy, TableId};
+use types::{Now, TableId};
 
-impl<R: Remedy> Controller<R> {
+impl Controller {
     /// One transaction at a time; what it does not finish is found again.
     pub(super) fn sweep(&mut self, now: Now) {
         self.note_creating(now);

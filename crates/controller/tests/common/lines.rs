@@ -4,7 +4,7 @@ use super::World;
 use metastore::Change;
 use types::config::FailoverRecord;
 use types::data::{Column, ColumnType, Schema};
-use types::{EngineKind, LogKind, Member, PartitionRecord, Remedy};
+use types::{EngineKind, LogKind, Member, PartitionRecord};
 use understudy_controller::ConnId;
 use wire::Message;
 use wire::control::{AdminCommand, Advice, CreateTable};
@@ -50,7 +50,7 @@ pub fn table(name: &str, policy: &str, log: LogKind, factor: Option<u8>, partiti
     }
 }
 
-impl<R: Remedy> World<R> {
+impl World {
     /// Starts nodes 1 to `nodes` and creates a table.
     pub fn with_table(&mut self, nodes: u32, request: CreateTable) {
         for node in 1..=nodes {

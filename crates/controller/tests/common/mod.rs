@@ -10,9 +10,9 @@ use metastore as meta;
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::Addresses;
 use types::{
-    ClusterId, Epoch, Incarnation, Lsn, Member, NodeId, Now, PartitionId, PartitionRecord, Position, Remedy,
+    ClusterId, Epoch, Incarnation, Lsn, Member, NodeId, Now, PartitionId, PartitionRecord, Position,
 };
-use types::{Micros, Sound, StoreId};
+use types::{Micros, StoreId};
 use understudy_controller as ctl;
 use understudy_controller::{ConnId, Controller, Identity, Input, Output, Settings};
 use wire::Message;
@@ -54,8 +54,8 @@ pub struct Node {
 }
 
 /// Controllers, their metastore and the nodes.
-pub struct World<R: Remedy = Sound> {
-    pub controllers: Vec<Controller<R>>,
+pub struct World {
+    pub controllers: Vec<Controller>,
     /// Controllers that nodes cannot reach.
     pub cut_off: BTreeSet<usize>,
     pub table: meta::table::Table,
@@ -74,20 +74,19 @@ pub struct World<R: Remedy = Sound> {
     next_admin: u64,
 }
 
-impl World<Sound> {
+impl World {
     /// One controller that plans.
-    pub fn new() -> World<Sound> {
-        World::with(1, Settings::default(), Sound)
+    pub fn new() -> World {
+        World::with(1, Settings::default())
     }
 }
 
-impl<R: Remedy> World<R> {
+impl World {
     /// So many controllers over one metastore; the first one plans.
-    pub fn with(count: usize, settings: Settings, remedy: R) -> World<R> {
+    pub fn with(count: usize, settings: Settings) -> World {
         let identity = |seed| Identity { cluster: ClusterId(7), seed };
-        let controllers = (0..count as u64)
-            .map(|seed| Controller::with_remedy(identity(seed * 1000), settings.clone(), remedy))
-            .collect();
+        let controllers =
+            (0..count as u64).map(|seed| Controller::new(identity(seed * 1000), settings.clone())).collect();
         let mut world = World {
             controllers,
             cut_off: BTreeSet::new(),
@@ -113,9 +112,9 @@ impl<R: Remedy> World<R> {
     }
 
     /// Replaces a controller by one that remembers nothing.
-    pub fn restart_controller(&mut self, index: usize, settings: Settings, remedy: R) {
+    pub fn restart_controller(&mut self, index: usize, settings: Settings) {
         let identity = Identity { cluster: ClusterId(7), seed: 5_000 + index as u64 };
-        self.controllers[index] = Controller::with_remedy(identity, settings, remedy);
+        self.controllers[index] = Controller::new(identity, settings);
         self.held.retain(|(owner, ..)| *owner != index);
         self.load(index);
         if index == 0 {

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read};
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
 use types::{
-    Component, ComponentSet, Engine, EngineError, Finding, Installation, LoadId, Lsn, Missing, Mutation,
-    PinId, Position, Remedy, Staged, Staging,
+    Component, ComponentSet, Engine, EngineError, Installation, LoadId, Lsn, Missing, Mutation, PinId,
+    Position, Staged, Staging,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -45,15 +45,15 @@ pub trait Parts: Send {
 }
 
 /// A memory engine with files.
-pub struct PartsEngine<R: Remedy> {
-    engine: MemoryEngine<R>,
+pub struct PartsEngine {
+    engine: MemoryEngine,
     /// The engine's own snapshot.
     snapshot: Box<dyn SnapshotStore>,
     parts: Box<dyn Parts>,
     pins: BTreeMap<PinId, ComponentSet>,
     last_pin: u64,
     incoming: Option<Incoming>,
-    /// Without the remedy of F11: what the files of the snapshot were when they were written.
+    /// Without the rule against F11: what the files of the snapshot were when they were written.
     noted: BTreeMap<u64, Component>,
     /// Entries that may not be in the snapshot, in LSN order.
     recent: VecDeque<(Position, Vec<Mutation>)>,
@@ -110,13 +110,13 @@ fn component(number: u64, content: &[u8]) -> Component {
     Component { number, bytes: content.len() as u64, digest: xxh3_128(content) }
 }
 
-impl<R: Remedy> PartsEngine<R> {
+impl PartsEngine {
     /// Around `engine`, whose snapshot is in `snapshot`. What a process before left in `parts` and nobody reads is removed.
     pub fn new(
-        engine: MemoryEngine<R>,
+        engine: MemoryEngine,
         snapshot: Box<dyn SnapshotStore>,
         mut parts: Box<dyn Parts>,
-    ) -> Result<PartsEngine<R>, EngineError> {
+    ) -> Result<PartsEngine, EngineError> {
         for name in parts.names().into_iter().filter(|name| name.starts_with(PINNED)) {
             parts.remove(&name)?;
         }
@@ -138,9 +138,9 @@ impl<R: Remedy> PartsEngine<R> {
         Ok(engine)
     }
 
-    /// Without the remedy of F11 files are known by what they were when they were written.
+    /// Without the rule against F11 files are known by what they were when they were written.
     fn note_files(&mut self) {
-        if self.engine.remedy.has(Finding::F11) {
+        if self.engine.rules.files_are_compared() {
             return;
         }
         if let Ok((_, files)) = self.files() {
@@ -151,7 +151,7 @@ impl<R: Remedy> PartsEngine<R> {
 
     /// The files that are here, with what they are: read anew each time, since they may have rotted (F11).
     fn files_here(&mut self) -> Result<BTreeMap<u64, (Component, Vec<u8>)>, EngineError> {
-        if !self.engine.remedy.has(Finding::F11) {
+        if !self.engine.rules.files_are_compared() {
             return self.files_unread();
         }
         let files = match self.files() {
@@ -206,7 +206,7 @@ impl<R: Remedy> PartsEngine<R> {
         let before = before.and_then(|bytes| postcard::from_bytes::<ComponentSet>(&bytes).ok());
         let before: BTreeSet<Component> = before.into_iter().flat_map(|set| set.files).collect();
         // PR-36: a file is known by its content. Without that, by its number.
-        let strict = self.engine.remedy.has(Finding::Pr36);
+        let strict = self.engine.rules.files_are_known_by_digest();
         let same =
             |one: &Component, other: &Component| one.number == other.number && (!strict || one == other);
         let kept = |file: &&Component| before.iter().any(|other| same(file, other));
@@ -248,7 +248,8 @@ impl<R: Remedy> PartsEngine<R> {
         };
         incoming.sealing = false;
         // F12: what came is looked at before anything names it.
-        let strict = self.engine.remedy.has(Finding::F12) && self.engine.remedy.has(Finding::Pr36);
+        let strict =
+            self.engine.rules.received_files_are_whole() && self.engine.rules.files_are_known_by_digest();
         let (mut tainted, mut rows) = (Vec::new(), Vec::new());
         for (index, file) in incoming.set.files.iter().enumerate() {
             let content = match self.parts.read(&incoming.name(index)) {
@@ -257,7 +258,7 @@ impl<R: Remedy> PartsEngine<R> {
             };
             // F11: one that was here may have rotted since.
             let strict =
-                strict && (self.engine.remedy.has(Finding::F11) || !incoming.linked.contains(&index));
+                strict && (self.engine.rules.files_are_compared() || !incoming.linked.contains(&index));
             match rows_of(&content).filter(|_| !strict || component(file.number, &content) == *file) {
                 Some(more) => rows.extend(more),
                 None if strict => tainted.push(index),
@@ -286,7 +287,7 @@ impl<R: Remedy> PartsEngine<R> {
         self.recent.retain(|(entry, _)| entry.lsn > at.lsn);
         let had_files = self.persisted() > Position::ZERO;
         self.engine.take_over(&bytes, self.recent.make_contiguous())?;
-        if had_files && !self.engine.remedy.has(Finding::Pr37) {
+        if had_files && !self.engine.rules.installations_have_own_directories() {
             // The planted bug: the old files go when nobody reads them, by names that are the new ones'.
             self.snapshot.clear()?;
         }
@@ -304,7 +305,7 @@ impl<R: Remedy> PartsEngine<R> {
     }
 }
 
-impl<R: Remedy> Engine for PartsEngine<R> {
+impl Engine for PartsEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities { ships_files: true, ..self.engine.capabilities() }
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use mio::{Poll, Token, Waker};
-use types::{Epoch, Sound, Term};
+use types::{Epoch, Term};
 use wal::{Options, RealFiles};
 use wire::entry::{Header, Kind};
 
@@ -32,7 +32,7 @@ fn journal(dir: &std::path::Path, options: Options) -> (Journal, Poll) {
 
 fn watched_journal(dir: &std::path::Path, options: Options) -> (Journal, Poll, Stopper) {
     let files = Arc::new(RealFiles::open(dir).expect("opens"));
-    let (log, _) = Log::open(files, options, Sound).expect("opens");
+    let (log, _) = Log::open(files, options).expect("opens");
     let poll = Poll::new().expect("a poll");
     let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
     let stopper = Stopper::new(waker);

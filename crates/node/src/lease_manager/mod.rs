@@ -18,7 +18,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use types::{ClusterId, Member, Micros, NodeId, PartitionId, Sound, Term};
+use types::{ClusterId, Member, Micros, NodeId, PartitionId, Term};
 
 /// An executor that has not ticked for so long is not vouched for.
 pub const EXECUTOR_DEAD: Micros = Micros::from_millis(500);
@@ -49,7 +49,7 @@ impl Pulse {
 
 /// What the two threads share.
 pub struct Shared {
-    lease_manager: Mutex<LeaseManager<Sound>>,
+    lease_manager: Mutex<LeaseManager>,
     /// Signs of life.
     pub pulse: Pulse,
     /// Where other nodes' heartbeats are answered, with a number that grows with each change.
@@ -62,7 +62,7 @@ pub struct Shared {
 
 impl Shared {
     /// The state of the beat.
-    pub fn lease_manager(&self) -> MutexGuard<'_, LeaseManager<Sound>> {
+    pub fn lease_manager(&self) -> MutexGuard<'_, LeaseManager> {
         self.lease_manager.lock().expect("a thread panicked while it held the beat")
     }
 }
@@ -127,7 +127,7 @@ impl HeartbeatThread {
         let (settings, secret) = (&config.timing, &config.secret);
         let system = |error: std::io::Error| Failure::new(1, format!("the beat cannot start: {error}"));
         let shared = Arc::new(Shared {
-            lease_manager: Mutex::new(LeaseManager::new(me, settings, crate::clock::mono(), Sound)),
+            lease_manager: Mutex::new(LeaseManager::new(me, settings, crate::clock::mono())),
             pulse: Pulse::default(),
             nodes: Mutex::default(),
             nodes_version: AtomicU64::new(0),

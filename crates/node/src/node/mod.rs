@@ -63,7 +63,7 @@ use std::time::Duration;
 use timer::Timer;
 use types::config::{Addresses, TailReport};
 use types::engine::Wake;
-use types::{Lsn, Micros, Now, PartitionId, Sound};
+use types::{Lsn, Micros, Now, PartitionId};
 use wire::control::Served;
 
 /// A read of the log that was asked for.
@@ -82,7 +82,7 @@ struct Node {
     config: Config,
     dir: DataDir,
     now: Now,
-    host: Host<SharedLeases, Sound>,
+    host: Host<SharedLeases>,
     leases: SharedLeases,
     lease_manager: HeartbeatThread,
     links: Links,

@@ -32,9 +32,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
+use types::PartitionId;
 use types::config::Addresses;
 use types::engine::Wake;
-use types::{PartitionId, Sound};
 use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
 
 /// A node that runs on threads of this process.
@@ -200,7 +200,7 @@ fn recover(
     }
     let reader = log.reader();
     let leases = lease_manager.leases();
-    let mut host = Host::new(me, config.timing.clone(), leases.clone(), Sound);
+    let mut host = Host::new(me, config.timing.clone(), leases.clone());
     let mut found = recovered.partitions;
     if recovered.unknown_damaged {
         // Only this opening knows it; the next ones find it in the log.
@@ -279,7 +279,7 @@ fn open_log(
         false => Arc::new(TimedFiles::new(RealFiles::open(&place).map_err(io)?, metrics.clone())),
     };
     let open = if begun { Log::reopen } else { Log::open };
-    open(files, config.log.options.clone(), Sound).map_err(|error| {
+    open(files, config.log.options.clone()).map_err(|error| {
         let status = match &error {
             LogError::Missing { .. } if begun => return log_is_gone(&place, dir, &error),
             LogError::Missing { .. } => 6,

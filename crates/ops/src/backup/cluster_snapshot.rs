@@ -6,7 +6,7 @@ use replica::ClusterSnapshot;
 use replica::cluster_snapshot::{Ask, Found};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use types::{Lsn, Micros, NodeId, PartitionId, Position, Sound};
+use types::{Lsn, Micros, NodeId, PartitionId, Position, Rules};
 use wire::request::Snapshot;
 use wire::{Op, ReadLevel};
 
@@ -66,7 +66,7 @@ type Sought = Result<(BTreeMap<PartitionId, Position>, Duration, u64), String>;
 
 fn search(client: &mut Client, parts: &Parts) -> Result<Sought, Failure> {
     let lane = client.new_lane();
-    let mut cluster_snapshot = ClusterSnapshot::new(parts.keys().copied(), Sound);
+    let mut cluster_snapshot = ClusterSnapshot::new(parts.keys().copied(), Rules::ALL);
     let mut waiting: BTreeMap<Ticket, PartitionId> = BTreeMap::new();
     let begun = Instant::now();
     let mut wall_ms = 0;

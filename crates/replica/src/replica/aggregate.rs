@@ -6,7 +6,7 @@ use crate::output::ClientRef;
 use crate::session::row_key;
 use std::collections::VecDeque;
 use types::engine::{EngineError, Row, row_hash, space};
-use types::{Lsn, Micros, ReadAt, Remedy, Term};
+use types::{Lsn, Micros, ReadAt, Term};
 use wire::{Body, Op, ReadLevel, Request, Status};
 
 /// More at a time are not taken in by one replica.
@@ -60,7 +60,7 @@ impl AggregateScans {
     }
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// True if a read of many rows waits for its next turn.
     pub(crate) fn aggregates(&self) -> bool {
         !self.aggregates.0.is_empty()

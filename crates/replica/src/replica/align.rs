@@ -3,12 +3,12 @@
 use super::progress::Mode;
 use super::{Ctx, Replica};
 use crate::output::Output;
-use types::{Member, PartitionRecord, Remedy};
+use types::{Member, PartitionRecord};
 use wire::PeerMessage;
 use wire::control::RecordText;
 use wire::peer::{AppendRefused, Inform, LogSummary, Refusal};
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// A member did not take an append.
     pub(crate) fn on_refused(&mut self, ctx: &mut Ctx, refused: AppendRefused) {
         match refused.why {

@@ -11,7 +11,7 @@ use crate::output::{Output, ReadFor};
 use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::engine::{Version, space};
-use types::{EngineError, Lsn, Micros, ReadAt, Remedy};
+use types::{EngineError, Lsn, Micros, ReadAt};
 use wire::Entry;
 
 /// About so many bytes of rows, or of entries, are in one piece.
@@ -45,7 +45,7 @@ struct Rows {
     sessions: u64,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// The last entry that this log and another one, of these epochs and up to `end`, both have; zero if none is known.
     pub(super) fn common_with(&self, theirs: &History, end: Lsn) -> Lsn {
         let common = theirs.common(end, &self.summary()).lsn;

@@ -17,8 +17,7 @@ use types::bulk::load_key;
 use types::engine::{mutation_fault, space};
 use types::index::IndexState;
 use types::{
-    Component, EngineError, Finding, LoadId, LogKind, Lsn, Member, Micros, Mutation, Position, ReadAt,
-    Remedy, Staging,
+    Component, EngineError, LoadId, LogKind, Lsn, Member, Micros, Mutation, Position, ReadAt, Staging,
 };
 use wire::bulk::{LoadMark, LoadStatus, Stage, StageAnswer, StagePiece, Unstage};
 use wire::entry::Kind;
@@ -71,7 +70,7 @@ impl Asked {
     }
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// [`Op::Stage`], [`Op::StagePiece`], [`Op::Unstage`] and [`Op::Load`].
     pub(super) fn on_load(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
         let able = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
@@ -264,7 +263,7 @@ impl<R: Remedy> Replica<R> {
             now.since(asked.since) < FRESH && members.iter().all(|member| ready(asked.told.get(member)))
         };
         let everywhere = self.loads.asked.get(&load).filter(ready).is_some();
-        let staged = own && (everywhere || !self.remedy.has(Finding::Pr39));
+        let staged = own && (everywhere || !self.rules.loads_are_staged_first());
         (!staged).then(|| format!("load {load} is not staged on every replica that counts"))
     }
 
@@ -340,7 +339,7 @@ impl<R: Remedy> Replica<R> {
             )));
         }
         let staged = self.engine.staged(mark.load).is_some_and(|staged| staged.digest == mark.digest);
-        if !staged && self.remedy.has(Finding::Pr39) {
+        if !staged && self.rules.loads_are_staged_first() {
             return Err(Unfit::Unstaged(format!("PR-39: the files of load {} are not here", mark.load)));
         }
         Ok(mark)

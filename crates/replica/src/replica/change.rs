@@ -5,7 +5,7 @@ use super::progress::Mode;
 use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::Output;
 use types::config::{Cause, PreviousTerm};
-use types::{Finding, Lsn, Member, Micros, PartitionRecord, Policy, ProposalId, Remedy};
+use types::{Lsn, Member, Micros, PartitionRecord, Policy, ProposalId};
 use wire::Entry;
 use wire::control::{Advice, Propose, Proposed, RecordText};
 use wire::entry::Kind;
@@ -47,7 +47,7 @@ const GIVE_UP: Micros = Micros::from_millis(5_000);
 /// A joining member that is not level within this time goes back to catching up.
 const JOIN_PATIENCE: Micros = Micros::from_millis(500);
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// A controller asks for something. Advice that was thought of in another epoch is ignored (F16).
     pub(crate) fn on_advice(&mut self, epoch: types::Epoch, advice: Advice) {
         let current = self.record.as_ref().is_some_and(|record| record.epoch == epoch);
@@ -217,7 +217,7 @@ impl<R: Remedy> Replica<R> {
         if !silent.is_empty() {
             return self.evict_silent(ctx, &silent, others.len() + 1);
         }
-        if !self.remedy.has(Finding::F19) {
+        if !self.rules.slow_members_leave() {
             return false;
         }
         // Who stood still itself does not know what was not answered.
@@ -267,10 +267,10 @@ impl<R: Remedy> Replica<R> {
         let need = if need.counts() { need } else { types::policy::Need { received: true, ..need } };
         if let Some((member, since)) = leader.joining {
             let marks = self.marks_of(leader, &member);
-            let covered = need.met(&marks) >= self.committed || !self.remedy.has(Finding::Pr15);
+            let covered = need.met(&marks) >= self.committed || !self.rules.joiners_have_what_is_committed();
             let has_published = self.met(leader, &member) >= self.secured;
-            let held =
-                ctx.leases.held_until(self.id, leader.term, member) > now || !self.remedy.has(Finding::Pr06);
+            let held = ctx.leases.held_until(self.id, leader.term, member) > now
+                || !self.rules.promises_are_waited_for();
             if covered && has_published && held && record.catching_up.contains(&member) {
                 self.propose(ctx, Cause::InSync, |record| {
                     record.catching_up.retain(|other| *other != member);

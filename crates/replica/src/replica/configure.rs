@@ -4,10 +4,10 @@ use super::progress::Progress;
 use super::{Ctx, Follower, Leader, Phase, Replica, Role};
 use crate::output::{LogOp, Output};
 use std::collections::{BTreeMap, VecDeque};
-use types::{Epoch, Finding, Lsn, Member, Micros, PartitionRecord, Remedy};
+use types::{Epoch, Lsn, Member, Micros, PartitionRecord};
 use wire::request::{Hint, Status};
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Takes in a record that a compare-and-set has written. Older ones, and the same again, change nothing.
     pub(crate) fn configure(&mut self, ctx: &mut Ctx, record: PartitionRecord) {
         let known = self.record.as_ref().map_or(Epoch::ZERO, |known| known.epoch);
@@ -94,8 +94,9 @@ impl<R: Remedy> Replica<R> {
             fresh_at,
             pause: None,
         };
-        // PR-01 without its remedy: the process takes its old term up again as if nothing had been.
-        if first && !self.remedy.has(Finding::Pr01) && self.history.term_at(Lsn::MAX) == Some(record.term) {
+        // PR-01 without its rule: the process takes its old term up again as if nothing had been.
+        if first && !self.rules.restarts_lead_nothing() && self.history.term_at(Lsn::MAX) == Some(record.term)
+        {
             leader.marker = Some(Lsn::ZERO);
             leader.phase = Phase::Serving;
             self.committed = self.tail.end().lsn;

@@ -5,7 +5,7 @@ use super::{Ctx, Follower, Replica, Role};
 use crate::history::History;
 use crate::output::Output;
 use types::engine::{Row, space};
-use types::{Lsn, Member, Micros, Position, ReadAt, Remedy};
+use types::{Lsn, Member, Micros, Position, ReadAt};
 use wire::PeerMessage;
 use wire::peer::{Copied, Copy};
 
@@ -41,7 +41,7 @@ pub(super) struct CopyIn {
     next_piece: u32,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Begins to send the state itself: by files if both have them, else as published now.
     pub(super) fn start_copy(&mut self, ctx: &mut Ctx, member: Member) {
         let at = self.engine.published();

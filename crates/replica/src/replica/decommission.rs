@@ -4,7 +4,7 @@
 use super::{Ctx, Replica};
 use crate::history::History;
 use crate::output::Output;
-use types::{Micros, NodeId, PartitionRecord, Remedy, TableRecord};
+use types::{Micros, NodeId, PartitionRecord, TableRecord};
 use wire::peer::{Report, ReportRequest};
 use wire::{Entry, PeerMessage};
 
@@ -22,7 +22,7 @@ pub fn has_moved(record: &PartitionRecord, table: Option<&TableRecord>, node: No
     enough && record.member_on(node).is_none() && row.is_some_and(|row| !row.contains(&node))
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Asks the primary for its log, until [`Replica::is_decommissioned`].
     pub(crate) fn decommission(&mut self, ctx: &mut Ctx) {
         let Some(record) = self.record.as_ref().filter(|record| record.member_on(self.me.node).is_none())

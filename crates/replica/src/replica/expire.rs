@@ -5,11 +5,11 @@ use super::{Ctx, Phase, Replica, Waiting};
 use crate::output::Output;
 use crate::session::{Session, session_of};
 use types::engine::space;
-use types::{Micros, ReadAt, Remedy, SessionId};
+use types::{Micros, ReadAt, SessionId};
 use wire::entry::Kind;
 use wire::{Entry, Status};
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Ends what clients do not wait for any more: "outcome unknown", and nothing else changes (F03).
     pub(super) fn expire(&mut self, ctx: &mut Ctx) {
         let (now, partition) = (ctx.now.mono, self.id);

@@ -3,7 +3,7 @@
 
 use super::{Ctx, Replica, Role};
 use crate::output::Output;
-use types::{Lsn, Micros, PartitionRecord, Remedy};
+use types::{Lsn, Micros, PartitionRecord};
 use wire::control::{Failback, Stage, Way};
 
 /// A failback into the set.
@@ -16,7 +16,7 @@ pub(super) struct FailbackState {
     given: bool,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// In another configuration: a failback begins, goes on or ends.
     pub(super) fn reconsider_return(&mut self, now: Micros, record: &PartitionRecord) {
         let back = &mut self.failback;

@@ -6,7 +6,7 @@
 use super::{Ctx, Replica, Role};
 use crate::output::Output;
 use types::engine::{Checkpoint, Wake};
-use types::{EngineError, LogKind, Lsn, Member, Micros, Position, Remedy};
+use types::{EngineError, LogKind, Lsn, Member, Micros, Position};
 use wire::PeerMessage;
 use wire::ship::{FlushAnswer, FlushRequest};
 
@@ -25,7 +25,7 @@ pub(super) struct PendingFlush {
     asked_at: Micros,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Writes the engine's published state to disk, so that the log below it can go; or has the primary asked for it.
     pub fn checkpoint(&mut self) -> Result<Position, EngineError> {
         if self.is_damaged() || self.copying() || self.leaves_files_to_primary() {

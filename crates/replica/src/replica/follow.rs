@@ -4,7 +4,7 @@ use super::state::Unfit;
 use super::{Ctx, Follower, Replica, Role};
 use crate::output::Output;
 use crate::settings::Settings;
-use types::{Epoch, Finding, Lsn, Member, Micros, PartitionId, Position, Remedy, Term, Watermarks};
+use types::{Epoch, Lsn, Member, Micros, PartitionId, Position, Term, Watermarks};
 use wire::entry::EntryError;
 use wire::peer::{Ack, Append, AppendRefused, Fetch, Fetched, LogSummary, Refusal, Report, ReportRequest};
 use wire::{Entry, PeerMessage};
@@ -43,7 +43,7 @@ enum AppendOutcome {
     Broken(String),
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Entries from a primary.
     pub(crate) fn on_append(&mut self, ctx: &mut Ctx, append: Append) {
         match self.take_append(ctx, &append) {
@@ -116,7 +116,7 @@ impl<R: Remedy> Replica<R> {
         if append.prev.lsn > self.tail.end().lsn {
             return Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary())));
         }
-        if !self.remedy.has(Finding::F02) {
+        if !self.rules.tails_are_truncated() {
             return Ok(());
         }
         match self.position_at(append.prev.lsn) {
@@ -137,7 +137,7 @@ impl<R: Remedy> Replica<R> {
 
     fn take_entry(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), AppendOutcome> {
         if entry.lsn() <= self.tail.end().lsn {
-            if !self.remedy.has(Finding::F02) {
+            if !self.rules.tails_are_truncated() {
                 return Ok(());
             }
             match self.position_at(entry.lsn()) {
@@ -330,7 +330,7 @@ impl<R: Remedy> Replica<R> {
         if record.rank(&me).is_none_or(|rank| rank == 0) {
             return None;
         }
-        let back_off = self.remedy.has(Finding::F18);
+        let back_off = self.rules.losers_back_off();
         let now = ctx.now.mono;
         let heard = ctx.leases.heard_at(id, primary);
         let beginning =

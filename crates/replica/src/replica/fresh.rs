@@ -6,7 +6,7 @@
 //! which leads no more gets older too.
 
 use super::{Ctx, Phase, Replica, Role};
-use types::{Finding, Lsn, Micros, Remedy};
+use types::{Lsn, Micros};
 use wire::Status;
 
 /// Which moment of a member's own clock its primary can vouch for: what is committed now is not older.
@@ -33,7 +33,7 @@ impl Echo {
     }
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// When this replica's `committed` was surely all that was acknowledged, by its own clock; zero: never.
     pub(super) fn fresh_at(&self, ctx: &Ctx) -> Micros {
         match &self.role {
@@ -57,7 +57,7 @@ impl<R: Remedy> Replica<R> {
 
     /// Why a read at any replica is refused here, if so: below the LSN that was asked for, or too old.
     pub(super) fn too_stale(&self, ctx: &Ctx, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
-        if !self.remedy.has(Finding::F25) {
+        if !self.rules.stale_reads_are_refused() {
             return None;
         }
         let committed = self.readable();

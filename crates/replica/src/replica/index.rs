@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::engine::{EngineError, mutation_fault, space};
 use types::index::{self, Definition, IndexState, Wanted};
-use types::{Finding, Lsn, Mutation, ReadAt, Remedy, Term};
+use types::{Lsn, Mutation, ReadAt, Term};
 use wire::effects::MAX_MUTATIONS;
 use wire::entry::{Kind, MAX_PAYLOAD_BYTES};
 use wire::request::{IndexStatus, MAX_FOUND};
@@ -66,7 +66,7 @@ fn next_step(definitions: &[Definition], wanted: &Wanted) -> Option<Step> {
     })
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// The indexes as executed so far. Only a leader asks.
     fn definitions(&mut self) -> Result<Arc<[Definition]>, EngineError> {
         let Role::Leader(leader) = &self.role else { return Ok(Arc::new([])) };
@@ -132,7 +132,7 @@ impl<R: Remedy> Replica<R> {
                 if before == after {
                     continue;
                 }
-                if let Some(key) = before.filter(|_| self.remedy.has(Finding::Pr81)) {
+                if let Some(key) = before.filter(|_| self.rules.indexes_lose_old_values()) {
                     changes.push(Mutation { key, value: None });
                 }
                 changes.extend(after.map(|key| Mutation { key, value: Some(Bytes::new()) }));

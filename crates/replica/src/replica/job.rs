@@ -15,7 +15,7 @@ use crate::session::row_key;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use types::job::{MOST_AHEAD_MS, horizon_key, job_key, job_of, job_range};
-use types::{EngineError, JobId, Mutation, ReadAt, Remedy};
+use types::{EngineError, JobId, Mutation, ReadAt};
 use wire::job::{JobRecord, JobRefusal, JobState, JobStatus};
 use wire::{Body, Effects, Op, Outcome, Reply, Request, RowOp, Status};
 
@@ -97,7 +97,7 @@ struct Evaluated {
     refused: Option<Outcome>,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// [`Op::Job`] and [`Op::EndJob`].
     pub(super) fn on_job(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
         let Some(job) = request.op.job().filter(|_| request.session.is_some()) else {
@@ -209,11 +209,11 @@ impl<R: Remedy> Replica<R> {
     ) -> Result<Step, EngineError> {
         let nothing = |outcome| Step { outcome, affected: 0, mutations: Vec::new(), status };
         let last = records.last().map_or(0, |record| record.number);
-        if last <= status.through && self.remedy.has(types::Finding::Pr47) {
+        if last <= status.through && self.rules.sessions_have_no_gaps() {
             return Ok(nothing(Outcome::Done));
         }
         let open = matches!(status.state, JobState::Absent | JobState::Open) && status.refused.is_none();
-        let follows = after == status.through || !self.remedy.has(types::Finding::Pr47);
+        let follows = after == status.through || !self.rules.sessions_have_no_gaps();
         if !open || !follows {
             return Ok(nothing(Outcome::Stopped));
         }

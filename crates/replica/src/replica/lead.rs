@@ -7,14 +7,12 @@ use crate::output::{Output, ReadFor};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use types::policy::{Below, Need};
-use types::{
-    Finding, LogKind, Lsn, Member, Micros, PartitionRecord, Policy, Position, Remedy, Term, Watermarks,
-};
+use types::{LogKind, Lsn, Member, Micros, PartitionRecord, Policy, Position, Term, Watermarks};
 use wire::control::RecordText;
 use wire::peer::{Ack, Append, Inform, ReportRequest};
 use wire::{Entry, PeerMessage};
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Sends what is due to every member. Called after each batch of inputs, so that appends coalesce.
     pub(super) fn ship(&mut self, ctx: &mut Ctx) {
         let Role::Leader(leader) = &self.role else { return };
@@ -194,7 +192,7 @@ impl<R: Remedy> Replica<R> {
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, ack: &Ack) {
         let Some(record) = &self.record else { return };
         let (epoch, policy, end) = (record.epoch, record.policy.clone(), self.tail.end().lsn);
-        let regress = self.remedy.has(Finding::Pr18);
+        let regress = self.rules.torn_ends_are_reported();
         let Some(leader) = self.leader() else { return };
         if ack.epoch < leader.term.began() || ack.epoch > epoch || ack.marks.received > end {
             return;
@@ -290,7 +288,7 @@ impl<R: Remedy> Replica<R> {
     ) -> Vec<(&'a [Member], &'a Policy)> {
         let mut demands: Vec<(&[Member], &Policy)> = vec![(&record.in_sync, &record.policy)];
         demands.extend(record.next_policy.iter().map(|policy| (&record.in_sync[..], policy)));
-        if let (Some(change), true) = (&leader.change, self.remedy.has(Finding::Pr16)) {
+        if let (Some(change), true) = (&leader.change, self.rules.every_possible_set_counts()) {
             for record in change.possible() {
                 demands.push((&record.in_sync, &record.policy));
                 demands.extend(record.next_policy.iter().map(|policy| (&record.in_sync[..], policy)));
@@ -303,7 +301,7 @@ impl<R: Remedy> Replica<R> {
     pub(super) fn lease_members(&self) -> BTreeSet<Member> {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return BTreeSet::new() };
         let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
-        if self.remedy.has(Finding::Pr06) {
+        if self.rules.promises_are_waited_for() {
             members.extend(
                 leader
                     .change
@@ -320,7 +318,7 @@ impl<R: Remedy> Replica<R> {
     /// Until when this primary's lease runs; `None`: nobody else could be promoted, so no end (PR-08).
     pub(super) fn lease_until(&self, ctx: &Ctx) -> Option<Micros> {
         let Role::Leader(leader) = &self.role else { return Some(Micros::ZERO) };
-        if !self.remedy.has(Finding::F01) {
+        if !self.rules.leases_bound_replies() {
             return None;
         }
         self.lease_members().iter().map(|member| ctx.leases.held_until(self.id, leader.term, *member)).min()
@@ -349,16 +347,17 @@ impl<R: Remedy> Replica<R> {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return self.committed };
         let mut point = self.tail.end().lsn;
         for (set, policy) in self.demands(record, leader) {
-            let strict = policy.below == Below::Strict && self.remedy.has(Finding::Pr21);
+            let strict = policy.below == Below::Strict && self.rules.strict_stops_below_min();
             if strict && set.len() < usize::from(policy.min_in_sync) {
                 return self.committed;
             }
-            let counted = |member: &&Member| self.remedy.has(Finding::F04) || !self.is_silent(ctx, **member);
+            let counted =
+                |member: &&Member| self.rules.silent_members_count() || !self.is_silent(ctx, **member);
             let marks: Vec<Watermarks> =
                 set.iter().filter(counted).map(|member| self.marks_of(leader, member)).collect();
             point = point.min(policy.commit(&marks));
         }
-        if let (Some((member, _)), true) = (&leader.joining, self.remedy.has(Finding::Pr15)) {
+        if let (Some((member, _)), true) = (&leader.joining, self.rules.joiners_have_what_is_committed()) {
             point = point.min(record.policy.need(1).met(&self.marks_of(leader, member)).max(self.committed));
         }
         // Acknowledgements that rest on the primary alone need its lease (PR-04).
@@ -381,7 +380,7 @@ impl<R: Remedy> Replica<R> {
         let Role::Leader(leader) = &self.role else { return };
         // Entries of older terms commit only with this term's marker (PR-12).
         let covered = match leader.marker {
-            Some(marker) => reached >= marker || !self.remedy.has(Finding::F07),
+            Some(marker) => reached >= marker || !self.rules.markers_commit_first(),
             None => false,
         };
         if covered && point > self.committed {
@@ -424,7 +423,7 @@ impl<R: Remedy> Replica<R> {
     /// Answers everyone for whom `committed`, and where it matters `secured`, has come far enough (N7, PR-82).
     pub(super) fn release(&mut self, ctx: &mut Ctx) {
         let committed = self.committed;
-        let secured = match self.remedy.has(Finding::Pr82) {
+        let secured = match self.rules.aborts_wait_until_secured() {
             true if self.is_short() => Lsn::ZERO,
             true => committed.min(self.secured),
             false => committed,

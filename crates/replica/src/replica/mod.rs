@@ -75,7 +75,7 @@ use replay::Preparing;
 use scrub::Scrub;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{
-    Engine, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Policy, Position, Remedy, Term,
+    Engine, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Policy, Position, Rules, Term,
 };
 use wire::Reply;
 use wire::peer::Report;
@@ -195,10 +195,10 @@ enum Role {
 }
 
 /// One replica of one partition.
-pub struct Replica<R: Remedy> {
+pub struct Replica {
     me: Member,
     id: PartitionId,
-    remedy: R,
+    rules: Rules,
     /// The newest configuration known; `None` until the first.
     record: Option<PartitionRecord>,
     engine: Box<dyn Engine>,
@@ -264,19 +264,19 @@ pub struct Replica<R: Remedy> {
     commits: u64,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// A replica as it was found at the start; it leads nothing (R1). Entries from [`Replica::to_replay`] on must be given
     /// to [`Replica::replay`] before anything else.
     pub fn recover(
         me: Member,
         id: PartitionId,
-        remedy: R,
+        rules: Rules,
         engine: Box<dyn Engine>,
         found: Recovered,
-    ) -> Replica<R> {
+    ) -> Replica {
         assert!(!found.storage_lost || found.damaged.is_some(), "{id}: an engine without a place is no copy");
         let persisted = engine.persisted();
-        let kept_for_files = remedy.has(types::Finding::F13);
+        let kept_for_files = rules.log_is_kept_for_members();
         let damaged = found.damaged.clone().or_else(|| found.misfit(persisted, kept_for_files));
         let keeps_tail = damaged.is_some() && found.may_diverge(persisted);
         let (base, crc) = if keeps_tail {
@@ -298,7 +298,7 @@ impl<R: Remedy> Replica<R> {
         Replica {
             me,
             id,
-            remedy,
+            rules,
             record: None,
             tail: Tail::new(base, crc),
             history,

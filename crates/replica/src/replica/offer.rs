@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::settings::Settings;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
-use types::{ComponentSet, EngineError, Finding, LogKind, Lsn, Member, Micros, PinId, Position, Remedy};
+use types::{ComponentSet, EngineError, LogKind, Lsn, Member, Micros, PinId, Position};
 use wire::PeerMessage;
 use wire::ship::{
     Chunk, DESCRIPTION, Installed, MAX_DESCRIPTION_BYTES, MAX_PIECES, Outcome, Piece, TransferOffer,
@@ -83,7 +83,7 @@ impl Shipping {
     }
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Begins to ship files to a member that was just made anew.
     pub(super) fn start_shipping(&mut self, ctx: &mut Ctx, member: Member) {
         let persisted = self.engine.persisted();
@@ -192,9 +192,9 @@ impl<R: Remedy> Replica<R> {
         self.send_transfer_offer(ctx, member);
     }
 
-    /// The position of what was pinned. F14 without its remedy: that of the state as it is meanwhile.
+    /// The position of what was pinned. F14 without its rule: that of the state as it is meanwhile.
     fn offered_position(&self, set: &ComponentSet) -> Position {
-        if self.remedy.has(Finding::F14) { set.at } else { self.engine.published() }
+        if self.rules.copies_name_their_position() { set.at } else { self.engine.published() }
     }
 
     fn send_transfer_offer(&mut self, ctx: &mut Ctx, member: Member) {

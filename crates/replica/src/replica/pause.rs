@@ -6,7 +6,7 @@
 
 use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::ClientRef;
-use types::{Lsn, Micros, Position, Remedy};
+use types::{Lsn, Micros, Position};
 use wire::{Body, Request, Status};
 
 /// The longest that one request holds `committed` back.
@@ -21,7 +21,7 @@ pub(super) struct Pause {
     until: Micros,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// [`wire::Op::Pause`]: holds `committed` where it is. Whoever asks while it is held is told the same, and gets no more time.
     pub(super) fn pause(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, for_ms: u32) {
         let (now, committed) = (ctx.now.mono, self.committed);

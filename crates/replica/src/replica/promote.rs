@@ -5,7 +5,7 @@ use super::progress::Mode;
 use super::state::Unfit;
 use super::{Ctx, Phase, Replica, Role};
 use crate::output::Output;
-use types::{Finding, Lsn, Member, Position, Remedy};
+use types::{Lsn, Member, Position};
 use wire::control::Served;
 use wire::entry::Kind;
 use wire::peer::{Fetch, Fetched, Report};
@@ -14,7 +14,7 @@ use wire::{Entry, Header, PeerMessage};
 /// So many requests for entries go unanswered before a member that is heard is skipped.
 const FETCHES: u32 = 20;
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// Asks for reports, and goes on as soon as they suffice.
     pub(super) fn collect_reports(&mut self, ctx: &mut Ctx) {
         let (now, settings) = (ctx.now.mono, ctx.settings);
@@ -251,7 +251,7 @@ impl<R: Remedy> Replica<R> {
     /// Serves once the marker is committed and no promise to an older term binds (PR-02, PR-14).
     pub(super) fn serve_if_ready(&mut self, ctx: &mut Ctx) {
         let (committed, now, id) = (self.committed, ctx.now, self.id);
-        let early = !self.remedy.has(Finding::F07);
+        let early = !self.rules.markers_commit_first();
         let Some(record) = &self.record else { return };
         let failover = record.failover;
         let Role::Leader(leader) = &mut self.role else { return };

@@ -9,9 +9,7 @@ use crate::history::History;
 use crate::output::Output;
 use std::collections::BTreeMap;
 use types::engine::Wake;
-use types::{
-    ComponentSet, EngineError, Finding, Installation, Lsn, Micros, Missing, PartitionRecord, Position, Remedy,
-};
+use types::{ComponentSet, EngineError, Installation, Lsn, Micros, Missing, PartitionRecord, Position};
 use wire::ship::{
     Chunk, DESCRIPTION, Installed, MAX_REASON_BYTES, Outcome, Piece, TransferOffer, TransferRequest,
     Withdrawn, decode_set,
@@ -167,7 +165,7 @@ impl Incoming {
     }
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// A primary has files for this replica.
     pub(crate) fn on_transfer_offer(&mut self, ctx: &mut Ctx, offer: TransferOffer) {
         let Some(record) = &self.record else { return };
@@ -268,7 +266,7 @@ impl<R: Remedy> Replica<R> {
         let Some(decoded) = decoded else { return Ok(()) };
         let Some(incoming) = self.incoming.as_mut() else { return Ok(()) };
         let why = match decoded {
-            Ok(set) if set.at == incoming.offer.at || !self.remedy.has(Finding::F14) => {
+            Ok(set) if set.at == incoming.offer.at || !self.rules.copies_name_their_position() => {
                 return self.receive_set(ctx, set);
             }
             Ok(_) => "they are of another position than was said".into(),

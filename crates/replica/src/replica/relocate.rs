@@ -6,9 +6,9 @@
 //! next start, and be the last good copy.
 
 use super::{Ctx, Replica};
-use types::{Engine, Lsn, Remedy};
+use types::{Engine, Lsn};
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// The place of this replica's files is lost. It goes on without an engine: `empty` keeps nothing. Gives the engine that was
     /// there, for the driver to drop where that may take long; none if there is none already.
     pub(crate) fn lose(

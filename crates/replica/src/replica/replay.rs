@@ -9,7 +9,7 @@ use super::state::Unfit;
 use super::{Ctx, Phase, Replica, Role};
 use crate::output::{Output, ReadFor};
 use types::policy::Standby;
-use types::{LogKind, Lsn, Member, Micros, Remedy};
+use types::{LogKind, Lsn, Member, Micros};
 use wire::Entry;
 use wire::peer::Report;
 
@@ -30,7 +30,7 @@ pub(super) struct Preparing {
     asked_at: Micros,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// True if this replica keeps the log and files only. While the policy changes it does what the warmer one asks for: commits may
     /// wait for what it has applied.
     pub(super) fn is_cold(&self) -> bool {

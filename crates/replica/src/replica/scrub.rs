@@ -5,7 +5,7 @@
 use super::{Ctx, Replica, Role};
 use crate::output::{ClientRef, Output, ReadFor};
 use std::collections::BTreeSet;
-use types::{Component, ComponentSet, EngineError, LogKind, Lsn, Micros, NodeId, PinId, Remedy};
+use types::{Component, ComponentSet, EngineError, LogKind, Lsn, Micros, NodeId, PinId};
 use wire::scrub::{Damage, MAX_DAMAGE, Scrubbed};
 use wire::{Body, Entry, Request, Status};
 use xxhash_rust::xxh3::Xxh3;
@@ -54,7 +54,7 @@ impl Scrub {
     }
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// [`wire::Op::Scrub`]: begins one if there is none under way and `start` says so, and tells how far it is.
     pub(super) fn on_scrub(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, start: bool) {
         let over = self.scrub.as_ref().is_none_or(|scrub| !scrub.found.running);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::engine::{EngineError, space};
 use types::policy::Below;
-use types::{Finding, Lsn, Micros, Mutation, Position, ReadAt, Remedy};
+use types::{Lsn, Micros, Mutation, Position, ReadAt};
 use wire::entry::Kind;
 use wire::request::{FeedMark, Hint, Snapshot};
 use wire::{Body, Effects, Entry, Header, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
@@ -32,7 +32,7 @@ pub(super) enum AckCondition {
     Secured,
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// A client's request. Every path ends in exactly one reply, now or later.
     pub(crate) fn on_request(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
         let any = matches!(request.read, ReadLevel::Any { .. }) && !request.op.needs_primary();
@@ -248,7 +248,7 @@ impl<R: Remedy> Replica<R> {
             // Nothing is logged, but what was seen may not be committed yet (PR-23).
             let mut reply = self.reply(request, status, Body::Affected(0));
             reply.lsn = self.tail.end().lsn;
-            if !self.remedy.has(Finding::Pr23) {
+            if !self.rules.refusals_wait() {
                 return self.give(ctx, to, reply, None);
             }
             return self.hold_back(ctx, to, request, (self.tail.end().lsn, AckCondition::Seen), reply);
@@ -272,7 +272,7 @@ impl<R: Remedy> Replica<R> {
     /// Answers from what was seen of a session, when all that was seen is committed (PR-22).
     pub(super) fn answer_seen(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, reply: Reply) {
         let repeated = matches!(reply.status, Status::Ok | Status::Refused(_));
-        if self.remedy.has(Finding::Pr22) {
+        if self.rules.duplicates_wait() {
             let seen = self.tail.end().lsn;
             let told = if repeated { AckCondition::Entry } else { AckCondition::Seen };
             return self.hold_back(ctx, to, request, (seen, told), reply);
@@ -298,7 +298,7 @@ impl<R: Remedy> Replica<R> {
 
     /// Where the request stands in its session: `None` to go on; else a reply to what was seen.
     pub(super) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, EngineError> {
-        if !request.session.is_some() || !self.remedy.has(Finding::F22) {
+        if !request.session.is_some() || !self.rules.retries_are_applied_once() {
             return Ok(None);
         }
         let Some(session) = self.session(request.session)? else {
@@ -306,7 +306,7 @@ impl<R: Remedy> Replica<R> {
                 Status::Unknown("the session is not known here: it expired, or its opening was lost".into());
             return Ok(Some(self.reply(request, status, Body::None)));
         };
-        let reply = match session.standing(request.seq, hash, self.remedy.has(Finding::Pr47)) {
+        let reply = match session.standing(request.seq, hash, self.rules.sessions_have_no_gaps()) {
             Standing::Next => return Ok(None),
             Standing::Gap(next) => self.reply(request, Status::Expected(next), Body::None),
             Standing::Wrong => {
@@ -346,7 +346,7 @@ impl<R: Remedy> Replica<R> {
                 (_, Some(exists)) => *exists,
                 _ => {
                     let newest = self.engine.get(&key, ReadAt::Applied)?.map(|(lsn, _)| lsn);
-                    let since = since.filter(|_| self.remedy.has(Finding::Pr78));
+                    let since = since.filter(|_| self.rules.first_committer_wins());
                     if let Some(outcome) = unfit(op, newest, since) {
                         return Ok((outcome, 0, Vec::new()));
                     }
@@ -374,7 +374,7 @@ impl<R: Remedy> Replica<R> {
 
     /// True if the state that a reply called so is a part of this log (first committer wins): no term since then began below it.
     pub(super) fn on_history(&self, snapshot: Position) -> bool {
-        !self.remedy.has(Finding::Pr79) || self.history.holds(snapshot, self.tail.end().lsn)
+        !self.rules.snapshots_lie_on_the_history() || self.history.holds(snapshot, self.tail.end().lsn)
     }
 
     /// Makes the entry of a write, logs and executes it.
@@ -454,7 +454,8 @@ impl<R: Remedy> Replica<R> {
     /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept from now on.
     fn position_of(&mut self, ctx: &Ctx, snapshot: Snapshot) -> Result<(ReadAt, Lsn), Status> {
         let committed = self.readable();
-        let newest = if self.remedy.has(Finding::F03) { ReadAt::Lsn(committed) } else { ReadAt::Applied };
+        let newest =
+            if self.rules.reads_are_at_committed() { ReadAt::Lsn(committed) } else { ReadAt::Applied };
         let wanted = match snapshot {
             Snapshot::Newest => return Ok((newest, committed)),
             Snapshot::Begin => committed,

@@ -10,8 +10,7 @@ use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::engine::mutation_fault;
 use types::{
-    Durable, EngineError, Finding, LogKind, Lsn, Micros, Mutation, Position, ReadAt, Remedy, SessionId, Term,
-    Watermarks,
+    Durable, EngineError, LogKind, Lsn, Micros, Mutation, Position, ReadAt, SessionId, Term, Watermarks,
 };
 use wire::entry::Kind;
 use wire::peer::LogSummary;
@@ -72,7 +71,7 @@ fn understood(entry: &Entry) -> Result<(), Unfit> {
     }
 }
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// The next LSN that [`Replica::replay`] takes, if the log on the disk has more of use here.
     pub fn to_replay(&self) -> Option<Lsn> {
         let next = self.tail.end().lsn.max(self.log_base.lsn).next();
@@ -310,7 +309,8 @@ impl<R: Remedy> Replica<R> {
 
     /// Moves what is committed and secured from the overlay into the engine (R7, PR-41).
     pub(super) fn publish(&mut self, ctx: &mut Ctx) {
-        let secured = if self.remedy.has(Finding::Pr31) { self.secured } else { self.committed };
+        let secured =
+            if self.rules.engines_publish_what_is_secured() { self.secured } else { self.committed };
         let upto = self.committed.min(secured).min(self.engine.applied().lsn);
         // A load stops it, and what is above it must stay readable until then.
         let upto = self.engine.pending_load().map_or(upto, |at| upto.min(at.lsn.prev()));
@@ -366,7 +366,7 @@ impl<R: Remedy> Replica<R> {
             let value = Bytes::copy_from_slice(&publishable.0.to_le_bytes());
             self.note(ctx, Note::Secured, value);
         }
-        let bound = match self.remedy.has(Finding::F13) {
+        let bound = match self.rules.log_is_kept_for_members() {
             true => self.log_floor.min(self.persisted()).min(self.held()),
             false => self.committed,
         };

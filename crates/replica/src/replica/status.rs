@@ -2,10 +2,10 @@
 
 use super::progress::Mode;
 use super::{Phase, Replica, Role};
-use types::{Micros, Now, Remedy};
+use types::{Micros, Now};
 use wire::control::{ReplicaStatus, Role as Shown};
 
-impl<R: Remedy> Replica<R> {
+impl Replica {
     /// This replica's progress now.
     pub fn status(&self, now: Now) -> ReplicaStatus {
         let (me, record) = (self.me, self.record.as_ref());

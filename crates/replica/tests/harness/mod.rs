@@ -13,7 +13,7 @@ use types::config::{Cause, FORMAT, PreviousTerm};
 use types::policy::Standby;
 use types::{
     Durable, Engine, Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId,
-    PartitionRecord, Policy, Position, ProposalId, SessionId, Sound, StoreId, TableId, Term,
+    PartitionRecord, Policy, Position, ProposalId, Rules, SessionId, StoreId, TableId, Term,
 };
 use understudy_engine::MemoryEngine;
 use understudy_replica::{ClientRef, Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
@@ -26,7 +26,7 @@ const P: PartitionId = PartitionId(64);
 const T: TableId = TableId(1);
 
 struct Node {
-    host: Host<LeaseManager<Sound>, Sound>,
+    host: Host<LeaseManager>,
     /// The log: what was written; everything at or below `synced` is fsynced.
     log: Vec<Entry>,
     /// What the log begins behind.
@@ -72,14 +72,14 @@ impl World {
     fn with_settings(settings: Settings, files: &[u32]) -> World {
         let now = Micros::from_millis(1000);
         let node = |id: u32| {
-            let lease_manager = LeaseManager::new(member(id), &settings, Micros::ZERO, Sound);
-            let mut host = Host::new(member(id), settings.clone(), lease_manager, Sound);
+            let lease_manager = LeaseManager::new(member(id), &settings, Micros::ZERO);
+            let mut host = Host::new(member(id), settings.clone(), lease_manager);
             let parts = Files::default();
             let engine: Box<dyn Engine> = match files.contains(&id) {
                 true => parts.engine(),
                 false => Box::new(MemoryEngine::volatile()),
             };
-            host.add(Replica::recover(member(id), P, Sound, engine, Recovered::nothing()));
+            host.add(Replica::recover(member(id), P, Rules::ALL, engine, Recovered::nothing()));
             let base = (Position::ZERO, 0);
             let (tails, unsynced, unreadable, installs) = (0, false, false, false);
             (id, Node { host, log: Vec::new(), base, unsynced, tails, unreadable, files: parts, installs })
@@ -220,11 +220,7 @@ impl World {
         record.failover = Some(1);
     }
 
-    fn with(
-        &mut self,
-        id: u32,
-        act: impl FnOnce(&mut Host<LeaseManager<Sound>, Sound>, Now, &mut Vec<Output>),
-    ) {
+    fn with(&mut self, id: u32, act: impl FnOnce(&mut Host<LeaseManager>, Now, &mut Vec<Output>)) {
         let now = self.time();
         let mut out = Vec::new();
         let node = self.nodes.get_mut(&id).expect("a node");

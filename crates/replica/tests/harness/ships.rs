@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{self, Cursor, Read};
 use std::sync::{Arc, Mutex, MutexGuard};
 use types::engine::{Version, Wake, space};
-use types::{Engine, Lsn, NodeId, Sound};
+use types::{Engine, Lsn, NodeId, Rules};
 use understudy_engine::memory::{MemoryEngine, Parts, PartsEngine, SnapshotStore, SnapshotWriter};
 use understudy_replica::history::History;
 use understudy_replica::{Host, LeaseManager, Recovered, Replica, Settings};
@@ -25,7 +25,7 @@ impl Files {
     }
 
     /// The engine on these files.
-    pub fn engine(&self) -> Box<PartsEngine<Sound>> {
+    pub fn engine(&self) -> Box<PartsEngine> {
         let engine = MemoryEngine::with_store(Box::new(self.clone())).expect("opens");
         let engine = PartsEngine::new(engine, Box::new(self.clone()), Box::new(self.clone()));
         Box::new(engine.expect("opens"))
@@ -229,7 +229,7 @@ impl World {
 
     /// A node's process ends and starts again, on the log and the files that it had.
     fn restart(&mut self, id: u32) {
-        let lease_manager = LeaseManager::new(member(id), &self.settings, self.now, Sound);
+        let lease_manager = LeaseManager::new(member(id), &self.settings, self.now);
         let settings = self.settings.clone();
         let node = self.node(id);
         let mut history = History::default();
@@ -240,11 +240,11 @@ impl World {
         let (end, end_crc) = node.log.last().map_or(node.base, |entry| (entry.at(), entry.crc()));
         let found =
             Recovered { base, base_crc, end, end_crc, history, secured: Lsn::ZERO, ..Recovered::nothing() };
-        let mut replica = Replica::recover(member(id), P, Sound, node.files.engine(), found);
+        let mut replica = Replica::recover(member(id), P, Rules::ALL, node.files.engine(), found);
         while let Some(from) = replica.to_replay() {
             replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
         }
-        node.host = Host::new(member(id), settings, lease_manager, Sound);
+        node.host = Host::new(member(id), settings, lease_manager);
         node.host.add(replica);
         node.installs = false;
         self.wire.retain(|(from, to), _| *from != id && *to != id);
@@ -252,7 +252,7 @@ impl World {
 
     /// A node starts again, finds its log, and nothing that can be used of its engine's files, or no place for any.
     pub fn damage(&mut self, id: u32, whole: bool, storage_lost: bool) {
-        let lease_manager = LeaseManager::new(member(id), &self.settings, self.now, Sound);
+        let lease_manager = LeaseManager::new(member(id), &self.settings, self.now);
         let node = self.nodes.get_mut(&id).expect("a node");
         let mut history = History::default();
         for entry in &node.log {
@@ -266,11 +266,11 @@ impl World {
         let found =
             Recovered { base, base_crc, end, end_crc, history, secured, torn, damaged, whole, storage_lost };
         let engine = Box::new(MemoryEngine::volatile());
-        let mut replica = Replica::recover(member(id), P, Sound, engine, found);
+        let mut replica = Replica::recover(member(id), P, Rules::ALL, engine, found);
         while let Some(from) = replica.to_replay() {
             replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
         }
-        node.host = Host::new(member(id), self.settings.clone(), lease_manager, Sound);
+        node.host = Host::new(member(id), self.settings.clone(), lease_manager);
         node.host.add(replica);
         self.wire.retain(|(from, to), _| *from != id && *to != id);
     }

@@ -6,7 +6,6 @@ use crate::disk::Disk;
 use crate::network::{Conn, Endpoint, Lane};
 use crate::plan::TablePlan;
 use crate::random::Stream;
-use crate::remedy::Without;
 use controller::{ConnId, Controller, Identity, Input, Output, Tag};
 use metastore::{Embedded, Metastore};
 use std::io;
@@ -24,7 +23,7 @@ const TICK: u64 = 20_000;
 pub(super) struct ControllerProcess {
     id: u32,
     clock: crate::clock::Clock,
-    running: Option<(u64, Controller<Without>)>,
+    running: Option<(u64, Controller)>,
     seed: u64,
     /// It hears of changes late until then.
     pub stale_until: u64,
@@ -156,15 +155,17 @@ impl World {
             self.after(100_000, Event::ControllerStart { id });
             return;
         };
-        let remedy = self.remedy;
+        let rules = self.settings.rules;
         let controller_process = &mut self.controller_processes[id as usize];
         if controller_process.running.is_some() {
             return;
         }
         let identity =
             Identity { cluster: ClusterId(7), seed: controller_process.seed ^ incarnation.rotate_left(32) };
-        controller_process.running =
-            Some((incarnation, Controller::with_remedy(identity, controller_settings(), remedy)));
+        controller_process.running = Some((
+            incarnation,
+            Controller::new(identity, controller::Settings { rules, ..controller_settings() }),
+        ));
         controller_process.stale_until = 0;
         let entries = loaded.entries.into_iter().map(|entry| controller::Entry {
             key: entry.key,

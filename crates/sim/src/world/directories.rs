@@ -65,7 +65,7 @@ impl World {
 
     /// The second directory of a node is lost, and so is what its engines have in it. False if nothing is there.
     pub(super) fn lose_second(&mut self, node: u32) -> bool {
-        let remedy = self.remedy;
+        let rules = self.settings.rules;
         let gone = self.fault_injector.random.chance(500);
         let machine = self.machine(node);
         if machine.second.is_empty() || machine.second_is != Second::There {
@@ -90,7 +90,7 @@ impl World {
                 process.only_log.insert(id);
             }
             self.input(node, |host, now, out| {
-                let empty = Box::new(MemoryEngine::volatile_with(remedy));
+                let empty = Box::new(MemoryEngine::volatile_with(rules));
                 drop(host.lose(now, id, empty, REASON.into(), out));
             });
         }
@@ -146,16 +146,16 @@ impl World {
         node: u32,
         id: PartitionId,
     ) -> Result<(Box<dyn Engine>, Option<String>), String> {
-        let (machine, remedy) = (self.machine(node), self.remedy);
+        let (machine, rules) = (self.machine(node), self.settings.rules);
         match machine.directory_of(id) {
-            Some(directory_of) => open_engine(&machine.disk, (directory_of, id), (remedy, self.ships(id))),
-            None => Ok((Box::new(MemoryEngine::volatile_with(remedy)), Some(REASON.into()))),
+            Some(directory_of) => open_engine(&machine.disk, (directory_of, id), (rules, self.ships(id))),
+            None => Ok((Box::new(MemoryEngine::volatile_with(rules)), Some(REASON.into()))),
         }
     }
 
     /// Replicas that are to be given a copy and have no place for it get one in the first directory.
     pub(super) fn relocate(&mut self, node: u32) {
-        let remedy = self.remedy;
+        let rules = self.settings.rules;
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.directories) else {
             return;
         };
@@ -168,7 +168,7 @@ impl World {
                 disk.names(&PartFiles::dir(FIRST, id)).into_iter().chain([SnapshotFile::name(FIRST, id)]);
             left.for_each(|name| drop(disk.remove(&name)));
             machine.second.remove(&id);
-            let Ok((engine, _)) = open_engine(&disk, (FIRST, id), (remedy, ships)) else {
+            let Ok((engine, _)) = open_engine(&disk, (FIRST, id), (rules, ships)) else {
                 return self.end(node, End::Crash);
             };
             self.trace.note(self.now, format_args!("n{node} has another place for p{}", id.0));

@@ -2,13 +2,12 @@
 
 use super::{Event, World};
 use crate::network::{Conn, Endpoint};
-use crate::remedy::Without;
 use replica::{ClientRef, Host, LeaseManager, Output};
 use types::{Member, Micros, Now, PartitionId, PartitionRecord};
 use wire::control::{ClusterMap, NodeStatus, Propose};
 use wire::{Message, PeerMessage, Reply, Request, Status};
 
-type Replicas = Host<LeaseManager<Without>, Without>;
+type Replicas = Host<LeaseManager>;
 
 /// Between two reports to the controllers.
 const STATUS: u64 = 60_000;

@@ -68,7 +68,7 @@ impl World {
     pub(super) fn look_at_indexes(&mut self, node: u32) {
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.indexes) else { return };
         // Rows of a load can be read when it is published, and not before.
-        let sound = |replica: &&replica::Replica<_>| {
+        let sound = |replica: &&replica::Replica| {
             let whole = replica.engine().pending_load().is_none();
             whole && !replica.is_damaged() && !process.damaged.contains(&replica.id())
         };
@@ -89,10 +89,9 @@ impl World {
     /// Looks at what bulk loads have left in a node's published states.
     pub(super) fn look_at_loads(&mut self, node: u32) {
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.loads) else { return };
-        let sound = |replica: &&replica::Replica<_>| {
-            !replica.is_damaged() && !process.damaged.contains(&replica.id())
-        };
-        let look = |replica: &replica::Replica<_>| {
+        let sound =
+            |replica: &&replica::Replica| !replica.is_damaged() && !process.damaged.contains(&replica.id());
+        let look = |replica: &replica::Replica| {
             let at = replica.engine().published().lsn;
             let why = loads::check(replica.engine(), at)?.err()?;
             Some(format!("n{node} {} at {at}: {why}", replica.id()))

@@ -4,13 +4,12 @@ use super::disks::tails_on;
 use super::{Event, World};
 use crate::network::{Endpoint, Lane};
 use crate::node::{FIRST, PartFiles, Process, SECOND, Second, SnapshotFile, lease_manager};
-use crate::remedy::Without;
 use engine::MemoryEngine;
 use engine::memory::PartsEngine;
 use replica::history::History;
 use replica::{Host, Note, Recovered, Replica};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Engine, Finding, LogKind, Lsn, PartitionId, Remedy};
+use types::{Engine, LogKind, Lsn, PartitionId, Rules};
 use wal::{Log, MemoryLog, RecoveredPartition};
 
 /// How a process ends.
@@ -25,21 +24,21 @@ pub(super) enum End {
 }
 
 /// The log's layout: small, so that its limits are met.
-fn log_options() -> wal::Options {
-    wal::Options { segment_bytes: 64 << 10, max_bytes: 1 << 20, keep_bytes: 8 << 10, spares: 1 }
+fn log_options(rules: Rules) -> wal::Options {
+    wal::Options { segment_bytes: 64 << 10, max_bytes: 1 << 20, keep_bytes: 8 << 10, spares: 1, rules }
 }
 
 /// What a partition was found to be.
 struct Found {
-    replica: Replica<Without>,
+    replica: Replica,
 }
 
 impl World {
     /// Starts a node's process on what its disk has.
     pub(super) fn start(&mut self, node: u32) {
         let now = self.now;
-        let (remedy, settings) = (self.remedy, self.settings.clone());
-        let keep = !remedy.has(Finding::Pr01);
+        let (rules, settings) = (self.settings.rules, self.settings.clone());
+        let keep = !rules.restarts_lead_nothing();
         let fresh_store = self.timing.next() >> 8;
         let machine = self.machine_mut(node);
         machine.starting = false;
@@ -51,7 +50,7 @@ impl World {
         let machine = self.machine_mut(node);
         let opened =
             machine.next_member(fresh_store, keep).map_err(|error| error.to_string()).and_then(|member| {
-                let opened = Log::open(machine.disk.directory("log"), log_options(), remedy);
+                let opened = Log::open(machine.disk.directory("log"), log_options(rules));
                 opened.map(|(log, found)| (member, log, found)).map_err(|error| error.to_string())
             });
         let (member, log, found) = match opened {
@@ -59,13 +58,13 @@ impl World {
             Err(reason) => return self.start_failed(node, &reason),
         };
         let (clock, tails) = (machine.clock.read(now).mono, tails_on(&machine.disk));
-        let leases = lease_manager(member, &settings, clock, remedy);
+        let leases = lease_manager(member, &settings, clock);
         let incarnation = self.next_incarnation;
         self.next_incarnation += 1;
         let mut process = Process {
             incarnation,
             member,
-            host: Host::new(member, settings.clone(), leases, remedy),
+            host: Host::new(member, settings.clone(), leases),
             log,
             memory: MemoryLog::new(),
             in_memory: BTreeSet::new(),
@@ -134,7 +133,7 @@ impl World {
         id: PartitionId,
         part: &RecoveredPartition,
     ) -> Result<Found, String> {
-        let remedy = self.remedy;
+        let rules = self.settings.rules;
         let storage_lost = self.machine(node).directory_of(id).is_none();
         let (engine, trouble) = self.engine_found(node, id)?;
         let persisted = engine.persisted();
@@ -158,7 +157,7 @@ impl World {
             whole,
             storage_lost,
         };
-        let mut replica = Replica::recover(process.member, id, remedy, engine, found);
+        let mut replica = Replica::recover(process.member, id, rules, engine, found);
         while let Some(from) = replica.to_replay() {
             match process.log.read(id, from, 64 << 10) {
                 Ok(entries) => replica.replay(entries),
@@ -189,18 +188,19 @@ impl World {
             else {
                 continue;
             };
-            let Ok((engine, damaged)) = open_engine(&disk, (directory_of, id), (self.remedy, self.ships(id)))
+            let Ok((engine, damaged)) =
+                open_engine(&disk, (directory_of, id), (self.settings.rules, self.ships(id)))
             else {
                 continue;
             };
             let found = Recovered { torn: true, damaged, ..Recovered::nothing() };
-            process.host.add(Replica::recover(process.member, id, self.remedy, engine, found));
+            process.host.add(Replica::recover(process.member, id, self.settings.rules, engine, found));
         }
     }
 
     /// A replica of a partition that this node has nothing of.
     pub(super) fn new_replica(&mut self, node: u32, id: PartitionId, log: LogKind) {
-        let (remedy, ships) = (self.remedy, self.ships(id));
+        let (rules, ships) = (self.settings.rules, self.ships(id));
         let second = self.plan.directories && log == LogKind::Disk && (id.0 + node) % 2 == 1;
         let machine = self.machine_mut(node);
         let disk = machine.disk.clone();
@@ -212,14 +212,14 @@ impl World {
         let engine: Box<dyn Engine> = match log {
             LogKind::Memory => {
                 process.in_memory.insert(id);
-                Box::new(MemoryEngine::volatile_with(remedy))
+                Box::new(MemoryEngine::volatile_with(rules))
             }
-            LogKind::Disk => match open_engine(&disk, (directory_of, id), (remedy, ships)) {
+            LogKind::Disk => match open_engine(&disk, (directory_of, id), (rules, ships)) {
                 Ok((engine, _)) => engine,
                 Err(_) => return self.end(node, End::Crash),
             },
         };
-        let replica = Replica::recover(process.member, id, remedy, engine, Recovered::nothing());
+        let replica = Replica::recover(process.member, id, rules, engine, Recovered::nothing());
         process.host.add(replica);
     }
 
@@ -334,15 +334,15 @@ impl World {
 pub(super) fn open_engine(
     disk: &crate::disk::Disk,
     (directory_of, id): (&str, PartitionId),
-    (remedy, ships): (Without, bool),
+    (rules, ships): (Rules, bool),
 ) -> Result<(Box<dyn Engine>, Option<String>), String> {
     let text = |error: types::EngineError| error.to_string();
     let snapshot = || Box::new(SnapshotFile::new(disk, directory_of, id));
-    let (engine, trouble) = match MemoryEngine::with_store_and(snapshot(), remedy) {
+    let (engine, trouble) = match MemoryEngine::with_store_and(snapshot(), rules) {
         Ok(engine) => (engine, None),
         Err(types::EngineError::Corrupt(reason)) => {
             disk.remove(&SnapshotFile::name(directory_of, id)).map_err(|error| error.to_string())?;
-            (MemoryEngine::with_store_and(snapshot(), remedy).map_err(text)?, Some(reason))
+            (MemoryEngine::with_store_and(snapshot(), rules).map_err(text)?, Some(reason))
         }
         Err(error) => return Err(error.to_string()),
     };

@@ -45,13 +45,12 @@ use crate::network::Network;
 use crate::node::Machine;
 use crate::plan::RunPlan;
 use crate::random::{Concern, Stream};
-use crate::remedy::Without;
 use crate::snapshot_client::SnapshotClient;
 use crate::trace::Trace;
 use control::{ControllerProcess, Meta, Operator};
 use events::Scheduled;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use types::Micros;
+use types::{Micros, Rules};
 
 /// What stage a run is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +83,6 @@ pub struct World {
     pub injected: BTreeMap<&'static str, u64>,
     /// Client operations that ended.
     pub operations: u64,
-    pub(crate) remedy: Without,
     pub(crate) settings: replica::Settings,
     pub(crate) network: Network,
     pub(crate) machines: Vec<Machine>,
@@ -119,7 +117,7 @@ pub struct World {
 
 impl World {
     /// A world before anything has happened.
-    pub fn new(seed: u64, plan: RunPlan, remedy: Without, verbose: bool) -> World {
+    pub fn new(seed: u64, plan: RunPlan, rules: Rules, verbose: bool) -> World {
         let mut shape = Stream::new(seed, Concern::Shape, 1);
         let machines = (1..=plan.all_nodes())
             .map(|id| {
@@ -132,7 +130,7 @@ impl World {
         let workload = |id: u32| Stream::new(seed, Concern::Workload, u64::from(id));
         let clients = (0..plan.clients).map(|id| Client::new(id, workload(id), &plan)).collect();
         let cluster_snapshots = Stream::new(seed, Concern::Workload, 1_000);
-        let snapshot_client = SnapshotClient::new(plan.clients, cluster_snapshots, &plan, remedy);
+        let snapshot_client = SnapshotClient::new(plan.clients, cluster_snapshots, &plan, rules);
         let loads = Stream::new(seed, Concern::Workload, 1_001);
         let load_client = LoadClient::new(plan.clients + 1, loads, &plan);
         let jobs = Stream::new(seed, Concern::Workload, 1_002);
@@ -147,8 +145,8 @@ impl World {
             checks: Checks::default(),
             injected: BTreeMap::new(),
             operations: 0,
-            remedy,
             settings: replica::Settings {
+                rules,
                 ship_bytes_per_second: plan.ship_bytes_per_second,
                 failback_full: plan.failback_full,
                 failback_log_bytes: plan.failback_log_bytes,

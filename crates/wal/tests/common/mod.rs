@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
-use types::{Lsn, PartitionId, Position, Remedy, Sound, Term};
+use types::{Lsn, PartitionId, Position, Term};
 use understudy_wal::faulty::MemFiles;
 use understudy_wal::{Log, Options, Record, Recovered};
 use wire::entry::{Entry, Header, Kind};
@@ -17,22 +17,22 @@ pub fn at(epoch: u64, lsn: u64) -> Position {
 
 /// Small segments, so that tests see many of them.
 pub fn small() -> Options {
-    Options { segment_bytes: 16 * 1024, max_bytes: 1 << 20, keep_bytes: 2048, spares: 2 }
+    Options { segment_bytes: 16 * 1024, max_bytes: 1 << 20, keep_bytes: 2048, ..Options::default() }
 }
 
-/// Opens a log whose every remedy is in force.
+/// Opens a log whose every rule is in force.
 pub fn open(files: &MemFiles) -> (Log, Recovered) {
-    open_with(files, small(), Sound)
+    open_with(files, small())
 }
 
-pub fn open_with<R: Remedy>(files: &MemFiles, options: Options, remedy: R) -> (Log<R>, Recovered) {
-    let (log, recovered) = Log::open(Arc::new(files.clone()), options, remedy).expect("opens");
+pub fn open_with(files: &MemFiles, options: Options) -> (Log, Recovered) {
+    let (log, recovered) = Log::open(Arc::new(files.clone()), options).expect("opens");
     log.validate();
     (log, recovered)
 }
 
 /// The entry that follows what `log` holds of `partition`.
-pub fn next<R: Remedy>(log: &Log<R>, partition: PartitionId, epoch: u64, payload: &[u8]) -> Entry {
+pub fn next(log: &Log, partition: PartitionId, epoch: u64, payload: &[u8]) -> Entry {
     let (end, crc) = log.end(partition).unwrap_or((Position::ZERO, 0));
     entry(partition, at(epoch, end.lsn.0 + 1), crc, payload)
 }
@@ -42,7 +42,7 @@ pub fn entry(partition: PartitionId, at: Position, prev_crc: u32, payload: &[u8]
 }
 
 /// Appends one entry in a frame of its own.
-pub fn add<R: Remedy>(log: &mut Log<R>, partition: PartitionId, epoch: u64, payload: &[u8]) -> Entry {
+pub fn add(log: &mut Log, partition: PartitionId, epoch: u64, payload: &[u8]) -> Entry {
     let entry = next(log, partition, epoch, payload);
     log.append(&[Record::Entry(entry.clone())]).expect("appends");
     log.validate();
@@ -50,7 +50,7 @@ pub fn add<R: Remedy>(log: &mut Log<R>, partition: PartitionId, epoch: u64, payl
 }
 
 /// Every entry that is there, read in small steps.
-pub fn all<R: Remedy>(log: &Log<R>, partition: PartitionId) -> Vec<Entry> {
+pub fn all(log: &Log, partition: PartitionId) -> Vec<Entry> {
     let Some((base, _)) = log.base(partition) else { return Vec::new() };
     let mut entries: Vec<Entry> = Vec::new();
     loop {

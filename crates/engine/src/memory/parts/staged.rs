@@ -8,9 +8,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::bulk::{files_digest, files_fault, load_key};
 use types::engine::{ReadAt, space};
-use types::{
-    Component, Engine, EngineError, Finding, LoadId, Lsn, Mutation, Position, Remedy, Staged, Staging,
-};
+use types::{Component, Engine, EngineError, LoadId, Lsn, Mutation, Position, Staged, Staging};
 
 /// Names of what is staged begin so.
 const STAGED: &str = "load-";
@@ -56,7 +54,7 @@ fn set_name(load: LoadId) -> String {
     format!("{STAGED}{load}-set")
 }
 
-impl<R: Remedy> PartsEngine<R> {
+impl PartsEngine {
     /// What a process before left behind: loads that are ready, and others, which go.
     pub(super) fn find_loads(&mut self) -> Result<(), EngineError> {
         let names: Vec<String> =
@@ -165,7 +163,7 @@ impl<R: Remedy> PartsEngine<R> {
     }
 
     pub(super) fn push_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]) {
-        let staged = self.ready_load(load).is_some() || !self.engine.remedy.has(Finding::Pr39);
+        let staged = self.ready_load(load).is_some() || !self.engine.rules.loads_are_staged_first();
         assert!(staged, "PR-39: the entry {at} names a load that is not staged");
         self.pending.push_back(PendingLoad { at, load, mutations: mutations.to_vec() });
     }
@@ -210,7 +208,7 @@ impl<R: Remedy> PartsEngine<R> {
 
     fn rows_of_load(&self, load: LoadId) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
         let Some(known) = self.loads.get(&load).filter(|known| known.ready.is_some()) else {
-            return match self.engine.remedy.has(Finding::Pr39) {
+            return match self.engine.rules.loads_are_staged_first() {
                 true => Err(EngineError::Corrupt(format!("PR-39: the files of load {load} are gone"))),
                 false => Ok(Vec::new()),
             };

@@ -1,0 +1,194 @@
+//! Mutants: one rule taken out, so that the simulator and the tests are tested themselves.
+//!
+//! Protocol code asks [`Rules`] by a rule's name where the rule stands. Unless the feature `mutants` is on, every answer is the
+//! constant `true` and a value of it has no size. Only tests, and a build that says so, turn that feature on; the gate
+//! looks whether the binary that is released is without it.
+
+/// Writes [`Finding`] and the functions of [`Rules`] from one table: a finding, its id, the rule against it, and what
+/// happens without the rule.
+macro_rules! rules {
+    ($($finding:ident $id:literal $rule:ident: $damage:literal;)*) => {
+        /// A finding of which the rule against it can be taken out. `docs/rules.md` has them with their places.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Finding {
+            $(#[doc = $damage] $finding,)*
+        }
+
+        impl Finding {
+            /// Every finding whose rule can be taken out.
+            pub const ALL: [Finding; [$($id),*].len()] = [$(Finding::$finding),*];
+
+            /// The id as the documents write it: `F05`, `PR-16`.
+            pub fn id(self) -> &'static str {
+                match self {
+                    $(Finding::$finding => $id,)*
+                }
+            }
+        }
+
+        impl Rules {
+            $(
+                #[doc = concat!("True but in the mutant of ", $id, ". In it: ", $damage)]
+                #[inline(always)]
+                pub fn $rule(self) -> bool {
+                    self.stands(Finding::$finding)
+                }
+            )*
+        }
+    };
+}
+
+rules! {
+    F01 "F01" leases_bound_replies: "A stale primary serves after a failover.";
+    F02 "F02" tails_are_truncated: "A returning primary keeps a tail that the new one never had.";
+    F03 "F03" reads_are_at_committed:
+        "A read shows what is not committed; a cancelled or late commit counts as done.";
+    F04 "F04" silent_members_count: "Fewer copies than are recorded are counted in silence.";
+    F05 "F05" only_members_are_promoted:
+        "The most advanced replica that is heard is promoted, in the set or not.";
+    F06 "F06" who_forgot_does_not_count: "A member that forgot its unsynced tail counts as before.";
+    F07 "F07" markers_commit_first:
+        "A new primary serves before its tail is on the others, or drops the absent at once.";
+    F08 "F08" failed_fsyncs_poison: "A failed fsync is retried and 'succeeds'.";
+    F09 "F09" durable_is_after_fsync: "A write is acknowledged before its fsync.";
+    F10 "F10" damage_is_no_torn_end: "Damage in the middle of the log is taken for a torn end.";
+    F11 "F11" files_are_compared: "A file that rots where nobody looks becomes the base of a newer set.";
+    F12 "F12" received_files_are_whole:
+        "Files that were received count before they are whole and durable.";
+    F13 "F13" log_is_kept_for_members: "The log is truncated before every member has what it holds.";
+    F14 "F14" copies_name_their_position: "A copy is said to be of another moment than its files are.";
+    F16 "F16" decisions_are_recorded_first: "A controller acts on what it remembers.";
+    F17 "F17" unknown_outcomes_are_asked_again:
+        "An unknown outcome of the metastore is taken for a yes.";
+    F18 "F18" losers_back_off:
+        "Silence between two parties is taken for death, and the loser asks again at once.";
+    F19 "F19" slow_members_leave: "A slow backup or a hung disk holds everything up for ever.";
+    F20 "F20" failed_appends_change_nothing:
+        "A full disk, or a failed append, leaves a hole in the log.";
+    F22 "F22" retries_are_applied_once: "A retry is applied twice.";
+    F25 "F25" stale_reads_are_refused:
+        "A backup answers from a state below the reader's token, or older than was allowed.";
+    Pr01 "PR-01" restarts_lead_nothing:
+        "A restarted primary goes on in its old term and uses LSNs twice.";
+    Pr05 "PR-05" answers_except_what_is_sealed:
+        "One answer renews the lease of partitions that are sealed.";
+    Pr06 "PR-06" promises_are_waited_for:
+        "Promises that were forgotten, or never made, are not waited for.";
+    Pr15 "PR-15" joiners_have_what_is_committed: "A member joins that lacks what was committed.";
+    Pr16 "PR-16" every_possible_set_counts: "One set alone counts while a change is in flight.";
+    Pr18 "PR-18" torn_ends_are_reported:
+        "The end of the log, although synced, is taken for torn, and durable goes back unseen.";
+    Pr21 "PR-21" strict_stops_below_min: "committed moves on below min_in_sync.";
+    Pr22 "PR-22" duplicates_wait: "A duplicate is answered before the original is committed.";
+    Pr23 "PR-23" refusals_wait: "A refusal shows what is not committed.";
+    Pr31 "PR-31" engines_publish_what_is_secured:
+        "An engine publishes what a failover can still take back, and what is given up is in no tail.";
+    Pr36 "PR-36" files_are_known_by_digest: "A file is taken for another one of the same number.";
+    Pr37 "PR-37" installations_have_own_directories:
+        "Files are installed where an open tree has its own, and vanish when that is closed.";
+    Pr39 "PR-39" loads_are_staged_first: "A bulk load is marked before its files are everywhere.";
+    Pr40 "PR-40" positions_are_rows: "The engine's position is kept apart from its data.";
+    Pr45 "PR-45" sessions_are_rows: "Sessions are not part of the state.";
+    Pr47 "PR-47" sessions_have_no_gaps: "A gap in a session is taken for a duplicate.";
+    Pr78 "PR-78" first_committer_wins:
+        "A write that rests on what was read overwrites what came after it (lost update).";
+    Pr79 "PR-79" snapshots_lie_on_the_history:
+        "A snapshot that a failover has lost is taken for the state at the same LSN.";
+    Pr80 "PR-80" all_are_held_first:
+        "For a snapshot of the whole cluster, partitions go on before all of them are held: one has what rests on something that another lacks.";
+    Pr81 "PR-81" indexes_lose_old_values:
+        "An index keeps the row of a value that was changed or removed.";
+    Pr82 "PR-82" aborts_wait_until_secured:
+        "What an aborted job is said to have done was on its primary alone, and is lost.";
+}
+
+/// Which rules are in force: all of them, but in a mutant. State machines get one with their settings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Rules {
+    #[cfg(feature = "mutants")]
+    out: Option<Finding>,
+}
+
+#[cfg(not(feature = "mutants"))]
+const _: () = assert!(size_of::<Rules>() == 0, "what is released carries no mutants");
+
+impl Rules {
+    /// Every rule is in force: what nodes run.
+    #[cfg(feature = "mutants")]
+    pub const ALL: Rules = Rules { out: None };
+    /// Every rule is in force: what nodes run.
+    #[cfg(not(feature = "mutants"))]
+    pub const ALL: Rules = Rules {};
+
+    /// Every rule but the one against this finding; `None` in a build without the feature `mutants`.
+    #[cfg(feature = "mutants")]
+    pub fn without(finding: Finding) -> Option<Rules> {
+        Some(Rules { out: Some(finding) })
+    }
+
+    /// Every rule but the one against this finding; `None` in a build without the feature `mutants`.
+    #[cfg(not(feature = "mutants"))]
+    pub fn without(_: Finding) -> Option<Rules> {
+        None
+    }
+
+    #[cfg(feature = "mutants")]
+    #[inline(always)]
+    fn stands(self, finding: Finding) -> bool {
+        self.out != Some(finding)
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    fn stands(self, _: Finding) -> bool {
+        true
+    }
+}
+
+impl Finding {
+    /// The finding with this id; `F05`, `f5`, `PR-16` and `pr16` are understood. F15 has the rule of PR-40, so it is that one.
+    pub fn parse(text: &str) -> Option<Finding> {
+        let text = text.to_ascii_uppercase().replace('-', "");
+        let digits = text.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+        let number: u32 = digits.parse().ok()?;
+        let canonical = match &text[..text.len() - digits.len()] {
+            "F" if number == 15 => Finding::Pr40.id().to_owned(),
+            "F" => format!("F{number:02}"),
+            "PR" => format!("PR-{number:02}"),
+            _ => return None,
+        };
+        Finding::ALL.into_iter().find(|finding| finding.id() == canonical)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_they_are_written() {
+        for finding in Finding::ALL {
+            assert_eq!(Finding::parse(finding.id()), Some(finding));
+        }
+        assert_eq!(Finding::parse("f5"), Some(Finding::F05));
+        assert_eq!(Finding::parse("pr1"), Some(Finding::Pr01));
+        assert_eq!(Finding::parse("F15"), Some(Finding::Pr40));
+        assert_eq!(Finding::parse("x1"), None);
+        assert_eq!(Finding::parse("F99"), None);
+        assert_eq!(Finding::parse(""), None);
+    }
+
+    #[test]
+    fn a_mutant_lacks_one_rule_and_only_a_build_of_mutants_has_any() {
+        for finding in Finding::ALL {
+            assert!(Rules::ALL.stands(finding));
+            let Some(mutant) = Rules::without(finding) else {
+                assert_eq!(size_of::<Rules>(), 0);
+                continue;
+            };
+            let out: Vec<_> = Finding::ALL.into_iter().filter(|other| !mutant.stands(*other)).collect();
+            assert_eq!(out, [finding]);
+        }
+        assert!(Rules::ALL.leases_bound_replies());
+    }
+}
