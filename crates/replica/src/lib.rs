@@ -3,16 +3,20 @@
 //! Nothing here does IO, reads a clock, starts a thread or draws a random number. A driver hands in the time and an input
 //! and carries out the [`Output`]s in order. `node` does so on a real machine, `sim` in a simulated world.
 
+mod backup;
 mod budget;
 pub mod cluster_snapshot;
+mod features;
 pub mod history;
 pub mod host;
 pub mod lease;
 pub mod output;
+mod primary;
 mod replica;
 pub mod session;
 pub mod settings;
 pub mod tail;
+mod transfer;
 
 pub use cluster_snapshot::ClusterSnapshot;
 pub use host::Host;

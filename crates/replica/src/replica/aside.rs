@@ -5,9 +5,9 @@
 //! the log does not reach back any more, then entries read back from the log. What is in memory goes last, with whatever gives it
 //! up. Nothing changes meanwhile: appends are ignored and copies wait, and both come again.
 
-use super::{Ctx, Replica};
 use crate::history::History;
 use crate::output::{Output, ReadFor};
+use crate::replica::{Ctx, Replica};
 use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::engine::{Version, space};
@@ -20,7 +20,7 @@ const PIECE: usize = 8 << 20;
 const READS: u32 = 5;
 
 /// How far it is.
-pub(super) struct Aside {
+pub(crate) struct Aside {
     /// The last entry that the primary has too.
     above: Lsn,
     /// Rows of the engine are looked through.
@@ -47,7 +47,7 @@ struct Rows {
 
 impl Replica {
     /// The last entry that this log and another one, of these epochs and up to `end`, both have; zero if none is known.
-    pub(super) fn common_with(&self, theirs: &History, end: Lsn) -> Lsn {
+    pub(crate) fn common_with(&self, theirs: &History, end: Lsn) -> Lsn {
         let common = theirs.common(end, &self.summary()).lsn;
         // Where the log's epochs are not known any more, single positions are.
         let known = [self.log_base, self.tail.base(), self.tail.end()].into_iter();
@@ -57,7 +57,7 @@ impl Replica {
 
     /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is in memory. Until
     /// then it goes on with it; to be asked again.
-    pub(super) fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
+    pub(crate) fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
         let base = self.tail.base().lsn;
         if common >= base {
             return true;
@@ -101,7 +101,7 @@ impl Replica {
     }
 
     /// Entries were read back.
-    pub(super) fn aside_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
+    pub(crate) fn aside_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
         let base = self.tail.base().lsn;
         let Some(aside) = self.aside.as_mut().filter(|aside| aside.next == from && aside.rows.is_none())
         else {
@@ -130,7 +130,7 @@ impl Replica {
     }
 
     /// Looks at the next rows of the engine.
-    pub(super) fn aside_rows(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn aside_rows(&mut self, ctx: &mut Ctx) {
         let Some(mut aside) = self.aside.take() else { return };
         if let Some(mut rows) = aside.rows.take() {
             match self.next_rows(ctx, aside.above, &mut rows) {

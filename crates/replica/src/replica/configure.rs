@@ -1,8 +1,8 @@
 //! A new configuration arrives (R1, R2): step up, step down, or go on in it.
 
-use super::progress::Progress;
-use super::{Ctx, Follower, Leader, Phase, Replica, Role};
 use crate::output::{LogOp, Output};
+use crate::primary::progress::Progress;
+use crate::replica::{Ctx, Follower, Leader, Phase, Replica, Role};
 use std::collections::{BTreeMap, VecDeque};
 use types::{Epoch, Lsn, Member, Micros, PartitionRecord};
 use wire::request::{Hint, Status};
@@ -139,7 +139,7 @@ impl Replica {
     }
 
     /// Stops leading. What waits is answered with "unknown": it may yet be part of the new primary's log (N7).
-    pub(super) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
+    pub(crate) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
         let hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
         let partition = self.id;
         self.stop_staging(ctx);

@@ -1,9 +1,9 @@
 //! A replica that the configuration has no place for any more. Before it is removed, the primary's log tells which entries
 //! only this replica has (R9).
 
-use super::{Ctx, Replica};
 use crate::history::History;
 use crate::output::Output;
+use crate::replica::{Ctx, Replica};
 use types::{Micros, NodeId, PartitionRecord, TableRecord};
 use wire::peer::{Report, ReportRequest};
 use wire::{Entry, PeerMessage};
@@ -39,7 +39,7 @@ impl Replica {
     }
 
     /// One that is about to go asks for this primary's log.
-    pub(super) fn report_to_departing(&self, ctx: &mut Ctx, request: &ReportRequest) {
+    pub(crate) fn report_to_departing(&self, ctx: &mut Ctx, request: &ReportRequest) {
         let Some(record) = &self.record else { return };
         let departing = record.member_on(request.from.node).is_none();
         if !departing || request.epoch != record.epoch || !self.serves() {
@@ -58,7 +58,7 @@ impl Replica {
     }
 
     /// The primary's log is known: what it never had is set aside.
-    pub(super) fn take_leave(&mut self, ctx: &mut Ctx, report: &Report) {
+    pub(crate) fn take_leave(&mut self, ctx: &mut Ctx, report: &Report) {
         let Some(record) = &self.record else { return };
         let asked = record.member_on(self.me.node).is_none() && report.from == record.primary;
         let Ok(theirs) = History::new(report.log.history.clone()) else { return };

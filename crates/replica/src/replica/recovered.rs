@@ -47,7 +47,7 @@ impl Recovered {
     }
 
     /// Why this log and engine files that end at `persisted` cannot be used together.
-    pub(super) fn misfit(&self, persisted: Position, kept_for_files: bool) -> Option<String> {
+    pub(crate) fn misfit(&self, persisted: Position, kept_for_files: bool) -> Option<String> {
         if persisted.lsn < self.base.lsn && kept_for_files {
             let base = self.base;
             return Some(format!(
@@ -70,7 +70,7 @@ impl Recovered {
     }
 
     /// True if the log of a damaged replica may have what is nowhere else.
-    pub(super) fn may_diverge(&self, persisted: Position) -> bool {
+    pub(crate) fn may_diverge(&self, persisted: Position) -> bool {
         let in_files = persisted.term == self.end.term && persisted.lsn >= self.end.lsn;
         self.whole && self.end.lsn > self.base.lsn && !in_files
     }

@@ -5,7 +5,7 @@
 //! That is asked for only when a primary takes it in again: as long as nobody can, the lost place may come back with the node's
 //! next start, and be the last good copy.
 
-use super::{Ctx, Replica};
+use crate::replica::{Ctx, Replica};
 use types::{Engine, Lsn};
 
 impl Replica {

@@ -1,8 +1,8 @@
 //! What all roles share: the log's end, tentative execution, publication, cuts and truncation.
 
-use super::{Ctx, Replica, Role};
 use crate::history::History;
 use crate::output::{LogOp, Note, Output};
+use crate::replica::{Ctx, Replica, Role};
 use crate::session::{Kept, Session, session_key};
 use crate::tail::Tail;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -26,7 +26,7 @@ const FROM_SCRATCH: Micros = Micros::from_millis(1_000);
 const REMEMBERED: usize = 64 << 20;
 
 /// Why an entry was not taken in. Nothing has changed.
-pub(super) enum Unfit {
+pub(crate) enum Unfit {
     /// Its content: no engine could store it. Whoever sent it made it so.
     Entry(String),
     /// The files that it names: they are not here.
@@ -114,7 +114,7 @@ impl Replica {
     }
 
     /// True if the checksum before this entry is that of the log's end. Where that was not known, the entry names it.
-    pub(super) fn chains(&mut self, entry: &Entry) -> bool {
+    pub(crate) fn chains(&mut self, entry: &Entry) -> bool {
         let (end, prev_crc) = (self.tail.end(), entry.header().prev_crc);
         if self.tail.end_crc() == 0 && self.tail.bytes() == 0 && end.lsn > Lsn::ZERO {
             self.tail = Tail::new(end, prev_crc);
@@ -124,7 +124,7 @@ impl Replica {
 
     /// A log that begins behind files, or rows, of which the sender did not remember the checksum any more begins with that which
     /// its first entry names: no log takes an entry that does not continue it. To be followed by [`Replica::chains`].
-    pub(super) fn name_base(&self, ctx: &mut Ctx, entry: &Entry) {
+    pub(crate) fn name_base(&self, ctx: &mut Ctx, entry: &Entry) {
         let (end, crc) = (self.tail.end(), entry.header().prev_crc);
         let unknown = self.tail.end_crc() == 0 && self.tail.bytes() == 0 && end.lsn > Lsn::ZERO;
         if unknown && crc != 0 && self.log_base == end {
@@ -148,7 +148,7 @@ impl Replica {
     }
 
     /// Executes the entry that follows what the engine has.
-    pub(super) fn execute(&mut self, entry: &Entry) -> Result<(), Unfit> {
+    pub(crate) fn execute(&mut self, entry: &Entry) -> Result<(), Unfit> {
         let mutations = self.mutations(entry)?;
         match entry.header().kind {
             Kind::Bulk => {
@@ -161,7 +161,7 @@ impl Replica {
     }
 
     /// Takes an entry in and has it logged.
-    pub(super) fn append(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), Unfit> {
+    pub(crate) fn append(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), Unfit> {
         self.take(entry.clone())?;
         self.aside = None;
         if self.history.append(entry.at()) {
@@ -172,7 +172,7 @@ impl Replica {
     }
 
     /// Appends an entry whose effect is known already: the leader's path, which decodes nothing.
-    pub(super) fn append_known(&mut self, ctx: &mut Ctx, entry: Entry, mutations: &[Mutation]) {
+    pub(crate) fn append_known(&mut self, ctx: &mut Ctx, entry: Entry, mutations: &[Mutation]) {
         if self.history.append(entry.at()) {
             self.note(ctx, Note::History, self.history.encode());
         }
@@ -212,14 +212,14 @@ impl Replica {
                 Ok(vec![Mutation { key, value: Some(session.encode()) }])
             }
             Kind::SessionExpire => decode_expired(entry.payload()).map_err(Unfit::Entry),
-            Kind::Schema => super::index::decode(entry).map_err(Unfit::Entry),
+            Kind::Schema => crate::features::index::decode(entry).map_err(Unfit::Entry),
             Kind::Policy | Kind::Configuration | Kind::Noop => Ok(Vec::new()),
             _ => Err(not_understood(entry)),
         }
     }
 
     /// The session's row after this entry.
-    pub(super) fn session_mutation(
+    pub(crate) fn session_mutation(
         &self,
         entry: &Entry,
         effects: &Effects,
@@ -246,7 +246,7 @@ impl Replica {
     }
 
     /// A session as executed so far.
-    pub(super) fn session(&self, id: SessionId) -> Result<Option<Session>, EngineError> {
+    pub(crate) fn session(&self, id: SessionId) -> Result<Option<Session>, EngineError> {
         let row = self.engine.get(&session_key(id), ReadAt::Applied)?;
         row.map(|(_, value)| Session::decode(&value).map_err(EngineError::Corrupt)).transpose()
     }
@@ -274,17 +274,17 @@ impl Replica {
         }
     }
 
-    pub(super) fn log_kind(&self) -> LogKind {
+    pub(crate) fn log_kind(&self) -> LogKind {
         self.record.as_ref().map_or(LogKind::Disk, |record| record.policy.log)
     }
 
     /// The log in few words.
-    pub(super) fn summary(&self) -> LogSummary {
+    pub(crate) fn summary(&self) -> LogSummary {
         LogSummary { base: self.log_base, end: self.tail.end(), history: self.history.starts().to_vec() }
     }
 
     /// What is in the log at `lsn`: its position, and its checksum if it is in memory.
-    pub(super) fn position_at(&self, lsn: Lsn) -> Option<(Position, Option<u32>)> {
+    pub(crate) fn position_at(&self, lsn: Lsn) -> Option<(Position, Option<u32>)> {
         if lsn == Lsn::ZERO {
             // Before every log, whatever was trimmed of it.
             return Some((Position::ZERO, None));
@@ -308,7 +308,7 @@ impl Replica {
     }
 
     /// Moves what is committed and secured from the overlay into the engine (R7, PR-41).
-    pub(super) fn publish(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn publish(&mut self, ctx: &mut Ctx) {
         let secured =
             if self.rules.engines_publish_what_is_secured() { self.secured } else { self.committed };
         let upto = self.committed.min(secured).min(self.engine.applied().lsn);
@@ -327,12 +327,12 @@ impl Replica {
     }
 
     /// What anybody may publish of this term's log. Nobody is told more, so that what is above it can wait for who joins.
-    pub(super) fn publishable(&self) -> Lsn {
+    pub(crate) fn publishable(&self) -> Lsn {
         self.secured.min(self.committed)
     }
 
     /// A member is to join: what nobody can have published yet is not secured before it has it too.
-    pub(super) fn secure_with_joiner(&mut self) {
+    pub(crate) fn secure_with_joiner(&mut self) {
         // A load that may be installed counts as published, above `committed`.
         if self.engine.pending_load().is_none() {
             self.secured = self.publishable().max(self.engine.published().lsn);
@@ -340,12 +340,12 @@ impl Replica {
     }
 
     /// Up to where nothing of the log can be cut any more. A cold standby forgets it in memory, and may wait for a load when it publishes it.
-    pub(super) fn surely_kept(&self) -> Lsn {
+    pub(crate) fn surely_kept(&self) -> Lsn {
         self.committed.min(self.secured).min(self.durable)
     }
 
     /// Forgets what nobody needs: in memory above a budget, in the log at or below every bound (R8).
-    pub(super) fn forget(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn forget(&mut self, ctx: &mut Ctx) {
         // What is to be set aside stays until it is.
         let diverges = self.aside.is_some();
         let installing = self.incoming.as_ref().is_some_and(|incoming| incoming.is_installing());
@@ -387,7 +387,7 @@ impl Replica {
     }
 
     /// Drops every entry above `to` (F02). False if that would take back what is published: then only a copy helps.
-    pub(super) fn truncate(&mut self, ctx: &mut Ctx, to: Lsn) -> bool {
+    pub(crate) fn truncate(&mut self, ctx: &mut Ctx, to: Lsn) -> bool {
         if to >= self.tail.end().lsn {
             return true;
         }
@@ -411,7 +411,7 @@ impl Replica {
     }
 
     /// Writes clients' entries aside that will not be part of the log any more (R9).
-    pub(super) fn set_aside(&mut self, ctx: &mut Ctx, entries: Vec<Entry>) {
+    pub(crate) fn set_aside(&mut self, ctx: &mut Ctx, entries: Vec<Entry>) {
         let ours =
             |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk | Kind::Call | Kind::Sql);
         let commits = entries.iter().filter(ours).count() as u64;
@@ -436,7 +436,7 @@ impl Replica {
     /// What a torn end may have taken is here again once this term's log reaches from its first entry to all that is committed, or
     /// once this replica serves by what the term has decided. Until then every life is told of it (PR-18): a short life leaves
     /// a log that looks whole.
-    pub(super) fn settle_torn(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn settle_torn(&mut self, ctx: &mut Ctx) {
         if !self.torn {
             return;
         }
@@ -459,7 +459,7 @@ impl Replica {
     }
 
     /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9). [`Replica::is_aside`] comes first.
-    pub(super) fn cut_aside(&mut self, ctx: &mut Ctx, common: Lsn) {
+    pub(crate) fn cut_aside(&mut self, ctx: &mut Ctx, common: Lsn) {
         let keep = common.max(self.tail.base().lsn);
         if keep < self.tail.end().lsn {
             let entries = self.tail.truncate(keep);
@@ -469,7 +469,7 @@ impl Replica {
 
     /// Gives up everything this replica holds; a copy follows. The primary has it up to `common`: what is above is set aside first,
     /// and as long as that is not done, nothing happens and this gives false.
-    pub(super) fn start_over(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
+    pub(crate) fn start_over(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
         if !self.is_aside(ctx, common) {
             return false;
         }
@@ -484,7 +484,7 @@ impl Replica {
     }
 
     /// Makes log and positions begin at `at`, which the engine holds.
-    pub(super) fn rebase(&mut self, ctx: &mut Ctx, at: Position, crc: u32, history: History) {
+    pub(crate) fn rebase(&mut self, ctx: &mut Ctx, at: Position, crc: u32, history: History) {
         self.tail = Tail::new(at, crc);
         self.aside = None;
         self.forget_loads(Lsn::ZERO);
@@ -524,7 +524,7 @@ impl Replica {
     }
 
     /// The same where the log cannot be trusted either.
-    pub(super) fn fail_with_log(&mut self, ctx: &mut Ctx, reason: String) {
+    pub(crate) fn fail_with_log(&mut self, ctx: &mut Ctx, reason: String) {
         if !self.is_damaged() {
             self.fail(ctx, reason);
             self.replays_to = Lsn::ZERO;
@@ -533,7 +533,7 @@ impl Replica {
 }
 
 /// The payload that names expired sessions: epoch and LSN of each, little-endian.
-pub(super) fn encode_expired(sessions: &[SessionId]) -> Bytes {
+pub(crate) fn encode_expired(sessions: &[SessionId]) -> Bytes {
     let mut out = BytesMut::with_capacity(sessions.len() * 16);
     for session in sessions {
         out.put_u64_le(session.0.term.0);

@@ -1,7 +1,7 @@
 //! What a replica says of itself, for people and for planning. Safety never rests on it.
 
-use super::progress::Mode;
-use super::{Phase, Replica, Role};
+use crate::primary::progress::Mode;
+use crate::replica::{Phase, Replica, Role};
 use types::{Micros, Now};
 use wire::control::{ReplicaStatus, Role as Shown};
 
@@ -55,7 +55,7 @@ impl Replica {
     }
 
     /// Bytes of log above an LSN; entries that are not in memory are counted by the mean of those that are.
-    pub(super) fn bytes_above(&self, lsn: types::Lsn) -> u64 {
+    pub(crate) fn bytes_above(&self, lsn: types::Lsn) -> u64 {
         let (base, end) = (self.tail.base().lsn.0, self.tail.end().lsn.0);
         let (missing, held) = (end.saturating_sub(lsn.0), end - base);
         let mean = (self.tail.bytes() as u64).checked_div(held).unwrap_or(0);

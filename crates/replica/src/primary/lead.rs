@@ -1,9 +1,9 @@
 //! The primary's side of replication: what each member has, what is sent to it, and how far commits reach.
 
-use super::change::Change;
-use super::progress::{Mode, Progress};
-use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::{Output, ReadFor};
+use crate::primary::change::Change;
+use crate::primary::progress::{Mode, Progress};
+use crate::replica::{Ctx, Leader, Phase, Replica, Role};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use types::policy::{Below, Need};
@@ -14,7 +14,7 @@ use wire::{Entry, PeerMessage};
 
 impl Replica {
     /// Sends what is due to every member. Called after each batch of inputs, so that appends coalesce.
-    pub(super) fn ship(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn ship(&mut self, ctx: &mut Ctx) {
         let Role::Leader(leader) = &self.role else { return };
         let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
         let members: Vec<Member> = leader.members.keys().copied().collect();
@@ -37,7 +37,7 @@ impl Replica {
         }
     }
 
-    pub(super) fn ask_report(&self, ctx: &mut Ctx, member: Member) {
+    pub(crate) fn ask_report(&self, ctx: &mut Ctx, member: Member) {
         let Some(record) = &self.record else { return };
         let inform = Inform { partition: self.id, record: RecordText::new(record) };
         let request = ReportRequest { partition: self.id, epoch: record.epoch, from: self.me };
@@ -45,7 +45,7 @@ impl Replica {
         ctx.out.push(Output::Send { to: member, message: PeerMessage::ReportRequest(request) });
     }
 
-    pub(super) fn progress(&mut self, member: Member) -> Option<&mut Progress> {
+    pub(crate) fn progress(&mut self, member: Member) -> Option<&mut Progress> {
         self.leader()?.members.get_mut(&member)
     }
 
@@ -125,7 +125,7 @@ impl Replica {
     }
 
     /// Tells members the positions when nothing else does: the heartbeat of the commit path (F18, PR-27).
-    pub(super) fn tell_positions(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn tell_positions(&mut self, ctx: &mut Ctx) {
         let committed = self.committed;
         let Some(leader) = self.leader() else { return };
         if !matches!(leader.phase, Phase::Marking | Phase::Serving) {
@@ -246,7 +246,7 @@ impl Replica {
     }
 
     /// Sends again what was not acknowledged in time: the network may have lost it. Notes who gets on.
-    pub(super) fn resend(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn resend(&mut self, ctx: &mut Ctx) {
         let (now, patience) = (ctx.now.mono, Micros(ctx.settings.resend.0 * 5));
         let end = self.tail.end().lsn;
         let Some(policy) = self.record.as_ref().map(|record| record.policy.clone()) else { return };
@@ -298,7 +298,7 @@ impl Replica {
     }
 
     /// Every other member that must have promised before this replica serves reads (PR-04, PR-06).
-    pub(super) fn lease_members(&self) -> BTreeSet<Member> {
+    pub(crate) fn lease_members(&self) -> BTreeSet<Member> {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return BTreeSet::new() };
         let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
         if self.rules.promises_are_waited_for() {
@@ -316,7 +316,7 @@ impl Replica {
     }
 
     /// Until when this primary's lease runs; `None`: nobody else could be promoted, so no end (PR-08).
-    pub(super) fn lease_until(&self, ctx: &Ctx) -> Option<Micros> {
+    pub(crate) fn lease_until(&self, ctx: &Ctx) -> Option<Micros> {
         let Role::Leader(leader) = &self.role else { return Some(Micros::ZERO) };
         if !self.rules.leases_bound_replies() {
             return None;
@@ -325,7 +325,7 @@ impl Replica {
     }
 
     /// How far this member has got, as the primary knows.
-    pub(super) fn marks_of(&self, leader: &Leader, member: &Member) -> Watermarks {
+    pub(crate) fn marks_of(&self, leader: &Leader, member: &Member) -> Watermarks {
         if *member == self.me {
             return self.marks();
         }
@@ -370,7 +370,7 @@ impl Replica {
     }
 
     /// Moves `committed` and `secured` on and releases what they cover.
-    pub(super) fn advance(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn advance(&mut self, ctx: &mut Ctx) {
         if !matches!(self.role, Role::Leader(_)) {
             return;
         }
@@ -393,7 +393,7 @@ impl Replica {
     }
 
     /// How far a member holds the log so that nothing takes it away.
-    pub(super) fn met(&self, leader: &Leader, member: &Member) -> Lsn {
+    pub(crate) fn met(&self, leader: &Leader, member: &Member) -> Lsn {
         let memory = self.log_kind() == LogKind::Memory;
         let need = Need { received: memory, durable: !memory, applied: false };
         need.met(&self.marks_of(leader, member))
@@ -421,7 +421,7 @@ impl Replica {
     }
 
     /// Answers everyone for whom `committed`, and where it matters `secured`, has come far enough (N7, PR-82).
-    pub(super) fn release(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn release(&mut self, ctx: &mut Ctx) {
         let committed = self.committed;
         let secured = match self.rules.aborts_wait_until_secured() {
             true if self.is_short() => Lsn::ZERO,
@@ -450,7 +450,7 @@ impl Replica {
     }
 
     /// How many members of the set have what the policy demands at `lsn`; where it demands nothing, in memory.
-    pub(super) fn copies(&self, lsn: Lsn) -> u8 {
+    pub(crate) fn copies(&self, lsn: Lsn) -> u8 {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return 0 };
         let has = |(rank, member): &(usize, &Member)| {
             let need = record.policy.need(*rank);

@@ -1,8 +1,8 @@
 //! Clients' requests at a replica: writes with exactly-once sessions (N13), reads at `committed` (R4, R5), and replies that
 //! wait for what they did and saw (N7, R12).
 
-use super::{Ctx, Phase, Replica, Role, Waiting};
 use crate::output::{ClientRef, Output};
+use crate::replica::{Ctx, Phase, Replica, Role, Waiting};
 use crate::session::{Standing, feed_key, row_key};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use wire::request::{FeedMark, Hint, Snapshot};
 use wire::{Body, Effects, Entry, Header, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
 
 /// The most bytes of rows in one reply to a scan.
-pub(super) const SCAN_BYTES: usize = 4 << 20;
+pub(crate) const SCAN_BYTES: usize = 4 << 20;
 /// Scans and snapshots keep old versions for so long after they were last used.
 const SCAN_HOLD: Micros = Micros::from_millis(10_000);
 
 /// What a write comes to: its outcome, how many rows change, and how.
-pub(super) type Evaluated = (Outcome, u32, Vec<Mutation>);
+pub(crate) type Evaluated = (Outcome, u32, Vec<Mutation>);
 
 /// What a reply that waits tells of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum AckCondition {
+pub(crate) enum AckCondition {
     /// An entry.
     Entry,
     /// How things are, and no entry.
@@ -59,7 +59,7 @@ impl Replica {
     }
 
     /// Why this replica does not handle the request, if so.
-    pub(super) fn not_here(&self, request: &Request, any: bool) -> Option<Status> {
+    pub(crate) fn not_here(&self, request: &Request, any: bool) -> Option<Status> {
         let Some(record) = &self.record else {
             return Some(Status::NotFound("no such partition here".into()));
         };
@@ -93,7 +93,7 @@ impl Replica {
     }
 
     /// The sentence for a partition with fewer copies than its policy allows, if that is so now.
-    pub(super) fn too_few(&self) -> Option<Status> {
+    pub(crate) fn too_few(&self) -> Option<Status> {
         let record = self.record.as_ref()?;
         let (have, min) = (record.in_sync.len(), usize::from(record.policy.min_in_sync));
         if have >= min || record.policy.below != Below::Strict {
@@ -109,7 +109,7 @@ impl Replica {
     }
 
     /// Sends a reply at once.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &self,
         ctx: &mut Ctx,
         to: ClientRef,
@@ -122,7 +122,7 @@ impl Replica {
     }
 
     /// The same for what was read at `lsn`.
-    pub(super) fn answer_as_of(
+    pub(crate) fn answer_as_of(
         &self,
         ctx: &mut Ctx,
         to: ClientRef,
@@ -141,7 +141,7 @@ impl Replica {
 
     /// Answers a request at which the engine failed: nothing was done for it. What is damaged ends the replica, and with it what waits
     /// is answered.
-    pub(super) fn engine_failed(
+    pub(crate) fn engine_failed(
         &mut self,
         ctx: &mut Ctx,
         to: ClientRef,
@@ -164,7 +164,7 @@ impl Replica {
         ctx.out.push(Output::Reply { partition: self.id, to, reply: Box::new(reply), valid_until });
     }
 
-    pub(super) fn reply(&self, request: &Request, status: Status, body: Body) -> Reply {
+    pub(crate) fn reply(&self, request: &Request, status: Status, body: Body) -> Reply {
         let record = self.record.as_ref();
         Reply {
             id: request.id,
@@ -179,7 +179,7 @@ impl Replica {
     }
 
     /// Holds a reply back until `committed` covers `at` (N7): the entry that it tells of.
-    pub(super) fn answer_at(
+    pub(crate) fn answer_at(
         &mut self,
         ctx: &mut Ctx,
         to: ClientRef,
@@ -191,7 +191,7 @@ impl Replica {
     }
 
     /// The same for what is told in another way.
-    pub(super) fn hold_back(
+    pub(crate) fn hold_back(
         &mut self,
         ctx: &mut Ctx,
         to: ClientRef,
@@ -270,7 +270,7 @@ impl Replica {
     }
 
     /// Answers from what was seen of a session, when all that was seen is committed (PR-22).
-    pub(super) fn answer_seen(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, reply: Reply) {
+    pub(crate) fn answer_seen(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, reply: Reply) {
         let repeated = matches!(reply.status, Status::Ok | Status::Refused(_));
         if self.rules.duplicates_wait() {
             let seen = self.tail.end().lsn;
@@ -282,7 +282,7 @@ impl Replica {
 
     /// Too much is waiting for slow backups: new writes wait at the client (F19). Replies are counted beside the bytes: those
     /// to repeated requests and refusals wait without an entry of their own.
-    pub(super) fn overfull(&self, ctx: &Ctx) -> Option<Status> {
+    pub(crate) fn overfull(&self, ctx: &Ctx) -> Option<Status> {
         if matches!(&self.role, Role::Leader(leader) if leader.waiting.len() + leader.securing.len() >= ctx.settings.waiting_replies)
         {
             return Some(Status::NotYet(
@@ -297,7 +297,7 @@ impl Replica {
     }
 
     /// Where the request stands in its session: `None` to go on; else a reply to what was seen.
-    pub(super) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, EngineError> {
+    pub(crate) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, EngineError> {
         if !request.session.is_some() || !self.rules.retries_are_applied_once() {
             return Ok(None);
         }
@@ -373,12 +373,12 @@ impl Replica {
     }
 
     /// True if the state that a reply called so is a part of this log (first committer wins): no term since then began below it.
-    pub(super) fn on_history(&self, snapshot: Position) -> bool {
+    pub(crate) fn on_history(&self, snapshot: Position) -> bool {
         !self.rules.snapshots_lie_on_the_history() || self.history.holds(snapshot, self.tail.end().lsn)
     }
 
     /// Makes the entry of a write, logs and executes it.
-    pub(super) fn log_effects(
+    pub(crate) fn log_effects(
         &mut self,
         ctx: &mut Ctx,
         request: &Request,
@@ -400,7 +400,7 @@ impl Replica {
     }
 
     /// The header of this term's next entry.
-    pub(super) fn next_header(&self, ctx: &Ctx, kind: Kind) -> Header {
+    pub(crate) fn next_header(&self, ctx: &Ctx, kind: Kind) -> Header {
         let Role::Leader(leader) = &self.role else { unreachable!("R1: only a leader makes entries") };
         let at = Position::new(leader.term, self.tail.end().lsn.next());
         let mut header = Header::new(kind, self.id, at, self.tail.end_crc());
@@ -517,7 +517,7 @@ impl Replica {
     }
 
     /// Forgets scans that nobody went on with: their versions need not be kept.
-    pub(super) fn close_scans(&mut self, now: Micros) {
+    pub(crate) fn close_scans(&mut self, now: Micros) {
         self.scans.retain(|_, used| now.since(*used) < SCAN_HOLD);
     }
 }
@@ -549,7 +549,7 @@ fn request_hash(ops: &[RowOp], mark: Option<FeedMark>, since: Option<Position>) 
 }
 
 /// Adds what a row operation asks to a hash.
-pub(super) fn hash_row(hash: &mut xxhash_rust::xxh3::Xxh3, op: &RowOp) {
+pub(crate) fn hash_row(hash: &mut xxhash_rust::xxh3::Xxh3, op: &RowOp) {
     let (kind, row) = match op {
         RowOp::Put { row, .. } => (1u8, &row[..]),
         RowOp::Insert { row, .. } => (2, &row[..]),

@@ -7,10 +7,10 @@
 //! the files. Members follow by the primary's next set, of which they have the load's files already. A primary that dies after
 //! the entry was committed leaves it to the next one, which has the files, too.
 
-use super::progress::Mode;
-use super::state::Unfit;
-use super::{Ctx, Replica, Role};
 use crate::output::{ClientRef, Output};
+use crate::primary::progress::Mode;
+use crate::replica::state::Unfit;
+use crate::replica::{Ctx, Replica, Role};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use types::bulk::load_key;
@@ -41,7 +41,7 @@ const AT_ONCE: usize = 8;
 
 /// What a replica knows of loads beside its engine's files.
 #[derive(Debug, Default)]
-pub(super) struct Loads {
+pub(crate) struct Loads {
     /// When each was last asked for.
     touched: BTreeMap<LoadId, Micros>,
     /// Those that entries of the log name. An engine that follows its log later does not know of them.
@@ -72,7 +72,7 @@ impl Asked {
 
 impl Replica {
     /// [`Op::Stage`], [`Op::StagePiece`], [`Op::Unstage`] and [`Op::Load`].
-    pub(super) fn on_load(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
+    pub(crate) fn on_load(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
         let able = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
         if !able {
             let why = "bulk loads need an engine with files and a log on disk".into();
@@ -297,13 +297,13 @@ impl Replica {
     }
 
     /// Why writes have to wait, if a load is on its way into the engine's files.
-    pub(super) fn is_loading(&self) -> Option<Status> {
+    pub(crate) fn is_loading(&self) -> Option<Status> {
         let why = || Status::NotYet("a bulk load is being installed".into());
         self.engine.pending_load().map(|_| why())
     }
 
     /// How far `committed` may go: not past a load that is not in the files here. One that is committed and secured is installed.
-    pub(super) fn up_to_load(&mut self, ctx: &mut Ctx, point: Lsn) -> Lsn {
+    pub(crate) fn up_to_load(&mut self, ctx: &mut Ctx, point: Lsn) -> Lsn {
         let Some(at) = self.engine.pending_load() else { return point };
         let partition = self.id;
         let Role::Leader(leader) = &self.role else { return point };
@@ -322,12 +322,12 @@ impl Replica {
     }
 
     /// What reads may see of what is committed.
-    pub(super) fn readable(&self) -> Lsn {
+    pub(crate) fn readable(&self) -> Lsn {
         self.engine.pending_load().map_or(self.committed, |at| self.committed.min(at.lsn.prev()))
     }
 
     /// The entry's load, if it is staged here (PR-39).
-    pub(super) fn staged_load(&self, entry: &Entry) -> Result<LoadMark, Unfit> {
+    pub(crate) fn staged_load(&self, entry: &Entry) -> Result<LoadMark, Unfit> {
         let mark = LoadMark::decode(entry.payload()).map_err(Unfit::Entry)?;
         let fits = |mutation: &Mutation| {
             mutation.key.first() == Some(&space::PARTITION) && mutation_fault(mutation).is_none()
@@ -346,7 +346,7 @@ impl Replica {
     }
 
     /// An entry was taken in: the files that it names stay until they are part of the engine's own.
-    pub(super) fn note_load(&mut self, entry: &Entry) {
+    pub(crate) fn note_load(&mut self, entry: &Entry) {
         if entry.header().kind == Kind::Bulk
             && let Ok(mark) = LoadMark::decode(entry.payload())
         {
@@ -355,7 +355,7 @@ impl Replica {
     }
 
     /// Entries above `to` are gone.
-    pub(super) fn forget_loads(&mut self, to: Lsn) {
+    pub(crate) fn forget_loads(&mut self, to: Lsn) {
         self.loads.named.retain(|(lsn, _)| *lsn <= to);
     }
 
@@ -438,7 +438,7 @@ impl Replica {
     }
 
     /// A member lacks the files that an entry names. If this replica's own files have them, it is given those.
-    pub(super) fn on_unstaged(&mut self, ctx: &mut Ctx, refused: &AppendRefused, lsn: Lsn) {
+    pub(crate) fn on_unstaged(&mut self, ctx: &mut Ctx, refused: &AppendRefused, lsn: Lsn) {
         let counts = self.lease_members().contains(&refused.from);
         let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
         let Some(progress) = self.progress(refused.from) else { return };
@@ -499,7 +499,7 @@ impl Replica {
     }
 
     /// Time has passed: who waits for members that do not answer, and what nobody wants.
-    pub(super) fn loads_tick(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn loads_tick(&mut self, ctx: &mut Ctx) {
         let now = ctx.now.mono;
         let known = self.engine.loads();
         self.loads.touched.retain(|load, _| known.contains(load));
@@ -527,7 +527,7 @@ impl Replica {
     }
 
     /// This replica leads no more.
-    pub(super) fn stop_staging(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn stop_staging(&mut self, ctx: &mut Ctx) {
         for (_, asked) in std::mem::take(&mut self.loads.asked) {
             for (to, request) in asked.waiting {
                 self.answer(ctx, to, &request, Status::NotPrimary, Body::None, None);

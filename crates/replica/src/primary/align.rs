@@ -1,8 +1,8 @@
 //! Where a member's log agrees with the primary's: a refused append, a report, and from where it is sent what it lacks.
 
-use super::progress::Mode;
-use super::{Ctx, Replica};
 use crate::output::Output;
+use crate::primary::progress::Mode;
+use crate::replica::{Ctx, Replica};
 use types::{Member, PartitionRecord};
 use wire::PeerMessage;
 use wire::control::RecordText;
@@ -57,7 +57,7 @@ impl Replica {
     }
 
     /// Begins to send to a member whose log is known.
-    pub(super) fn align(&mut self, ctx: &mut Ctx, member: Member, theirs: &LogSummary) {
+    pub(crate) fn align(&mut self, ctx: &mut Ctx, member: Member, theirs: &LogSummary) {
         let common = self.history.common(self.tail.end().lsn, theirs);
         if common.lsn < self.log_base.lsn || common.lsn < theirs.base.lsn {
             return self.start_copy(ctx, member);

@@ -5,13 +5,13 @@
 //! backup is as fresh as an acknowledgement of its own that the primary had before that moment: so one that follows a primary
 //! which leads no more gets older too.
 
-use super::{Ctx, Phase, Replica, Role};
+use crate::replica::{Ctx, Phase, Replica, Role};
 use types::{Lsn, Micros};
 use wire::Status;
 
 /// Which moment of a member's own clock its primary can vouch for: what is committed now is not older.
 #[derive(Debug, Default)]
-pub(super) struct Echo {
+pub(crate) struct Echo {
     /// Of the member's clock, microseconds.
     vouched_us: u64,
     /// An acknowledgement that is not vouched for yet: when it came, and the member's clock in it.
@@ -35,7 +35,7 @@ impl Echo {
 
 impl Replica {
     /// When this replica's `committed` was surely all that was acknowledged, by its own clock; zero: never.
-    pub(super) fn fresh_at(&self, ctx: &Ctx) -> Micros {
+    pub(crate) fn fresh_at(&self, ctx: &Ctx) -> Micros {
         match &self.role {
             Role::Leader(leader) if matches!(leader.phase, Phase::Serving) => self.led_at(ctx),
             // What the primary before it acknowledged is not all committed here yet.
@@ -46,7 +46,7 @@ impl Replica {
     }
 
     /// The last moment at which this primary surely led; zero before it serves.
-    pub(super) fn led_at(&self, ctx: &Ctx) -> Micros {
+    pub(crate) fn led_at(&self, ctx: &Ctx) -> Micros {
         let Role::Leader(leader) = &self.role else { return Micros::ZERO };
         match self.lease_until(ctx) {
             _ if !matches!(leader.phase, Phase::Serving) => Micros::ZERO,
@@ -56,7 +56,7 @@ impl Replica {
     }
 
     /// Why a read at any replica is refused here, if so: below the LSN that was asked for, or too old.
-    pub(super) fn too_stale(&self, ctx: &Ctx, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
+    pub(crate) fn too_stale(&self, ctx: &Ctx, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
         if !self.rules.stale_reads_are_refused() {
             return None;
         }

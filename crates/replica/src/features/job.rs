@@ -7,10 +7,10 @@
 //! Rows of jobs that ended are forgotten when there are many, oldest first. The horizon then says up to which name a job that has
 //! no row may have had one.
 
-use super::index::BESIDE;
-use super::serve::{AckCondition, SCAN_BYTES, hash_row};
-use super::{Ctx, Replica};
+use crate::features::index::BESIDE;
 use crate::output::ClientRef;
+use crate::primary::serve::{AckCondition, SCAN_BYTES, hash_row};
+use crate::replica::{Ctx, Replica};
 use crate::session::row_key;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ struct Evaluated {
 
 impl Replica {
     /// [`Op::Job`] and [`Op::EndJob`].
-    pub(super) fn on_job(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
+    pub(crate) fn on_job(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
         let Some(job) = request.op.job().filter(|_| request.session.is_some()) else {
             let why = Status::Bad("a job's records need a session".into());
             return self.answer(ctx, to, request, why, Body::None, None);
@@ -157,7 +157,7 @@ impl Replica {
     }
 
     /// What a job has done, as of a state.
-    pub(super) fn job_status(&self, job: JobId, at: ReadAt) -> Result<JobStatus, EngineError> {
+    pub(crate) fn job_status(&self, job: JobId, at: ReadAt) -> Result<JobStatus, EngineError> {
         Ok(self.job_row(job, at)?.map(|row| row.status).unwrap_or_default())
     }
 
@@ -251,7 +251,10 @@ impl Replica {
         Ok(Evaluated { done: fits, affected, mutations, refused: Some(why) })
     }
 
-    fn indexed_rows(&mut self, records: &[JobRecord]) -> Result<super::serve::Evaluated, EngineError> {
+    fn indexed_rows(
+        &mut self,
+        records: &[JobRecord],
+    ) -> Result<crate::primary::serve::Evaluated, EngineError> {
         let rows = self.evaluate_rows(records)?;
         self.with_index_rows((Outcome::Done, rows.affected, rows.mutations))
     }

@@ -3,8 +3,8 @@
 //!
 //! A member that gets nothing for long makes files of its own; the primary's next ones take their place.
 
-use super::{Ctx, Replica, Role};
 use crate::output::Output;
+use crate::replica::{Ctx, Replica, Role};
 use types::engine::{Checkpoint, Wake};
 use types::{EngineError, LogKind, Lsn, Member, Micros, Position};
 use wire::PeerMessage;
@@ -17,7 +17,7 @@ const WAIT_LIMIT: Micros = Micros::from_millis(5_000);
 
 /// What a member wants of its primary.
 #[derive(Debug)]
-pub(super) struct PendingFlush {
+pub(crate) struct PendingFlush {
     /// What its files held then.
     persisted: Lsn,
     /// Since when nothing came; zero: since the next tick.
@@ -65,7 +65,7 @@ impl Replica {
     }
 
     /// Asks the primary, and gives up waiting for it.
-    pub(super) fn pending_flush_tick(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn pending_flush_tick(&mut self, ctx: &mut Ctx) {
         let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
         let loads = self.awaits_load();
         let busy = self.incoming.is_some();
@@ -138,7 +138,7 @@ impl Replica {
     }
 
     /// Answers those who waited for the end of a flush.
-    pub(super) fn answer_flushes(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn answer_flushes(&mut self, ctx: &mut Ctx) {
         let persisted = self.engine.persisted().lsn;
         let Some(leader) = self.leader() else { return };
         let waiting = leader.members.iter_mut().filter(|(_, progress)| progress.wants_flush);

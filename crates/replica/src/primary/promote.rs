@@ -1,10 +1,10 @@
 //! R6: how a replica that was named primary comes to serve. Reports are gathered until they fence the policy, what another
 //! member has more is fetched, a marker of the new term is committed, and the old promises run out meanwhile (PR-74).
 
-use super::progress::Mode;
-use super::state::Unfit;
-use super::{Ctx, Phase, Replica, Role};
 use crate::output::Output;
+use crate::primary::progress::Mode;
+use crate::replica::state::Unfit;
+use crate::replica::{Ctx, Phase, Replica, Role};
 use types::{Lsn, Member, Position};
 use wire::control::Served;
 use wire::entry::Kind;
@@ -16,7 +16,7 @@ const FETCHES: u32 = 20;
 
 impl Replica {
     /// Asks for reports, and goes on as soon as they suffice.
-    pub(super) fn collect_reports(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn collect_reports(&mut self, ctx: &mut Ctx) {
         let (now, settings) = (ctx.now.mono, ctx.settings);
         let others = self.asked();
         let Some(leader) = self.leader() else { return };
@@ -221,7 +221,7 @@ impl Replica {
     }
 
     /// The log is complete: this term's first entry goes into it, and the others are brought to it (F07).
-    pub(super) fn mark(&mut self, ctx: &mut Ctx, reports: Vec<Report>) {
+    pub(crate) fn mark(&mut self, ctx: &mut Ctx, reports: Vec<Report>) {
         if self.lags() {
             return self.replay_before_mark(reports);
         }
@@ -249,7 +249,7 @@ impl Replica {
     }
 
     /// Serves once the marker is committed and no promise to an older term binds (PR-02, PR-14).
-    pub(super) fn serve_if_ready(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn serve_if_ready(&mut self, ctx: &mut Ctx) {
         let (committed, now, id) = (self.committed, ctx.now, self.id);
         let early = !self.rules.markers_commit_first();
         let Some(record) = &self.record else { return };
@@ -274,7 +274,7 @@ impl Replica {
     }
 
     /// Asks again what was not answered.
-    pub(super) fn promote_tick(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn promote_tick(&mut self, ctx: &mut Ctx) {
         let now = ctx.now.mono;
         let Some(leader) = self.leader() else { return };
         match &mut leader.phase {

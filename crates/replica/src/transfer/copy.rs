@@ -1,9 +1,9 @@
 //! The state itself, by a scan at one LSN, for a member whose log is too old and that cannot be given files.
 
-use super::progress::Mode;
-use super::{Ctx, Follower, Replica, Role};
 use crate::history::History;
 use crate::output::Output;
+use crate::primary::progress::Mode;
+use crate::replica::{Ctx, Follower, Replica, Role};
 use types::engine::{Row, space};
 use types::{Lsn, Member, Micros, Position, ReadAt};
 use wire::PeerMessage;
@@ -11,7 +11,7 @@ use wire::peer::{Copied, Copy};
 
 /// A copy that is being sent.
 #[derive(Debug)]
-pub(super) struct CopyOut {
+pub(crate) struct CopyOut {
     number: u64,
     /// The position at which the state is copied.
     at: Position,
@@ -36,14 +36,14 @@ impl CopyOut {
 
 /// A copy that is being taken in.
 #[derive(Debug)]
-pub(super) struct CopyIn {
+pub(crate) struct CopyIn {
     number: u64,
     next_piece: u32,
 }
 
 impl Replica {
     /// Begins to send the state itself: by files if both have them, else as published now.
-    pub(super) fn start_copy(&mut self, ctx: &mut Ctx, member: Member) {
+    pub(crate) fn start_copy(&mut self, ctx: &mut Ctx, member: Member) {
         let at = self.engine.published();
         let at_crc = self.tail.at(at.lsn).map_or(0, |(_, crc)| crc);
         let ships = self.engine.capabilities().ships_files && self.engine.persisted() != Position::ZERO;
@@ -75,7 +75,7 @@ impl Replica {
     }
 
     /// Sends the next piece, or the same again if it was not answered in time.
-    pub(super) fn copy_on(&mut self, ctx: &mut Ctx, member: Member) {
+    pub(crate) fn copy_on(&mut self, ctx: &mut Ctx, member: Member) {
         let (now, patience) = (ctx.now.mono, Micros(ctx.settings.resend.0 * 20));
         let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
         let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &mut progress.mode) else {
@@ -228,7 +228,7 @@ impl Replica {
     }
 
     /// Up to where the engine has published this log. A damaged replica's files may be of another one (F15).
-    pub(super) fn published_in_log(&self) -> Lsn {
+    pub(crate) fn published_in_log(&self) -> Lsn {
         let published = self.engine.published();
         let here = self.position_at(published.lsn).is_some_and(|(here, _)| here == published);
         if here { published.lsn } else { Lsn::ZERO }

@@ -2,8 +2,8 @@
 //! between its other work. Nothing is changed by it. What is damaged is given up only when an operator says so
 //! ([`wire::Op::GiveUp`]), and fetched from the others then.
 
-use super::{Ctx, Replica, Role};
 use crate::output::{ClientRef, Output, ReadFor};
+use crate::replica::{Ctx, Replica, Role};
 use std::collections::BTreeSet;
 use types::{Component, ComponentSet, EngineError, LogKind, Lsn, Micros, NodeId, PinId};
 use wire::scrub::{Damage, MAX_DAMAGE, Scrubbed};
@@ -37,7 +37,7 @@ struct Files {
 }
 
 /// A scrubbing, under way or over.
-pub(super) struct Scrub {
+pub(crate) struct Scrub {
     stage: Stage,
     /// Digests of files that were read and are as they were written: they need not be read again where files come in between.
     sound: BTreeSet<u128>,
@@ -56,7 +56,7 @@ impl Scrub {
 
 impl Replica {
     /// [`wire::Op::Scrub`]: begins one if there is none under way and `start` says so, and tells how far it is.
-    pub(super) fn on_scrub(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, start: bool) {
+    pub(crate) fn on_scrub(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, start: bool) {
         let over = self.scrub.as_ref().is_none_or(|scrub| !scrub.found.running);
         if start && over {
             let found = Scrubbed { running: true, ..Scrubbed::default() };
@@ -74,7 +74,7 @@ impl Replica {
 
     /// [`wire::Op::GiveUp`]: this replica is damaged by an operator's word, and waits for a copy. Not if nobody else has one: the
     /// primary counts and serves, and it is the one whose copy is known to be good.
-    pub(super) fn on_give_up(
+    pub(crate) fn on_give_up(
         &mut self,
         ctx: &mut Ctx,
         to: ClientRef,
@@ -116,7 +116,7 @@ impl Replica {
     }
 
     /// There is nothing any more that could be read back, if one is under way.
-    pub(super) fn end_scrub(&mut self) {
+    pub(crate) fn end_scrub(&mut self) {
         let Some(mut scrub) = self.scrub.take() else { return };
         if scrub.found.running {
             self.end_files(&mut scrub);
@@ -234,7 +234,7 @@ impl Replica {
     }
 
     /// Entries came back from the log, or could not be read.
-    pub(super) fn scrub_read(&mut self, from: Lsn, entries: Result<Vec<Entry>, String>) {
+    pub(crate) fn scrub_read(&mut self, from: Lsn, entries: Result<Vec<Entry>, String>) {
         let (base, end) = (self.log_base.lsn, self.tail.end().lsn);
         let Some(scrub) = &mut self.scrub else { return };
         let Stage::Log { next, asked_at } = &mut scrub.stage else { return };

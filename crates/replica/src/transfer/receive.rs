@@ -4,9 +4,9 @@
 //! Nothing is given up before that: whatever ends it leaves the replica as it was, with the files that came so far. The set
 //! never takes a replica back: what it has published more stays, and only a log that has the set's position can have done so.
 
-use super::{Ctx, Follower, Replica, Role};
 use crate::history::History;
 use crate::output::Output;
+use crate::replica::{Ctx, Follower, Replica, Role};
 use std::collections::BTreeMap;
 use types::engine::Wake;
 use types::{ComponentSet, EngineError, Installation, Lsn, Micros, Missing, PartitionRecord, Position};
@@ -24,7 +24,7 @@ const READERS: Micros = Micros::from_millis(2_000);
 const TAINTED: u32 = 8;
 
 /// A set that is on its way.
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     offer: TransferOffer,
     history: History,
     stage: Stage,
@@ -415,7 +415,7 @@ impl Replica {
     }
 
     /// Time has passed: what was lost is asked for again.
-    pub(super) fn receive_tick(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn receive_tick(&mut self, ctx: &mut Ctx) {
         let patience = Micros(ctx.settings.resend.0 * 20);
         let now = ctx.now.mono;
         match &self.incoming {
@@ -516,7 +516,7 @@ impl Replica {
     }
 
     /// In another configuration: what is received is of its term, and a replica that counts needs none of it.
-    pub(super) fn reconsider_incoming(&mut self, record: &PartitionRecord, old: Option<&PartitionRecord>) {
+    pub(crate) fn reconsider_incoming(&mut self, record: &PartitionRecord, old: Option<&PartitionRecord>) {
         let same_term = old.is_some_and(|old| old.term == record.term);
         if !same_term {
             self.installed = 0;

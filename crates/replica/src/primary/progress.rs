@@ -1,14 +1,14 @@
 //! What a primary knows of one other member of its set.
 
-use super::copy::CopyOut;
-use super::fresh::Echo;
-use super::offer::Shipping;
+use crate::backup::fresh::Echo;
+use crate::transfer::copy::CopyOut;
+use crate::transfer::offer::Shipping;
 use std::collections::VecDeque;
 use types::{Lsn, Micros, Watermarks};
 
 /// How a member is brought level.
 #[derive(Debug)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// Its log is asked for.
     Probe { asked_at: Micros },
     /// It is sent what follows `next`.
@@ -23,7 +23,7 @@ pub(super) enum Mode {
 
 /// What a primary knows of one other member.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     pub marks: Watermarks,
     pub mode: Mode,
     /// The next LSN to send.

@@ -4,8 +4,8 @@
 //! Safety does not rest on the pause. Who asked for it is told at its end where `committed` stands, and knows from that whether
 //! it held: in one term `committed` never goes back, and the answer rests on the lease.
 
-use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::ClientRef;
+use crate::replica::{Ctx, Leader, Phase, Replica, Role};
 use types::{Lsn, Micros, Position};
 use wire::{Body, Request, Status};
 
@@ -16,14 +16,14 @@ const REST: Micros = Micros::from_millis(500);
 
 /// Where `committed` is held, and until when. Kept when it is over, for the rest after it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pause {
+pub(crate) struct Pause {
     at: Lsn,
     until: Micros,
 }
 
 impl Replica {
     /// [`wire::Op::Pause`]: holds `committed` where it is. Whoever asks while it is held is told the same, and gets no more time.
-    pub(super) fn pause(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, for_ms: u32) {
+    pub(crate) fn pause(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, for_ms: u32) {
         let (now, committed) = (ctx.now.mono, self.committed);
         let Some(leader) = self.leader() else { return };
         let held = leader.pause.is_some_and(|pause| now < pause.until && pause.at == committed);
@@ -41,7 +41,7 @@ impl Replica {
     }
 
     /// [`wire::Op::Resume`]: lets `committed` go on, and says where it stood.
-    pub(super) fn resume(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, at: Position) {
+    pub(crate) fn resume(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, at: Position) {
         if !self.on_history(at) {
             let why = "the position is no part of the partition's history: a failover has lost it";
             return self.answer(ctx, to, request, Status::TooOld(why.into()), Body::None, None);
@@ -55,7 +55,7 @@ impl Replica {
     }
 
     /// How far `committed` may go of what the policy allows. A hand-over is not waited with.
-    pub(super) fn held_at(&self, ctx: &Ctx, point: Lsn) -> Lsn {
+    pub(crate) fn held_at(&self, ctx: &Ctx, point: Lsn) -> Lsn {
         let Role::Leader(leader) = &self.role else { return point };
         match leader.holding(ctx.now.mono) {
             Some(at) => point.min(at.max(self.committed)),

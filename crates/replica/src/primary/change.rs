@@ -1,9 +1,9 @@
 //! Changes of the set that a primary leads (R1): evictions, joins, hand-overs, policies. One proposal at a time; until its
 //! outcome is known both sets count (N3, PR-16).
 
-use super::progress::Mode;
-use super::{Ctx, Leader, Phase, Replica, Role};
 use crate::output::Output;
+use crate::primary::progress::Mode;
+use crate::replica::{Ctx, Leader, Phase, Replica, Role};
 use types::config::{Cause, PreviousTerm};
 use types::{Lsn, Member, Micros, PartitionRecord, Policy, ProposalId};
 use wire::Entry;
@@ -12,7 +12,7 @@ use wire::entry::Kind;
 
 /// A proposal on its way.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(crate) struct Change {
     pub record: PartitionRecord,
     /// Refused before it, without a new epoch: an earlier copy of these may still win, so they count too.
     pub withdrawn: Vec<PartitionRecord>,
@@ -29,7 +29,7 @@ impl Change {
 
 /// A hand-over under way: writes wait until the target has everything.
 #[derive(Debug)]
-pub(super) struct HandOver {
+pub(crate) struct HandOver {
     to: Member,
     since: Micros,
     proposed: bool,
@@ -37,7 +37,7 @@ pub(super) struct HandOver {
 
 impl HandOver {
     /// To this member, from now on.
-    pub(super) fn begin(to: Member, since: Micros) -> HandOver {
+    pub(crate) fn begin(to: Member, since: Micros) -> HandOver {
         HandOver { to, since, proposed: false }
     }
 }
@@ -76,7 +76,7 @@ impl Replica {
     }
 
     /// A new record of the same term came: the proposal is decided, one way or the other.
-    pub(super) fn settle_change(&mut self, ctx: &mut Ctx, record: &PartitionRecord) {
+    pub(crate) fn settle_change(&mut self, ctx: &mut Ctx, record: &PartitionRecord) {
         let now = ctx.now.mono;
         let me = self.me;
         let Some(leader) = self.leader() else { return };
@@ -96,7 +96,7 @@ impl Replica {
     }
 
     /// Decides what should change next, and proposes it.
-    pub(super) fn reconsider(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn reconsider(&mut self, ctx: &mut Ctx) {
         if self.repeat_proposal(ctx) {
             return;
         }
@@ -182,7 +182,7 @@ impl Replica {
         ctx.now.mono.since(ctx.leases.answered_at(member).max(since).max(listening))
     }
 
-    pub(super) fn is_silent(&self, ctx: &Ctx, member: Member) -> bool {
+    pub(crate) fn is_silent(&self, ctx: &Ctx, member: Member) -> bool {
         member != self.me && self.silence(ctx, member) >= ctx.settings.suspect
     }
 
@@ -406,7 +406,7 @@ impl Replica {
     }
 
     /// Hands over once the target has everything. Nothing is served from the proposal on (PR-02).
-    pub(super) fn hand_over_step(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn hand_over_step(&mut self, ctx: &mut Ctx) {
         let (now, end, committed) = (ctx.now.mono, self.tail.end().lsn, self.committed);
         let patience = ctx.settings.hand_over;
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
@@ -484,7 +484,7 @@ impl Leader {
     }
 
     /// The marker's LSN, once it is in the log.
-    pub(super) fn marker(&self) -> Option<Lsn> {
+    pub(crate) fn marker(&self) -> Option<Lsn> {
         self.marker
     }
 }

@@ -4,10 +4,10 @@
 //! Between the engine's applied position and the log's end lies what is to be executed. It is executed in slices, in log order,
 //! from memory or read back from the disk: what was trimmed from memory is durable here and never cut.
 
-use super::change::HandOver;
-use super::state::Unfit;
-use super::{Ctx, Phase, Replica, Role};
 use crate::output::{Output, ReadFor};
+use crate::primary::change::HandOver;
+use crate::replica::state::Unfit;
+use crate::replica::{Ctx, Phase, Replica, Role};
 use types::policy::Standby;
 use types::{LogKind, Lsn, Member, Micros};
 use wire::Entry;
@@ -22,7 +22,7 @@ const FLUSHES: Micros = Micros::from_millis(1_000);
 
 /// A hand-over to a cold standby that is to have files first.
 #[derive(Debug)]
-pub(super) struct Preparing {
+pub(crate) struct Preparing {
     to: Member,
     /// What its files are to hold.
     upto: Lsn,
@@ -33,7 +33,7 @@ pub(super) struct Preparing {
 impl Replica {
     /// True if this replica keeps the log and files only. While the policy changes it does what the warmer one asks for: commits may
     /// wait for what it has applied.
-    pub(super) fn is_cold(&self) -> bool {
+    pub(crate) fn is_cold(&self) -> bool {
         let cold = self.record.as_ref().is_some_and(|record| {
             let mut policies = record.next_policy.iter().chain([&record.policy]);
             policies.all(|policy| policy.standby == Standby::Cold)
@@ -43,7 +43,7 @@ impl Replica {
     }
 
     /// True if the log has entries that the engine has not executed.
-    pub(super) fn lags(&self) -> bool {
+    pub(crate) fn lags(&self) -> bool {
         self.engine.applied().lsn < self.tail.end().lsn && !self.is_damaged() && !self.copying()
     }
 
@@ -71,7 +71,7 @@ impl Replica {
     }
 
     /// A slice was read back.
-    pub(super) fn replay_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
+    pub(crate) fn replay_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
         self.replay_reads = false;
         let (next, base) = (self.engine.applied().lsn.next(), self.tail.base().lsn);
         // Files may have been installed meanwhile, or another log begun: then it is asked again.
@@ -121,14 +121,14 @@ impl Replica {
     }
 
     /// The log of this term is complete; its first entry waits until the engine has all of it.
-    pub(super) fn replay_before_mark(&mut self, reports: Vec<Report>) {
+    pub(crate) fn replay_before_mark(&mut self, reports: Vec<Report>) {
         if let Some(leader) = self.leader() {
             leader.phase = Phase::Replaying { reports };
         }
     }
 
     /// Begins a hand-over; a cold standby gets files first, so that little is left to be replayed while nobody serves (PR-44).
-    pub(super) fn prepare_hand_over(&mut self, ctx: &mut Ctx, to: Member) {
+    pub(crate) fn prepare_hand_over(&mut self, ctx: &mut Ctx, to: Member) {
         let (now, cold) = (ctx.now.mono, self.hands_to_cold());
         let upto = self.engine.published().lsn;
         let Some(leader) = self.leader() else { return };
@@ -148,7 +148,7 @@ impl Replica {
     }
 
     /// Looks whether the standby has its files.
-    pub(super) fn prepare_tick(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn prepare_tick(&mut self, ctx: &mut Ctx) {
         let (now, partition, persisted) = (ctx.now.mono, self.id, self.engine.persisted().lsn);
         let Some(leader) = self.leader() else { return };
         let Some(preparing) = &mut leader.preparing else { return };

@@ -5,9 +5,9 @@
 //! copy. To members that follow the log they go beside it, whenever the primary has flushed: only the primary makes files, so
 //! that all replicas have the same ones (PR-38).
 
-use super::progress::Mode;
-use super::{Ctx, Replica, Role};
 use crate::output::Output;
+use crate::primary::progress::Mode;
+use crate::replica::{Ctx, Replica, Role};
 use crate::settings::Settings;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
@@ -21,7 +21,7 @@ use wire::ship::{
 /// Files that are being written when they are asked for are waited for so long; then rows are sent.
 const PIN_PATIENCE: Micros = Micros::from_millis(10_000);
 /// A member that asked for nothing for so long is looked at anew.
-pub(super) const SILENT: Micros = Micros::from_millis(5_000);
+pub(crate) const SILENT: Micros = Micros::from_millis(5_000);
 /// The same of one that answers and has no more after so long: its disk may hang.
 const STILL: Micros = Micros::from_millis(15_000);
 /// No piece is longer: entries of the log travel on the same connection.
@@ -31,7 +31,7 @@ const LEAST_PIECE_BYTES: u64 = 512;
 
 /// Files that are being shipped.
 #[derive(Debug)]
-pub(super) struct Shipping {
+pub(crate) struct Shipping {
     number: u64,
     since: Micros,
     tried_at: Micros,
@@ -85,7 +85,7 @@ impl Shipping {
 
 impl Replica {
     /// Begins to ship files to a member that was just made anew.
-    pub(super) fn start_shipping(&mut self, ctx: &mut Ctx, member: Member) {
+    pub(crate) fn start_shipping(&mut self, ctx: &mut Ctx, member: Member) {
         let persisted = self.engine.persisted();
         let files = self.new_shipping(ctx.now.mono);
         let Some(progress) = self.progress(member) else { return };
@@ -113,7 +113,7 @@ impl Replica {
     }
 
     /// Files that a member which follows the log does not have yet go to it beside the log.
-    pub(super) fn deliver(&mut self, ctx: &mut Ctx, member: Member) {
+    pub(crate) fn deliver(&mut self, ctx: &mut Ctx, member: Member) {
         let persisted = self.engine.persisted().lsn;
         let ships = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
         let serves = self.serves();
@@ -131,7 +131,7 @@ impl Replica {
     }
 
     /// Offers what is to be shipped, or offers it again.
-    pub(super) fn ship_on(&mut self, ctx: &mut Ctx, member: Member) {
+    pub(crate) fn ship_on(&mut self, ctx: &mut Ctx, member: Member) {
         let (now, resend) = (ctx.now.mono, ctx.settings.resend);
         let Some(shipping) = self.shipping(member) else { return };
         if shipping.pinned.is_none() {
@@ -334,7 +334,7 @@ impl Replica {
     }
 
     /// True if a member whose log agrees up to here may lack less in files than in the log.
-    pub(super) fn files_may_be_less(&mut self, ctx: &Ctx, member: Member, agreed: Lsn) -> bool {
+    pub(crate) fn files_may_be_less(&mut self, ctx: &Ctx, member: Member, agreed: Lsn) -> bool {
         let (persisted, missing) = (self.engine.persisted().lsn, self.bytes_above(agreed));
         let ships = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
         let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&member));
@@ -343,7 +343,7 @@ impl Replica {
     }
 
     /// Offers files to a member that the log alone would bring level, too. The log is kept until it has chosen.
-    pub(super) fn offer_choice(&mut self, ctx: &mut Ctx, member: Member, agreed: Lsn) {
+    pub(crate) fn offer_choice(&mut self, ctx: &mut Ctx, member: Member, agreed: Lsn) {
         let now = ctx.now.mono;
         let mut files = self.new_shipping(now);
         files.agreed = Some(agreed);
@@ -419,7 +419,7 @@ impl Replica {
     fn next_wanted(&mut self) -> Option<(Member, u64, Piece)> {
         let last = self.served_piece;
         let leader = self.leader()?;
-        let wants = |(member, progress): (&Member, &super::progress::Progress)| {
+        let wants = |(member, progress): (&Member, &crate::primary::progress::Progress)| {
             progress.files.as_ref().filter(|shipping| !shipping.wanted.is_empty()).map(|_| *member)
         };
         let waiting: Vec<Member> = leader.members.iter().filter_map(wants).collect();
@@ -442,7 +442,7 @@ impl Replica {
     }
 
     /// Lets the files go that are not shipped any more, however that ended.
-    pub(super) fn sweep_pins(&mut self) {
+    pub(crate) fn sweep_pins(&mut self) {
         if self.pins.is_empty() {
             return;
         }
@@ -458,7 +458,7 @@ impl Replica {
     }
 
     /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent or is being sent (R8, F14).
-    pub(super) fn held(&self) -> Lsn {
+    pub(crate) fn held(&self) -> Lsn {
         let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return Lsn::MAX };
         let needs = |member: &Member| {
             let progress = leader.members.get(member)?;

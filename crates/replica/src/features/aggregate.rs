@@ -1,8 +1,8 @@
 //! Reads of many rows, counts and digests: at one position, a bounded number of rows per turn, so that neither other clients
 //! nor the node's signs of life wait for them.
 
-use super::{Ctx, Replica, Role};
 use crate::output::ClientRef;
+use crate::replica::{Ctx, Replica, Role};
 use crate::session::row_key;
 use std::collections::VecDeque;
 use types::engine::{EngineError, Row, row_hash, space};
@@ -51,7 +51,7 @@ struct AggregateScan {
 
 /// The aggregate scans of one replica. Their versions are kept for them.
 #[derive(Debug, Default)]
-pub(super) struct AggregateScans(VecDeque<AggregateScan>);
+pub(crate) struct AggregateScans(VecDeque<AggregateScan>);
 
 impl AggregateScans {
     /// The lowest position that one of them reads at.
@@ -67,7 +67,7 @@ impl Replica {
     }
 
     /// Takes a count or a digest in; few rows are answered at once. The request has passed the checks of every read.
-    pub(super) fn start_aggregate(
+    pub(crate) fn start_aggregate(
         &mut self,
         ctx: &mut Ctx,
         to: ClientRef,

@@ -1,14 +1,14 @@
 //! How a replica comes back into its set: stages and bytes, for people and for measuring, and the setting by which it ignores what
 //! it has. Nothing here decides what is safe.
 
-use super::{Ctx, Replica, Role};
 use crate::output::Output;
+use crate::replica::{Ctx, Replica, Role};
 use types::{Lsn, Micros, PartitionRecord};
 use wire::control::{Failback, Stage, Way};
 
 /// A failback into the set.
 #[derive(Debug, Default)]
-pub(super) struct FailbackState {
+pub(crate) struct FailbackState {
     told: Failback,
     /// Since when.
     since: Micros,
@@ -18,7 +18,7 @@ pub(super) struct FailbackState {
 
 impl Replica {
     /// In another configuration: a failback begins, goes on or ends.
-    pub(super) fn reconsider_return(&mut self, now: Micros, record: &PartitionRecord) {
+    pub(crate) fn reconsider_return(&mut self, now: Micros, record: &PartitionRecord) {
         let back = &mut self.failback;
         let on_its_way = !matches!(back.told.stage, Stage::Idle | Stage::InSync);
         if record.catching_up.contains(&self.me) {
@@ -33,13 +33,13 @@ impl Replica {
     }
 
     /// True if everything is to be sent, whatever is here.
-    pub(super) fn wants_all(&self, ctx: &Ctx) -> bool {
+    pub(crate) fn wants_all(&self, ctx: &Ctx) -> bool {
         let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
         ctx.settings.failback_full && catching_up && !self.failback.given
     }
 
     /// It is given files, with so many bytes in all.
-    pub(super) fn returns_by_files(&mut self, set_bytes: u64) {
+    pub(crate) fn returns_by_files(&mut self, set_bytes: u64) {
         if self.is_offered_state() {
             let told = &mut self.failback.told;
             (told.way, told.set_bytes) = (Way::Files, set_bytes);
@@ -47,13 +47,13 @@ impl Replica {
     }
 
     /// True if the log alone would bring it level too.
-    pub(super) fn may_choose_log(&self) -> bool {
+    pub(crate) fn may_choose_log(&self) -> bool {
         self.incoming.as_ref().is_some_and(|incoming| incoming.logs().0.is_some())
     }
 
     /// Compares what is lacking of the files that are offered, and the log above them, with the log alone, if that would do too. What
     /// is cheaper is chosen, and said.
-    pub(super) fn chooses_log(&mut self, ctx: &mut Ctx) -> bool {
+    pub(crate) fn chooses_log(&mut self, ctx: &mut Ctx) -> bool {
         if !self.is_offered_state() {
             return false;
         }
@@ -84,7 +84,7 @@ impl Replica {
     }
 
     /// Bytes of files came in, or of what describes them.
-    pub(super) fn count_files(&mut self, bytes: u64) {
+    pub(crate) fn count_files(&mut self, bytes: u64) {
         if self.is_offered_state() {
             self.failback.told.file_bytes += bytes;
         }
@@ -96,14 +96,14 @@ impl Replica {
     }
 
     /// Bytes of rows came in.
-    pub(super) fn count_rows(&mut self, bytes: u64) {
+    pub(crate) fn count_rows(&mut self, bytes: u64) {
         let told = &mut self.failback.told;
         (told.way, told.stage) = (Way::Rows, told.stage.max(Stage::Rows));
         told.row_bytes += bytes;
     }
 
     /// Bytes of the log came in.
-    pub(super) fn count_log(&mut self, bytes: u64) {
+    pub(crate) fn count_log(&mut self, bytes: u64) {
         let told = &mut self.failback.told;
         if !matches!(told.stage, Stage::Idle | Stage::InSync) {
             told.log_bytes += bytes;
@@ -112,13 +112,13 @@ impl Replica {
     }
 
     /// The state is here, and the log goes on above it.
-    pub(super) fn given(&mut self, full: bool) {
+    pub(crate) fn given(&mut self, full: bool) {
         self.failback.given = true;
         self.failback.told.full = full;
     }
 
     /// What lies above here is kept for copies that are missing and may come back, unless room is short.
-    pub(super) fn kept_for_absent(&self, keep_bytes: u64) -> Lsn {
+    pub(crate) fn kept_for_absent(&self, keep_bytes: u64) -> Lsn {
         let end = self.tail.end().lsn;
         // Until it has said what it has, a copy that comes back counts as missing.
         let absent = self
@@ -134,7 +134,7 @@ impl Replica {
     }
 
     /// As it is told.
-    pub(super) fn failback(&self, now: Micros) -> Failback {
+    pub(crate) fn failback(&self, now: Micros) -> Failback {
         let mut told = self.failback.told;
         if matches!(told.stage, Stage::Idle | Stage::InSync) {
             return told;

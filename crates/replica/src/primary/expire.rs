@@ -1,8 +1,8 @@
 //! What ends by itself: replies that nobody waits for any more, and sessions that nobody uses.
 
-use super::serve::SCAN_BYTES;
-use super::{Ctx, Phase, Replica, Waiting};
 use crate::output::Output;
+use crate::primary::serve::SCAN_BYTES;
+use crate::replica::{Ctx, Phase, Replica, Waiting};
 use crate::session::{Session, session_of};
 use types::engine::space;
 use types::{Micros, ReadAt, SessionId};
@@ -11,7 +11,7 @@ use wire::{Entry, Status};
 
 impl Replica {
     /// Ends what clients do not wait for any more: "outcome unknown", and nothing else changes (F03).
-    pub(super) fn expire(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn expire(&mut self, ctx: &mut Ctx) {
         let (now, partition) = (ctx.now.mono, self.id);
         let Some(leader) = self.leader() else { return };
         let late = |waiting: &Waiting| waiting.deadline > Micros::ZERO && now >= waiting.deadline;
@@ -31,7 +31,7 @@ impl Replica {
     }
 
     /// Expires sessions that nobody used for long, by an entry that every replica applies (PR-46).
-    pub(super) fn expire_sessions(&mut self, ctx: &mut Ctx) {
+    pub(crate) fn expire_sessions(&mut self, ctx: &mut Ctx) {
         let (now, ttl) = (ctx.now, ctx.settings.session_ttl);
         let Some(leader) = self.leader() else { return };
         let serving = matches!(leader.phase, Phase::Serving) && leader.handing.is_none();
@@ -56,7 +56,7 @@ impl Replica {
             return;
         }
         let header = self.next_header(ctx, Kind::SessionExpire);
-        let entry = Entry::encode(header, &super::state::encode_expired(&expired));
+        let entry = Entry::encode(header, &crate::replica::state::encode_expired(&expired));
         if let Err(unfit) = self.append(ctx, entry) {
             self.fail(ctx, unfit.reason());
         }

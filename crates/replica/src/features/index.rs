@@ -3,8 +3,8 @@
 //!
 //! Only the primary thinks. What it finds out is in the entries, so backups apply index rows and definitions like any others.
 
-use super::serve::Evaluated;
-use super::{Ctx, Phase, Replica, Role};
+use crate::primary::serve::Evaluated;
+use crate::replica::{Ctx, Phase, Replica, Role};
 use crate::session::row_key;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -20,14 +20,14 @@ use wire::{Body, Effects, Entry, Op, Outcome, Status};
 /// More definitions than a partition ever has at a time.
 const MAX_INDEX_ROWS: usize = 10_000;
 /// Room in an entry for what goes into it beside rows, rows of jobs above all: so many mutations, and so many bytes.
-pub(super) const BESIDE: usize = 512;
+pub(crate) const BESIDE: usize = 512;
 const BESIDE_BYTES: usize = 16 << 10;
 /// The most bytes of rows in one answer.
 const FOUND_BYTES: usize = 4 << 20;
 
 /// What a leader knows of its indexes. Good for one term: in it nobody else changes the state.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(crate) struct Known {
     term: Term,
     /// The last entry about indexes that was made in it.
     last: Lsn,
@@ -91,7 +91,7 @@ impl Replica {
     }
 
     /// Adds to what a write changes what it changes in the indexes, or refuses it.
-    pub(super) fn with_index_rows(&mut self, evaluated: Evaluated) -> Result<Evaluated, EngineError> {
+    pub(crate) fn with_index_rows(&mut self, evaluated: Evaluated) -> Result<Evaluated, EngineError> {
         let (outcome, affected, mut mutations) = evaluated;
         let definitions = self.definitions()?;
         if outcome != Outcome::Done {
@@ -233,7 +233,7 @@ impl Replica {
     }
 
     /// An entry at `at` has changed the definitions.
-    pub(super) fn forget_definitions(&mut self, at: types::Position) {
+    pub(crate) fn forget_definitions(&mut self, at: types::Position) {
         self.indexes = Some(Known { term: at.term, last: at.lsn, definitions: None });
     }
 
@@ -250,7 +250,7 @@ impl Replica {
     }
 
     /// Which indexes there are, for a client.
-    pub(super) fn index_status(&self, at: ReadAt) -> Result<Body, EngineError> {
+    pub(crate) fn index_status(&self, at: ReadAt) -> Result<Body, EngineError> {
         let status = |definition: Definition| IndexStatus {
             number: definition.index.number,
             name: definition.index.name,
@@ -262,7 +262,7 @@ impl Replica {
     }
 
     /// Rows by an index.
-    pub(super) fn find(&mut self, ctx: &Ctx, op: &Op, at: ReadAt) -> Result<(Status, Body), EngineError> {
+    pub(crate) fn find(&mut self, ctx: &Ctx, op: &Op, at: ReadAt) -> Result<(Status, Body), EngineError> {
         let Op::Find { index: number, from, to, limit, .. } = op else { return Ok((Status::Ok, Body::None)) };
         let columns = match self.ready_columns(*number, at)? {
             Ok(columns) => columns,
@@ -314,7 +314,7 @@ impl Replica {
 }
 
 /// What an entry about indexes changes. The error is a sentence.
-pub(super) fn decode(entry: &Entry) -> Result<Vec<Mutation>, String> {
+pub(crate) fn decode(entry: &Entry) -> Result<Vec<Mutation>, String> {
     let mutations = Effects::decode(entry.payload())?.mutations;
     let (first, end) = index::definition_range();
     let fits = |key: &[u8]| key[0] == space::INDEX || key >= &first[..] && key < &end[..];

@@ -1,8 +1,8 @@
 //! The backup's side: appends are checked, taken in and acknowledged; a missed primary is reported.
 
-use super::state::Unfit;
-use super::{Ctx, Follower, Replica, Role};
 use crate::output::Output;
+use crate::replica::state::Unfit;
+use crate::replica::{Ctx, Follower, Replica, Role};
 use crate::settings::Settings;
 use types::{Epoch, Lsn, Member, Micros, PartitionId, Position, Term, Watermarks};
 use wire::entry::EntryError;
@@ -10,7 +10,7 @@ use wire::peer::{Ack, Append, AppendRefused, Fetch, Fetched, LogSummary, Refusal
 use wire::{Entry, PeerMessage};
 
 impl Follower {
-    pub(super) fn new(settings: &Settings) -> Follower {
+    pub(crate) fn new(settings: &Settings) -> Follower {
         Follower {
             matched: Lsn::ZERO,
             echo_us: 0,
@@ -196,7 +196,7 @@ impl Replica {
     }
 
     /// Acknowledges what has changed, if the primary waits for it or `all` is asked for.
-    pub(super) fn acknowledge(&mut self, ctx: &mut Ctx, all: bool) {
+    pub(crate) fn acknowledge(&mut self, ctx: &mut Ctx, all: bool) {
         let marks = self.marks();
         let (Some(record), Role::Follower(follower)) = (&self.record, &self.role) else { return };
         if follower.copy.is_some() || follower.number == 0 {
@@ -236,7 +236,7 @@ impl Replica {
 
     /// True if this replica is damaged and catching up: only a copy helps. One that was damaged on the way, by a full disk
     /// for instance, takes none for a while, and one whose engine has no place takes none at all.
-    pub(super) fn awaits_copy(&self, ctx: &Ctx) -> bool {
+    pub(crate) fn awaits_copy(&self, ctx: &Ctx) -> bool {
         let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
         self.is_damaged() && !self.storage_lost && catching_up && ctx.now.mono >= self.from_scratch_at
     }
@@ -294,7 +294,7 @@ impl Replica {
     }
 
     /// What was read back for a new primary. What it cannot be given is answered too: it goes on without (R6).
-    pub(super) fn fetch_read(&mut self, ctx: &mut Ctx, fetch: &Fetch, entries: Result<Vec<Entry>, String>) {
+    pub(crate) fn fetch_read(&mut self, ctx: &mut Ctx, fetch: &Fetch, entries: Result<Vec<Entry>, String>) {
         let after = fetch.after;
         let entries = match entries {
             Ok(entries) => entries.into_iter().filter(|entry| entry.lsn() <= fetch.to).collect(),

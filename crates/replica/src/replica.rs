@@ -1,78 +1,42 @@
 //! One replica of one partition: a log, an engine, a configuration and a role (design sections 2, 5, 6).
 //!
+//! What a primary does is in `primary`, what a backup does in `backup`, the state on its way to a member in `transfer`, what
+//! tables can do beside keeping rows in `features`. Here:
+//!
 //! | file | what |
 //! | --- | --- |
 //! | `configure` | a new configuration: step up, step down, go on |
-//! | `promote` | R6: gather, fetch, mark, wait out, serve |
-//! | `serve` | clients' requests, sessions, replies |
-//! | `job` | records of jobs, and what a job has done |
-//! | `expire` | replies and sessions that nobody waits for or uses |
-//! | `aggregate` | counts and digests, in slices |
-//! | `index` | secondary indexes: maintained, built, read |
-//! | `pause` | `committed` held back for a moment |
-//! | `lead` | log shipping, progress of members, `committed` |
-//! | `progress` | what a primary knows of a member |
-//! | `align` | where a member's log agrees |
-//! | `follow` | appends taken in, checked, acknowledged |
-//! | `fresh` | how old a read may be |
-//! | `change` | proposals: evictions, joins, hand-overs, policies |
-//! | `flush` | who writes the engine to disk |
-//! | `replay` | engines that follow their log later: cold standbys |
 //! | `aside` | a divergent tail that reaches below what is in memory |
 //! | `decommission` | what only a replica has that is about to be removed |
 //! | `relocate` | an engine whose place is lost, and another place |
-//! | `copy` | the state itself, for a log that is too old, by rows |
-//! | `scrub` | a replica's own files, read back |
-//! | `offer`, `receive` | the same by files: the primary's side, the member's |
 //! | `recovered` | what a start found of its log |
 //! | `state` | what all roles share: append, truncate, publish, trim |
 
-mod aggregate;
-mod align;
-mod aside;
-mod bulk;
-mod change;
-mod configure;
-mod copy;
-mod decommission;
-mod expire;
-mod failback;
-mod flush;
-mod follow;
-mod fresh;
-mod index;
-mod job;
-mod lead;
-mod offer;
-mod pause;
-mod progress;
-mod promote;
-mod receive;
-mod recovered;
-mod relocate;
-mod replay;
-mod scrub;
-mod serve;
-mod state;
-mod status;
+pub(crate) mod aside;
+pub(crate) mod configure;
+pub(crate) mod decommission;
+pub(crate) mod recovered;
+pub(crate) mod relocate;
+pub(crate) mod state;
+pub(crate) mod status;
 
+use crate::backup::replay::Preparing;
+use crate::features::aggregate::AggregateScans;
+use crate::features::pause::Pause;
+use crate::features::scrub::Scrub;
 use crate::history::History;
 use crate::lease::Leases;
 use crate::output::{ClientRef, Output};
+use crate::primary::change::{Change, HandOver};
+use crate::primary::progress::Progress;
 use crate::settings::Settings;
 use crate::tail::Tail;
-use aggregate::AggregateScans;
-use change::{Change, HandOver};
-use copy::CopyIn;
+use crate::transfer::copy::CopyIn;
+use crate::transfer::failback::FailbackState;
+use crate::transfer::flush::PendingFlush;
+use crate::transfer::receive::Incoming;
 pub use decommission::{STAYS, has_moved};
-use failback::FailbackState;
-use flush::PendingFlush;
-use pause::Pause;
-use progress::Progress;
-use receive::Incoming;
 pub use recovered::Recovered;
-use replay::Preparing;
-use scrub::Scrub;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{
     Engine, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Policy, Position, Rules, Term,
@@ -90,21 +54,21 @@ pub(crate) struct Ctx<'a> {
 
 /// A reply that waits for `committed` (N7, R12).
 #[derive(Debug)]
-struct Waiting {
+pub(crate) struct Waiting {
     /// What `committed` must cover.
-    lsn: Lsn,
-    to: ClientRef,
+    pub(crate) lsn: Lsn,
+    pub(crate) to: ClientRef,
     /// Complete but for `copies`.
-    reply: Reply,
+    pub(crate) reply: Reply,
     /// It says how things are and is no entry: as for a read, no epoch fences it, and the lease must hold (R5).
-    looked: bool,
+    pub(crate) looked: bool,
     /// When the client stops waiting; zero: never.
-    deadline: Micros,
+    pub(crate) deadline: Micros,
 }
 
 /// How far a leader is (R6).
 #[derive(Debug)]
-enum Phase {
+pub(crate) enum Phase {
     /// Reports are coming in.
     Reconciling { reports: BTreeMap<Member, Report>, since: Micros, asked_at: Micros },
     /// Another member has more; it is being fetched.
@@ -125,67 +89,67 @@ enum Phase {
 }
 
 /// What a primary keeps beside the log.
-struct Leader {
+pub(crate) struct Leader {
     /// The term: that of its entries.
-    term: Term,
-    phase: Phase,
+    pub(crate) term: Term,
+    pub(crate) phase: Phase,
     /// Members that had more and did not give it, and since when the term goes on without them.
-    skipped: BTreeMap<Member, Micros>,
+    pub(crate) skipped: BTreeMap<Member, Micros>,
     /// The marker's LSN, once it is appended.
-    marker: Option<Lsn>,
+    pub(crate) marker: Option<Lsn>,
     /// Until when this node's own promises to older terms bind it (PR-02).
-    wait_until: Micros,
+    pub(crate) wait_until: Micros,
     /// The last entry kept from older terms.
-    kept: Lsn,
+    pub(crate) kept: Lsn,
     /// The highest LSN anybody reported of the old primary.
-    last_heard: Lsn,
-    reconciled_ms: u64,
-    members: BTreeMap<Member, Progress>,
+    pub(crate) last_heard: Lsn,
+    pub(crate) reconciled_ms: u64,
+    pub(crate) members: BTreeMap<Member, Progress>,
     /// The change of the set that was proposed and not decided yet (PR-16).
-    change: Option<Change>,
+    pub(crate) change: Option<Change>,
     /// A catching-up member that commits already count, and since when, before it is proposed (PR-15).
-    joining: Option<(Member, Micros)>,
-    handing: Option<HandOver>,
-    preparing: Option<Preparing>,
-    waiting: VecDeque<Waiting>,
+    pub(crate) joining: Option<(Member, Micros)>,
+    pub(crate) handing: Option<HandOver>,
+    pub(crate) preparing: Option<Preparing>,
+    pub(crate) waiting: VecDeque<Waiting>,
     /// Replies that wait for `secured` too (PR-82).
-    securing: VecDeque<Waiting>,
+    pub(crate) securing: VecDeque<Waiting>,
     /// Lives of nodes seen on connections, where they differ from the record's.
-    incarnations: BTreeMap<types::NodeId, Member>,
-    advice: VecDeque<wire::control::Advice>,
+    pub(crate) incarnations: BTreeMap<types::NodeId, Member>,
+    pub(crate) advice: VecDeque<wire::control::Advice>,
     /// The LSN of the policy entry of a change under way, and the policy in it.
-    policy_entry: Option<(Lsn, Policy)>,
-    next_proposal: u64,
-    last_heartbeat: Micros,
-    last_told: Lsn,
-    sessions_checked: Micros,
+    pub(crate) policy_entry: Option<(Lsn, Policy)>,
+    pub(crate) next_proposal: u64,
+    pub(crate) last_heartbeat: Micros,
+    pub(crate) last_told: Lsn,
+    pub(crate) sessions_checked: Micros,
     /// How fresh this replica was when it was named primary, for reads before it serves.
-    fresh_at: Micros,
+    pub(crate) fresh_at: Micros,
     /// `committed` is held back, or was a moment ago.
-    pause: Option<Pause>,
+    pub(crate) pause: Option<Pause>,
 }
 
 /// What a backup or a catching-up replica keeps.
-struct Follower {
+pub(crate) struct Follower {
     /// The highest LSN that is known to agree with the present primary: acknowledgements stop here.
-    matched: Lsn,
+    pub(crate) matched: Lsn,
     /// Of the newest append processed.
-    echo_us: u64,
-    number: u64,
+    pub(crate) echo_us: u64,
+    pub(crate) number: u64,
     /// What the primary vouches for of our own clock: `committed` is not older than this (PR-27).
-    fresh_at: Micros,
-    acked: types::Watermarks,
+    pub(crate) fresh_at: Micros,
+    pub(crate) acked: types::Watermarks,
     /// The primary's newest `committed`, however far it is beyond this log.
-    their_committed: Lsn,
-    ack_due: bool,
-    copy: Option<CopyIn>,
+    pub(crate) their_committed: Lsn,
+    pub(crate) ack_due: bool,
+    pub(crate) copy: Option<CopyIn>,
     /// The newest copy of this term that was begun. Pieces of it, or of older ones, may come again after its end.
-    newest_copy: u64,
-    asked_seal: Micros,
-    patience: Micros,
+    pub(crate) newest_copy: u64,
+    pub(crate) asked_seal: Micros,
+    pub(crate) patience: Micros,
 }
 
-enum Role {
+pub(crate) enum Role {
     /// Holds data, perhaps, but no part in the configuration.
     Idle,
     Leader(Box<Leader>),
@@ -196,72 +160,72 @@ enum Role {
 
 /// One replica of one partition.
 pub struct Replica {
-    me: Member,
-    id: PartitionId,
-    rules: Rules,
+    pub(crate) me: Member,
+    pub(crate) id: PartitionId,
+    pub(crate) rules: Rules,
     /// The newest configuration known; `None` until the first.
-    record: Option<PartitionRecord>,
-    engine: Box<dyn Engine>,
-    tail: Tail,
-    history: History,
+    pub(crate) record: Option<PartitionRecord>,
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) tail: Tail,
+    pub(crate) history: History,
     /// The position before the first entry that the log still has.
-    log_base: Position,
-    durable: Lsn,
-    committed: Lsn,
+    pub(crate) log_base: Position,
+    pub(crate) durable: Lsn,
+    pub(crate) committed: Lsn,
     /// The lowest LSN that every in-sync member has durable (memory logs: received): engine files stop here (R7).
-    secured: Lsn,
+    pub(crate) secured: Lsn,
     /// The lowest LSN that a member may still need (R8).
-    log_floor: Lsn,
+    pub(crate) log_floor: Lsn,
     /// The newest `secured` that was noted in the log.
-    logged_secured: Lsn,
+    pub(crate) logged_secured: Lsn,
     /// The end of the log that a start found whole on the disk; of a replica that was damaged since, the end of its log then, if
     /// that is whole. Zero once this replica is something else.
-    replays_to: Lsn,
+    pub(crate) replays_to: Lsn,
     /// It has no place in the configuration, and nothing that only it has.
-    decommissioned: bool,
+    pub(crate) decommissioned: bool,
     /// A divergent tail is being set aside, or was.
-    aside: Option<Box<aside::Aside>>,
-    torn: bool,
+    pub(crate) aside: Option<Box<aside::Aside>>,
+    pub(crate) torn: bool,
     /// When it may be made anew at the earliest, if it is damaged.
-    from_scratch_at: Micros,
+    pub(crate) from_scratch_at: Micros,
     /// Its engine's place is lost, and no other one was given yet.
-    storage_lost: bool,
+    pub(crate) storage_lost: bool,
     /// Its own files are read back, or were.
-    scrub: Option<Box<Scrub>>,
-    role: Role,
+    pub(crate) scrub: Option<Box<Scrub>>,
+    pub(crate) role: Role,
     /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
-    scans: BTreeMap<u64, Micros>,
+    pub(crate) scans: BTreeMap<u64, Micros>,
     /// Counts and digests under way.
-    aggregates: AggregateScans,
+    pub(crate) aggregates: AggregateScans,
     /// What is known of the indexes, for a leader.
-    indexes: Option<index::Known>,
+    pub(crate) indexes: Option<crate::features::index::Known>,
     /// The number of the newest offer of files.
-    offers: u64,
+    pub(crate) offers: u64,
     /// Files kept for members.
-    pins: BTreeSet<PinId>,
+    pub(crate) pins: BTreeSet<PinId>,
     /// Who was sent the last piece of a file.
-    served_piece: Option<Member>,
+    pub(crate) served_piece: Option<Member>,
     /// Files that are being received.
-    incoming: Option<Box<Incoming>>,
+    pub(crate) incoming: Option<Box<Incoming>>,
     /// The newest offer of this term that was installed.
-    installed: u64,
+    pub(crate) installed: u64,
     /// There may be files of a set that was never installed.
-    leftovers: bool,
+    pub(crate) leftovers: bool,
     /// Entries that the engine is to execute are being read back.
-    replay_reads: bool,
+    pub(crate) replay_reads: bool,
     /// The primary is asked for files.
-    pending_flush: Option<PendingFlush>,
+    pub(crate) pending_flush: Option<PendingFlush>,
     /// It gave none for long: the next checkpoint is this replica's own.
-    makes_own_files: bool,
+    pub(crate) makes_own_files: bool,
     /// How it comes back into the set, or did.
-    failback: FailbackState,
+    pub(crate) failback: FailbackState,
     /// The log was short of room in this configuration.
-    no_room: bool,
+    pub(crate) no_room: bool,
     /// Bulk loads that are staged.
-    loads: bulk::Loads,
-    configured_at: Micros,
-    trimmed_at: Micros,
-    commits: u64,
+    pub(crate) loads: crate::features::bulk::Loads,
+    pub(crate) configured_at: Micros,
+    pub(crate) trimmed_at: Micros,
+    pub(crate) commits: u64,
 }
 
 impl Replica {
@@ -330,7 +294,7 @@ impl Replica {
             makes_own_files: false,
             failback: FailbackState::default(),
             no_room: false,
-            loads: bulk::Loads::default(),
+            loads: crate::features::bulk::Loads::default(),
             configured_at: Micros::ZERO,
             trimmed_at: Micros::ZERO,
             commits: 0,
@@ -388,14 +352,14 @@ impl Replica {
         self.commits
     }
 
-    fn leader(&mut self) -> Option<&mut Leader> {
+    pub(crate) fn leader(&mut self) -> Option<&mut Leader> {
         match &mut self.role {
             Role::Leader(leader) => Some(leader),
             _ => None,
         }
     }
 
-    fn follower(&mut self) -> Option<&mut Follower> {
+    pub(crate) fn follower(&mut self) -> Option<&mut Follower> {
         match &mut self.role {
             Role::Follower(follower) => Some(follower),
             _ => None,
@@ -435,11 +399,11 @@ impl Replica {
     }
 
     /// True if the engine may follow the log later: a cold standby's, or what was one until a moment ago.
-    fn may_lag(&self) -> bool {
+    pub(crate) fn may_lag(&self) -> bool {
         !self.serves() && !matches!(&self.role, Role::Leader(leader) if leader.marker.is_some())
     }
 
-    fn copying(&self) -> bool {
+    pub(crate) fn copying(&self) -> bool {
         matches!(&self.role, Role::Follower(follower) if follower.copy.is_some())
     }
 
@@ -490,18 +454,18 @@ impl Replica {
 mod tests {
     use super::*;
 
-    fn at(epoch: u64, lsn: u64) -> Position {
+    pub(crate) fn at(epoch: u64, lsn: u64) -> Position {
         Position::new(Term(epoch), Lsn(lsn))
     }
 
     /// A log from (1,10) to (2,20), whose second epoch begins at 15.
-    fn log() -> Recovered {
+    pub(crate) fn log() -> Recovered {
         let history = History::new(vec![(Term(1), Lsn(1)), (Term(2), Lsn(15))]).expect("ascends");
         Recovered { base: at(1, 10), end: at(2, 20), history, ..Recovered::nothing() }
     }
 
     #[test]
-    fn f15_files_that_are_not_of_this_log_are_damage() {
+    pub(crate) fn f15_files_that_are_not_of_this_log_are_damage() {
         let why = |persisted: Position| log().misfit(persisted, true).unwrap_or_default();
         for sound in [at(1, 10), at(1, 14), at(2, 15), at(2, 20)] {
             assert_eq!(why(sound), "", "{sound}");
@@ -515,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn r9_a_log_may_diverge_unless_the_files_have_all_of_it() {
+    pub(crate) fn r9_a_log_may_diverge_unless_the_files_have_all_of_it() {
         for persisted in [Position::ZERO, at(1, 14), at(2, 19), at(3, 25)] {
             assert!(log().may_diverge(persisted), "{persisted}");
         }
