@@ -232,17 +232,17 @@ impl Loss {
 /// Whether an acknowledged commit is still there (PR-29).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Its epoch goes on, or ended at or above it.
+    /// Its term goes on, or what is left of it reaches up to it.
     Kept,
-    /// Its epoch ended below it: what was acknowledged is lost.
+    /// What is left of its term ends below it: what was acknowledged is lost.
     Lost {
-        /// The last LSN of that epoch which was kept.
+        /// The last LSN of that term which was kept; zero if nothing of it was.
         ended: Lsn,
     },
 }
 
 impl Fate {
-    /// From the answer to [`Op::TermEnd`] of the commit's epoch.
+    /// From the answer to [`Op::TermEnd`] of the commit's term.
     pub fn of(lsn: Lsn, end: Option<Lsn>) -> Fate {
         match end {
             Some(ended) if ended < lsn => Fate::Lost { ended },

@@ -69,7 +69,8 @@ impl News {
                 record.reconciled_ms = Some(served.reconciled_ms);
                 record.serving_ms = Some(served.serving_ms);
                 record.sealed_ms = answered_ms.unwrap_or(record.sealed_ms);
-                record.loss.kept = Some(served.kept);
+                record.loss.kept = Some(served.kept.lsn);
+                record.loss.kept_term = Some(served.kept.term);
                 record.loss.last_heard = Some(served.last_heard);
             }
             News::Served(..) => {}

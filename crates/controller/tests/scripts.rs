@@ -129,7 +129,7 @@ fn act(world: &mut World, input: &str) {
                 partition: words.partition(2),
                 reconciled_ms: world.now.wall_ms,
                 serving_ms: world.now.wall_ms + 10,
-                kept: Lsn(words.get("kept", 0)),
+                kept: Position::new(Term(words.get("kept-term", 1)), Lsn(words.get("kept", 0))),
                 last_heard: Lsn(words.get("heard", 0)),
             };
             world.node_says(0, words.node(1), served);

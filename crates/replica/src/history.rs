@@ -48,9 +48,14 @@ impl History {
         Some(self.starts.get(at + 1).map_or(end, |(_, next)| next.prev()))
     }
 
-    /// Where a term ended, also one of which this log has nothing: the last LSN made in it or before.
+    /// Up to which LSN this log has what was made in a term; `None` if the term goes on. Zero if the log has nothing of it, whatever
+    /// other terms left at the same LSNs (PR-98). Of a term before all that are known: the last LSN before those.
     pub fn ended(&self, term: Term) -> Option<Lsn> {
-        self.starts.iter().find(|(of, _)| *of > term).map(|(_, next)| next.prev())
+        let next = self.starts.iter().position(|(of, _)| *of > term)?;
+        match next.checked_sub(1).map(|before| self.starts[before].0) {
+            Some(before) if before != term => Some(Lsn::ZERO),
+            _ => Some(self.starts[next].1.prev()),
+        }
     }
 
     /// True if the state at `snapshot.lsn`, as a primary had it when its configuration was of `snapshot.term`, is a part of this
@@ -151,10 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn an_epochs_end_is_told_also_where_it_left_nothing() {
+    fn pr98_what_is_left_of_a_term_is_not_what_another_left_at_the_same_lsns() {
         let mine = history(&[(1, 1), (3, 101)]);
         assert_eq!(mine.ended(Term(1)), Some(Lsn(100)));
-        assert_eq!(mine.ended(Term(2)), Some(Lsn(100)));
+        // Term 2 may have begun anywhere below 101: this log has nothing of it.
+        assert_eq!(mine.ended(Term(2)), Some(Lsn::ZERO));
+        assert_eq!(history(&[(3, 101)]).ended(Term(2)), Some(Lsn(100)));
         assert_eq!(mine.ended(Term(3)), None);
     }
 

@@ -100,7 +100,7 @@ pub(crate) struct Leader {
     /// Until when this node's own promises to older terms bind it (PR-02).
     pub(crate) wait_until: Micros,
     /// The last entry kept from older terms.
-    pub(crate) kept: Lsn,
+    pub(crate) kept: Position,
     /// The highest LSN anybody reported of the old primary.
     pub(crate) last_heard: Lsn,
     pub(crate) reconciled_ms: u64,

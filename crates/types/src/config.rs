@@ -5,7 +5,7 @@ use crate::data::Schema;
 use crate::ids::{ClusterId, Incarnation, Member, NodeId, PartitionId, ProposalId, StoreId, TableId};
 use crate::index::Indexes;
 use crate::policy::{EngineKind, LogKind, Policy};
-use crate::position::{Epoch, Lsn, Term};
+use crate::position::{Epoch, Lsn, Position, Term};
 use crate::scheme::Scheme;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -316,12 +316,23 @@ impl PartitionRecord {
 pub struct LossReport {
     /// True if acknowledged commits may have been lost.
     pub possible: bool,
-    /// The last entry of older epochs that the new primary kept: everything acknowledged in them above it is lost.
+    /// The LSN of the last entry of older terms that the new primary kept.
     pub kept: Option<Lsn>,
+    /// The term of that entry. Whatever was acknowledged at a later position is lost: in a later term also at the same LSN or
+    /// below it (PR-98).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_term: Option<Term>,
     /// The highest LSN that anybody had heard of from the old primary when it was sealed.
     pub last_heard: Option<Lsn>,
     /// Tails that returned and were set aside.
     pub tails: Vec<TailReport>,
+}
+
+impl LossReport {
+    /// The position of the last entry of older terms that was kept, once it is known.
+    pub fn kept_position(&self) -> Option<Position> {
+        Some(Position::new(self.kept_term?, self.kept?))
+    }
 }
 
 /// A divergent tail that was set aside on some node (R9).

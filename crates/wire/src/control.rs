@@ -254,8 +254,8 @@ pub struct Served {
     pub reconciled_ms: u64,
     /// Milliseconds since 1970 when it served.
     pub serving_ms: u64,
-    /// The last entry of older epochs that it kept.
-    pub kept: Lsn,
+    /// The last entry of older terms that it kept.
+    pub kept: Position,
     /// The highest LSN that anybody had heard of from the old primary.
     pub last_heard: Lsn,
 }

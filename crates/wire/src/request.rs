@@ -152,9 +152,9 @@ pub enum Op {
     },
     /// Opens a session. The reply's LSN and term are its id.
     OpenSession,
-    /// Where a term ended: whether an acknowledged commit of it is still there (PR-29).
+    /// Where a term ended: whether an acknowledged commit of it is still there (PR-29, PR-98).
     TermEnd {
-        /// The term.
+        /// The term, from the position of the acknowledgement.
         term: Term,
     },
     /// Reads nothing, and keeps a state's versions: for whoever will read at it again.
@@ -414,7 +414,7 @@ pub enum Body {
     Number(u64),
     /// How many rows a write changed.
     Affected(u32),
-    /// The last LSN of the epoch that was asked for, as far as this term knows; `None`: it has not ended.
+    /// Up to which LSN that which was made in the term is here; zero if nothing of it is; `None`: it has not ended.
     TermEnd(Option<Lsn>),
     /// Rows by an index: key without space byte, LSN, row, in the order of the index's entries.
     Found {

@@ -136,8 +136,12 @@ mod tests {
         assert_eq!((line.detect_ms, line.seal_ms, line.reconcile_ms), (120, 5, Some(5)));
         assert_eq!((line.serve_ms, line.total_ms, line.cause.as_str()), (Some(60), Some(190), "suspected"));
         assert_eq!(line.loss, "nothing");
-        let lossy =
-            LossReport { possible: true, kept: Some(Lsn(10)), last_heard: Some(Lsn(15)), tails: Vec::new() };
+        let lossy = LossReport {
+            possible: true,
+            kept: Some(Lsn(10)),
+            last_heard: Some(Lsn(15)),
+            ..LossReport::default()
+        };
         assert_eq!(loss(&record(lossy)), "possibly LSN 11 to 15 or beyond");
     }
 }

@@ -50,7 +50,7 @@ impl Attempt {
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
     ends: HashMap<(PartitionId, Term), Lsn>,
-    kept: HashMap<PartitionId, Vec<(Epoch, Lsn)>>,
+    kept: HashMap<PartitionId, Vec<(Epoch, Position)>>,
 }
 
 impl Reports {
@@ -60,7 +60,7 @@ impl Reports {
     }
 
     /// A failover's record says what was kept of everything older than `new_epoch`.
-    pub fn failover(&mut self, partition: PartitionId, new_epoch: Epoch, kept: Lsn) {
+    pub fn failover(&mut self, partition: PartitionId, new_epoch: Epoch, kept: Position) {
         self.kept.entry(partition).or_default().push((new_epoch, kept));
     }
 
@@ -72,7 +72,7 @@ impl Reports {
     /// What the records of failovers say; `None` if none of them speaks of this position.
     pub fn lost_by_records(&self, partition: PartitionId, at: Position) -> Option<bool> {
         let records = self.kept.get(&partition)?.iter().filter(|(new_epoch, _)| *new_epoch > at.term.began());
-        records.map(|(_, kept)| *kept < at.lsn).reduce(|one, other| one || other)
+        records.map(|(_, kept)| *kept < at).reduce(|one, other| one || other)
     }
 }
 
@@ -90,8 +90,8 @@ mod tests {
         assert!(!reports.lost(partition, at(3, 10)));
         assert!(!reports.lost(partition, at(4, 11)));
         assert!(!reports.lost(other, at(3, 11)));
-        reports.failover(partition, Epoch(4), Lsn(10));
-        reports.failover(partition, Epoch(9), Lsn(500));
+        reports.failover(partition, Epoch(4), at(3, 10));
+        reports.failover(partition, Epoch(9), at(4, 500));
         assert_eq!(reports.lost_by_records(partition, at(3, 11)), Some(true));
         assert_eq!(reports.lost_by_records(partition, at(4, 11)), Some(false));
         assert_eq!(reports.lost_by_records(partition, at(9, 900)), None);

@@ -83,7 +83,7 @@ pub(super) fn reports(
         }
     }
     for failover in failovers {
-        if let Some(kept) = failover.loss.kept {
+        if let Some(kept) = failover.loss.kept_position() {
             reports.failover(failover.partition, failover.new_epoch, kept);
         }
     }

@@ -106,7 +106,7 @@ impl Replica {
         if lossy_reconcile {
             return;
         }
-        if self.evict(ctx) || !marked {
+        if self.must_hear_all() || self.evict(ctx) || !marked {
             return;
         }
         let Role::Leader(leader) = &self.role else { return };

@@ -5,7 +5,8 @@ use crate::output::Output;
 use crate::primary::progress::Mode;
 use crate::replica::state::Unfit;
 use crate::replica::{Ctx, Phase, Replica, Role};
-use types::{Lsn, Member, Position};
+use std::collections::BTreeMap;
+use types::{Lsn, Member, PartitionRecord, Position};
 use wire::control::Served;
 use wire::entry::Kind;
 use wire::peer::{Fetch, Fetched, Report};
@@ -46,7 +47,7 @@ impl Replica {
         {
             asked.push(term.primary);
         }
-        asked.retain(|member| *member != self.me);
+        asked.retain(|member| !member.same_store(&self.me));
         asked
     }
 
@@ -54,6 +55,7 @@ impl Replica {
     pub(crate) fn on_report(&mut self, ctx: &mut Ctx, report: Report) {
         let epoch = self.record.as_ref().map(|record| record.epoch);
         let own_end = self.tail.end();
+        let asked = self.asked();
         let Some(leader) = self.leader() else { return self.take_leave(ctx, &report) };
         if Some(report.epoch) != epoch {
             return;
@@ -61,7 +63,8 @@ impl Replica {
         match &mut leader.phase {
             Phase::Reconciling { reports, .. } => {
                 leader.last_heard = leader.last_heard.max(report.log.end.lsn).max(own_end.lsn);
-                if leader.skipped.contains_key(&report.from) {
+                // Who is recorded counts, and nobody else: another one may have what no set ever had (N4, PR-99).
+                if leader.skipped.contains_key(&report.from) || !asked.contains(&report.from) {
                     return;
                 }
                 reports.insert(report.from, report);
@@ -88,7 +91,7 @@ impl Replica {
             true => asked.iter().filter(|member| self.is_silent(ctx, **member)).copied().collect(),
             false => Vec::new(),
         };
-        let Some(leader) = self.leader() else { return };
+        let Role::Leader(leader) = &self.role else { return };
         let skipped = leader.skipped.clone();
         let Phase::Reconciling { reports, since, .. } = &leader.phase else { return };
         let all = asked.iter().all(|member| reports.contains_key(member));
@@ -100,15 +103,7 @@ impl Replica {
         let waited = now.since(*since);
         let bound =
             if record.policy.rests_on_primary() { settings.ask_old } else { settings.collect_reports };
-        // A hand-over is the old primary's report: it was recorded only when this replica had all there was, and nothing
-        // came after it. Whoever was handed the lead need not find the other one alive.
-        let old_reports = record.before.as_ref().is_none_or(|term| {
-            let old = term.primary;
-            term.handed_over || reports.keys().any(|m| m.same_store(&old)) || old.same_store(&me)
-        });
-        // Only whole logs count: a member whose torn end was cut may lack what it had acknowledged (PR-18).
-        let whole = reports.values().filter(|report| !report.torn).count() + usize::from(!self.torn);
-        let fenced = record.policy.fenced_by(whole, old_reports);
+        let fenced = self.is_fenced(&record, reports);
         let enough = match (record.lossy, fenced) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
             (true, _) => members_tried && (tried || waited >= bound),
@@ -121,6 +116,32 @@ impl Replica {
         }
         let best = self.best_report();
         self.reconcile(ctx, best);
+    }
+
+    /// True if nobody else can have committed more than these reports and this replica's own log show (R6).
+    fn is_fenced(&self, record: &PartitionRecord, reports: &BTreeMap<Member, Report>) -> bool {
+        // A member whose torn end was cut may lack what it had acknowledged (PR-18), the old primary too where its policy rests
+        // on disks (PR-100).
+        let whole = |torn: bool| !torn || !record.policy.survives_restart();
+        // A hand-over is the old primary's report: it was recorded only when this replica had all there was, and nothing
+        // came after it. Whoever was handed the lead need not find the other one alive.
+        let old_reports = record.before.as_ref().is_none_or(|before| {
+            let old = before.primary;
+            before.handed_over
+                || reports.values().any(|report| report.from.same_store(&old) && whole(report.torn))
+                || (old.same_store(&self.me) && whole(self.torn))
+        });
+        let reporters = reports.values().filter(|report| !report.torn).count() + usize::from(!self.torn);
+        record.policy.fenced_by(reporters, old_reports)
+    }
+
+    /// True while reports are gathered that do not fence yet: whoever is silent may have what nobody else has (PR-101).
+    pub(crate) fn must_hear_all(&self) -> bool {
+        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        match &leader.phase {
+            Phase::Reconciling { reports, .. } => !self.is_fenced(record, reports),
+            _ => false,
+        }
     }
 
     /// The member with the greatest (epoch, LSN), if that is more than this replica has.
@@ -229,7 +250,7 @@ impl Replica {
         let wall = ctx.now.wall_ms;
         let Some(leader) = self.leader() else { return };
         let term = leader.term;
-        leader.kept = kept.lsn;
+        leader.kept = kept;
         leader.last_heard = leader.last_heard.max(kept.lsn);
         leader.reconciled_ms = wall;
         leader.phase = Phase::Marking;

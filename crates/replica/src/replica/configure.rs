@@ -74,7 +74,7 @@ impl Replica {
             skipped: BTreeMap::new(),
             marker: None,
             wait_until,
-            kept: Lsn::ZERO,
+            kept: types::Position::ZERO,
             last_heard: Lsn::ZERO,
             reconciled_ms: 0,
             members,

@@ -469,7 +469,7 @@ impl World {
                 let _ = writeln!(
                     self.trace,
                     "n{id} serves; kept up to {}, heard up to {}",
-                    served.kept, served.last_heard
+                    served.kept.lsn, served.last_heard
                 );
             }
             Output::SetAside { report, entries, rows } => {

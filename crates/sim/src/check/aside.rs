@@ -55,10 +55,10 @@ impl Aside {
         Ok(())
     }
 
-    /// The newest entry that is in tails of this node, by itself.
-    pub fn newest(&self, node: NodeId, partition: PartitionId) -> Option<Position> {
-        let of_both = self.entries.iter().filter(|(of, id, _)| (*of, *id) == (node, partition));
-        of_both.map(|(_, _, at)| *at).max()
+    /// The entries that are in tails of this node, by themselves.
+    pub fn tails(&self, node: NodeId, partition: PartitionId) -> impl Iterator<Item = Position> {
+        let of_both = self.entries.iter().filter(move |(of, id, _)| (*of, *id) == (node, partition));
+        of_both.map(|(_, _, at)| *at)
     }
 
     /// Of what a node gives up, newest first, the first entry that is in none of its tails. Rows that a later entry of these wrote

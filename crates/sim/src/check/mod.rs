@@ -137,8 +137,11 @@ impl Checks {
         let (Some(first), Some(last)) = (lost.iter().min().copied(), lost.iter().max().copied()) else {
             return;
         };
-        // Its whole log from there on: a row that a later entry wrote again is known by that one.
-        let tip = self.aside.newest(node, partition).map_or(last, |newest| newest.max(last));
+        // The whole log that had it, from there on: a row that a later entry wrote again is known by that one. Tails of logs that
+        // the node had later say nothing of it.
+        let of_that_log =
+            |tip: &Position| *tip > last && self.lineage.line(partition, *tip).any(|known| known.at == last);
+        let tip = self.aside.tails(node, partition).filter(of_that_log).max().unwrap_or(last);
         let line = self.lineage.line(partition, tip).take_while(|known| known.at >= first);
         let what = if let Some(at) = self.aside.lacks(node, partition, line) {
             format!("{at} is in no tail")

@@ -15,18 +15,18 @@ pub fn check(
             failover.partition == *id
                 && failover.new_epoch > at.term.began()
                 && failover.loss.possible
-                && failover.loss.kept.is_none_or(|kept| kept < at.lsn)
+                && failover.loss.kept_position().is_none_or(|kept| kept < *at)
         };
         if failovers.iter().find(tells).is_none() {
             return Err(format!("{id} {at} was acknowledged and is lost, and no failover's report says so"));
         }
     }
     for failover in failovers {
-        let Some(kept) = failover.loss.kept else { continue };
+        let Some(kept) = failover.loss.kept_position() else { continue };
         let wrong = acknowledged.iter().find(|(id, at)| {
             *id == failover.partition
                 && at.term.began() < failover.new_epoch
-                && at.lsn > kept
+                && *at > kept
                 && !lost.contains(&(*id, *at))
                 && at.term.began() <= failover.old_epoch
         });
@@ -54,7 +54,7 @@ mod tests {
     use types::config::{Cause, LossReport};
     use types::{Epoch, Lsn};
 
-    fn failover(possible: bool, kept: u64) -> FailoverRecord {
+    fn failover(possible: bool, term: u64, kept: u64) -> FailoverRecord {
         FailoverRecord {
             format: 1,
             id: 1,
@@ -70,7 +70,12 @@ mod tests {
             sealed_ms: 0,
             reconciled_ms: None,
             serving_ms: None,
-            loss: LossReport { possible, kept: Some(Lsn(kept)), ..LossReport::default() },
+            loss: LossReport {
+                possible,
+                kept: Some(Lsn(kept)),
+                kept_term: Some(Term(term)),
+                ..LossReport::default()
+            },
             unknown: Default::default(),
         }
     }
@@ -79,10 +84,18 @@ mod tests {
     fn a_report_must_say_what_was_lost_and_nothing_else() {
         let all: BTreeSet<_> = [(P, at(1, 5)), (P, at(1, 6))].into();
         let lost: BTreeSet<_> = [(P, at(1, 6))].into();
-        check(&[failover(true, 5)], &all, &lost).expect("as it was");
+        check(&[failover(true, 1, 5)], &all, &lost).expect("as it was");
         assert!(check(&[], &all, &lost).is_err(), "nobody says it");
-        assert!(check(&[failover(false, 5)], &all, &lost).is_err(), "it denies it");
-        assert!(check(&[failover(true, 6)], &all, &lost).is_err(), "it says that it is there");
-        assert!(check(&[failover(true, 4)], &all, &lost).is_err(), "it says that more is lost");
+        assert!(check(&[failover(false, 1, 5)], &all, &lost).is_err(), "it denies it");
+        assert!(check(&[failover(true, 1, 6)], &all, &lost).is_err(), "it says that it is there");
+        assert!(check(&[failover(true, 1, 4)], &all, &lost).is_err(), "it says that more is lost");
+    }
+    #[test]
+    fn pr98_what_a_later_term_made_at_the_same_lsn_is_not_kept() {
+        let all: BTreeSet<_> = [(P, at(1, 5)), (P, at(2, 5))].into();
+        let lost: BTreeSet<_> = [(P, at(2, 5))].into();
+        let kept = |term| FailoverRecord { new_epoch: Epoch(3), ..failover(true, term, 5) };
+        check(&[kept(1)], &all, &lost).expect("it kept the entry of the first term");
+        assert!(check(&[kept(2)], &all, &lost).is_err(), "it says that it is there");
     }
 }

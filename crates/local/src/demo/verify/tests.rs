@@ -48,7 +48,7 @@ fn history() -> Vec<Attempt> {
 fn lost_last() -> Reports {
     let mut reports = Reports::default();
     reports.ended(PARTITION, Term(1), Lsn(11));
-    reports.failover(PARTITION, Epoch(2), Lsn(11));
+    reports.failover(PARTITION, Epoch(2), Position::new(Term(1), Lsn(11)));
     reports
 }
 
@@ -164,7 +164,7 @@ fn a_lost_write_that_was_written_over_later_stays_a_reported_loss() {
 #[test]
 fn two_reports_that_differ_are_found() {
     let mut reports = lost_last();
-    reports.failover(PARTITION, Epoch(2), Lsn(10));
+    reports.failover(PARTITION, Epoch(2), Position::new(Term(1), Lsn(10)));
     let verdict = verdict(&history(), &alike(&[(0, row(1)), (1, row(0))]), &reports, false);
     assert_eq!((verdict.reports_differ, verdict.is_good()), (1, false));
 }

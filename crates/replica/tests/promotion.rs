@@ -1,0 +1,165 @@
+//! Whose reports count when a replica is to lead (R6): members that are recorded, whole logs where the policy rests on disks, and
+//! all members until they fence.
+
+use types::config::{Cause, FORMAT, PreviousTerm};
+use types::{
+    Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Policy,
+    Position, ProposalId, Rules, StoreId, TableId, Term, Watermarks,
+};
+use understudy_engine::MemoryEngine;
+use understudy_replica::history::History;
+use understudy_replica::{Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
+use wire::entry::Kind;
+use wire::peer::{LogSummary, Report};
+use wire::{Entry, Header, PeerMessage};
+
+const P: PartitionId = PartitionId(64);
+
+fn member(node: u32) -> Member {
+    Member { node: NodeId(node), store: StoreId(u64::from(node)), incarnation: Incarnation(1) }
+}
+
+/// A replica of node 2 with entries up to LSN 5, which is named primary in epoch 2.
+struct Candidate {
+    host: Host<LeaseManager>,
+    now: Micros,
+    out: Vec<Output>,
+}
+
+impl Candidate {
+    fn new(torn: bool) -> Candidate {
+        let me = member(2);
+        let mut log: Vec<Entry> = Vec::new();
+        for lsn in 1..=5 {
+            let mut header = Header::new(Kind::Configuration, P, Position::new(Term(1), Lsn(lsn)), 0);
+            header.prev_crc = log.last().map_or(0, Entry::crc);
+            log.push(Entry::encode(header, &[]));
+        }
+        let (end, end_crc) = (log[4].at(), log[4].crc());
+        let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
+        let found = Recovered { end, end_crc, history, torn, ..Recovered::nothing() };
+        let lease_manager = LeaseManager::new(me, &Settings::default(), Micros::ZERO);
+        let mut host = Host::new(me, Settings::default(), lease_manager);
+        let engine = Box::new(MemoryEngine::volatile());
+        let mut replica = Replica::recover(me, P, Rules::ALL, engine, found);
+        while let Some(from) = replica.to_replay() {
+            replica.replay(log.iter().filter(|entry| entry.lsn() >= from).cloned().collect());
+        }
+        host.add(replica);
+        Candidate { host, now: Micros::from_millis(1000), out: Vec::new() }
+    }
+
+    /// Names it primary of a set, after another one.
+    fn named(&mut self, in_sync: &[u32], before: u32) {
+        let in_sync: Vec<Member> = in_sync.iter().map(|node| member(*node)).collect();
+        let policy = Policy::preset("durable", 3, LogKind::Disk).expect("a policy");
+        let old = PreviousTerm {
+            epoch: Epoch(1),
+            primary: member(before),
+            handed_over: false,
+            in_sync: in_sync.clone(),
+        };
+        let record = PartitionRecord {
+            format: FORMAT,
+            id: P,
+            table: TableId(1),
+            epoch: Epoch(2),
+            primary: member(2),
+            term: Term(2),
+            in_sync,
+            catching_up: Vec::new(),
+            policy,
+            next_policy: None,
+            proposal: ProposalId(0),
+            cause: Cause::Suspected,
+            before: Some(old),
+            failover: Some(1),
+            lossy: false,
+            unknown: Default::default(),
+        };
+        let now = self.now();
+        assert!(self.host.configure(now, record, &mut self.out));
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: self.now, wall_ms: 1_000_000 }
+    }
+
+    /// A report of a log that ends at this LSN of the first term.
+    fn report(&mut self, from: u32, end: u64, torn: bool) {
+        let end = Position::new(Term(1), Lsn(end));
+        let log = LogSummary { base: Position::ZERO, end, history: vec![(Term(1), Lsn(1))] };
+        let marks = Watermarks { received: end.lsn, durable: end.lsn, ..Watermarks::default() };
+        let report = Report {
+            partition: P,
+            epoch: Epoch(2),
+            from: member(from),
+            log,
+            marks,
+            committed: Lsn::ZERO,
+            torn,
+        };
+        let now = self.now();
+        self.host.peer(now, PeerMessage::Report(report), &mut self.out);
+    }
+
+    /// Ticks for so long.
+    fn wait(&mut self, ms: u64) {
+        for _ in 0..ms / 20 {
+            self.now = self.now + Micros::from_millis(20);
+            let now = self.now();
+            self.host.tick(now, &mut self.out);
+        }
+    }
+
+    /// What it has done: whom it fetches from, whether it took its log for complete, what set it proposed.
+    fn done(&mut self) -> Vec<String> {
+        let mut done = Vec::new();
+        for output in std::mem::take(&mut self.out) {
+            match output {
+                Output::Send { to, message: PeerMessage::Fetch(_) } => {
+                    done.push(format!("fetches from {}", to.node))
+                }
+                Output::Log(LogOp::Entry(entry)) => done.push(format!("marks {}", entry.at())),
+                Output::Propose(_) => done.push("proposes".into()),
+                _ => {}
+            }
+        }
+        done.dedup();
+        done
+    }
+}
+
+#[test]
+fn pr99_who_is_not_recorded_does_not_count() {
+    let mut candidate = Candidate::new(true);
+    candidate.named(&[2, 1], 1);
+    candidate.report(3, 9, false);
+    assert_eq!(candidate.done(), [""; 0], "node 3 may have what no set ever had");
+    candidate.report(1, 7, false);
+    assert_eq!(candidate.done(), ["fetches from n1"]);
+}
+
+#[test]
+fn pr100_a_torn_log_of_the_old_primary_fences_nothing_where_disks_count() {
+    let mut candidate = Candidate::new(true);
+    candidate.named(&[2, 1], 2);
+    candidate.wait(400);
+    assert_eq!(candidate.done(), [""; 0], "node 1 may have what was acknowledged and is torn off here");
+    candidate.report(1, 7, false);
+    assert_eq!(candidate.done(), ["fetches from n1"]);
+}
+
+#[test]
+fn pr101_nobody_leaves_before_the_reports_fence() {
+    let mut candidate = Candidate::new(true);
+    candidate.named(&[2, 1, 3], 3);
+    candidate.report(3, 5, true);
+    candidate.wait(5_000);
+    assert_eq!(candidate.done(), [""; 0], "the one that is silent may have what the torn ones lost");
+    // One whole log is enough: what is silent leaves then.
+    let mut candidate = Candidate::new(false);
+    candidate.named(&[2, 1, 3], 3);
+    candidate.wait(5_000);
+    assert_eq!(candidate.done(), ["marks (2,6)", "proposes"]);
+}
