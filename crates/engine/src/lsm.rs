@@ -11,8 +11,10 @@
 //! (PR-40). An installation fills a new directory, which becomes current by one rename (PR-37). Only `lsm/tree.rs` touches
 //! the crate.
 
+mod background;
 mod deleted;
 mod digest;
+mod environment;
 mod incoming;
 mod loads;
 mod merge_pacing;
@@ -24,9 +26,11 @@ mod ship;
 mod staged;
 mod tree;
 
+pub use background::{Background, Job, Running, Threads};
+pub use environment::{Environment, SharedFiles};
 pub use loads::write_load;
 
-use crate::files::{self, not_made, not_written, sync_dir};
+use crate::files::{self, not_written, sync_dir};
 use crate::memory::check_installed;
 use crate::overlay::Overlay;
 use crate::replay_rate::ReplayRate;
@@ -36,11 +40,11 @@ use incoming::{Incoming, Sealing};
 use loads::PendingLoad;
 use merger::{Flush, Kept, Merger};
 use pins::Pins;
-use pointer::{Pointer, has_tables, remove_others, tree_dir, tree_numbers};
+use pointer::{Pointer, has_tables, remove_others, tree_dir};
+use refill::begin;
 use staged::StagedLoad;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 use tree::Tree;
 use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
 use types::{
@@ -51,6 +55,7 @@ use types::{
 /// An engine on disk.
 pub struct LsmEngine {
     dir: PathBuf,
+    environment: Environment,
     /// The number of the current tree's directory, or of the one being installed.
     number: u64,
     /// A flush beside other work.
@@ -97,6 +102,11 @@ pub struct LsmEngine {
 impl LsmEngine {
     /// The engine in `dir`, at its last checkpoint, or empty.
     pub fn open(dir: &Path) -> Result<LsmEngine, EngineError> {
+        LsmEngine::open_in(dir, Environment::of_process())
+    }
+
+    /// The same in another environment than a node's process.
+    pub fn open_in(dir: &Path, environment: Environment) -> Result<LsmEngine, EngineError> {
         files::create_dir(dir).map_err(not_written)?;
         files::remove_if_there(&dir.join("CURRENT.new"))?;
         // A process that was killed may have replaced CURRENT and not synced that. What is read here is
@@ -105,23 +115,24 @@ impl LsmEngine {
         sync_dir(dir)?;
         let (number, tree) = match Pointer::read(dir)? {
             Some(Pointer { number, complete: true }) => {
-                let tree = Tree::open(&tree_dir(dir, number))?;
+                let tree = Tree::open(&tree_dir(dir, number), &environment)?;
                 remove_others(dir, Some(number))?;
                 (number, tree)
             }
-            Some(Pointer { number, complete: false }) => begin(dir, number + 1)?,
+            Some(Pointer { number, complete: false }) => begin(dir, number + 1, &environment)?,
             None if has_tables(dir)? => {
                 return Err(EngineError::Corrupt("lsm: there are files, but CURRENT is missing".into()));
             }
-            None => begin(dir, 1)?,
+            None => begin(dir, 1, &environment)?,
         };
         let persisted = tree.position()?;
         let mut engine = LsmEngine {
             dir: dir.to_owned(),
+            environment: environment.clone(),
             number,
             flush: None,
             kept: None,
-            merger: Merger::default(),
+            merger: Merger::new(environment.background.clone()),
             tree,
             overlay: Overlay::new(persisted),
             // Merges may have collected what only reads below needed.
@@ -133,7 +144,7 @@ impl LsmEngine {
             incoming: None,
             finishing: None,
             sealing_waits: None,
-            stage: StagedLoad::open(dir)?,
+            stage: StagedLoad::open(dir, &environment)?,
             pending: VecDeque::new(),
             allowed: Lsn::ZERO,
             failed: false,
@@ -142,6 +153,7 @@ impl LsmEngine {
             replay_rate: ReplayRate::default(),
         };
         engine.settle_loads()?;
+        engine.environment.made_durable();
         Ok(engine)
     }
 
@@ -271,6 +283,7 @@ impl LsmEngine {
     /// Waits for a flush beside other work.
     fn end_flush(&mut self) -> Result<(), EngineError> {
         let Some(flush) = self.flush.take() else { return Ok(()) };
+        self.merger.hurry();
         let outcome = flush.wait();
         self.flushed(flush.kept, outcome)
     }
@@ -284,19 +297,6 @@ impl LsmEngine {
     }
 }
 
-/// Begins with an empty tree, in a directory that no tree had before.
-fn begin(dir: &Path, at_least: u64) -> Result<(u64, Tree), EngineError> {
-    let highest = tree_numbers(dir)?.into_iter().max().unwrap_or(0);
-    let number = at_least.max(highest + 1);
-    let tree = Tree::create(&tree_dir(dir, number)).map_err(not_made)?;
-    // The directory's name is durable before the pointer that names it: one sync for both would leave their
-    // order to the disk (PR-90).
-    sync_dir(dir)?;
-    Pointer { number, complete: true }.write(dir).map_err(not_written)?;
-    remove_others(dir, Some(number))?;
-    Ok((number, tree))
-}
-
 impl Engine for LsmEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities { reads_at_any_lsn: true, ships_files: true, persistent: true }
@@ -304,7 +304,7 @@ impl Engine for LsmEngine {
 
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         assert!(self.installing.is_none(), "R4: entry {at} executed on half a state");
-        let begun = self.replay_rate.begin();
+        let begun = self.replay_rate.begin(|| self.environment.now());
         self.overlay.insert(at, mutations);
         self.replay_rate.executed(begun);
     }
@@ -312,7 +312,7 @@ impl Engine for LsmEngine {
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError> {
         let upto = self.publishable(upto);
         let (tree, unflushed) = (&self.tree, &mut self.unflushed);
-        let (begun, before) = (Instant::now(), self.overlay.published().lsn);
+        let (begun, before) = (self.environment.now(), self.overlay.published().lsn);
         self.overlay.drain(upto, |key, lsn, value| {
             *unflushed += tree.write(key, lsn, value.map(|value| &value[..]));
         });

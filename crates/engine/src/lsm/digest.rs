@@ -73,6 +73,16 @@ pub(super) fn verify_version(dir: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// The files that put a set's components in order, as names and contents: first the version, then `current`, which names it with
+/// its checksum. None if they do not agree.
+pub(super) fn order_files(order: &[u8]) -> Option<[(String, &[u8]); 2]> {
+    let (current, version) = order.split_at_checked(25)?;
+    let number = u64::from_le_bytes(current[..8].try_into().expect("eight bytes"));
+    let expected = u128::from_le_bytes(current[8..24].try_into().expect("sixteen bytes"));
+    let agree = current[24] == 0 && xxhash_rust::xxh3::xxh3_128(version) == expected;
+    agree.then(|| [(format!("v{number}"), version), ("current".into(), current)])
+}
+
 pub(super) fn missing_is_damage(error: std::io::Error, path: &Path) -> EngineError {
     match error.kind() {
         ErrorKind::NotFound => corrupt(&format!("{} is missing", path.display())),

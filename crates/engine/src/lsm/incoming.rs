@@ -9,8 +9,10 @@
 //! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced it, so a restart may
 //! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
 
-use super::digest::{Watch, has_digest};
-use super::tree::{Frozen, Tree, order_files};
+use super::background::{NoOutcome, Task};
+use super::digest::{Watch, has_digest, order_files};
+use super::environment::Environment;
+use super::tree::{Frozen, Tree};
 use crate::files::{self, not_written, remove_if_there, sync_dir};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -19,7 +21,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use types::engine::Wake;
 use types::{Component, ComponentSet, EngineError, Missing};
 
@@ -147,10 +148,15 @@ impl Incoming {
         Ok(())
     }
 
-    /// Begins to make a tree of the whole set in `to`, on a thread of its own: what came is checked and made durable, and what
+    /// Begins to make a tree of the whole set in `to`, beside the engine's calls: what came is checked and made durable, and what
     /// `above` has above the set's position is written into the tree's memory.
-    pub(super) fn finish(&self, to: &Path, above: Option<Frozen>, wake: &Wake) -> io::Result<Sealing> {
-        let (sender, outcome) = channel();
+    pub(super) fn finish(
+        &self,
+        to: &Path,
+        above: Option<Frozen>,
+        wake: &Wake,
+        environment: &Environment,
+    ) -> io::Result<Sealing> {
         let files = self.set.files.iter().enumerate();
         let files: Vec<Arrived> = files
             .map(|(index, file)| Arrived {
@@ -162,14 +168,15 @@ impl Incoming {
             .collect();
         let watch = Arc::new(Watch::default());
         let (watched, wake) = (watch.clone(), wake.clone());
-        let work = Work { from: self.tree(), to: to.to_owned(), set: self.set.clone(), files, above };
-        std::thread::Builder::new().name("lsm install".into()).spawn(move || {
+        let (from, to, set) = (self.tree(), to.to_owned(), self.set.clone());
+        let work = Work { from, to, set, files, above, environment: environment.clone() };
+        let task = Task::start(&*environment.background, "lsm install", move |sender| {
             // Fails only when the engine is gone.
             let _ = sender.send(work.run(&watched));
             drop((sender, work));
             wake();
         })?;
-        Ok(Sealing { outcome, watch })
+        Ok(Sealing { task, watch })
     }
 }
 
@@ -195,7 +202,7 @@ pub(super) enum Made {
 
 /// A set that is being checked and made durable.
 pub(super) struct Sealing {
-    outcome: Receiver<Result<Made, EngineError>>,
+    task: Task<Result<Made, EngineError>>,
     watch: Arc<Watch>,
 }
 
@@ -207,22 +214,17 @@ impl Sealing {
 
     /// What came of it, once that is known.
     pub(super) fn outcome(&self) -> Option<Result<Made, EngineError>> {
-        match self.outcome.try_recv() {
-            Ok(outcome) => Some(outcome),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                Some(Err(EngineError::Library("lsm: the check of a received set panicked".into())))
-            }
-        }
+        self.task.outcome().map(|outcome| match outcome {
+            Ok(outcome) => outcome,
+            Err(NoOutcome) => Err(EngineError::Library("lsm: the check of a received set panicked".into())),
+        })
     }
 }
 
 impl Drop for Sealing {
-    /// Nothing may happen to the directory while the thread works in it.
+    /// Nothing may happen to the directory while the job works in it: the task is waited for when it is dropped.
     fn drop(&mut self) {
         self.watch.given_up.store(true, Ordering::Relaxed);
-        // What came out of it does not matter any more.
-        let _ = self.outcome.recv();
     }
 }
 
@@ -233,6 +235,7 @@ struct Work {
     set: ComponentSet,
     files: Vec<Arrived>,
     above: Option<Frozen>,
+    environment: Environment,
 }
 
 impl Work {
@@ -245,7 +248,7 @@ impl Work {
         if let Some(parent) = self.to.parent() {
             sync_dir(parent)?;
         }
-        let tree = match Tree::open_set(&self.to, &self.set) {
+        let tree = match Tree::open_set(&self.to, &self.set, &self.environment) {
             Ok(tree) => tree,
             Err(EngineError::Corrupt(why)) => {
                 fs::remove_dir_all(&self.to)?;

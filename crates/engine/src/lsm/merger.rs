@@ -1,18 +1,18 @@
 //! Flushes and merges beside the partition's work: they may take seconds, in which reads and writes go on.
 
+use super::background::{Background, Task};
 use super::tree::{Frozen, Tree};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
 use types::engine::Wake;
 use types::{Component, EngineError, Lsn, Position};
 
-/// At most one flush or merge of one tree, on a thread of its own. Another flush waits for it (PR-69).
-#[derive(Default)]
+/// At most one flush or merge of one tree, beside the engine's calls. Another flush waits for it (PR-69).
 pub(super) struct Merger {
-    running: Option<JoinHandle<Result<(), EngineError>>>,
+    background: Arc<dyn Background>,
+    running: Option<Task<Result<(), EngineError>>>,
     end: Arc<Mutex<End>>,
 }
 
@@ -63,13 +63,18 @@ impl Flush {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for its end, which must be under way: see [`Merger::hurry`].
     pub(super) fn wait(&self) -> Result<(), EngineError> {
         self.outcome.recv().unwrap_or_else(|_| Err(panicked()))
     }
 }
 
 impl Merger {
+    /// One that runs nothing yet.
+    pub(super) fn new(background: Arc<dyn Background>) -> Merger {
+        Merger { background, running: None, end: Arc::default() }
+    }
+
     /// Starts a merge; see [`Tree::merge`]. The one before must have been waited for.
     pub(super) fn start(&mut self, tree: &Tree, readers_from: Lsn, persisted: Lsn) -> io::Result<()> {
         let tree = tree.clone();
@@ -103,27 +108,34 @@ impl Merger {
 
     fn spawn(
         &mut self,
-        name: &str,
+        name: &'static str,
         work: impl FnOnce() -> Result<(), EngineError> + Send + 'static,
     ) -> io::Result<()> {
         assert!(self.running.is_none(), "PR-69: flushes and merges of one tree run one after the other");
         self.end = Arc::default();
         let end = self.end.clone();
-        self.running = Some(Builder::new().name(name.into()).spawn(move || {
-            let outcome = work();
+        self.running = Some(Task::start(&*self.background, name, move |to| {
+            // Fails only when the engine is gone.
+            let _ = to.send(work());
             let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
             end.came = true;
             if let Some(wake) = end.wake.take() {
                 wake();
             }
-            outcome
         })?);
         Ok(())
     }
 
+    /// Has what runs come to its end by itself, if no thread does that.
+    pub(super) fn hurry(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.hurry();
+        }
+    }
+
     /// True while a flush or a merge runs.
     pub(super) fn is_busy(&self) -> bool {
-        self.running.as_ref().is_some_and(|running| !running.is_finished())
+        self.running.as_ref().is_some_and(Task::is_busy)
     }
 
     /// The same; if it is so, `wake` is called when it has ended.
@@ -138,11 +150,8 @@ impl Merger {
 
     /// Waits until nothing runs, and tells how the last one went. A flush tells its own failure.
     pub(super) fn wait(&mut self) -> Result<(), EngineError> {
-        match self.running.take().map(JoinHandle::join) {
-            None => Ok(()),
-            Some(Ok(outcome)) => outcome,
-            Some(Err(_)) => Err(panicked()),
-        }
+        let Some(mut running) = self.running.take() else { return Ok(()) };
+        running.wait().unwrap_or_else(|_| Err(panicked()))
     }
 }
 

@@ -1,11 +1,13 @@
 //! The state given row by row: a new tree is filled beside the old one and takes its place (PR-37).
 
 use super::LsmEngine;
+use super::environment::Environment;
 use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_numbers};
 use super::tree::Tree;
-use crate::files::{not_made, not_written};
+use crate::files::{not_made, not_written, sync_dir};
 use crate::overlay::Overlay;
+use std::path::Path;
 use std::sync::Arc;
 use types::engine::Wake;
 use types::{EngineError, Lsn, Position};
@@ -24,6 +26,7 @@ impl LsmEngine {
         (self.number, self.tree, self.kept) = (number, tree, None);
         (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
         remove_others(&self.dir, Some(self.number))?;
+        self.environment.made_durable();
         (self.overlay, self.read_floor) = (Overlay::new(base), base.lsn);
         (self.persisted, self.unflushed, self.installing) = (Position::ZERO, 0, Some(base));
         self.corrupt = false;
@@ -36,7 +39,7 @@ impl LsmEngine {
         let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(0);
         let number = highest.max(self.number) + 1;
         let dir = tree_dir(&self.dir, number);
-        let made = Tree::create(&dir).map_err(not_made).and_then(|tree| {
+        let made = Tree::create(&dir, &self.environment).map_err(not_made).and_then(|tree| {
             Pointer { number, complete: false }.write(&self.dir).map_err(not_written)?;
             Ok(tree)
         });
@@ -72,6 +75,25 @@ impl LsmEngine {
     pub(super) fn end_install(&mut self, base: Position) -> Result<(), EngineError> {
         self.end_flush()?;
         self.flush_at(base)?;
-        Pointer { number: self.number, complete: true }.write(&self.dir).map_err(not_written)
+        Pointer { number: self.number, complete: true }.write(&self.dir).map_err(not_written)?;
+        self.environment.made_durable();
+        Ok(())
     }
+}
+
+/// Begins with an empty tree, in a directory that no tree had before.
+pub(super) fn begin(
+    dir: &Path,
+    at_least: u64,
+    environment: &Environment,
+) -> Result<(u64, Tree), EngineError> {
+    let highest = tree_numbers(dir)?.into_iter().max().unwrap_or(0);
+    let number = at_least.max(highest + 1);
+    let tree = Tree::create(&tree_dir(dir, number), environment).map_err(not_made)?;
+    // The directory's name is durable before the pointer that names it: one sync for both would leave their
+    // order to the disk (PR-90).
+    sync_dir(dir)?;
+    Pointer { number, complete: true }.write(dir).map_err(not_written)?;
+    remove_others(dir, Some(number))?;
+    Ok((number, tree))
 }

@@ -5,10 +5,11 @@
 //! set is in its memory only, as the set has more than its files, and goes on into the new tree's memory.
 
 use super::LsmEngine;
+use super::digest::order_files;
 use super::incoming::{Incoming, Made};
 use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
-use super::tree::{Tree, order_files};
+use super::tree::Tree;
 use crate::files::{not_made, not_written};
 use std::fs;
 use types::engine::Wake;
@@ -66,7 +67,7 @@ impl LsmEngine {
         let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(self.number);
         let to = tree_dir(&self.dir, highest.max(self.number) + 1);
         let incoming = self.incoming.as_ref().expect("just seen");
-        self.finishing = Some(incoming.finish(&to, above, wake)?);
+        self.finishing = Some(incoming.finish(&to, above, wake, &self.environment)?);
         Ok(Installation::Waiting)
     }
 
@@ -121,6 +122,7 @@ impl LsmEngine {
             }
             named => named?,
         }
+        self.environment.made_durable();
         // From here on this tree is given up. What was published since the sealing began:
         let since = self.tree.seal_more();
         let bytes = bytes + since.map_or(0, |since| tree.take_above(&since, at.lsn));
@@ -134,6 +136,7 @@ impl LsmEngine {
         self.pins.clear();
         self.settle_loads()?;
         remove_others(&self.dir, Some(number))?;
+        self.environment.made_durable();
         Incoming::remove(&self.dir)?;
         Ok(Installation::Done)
     }

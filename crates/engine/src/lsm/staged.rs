@@ -8,7 +8,9 @@
 //!
 //! A directory without `set` is of no use after a restart: its files may be torn.
 
+use super::background::{NoOutcome, Task};
 use super::digest::{Watch, has_digest};
+use super::environment::Environment;
 use super::tree::check_load;
 use crate::files::{self, create_dir, is_full, not_written, remove_if_there};
 use std::collections::BTreeMap;
@@ -19,7 +21,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use types::{Component, EngineError, LoadId, Staged, Staging};
 
 const DIR: &str = "staged";
@@ -28,6 +29,7 @@ const SET: &str = "set";
 /// Everything that is staged.
 pub(super) struct StagedLoad {
     dir: PathBuf,
+    environment: Environment,
     loads: BTreeMap<LoadId, Load>,
 }
 
@@ -48,23 +50,22 @@ enum Checked {
 }
 
 struct Check {
-    outcome: Receiver<Result<Checked, EngineError>>,
+    task: Task<Result<Checked, EngineError>>,
     watch: Arc<Watch>,
 }
 
 impl Drop for Check {
-    /// Nothing may happen to the directory while the thread works in it.
+    /// Nothing may happen to the directory while the job works in it: the task is waited for when it is dropped.
     fn drop(&mut self) {
         self.watch.given_up.store(true, Ordering::Relaxed);
-        // What came out of it does not matter any more.
-        let _ = self.outcome.recv();
     }
 }
 
 impl StagedLoad {
     /// What is staged below the engine's directory `dir`.
-    pub(super) fn open(dir: &Path) -> Result<StagedLoad, EngineError> {
-        let mut stage = StagedLoad { dir: dir.join(DIR), loads: BTreeMap::new() };
+    pub(super) fn open(dir: &Path, environment: &Environment) -> Result<StagedLoad, EngineError> {
+        let environment = environment.clone();
+        let mut stage = StagedLoad { dir: dir.join(DIR), environment, loads: BTreeMap::new() };
         let entries = match fs::read_dir(&stage.dir) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(stage),
             entries => entries?,
@@ -108,10 +109,10 @@ impl StagedLoad {
         }
         let outcome = match &known.checking {
             None => None,
-            Some(check) => match check.outcome.try_recv() {
-                Ok(outcome) => Some(outcome),
-                Err(TryRecvError::Empty) => return Ok(Staging::Checking),
-                Err(TryRecvError::Disconnected) => {
+            Some(check) => match check.task.outcome() {
+                Some(Ok(outcome)) => Some(outcome),
+                None => return Ok(Staging::Checking),
+                Some(Err(NoOutcome)) => {
                     return Err(EngineError::Library("lsm: the check of a load panicked".into()));
                 }
             },
@@ -141,7 +142,7 @@ impl StagedLoad {
         if let Some(file) = lacks {
             return Ok(Staging::Wants { file: file as u32, from: known.have[file] });
         }
-        known.checking = Some(begin_check(load, dir, known.files.clone())?);
+        known.checking = Some(begin_check(load, dir, known.files.clone(), &self.environment)?);
         Ok(Staging::Checking)
     }
 
@@ -207,6 +208,7 @@ impl StagedLoad {
         let dir = self.load_dir(load);
         // First, and durably, so that a restart never finds half of it.
         forget(&dir)?;
+        self.environment.made_durable();
         fs::remove_dir_all(dir)
     }
 
@@ -233,16 +235,22 @@ fn begin(dir: &Path, files: &[Component]) -> io::Result<()> {
     files.iter().try_for_each(|file| File::create(dir.join(file.number.to_string())).map(drop))
 }
 
-/// Checks the files of a load and makes them durable, on a thread of its own.
-fn begin_check(load: LoadId, dir: PathBuf, files: Vec<Component>) -> io::Result<Check> {
-    let (sender, outcome) = channel();
+/// Checks the files of a load and makes them durable, beside the engine's calls.
+fn begin_check(
+    load: LoadId,
+    dir: PathBuf,
+    files: Vec<Component>,
+    environment: &Environment,
+) -> io::Result<Check> {
     let watch = Arc::new(Watch::default());
-    let watched = watch.clone();
-    std::thread::Builder::new().name("lsm stage".into()).spawn(move || {
+    let (watched, background) = (watch.clone(), environment.background.clone());
+    let task = Task::start(&*environment.background, "lsm stage", move |sender| {
+        let checked = check(load, &dir, &files, &watched);
+        background.made_durable();
         // Fails only when the engine is gone.
-        let _ = sender.send(check(load, &dir, &files, &watched));
+        let _ = sender.send(checked);
     })?;
-    Ok(Check { outcome, watch })
+    Ok(Check { task, watch })
 }
 
 fn check(load: LoadId, dir: &Path, files: &[Component], watch: &Watch) -> Result<Checked, EngineError> {

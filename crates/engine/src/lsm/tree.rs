@@ -13,22 +13,23 @@
 //! - Its ingestion stamps what it takes in by its own counter and flushes everything (PR-71, PR-84). Ours writes a load's files in
 //!   a scratch tree and registers them with the sequence number of the load's entry, together with the flush of that entry.
 
-use super::digest::{digest_file, missing_is_damage, read_whole, verify_version};
+use super::digest::{digest_file, missing_is_damage, order_files, read_whole, verify_version};
+use super::environment::{Environment, Resources};
 use super::merge_pacing::{MergePacing, Shape};
 use crate::files::{is_for_now, keep_spare, not_read, not_written, patiently, remove_if_there, sync_dir};
 use crate::scan::{FIRST_KEY, bound};
 use bytes::Bytes;
 use lsm_tree::compaction::{CompactionStrategy, MoveDown};
 use lsm_tree::{
-    AbstractTree, AnyTree, Cache, Checksum, Config, DescriptorTable, Guard, InternalValue,
-    SequenceNumberCounter, Slice, Table, ValueType,
+    AbstractTree, AnyTree, Cache, Checksum, Config, Guard, InternalValue, SequenceNumberCounter, Slice,
+    Table, ValueType,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use types::bulk::{load_of, load_range};
 use types::engine::{MAX_KEY_BYTES, Row, space};
 use types::{Component, ComponentSet, EngineError, LoadId, Lsn, Position, Term};
@@ -41,8 +42,6 @@ const PRUNE_BELOW: u64 = 1 << 39;
 const MAX_SEQUENCE: u64 = (1 << 63) - 1;
 /// The row of the applied position (PR-40).
 const POSITION_KEY: &[u8] = &[space::POSITION];
-/// Files of components that are kept open, of all engines of a process together.
-const OPEN_FILES: usize = 512;
 /// In front of a value: the rest is the number of a load, not an LSN.
 const LOADED: u64 = 1 << 63;
 
@@ -51,6 +50,7 @@ const LOADED: u64 = 1 << 63;
 pub(super) struct Tree {
     pub(super) tree: AnyTree,
     dir: PathBuf,
+    environment: Environment,
     pacing: Arc<MergePacing>,
     loads: Arc<Loads>,
 }
@@ -99,17 +99,17 @@ pub(super) struct Pinned {
 
 impl Tree {
     /// Makes an empty tree in `dir`, in which there must be none.
-    pub(super) fn create(dir: &Path) -> Result<Tree, EngineError> {
+    pub(super) fn create(dir: &Path, environment: &Environment) -> Result<Tree, EngineError> {
         assert!(!dir.exists(), "PR-37: a new directory per installation, but {} is there", dir.display());
-        open_behind_barrier(dir)
+        open_behind_barrier(dir, environment)
     }
 
     /// Opens the tree in `dir`, which must be whole.
-    pub(super) fn open(dir: &Path) -> Result<Tree, EngineError> {
+    pub(super) fn open(dir: &Path, environment: &Environment) -> Result<Tree, EngineError> {
         verify_version(dir)?;
         // Opening removes what `current` does not name: that must not be taken back afterwards (PR-93).
         sync_dir(dir)?;
-        let tree = open_behind_barrier(dir)?;
+        let tree = open_behind_barrier(dir, environment)?;
         let (from, to) = load_range();
         for row in tree.range(&from, &to, Lsn::MAX) {
             let row = row?;
@@ -312,7 +312,7 @@ impl Tree {
         load: LoadId,
         rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
     ) -> Result<Vec<(Component, PathBuf)>, EngineError> {
-        let scratch = Tree::create(dir)?;
+        let scratch = Tree::create(dir, &Environment::of_process())?;
         let AnyTree::Standard(tree) = &scratch.tree else {
             unreachable!("PR-72: key-value separation is off")
         };
@@ -341,7 +341,11 @@ impl Tree {
                 patiently(|| self.remove_tables_from(first))?;
                 Err(EngineError::Full(cause))
             }
-            outcome => outcome,
+            outcome => {
+                outcome?;
+                self.environment.made_durable();
+                Ok(())
+            }
         }
     }
 
@@ -452,8 +456,12 @@ impl Tree {
     }
 
     /// Opens the tree that a set was made into; damage if it is not what the set says.
-    pub(super) fn open_set(dir: &Path, set: &ComponentSet) -> Result<Tree, EngineError> {
-        let tree = Tree::open(dir)?;
+    pub(super) fn open_set(
+        dir: &Path,
+        set: &ComponentSet,
+        environment: &Environment,
+    ) -> Result<Tree, EngineError> {
+        let tree = Tree::open(dir, environment)?;
         let found =
             tree.tree.current_version().iter_tables().map(component).collect::<Result<Vec<_>, _>>()?;
         let sorted = |files: &[Component]| {
@@ -532,34 +540,26 @@ fn with_lsn(lsn: Lsn, value: &[u8]) -> Slice {
     stored.into()
 }
 
-/// The open files of all trees of the process together: a tree has many.
-fn descriptors() -> Arc<DescriptorTable> {
-    static TABLE: OnceLock<Arc<DescriptorTable>> = OnceLock::new();
-    TABLE.get_or_init(|| Arc::new(DescriptorTable::new(OPEN_FILES))).clone()
-}
-
 /// Opens or makes the tree in `dir`. A panic of the crate is damage that it did not expect (PR-72).
-fn open_behind_barrier(dir: &Path) -> Result<Tree, EngineError> {
+fn open_behind_barrier(dir: &Path, environment: &Environment) -> Result<Tree, EngineError> {
     let open = || {
         let (stamps, visible) = (SequenceNumberCounter::default(), SequenceNumberCounter::default());
-        Config::new(dir, stamps, visible).use_descriptor_table(Some(descriptors())).open()
+        let Resources { descriptors, cache } = environment.resources.clone();
+        let config = Config::new(dir, stamps, visible).use_descriptor_table(Some(descriptors));
+        match cache {
+            Some(cache) => config.use_cache(cache).open(),
+            None => config.open(),
+        }
     };
     keep_spare();
     match catch_unwind(AssertUnwindSafe(open)) {
-        Ok(Ok(tree)) => Ok(Tree { tree, dir: dir.to_owned(), pacing: Arc::default(), loads: Arc::default() }),
+        Ok(Ok(tree)) => {
+            let (dir, environment) = (dir.to_owned(), environment.clone());
+            Ok(Tree { tree, dir, environment, pacing: Arc::default(), loads: Arc::default() })
+        }
         Ok(Err(failure)) => Err(error(failure)),
         Err(_) => Err(corrupt(&format!("{} cannot be opened", dir.display()))),
     }
-}
-
-/// The files that put a set's components in order, as names and contents: first the version, then `current`, which names it with
-/// its checksum. None if they do not agree.
-pub(super) fn order_files(order: &[u8]) -> Option<[(String, &[u8]); 2]> {
-    let (current, version) = order.split_at_checked(25)?;
-    let number = u64::from_le_bytes(current[..8].try_into().expect("eight bytes"));
-    let expected = u128::from_le_bytes(current[8..24].try_into().expect("sixteen bytes"));
-    let agree = current[24] == 0 && xxhash_rust::xxh3::xxh3_128(version) == expected;
-    agree.then(|| [(format!("v{number}"), version), ("current".into(), current)])
 }
 
 fn component(table: &lsm_tree::Table) -> Result<Component, EngineError> {
