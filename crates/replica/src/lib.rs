@@ -6,12 +6,16 @@
 mod backup;
 mod budget;
 pub mod cluster_snapshot;
+mod config;
 mod features;
 pub mod history;
 pub mod host;
 pub mod lease;
+mod log_state;
+mod marks;
 pub mod output;
 mod primary;
+mod readers;
 mod replica;
 pub mod session;
 pub mod settings;

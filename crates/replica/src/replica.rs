@@ -21,14 +21,16 @@ pub(crate) mod state;
 pub(crate) mod status;
 
 use crate::backup::replay::Preparing;
-use crate::features::aggregate::AggregateScans;
+use crate::config::Config;
 use crate::features::pause::Pause;
 use crate::features::scrub::Scrub;
-use crate::history::History;
 use crate::lease::Leases;
+use crate::log_state::LogState;
+use crate::marks::Marks;
 use crate::output::{ClientRef, Output};
 use crate::primary::change::{Change, HandOver};
 use crate::primary::progress::Progress;
+use crate::readers::Readers;
 use crate::settings::Settings;
 use crate::tail::Tail;
 use crate::transfer::copy::CopyIn;
@@ -163,29 +165,12 @@ pub struct Replica {
     pub(crate) me: Member,
     pub(crate) id: PartitionId,
     pub(crate) rules: Rules,
-    /// The newest configuration known; `None` until the first.
-    pub(crate) record: Option<PartitionRecord>,
+    pub(crate) config: Config,
     pub(crate) engine: Box<dyn Engine>,
-    pub(crate) tail: Tail,
-    pub(crate) history: History,
-    /// The position before the first entry that the log still has.
-    pub(crate) log_base: Position,
-    pub(crate) durable: Lsn,
-    pub(crate) committed: Lsn,
-    /// The lowest LSN that every in-sync member has durable (memory logs: received): engine files stop here (R7).
-    pub(crate) secured: Lsn,
-    /// The lowest LSN that a member may still need (R8).
-    pub(crate) log_floor: Lsn,
-    /// The newest `secured` that was noted in the log.
-    pub(crate) logged_secured: Lsn,
-    /// The end of the log that a start found whole on the disk; of a replica that was damaged since, the end of its log then, if
-    /// that is whole. Zero once this replica is something else.
-    pub(crate) replays_to: Lsn,
-    /// It has no place in the configuration, and nothing that only it has.
-    pub(crate) decommissioned: bool,
+    pub(crate) log: LogState,
+    pub(crate) marks: Marks,
     /// A divergent tail is being set aside, or was.
     pub(crate) aside: Option<Box<aside::Aside>>,
-    pub(crate) torn: bool,
     /// When it may be made anew at the earliest, if it is damaged.
     pub(crate) from_scratch_at: Micros,
     /// Its engine's place is lost, and no other one was given yet.
@@ -193,10 +178,7 @@ pub struct Replica {
     /// Its own files are read back, or were.
     pub(crate) scrub: Option<Box<Scrub>>,
     pub(crate) role: Role,
-    /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
-    pub(crate) scans: BTreeMap<u64, Micros>,
-    /// Counts and digests under way.
-    pub(crate) aggregates: AggregateScans,
+    pub(crate) readers: Readers,
     /// What is known of the indexes, for a leader.
     pub(crate) indexes: Option<crate::features::index::Known>,
     /// The number of the newest offer of files.
@@ -219,12 +201,8 @@ pub struct Replica {
     pub(crate) makes_own_files: bool,
     /// How it comes back into the set, or did.
     pub(crate) failback: FailbackState,
-    /// The log was short of room in this configuration.
-    pub(crate) no_room: bool,
     /// Bulk loads that are staged.
     pub(crate) loads: crate::features::bulk::Loads,
-    pub(crate) configured_at: Micros,
-    pub(crate) trimmed_at: Micros,
     pub(crate) commits: u64,
 }
 
@@ -242,46 +220,23 @@ impl Replica {
         let persisted = engine.persisted();
         let kept_for_files = rules.log_is_kept_for_members();
         let damaged = found.damaged.clone().or_else(|| found.misfit(persisted, kept_for_files));
-        let keeps_tail = damaged.is_some() && found.may_diverge(persisted);
-        let (base, crc) = if keeps_tail {
-            (found.base, found.base_crc)
-        } else if persisted.lsn >= found.end.lsn || damaged.is_some() {
-            (persisted, if persisted == found.end { found.end_crc } else { 0 })
-        } else if persisted.lsn == found.base.lsn {
-            (found.base, found.base_crc)
-        } else {
-            (persisted, 0)
-        };
-        let durable = if keeps_tail || damaged.is_none() { found.end.lsn } else { Lsn::ZERO };
-        let mut history = found.history;
-        if keeps_tail {
-            history.truncate(found.end.lsn);
-        }
+        let keeps_tail = found.keeps_tail(persisted, damaged.is_some());
+        let committed = if keeps_tail { found.secured.min(found.end.lsn) } else { persisted.lsn };
         // What is said of a log holds for that log, not for files that may be of another one.
         let files = if keeps_tail { Lsn::ZERO } else { persisted.lsn };
         Replica {
             me,
             id,
             rules,
-            record: None,
-            tail: Tail::new(base, crc),
-            history,
-            log_base: found.base,
-            durable,
-            committed: if keeps_tail { found.secured.min(found.end.lsn) } else { persisted.lsn },
-            secured: found.secured.max(files),
-            log_floor: Lsn::ZERO,
-            logged_secured: found.secured,
-            replays_to: if keeps_tail || damaged.is_none() { found.end.lsn } else { Lsn::ZERO },
-            decommissioned: false,
+            config: Config::default(),
+            log: LogState::recover(&found, persisted, damaged.is_some()),
+            marks: Marks::new(committed, found.secured.max(files)),
             aside: None,
-            torn: found.torn,
             from_scratch_at: Micros::ZERO,
             storage_lost: found.storage_lost,
             scrub: None,
             role: damaged.map_or(Role::Idle, Role::Damaged),
-            scans: BTreeMap::new(),
-            aggregates: AggregateScans::default(),
+            readers: Readers::default(),
             indexes: None,
             offers: 0,
             pins: BTreeSet::new(),
@@ -293,10 +248,7 @@ impl Replica {
             pending_flush: None,
             makes_own_files: false,
             failback: FailbackState::default(),
-            no_room: false,
             loads: crate::features::bulk::Loads::default(),
-            configured_at: Micros::ZERO,
-            trimmed_at: Micros::ZERO,
             commits: 0,
             engine,
         }
@@ -309,7 +261,7 @@ impl Replica {
 
     /// The newest configuration known.
     pub fn record(&self) -> Option<&PartitionRecord> {
-        self.record.as_ref()
+        self.config.record()
     }
 
     /// The engine, for checks and for reads that a driver does by itself.
@@ -324,12 +276,12 @@ impl Replica {
 
     /// The partition's `committed` as known here.
     pub fn committed(&self) -> Lsn {
-        self.committed
+        self.marks.committed()
     }
 
     /// The last entry.
     pub fn end(&self) -> Position {
-        self.tail.end()
+        self.log.end()
     }
 
     /// True if it can be used only after it was given a copy.
@@ -339,7 +291,7 @@ impl Replica {
 
     /// The newest entries, for the simulator's checks.
     pub fn tail(&self) -> &Tail {
-        &self.tail
+        self.log.tail()
     }
 
     /// True if clients' writes are served here.
@@ -368,7 +320,7 @@ impl Replica {
 
     /// Runs after every event in tests and in the simulator (habits 6): the order of all positions.
     pub fn validate(&self) -> Result<(), String> {
-        let (published, applied, end) = (self.engine.published(), self.engine.applied(), self.tail.end());
+        let (published, applied, end) = (self.engine.published(), self.engine.applied(), self.log.end());
         let ordered = |what: &str, low: Lsn, high: Lsn| {
             if low <= high { Ok(()) } else { Err(format!("{}: {what}: {low} > {high}", self.id)) }
         };
@@ -376,20 +328,24 @@ impl Replica {
             return Ok(());
         }
         ordered("published <= applied", published.lsn, applied.lsn)?;
-        ordered("committed <= received", self.committed, end.lsn)?;
+        ordered("committed <= received", self.marks.committed(), end.lsn)?;
         ordered(
             "R7: published <= committed",
             published.lsn,
-            self.committed.max(self.engine.persisted().lsn),
+            self.marks.committed().max(self.engine.persisted().lsn),
         )?;
-        ordered("R7: published <= secured", published.lsn, self.secured.max(self.engine.persisted().lsn))?;
-        ordered("durable <= received", self.durable, end.lsn)?;
+        ordered(
+            "R7: published <= secured",
+            published.lsn,
+            self.marks.secured().max(self.engine.persisted().lsn),
+        )?;
+        ordered("durable <= received", self.log.durable(), end.lsn)?;
         match self.lags() {
-            true => ordered("the log holds what is not applied", self.log_base.lsn, applied.lsn)?,
+            true => ordered("the log holds what is not applied", self.log.base().lsn, applied.lsn)?,
             false => ordered(
                 "the tail holds what is not published",
-                self.tail.base().lsn,
-                published.lsn.max(self.log_base.lsn).max(self.surely_kept()),
+                self.log.tail().base().lsn,
+                published.lsn.max(self.log.base().lsn).max(self.surely_kept()),
             )?,
         }
         if applied != end && !self.may_lag() {
@@ -428,7 +384,7 @@ impl Replica {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
-        self.close_scans(ctx.now.mono);
+        self.readers.close_idle(ctx.now.mono);
         if let Role::Follower(_) = &self.role {
             self.acknowledge(ctx, true);
         }
@@ -453,6 +409,7 @@ impl Replica {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::History;
 
     pub(crate) fn at(epoch: u64, lsn: u64) -> Position {
         Position::new(Term(epoch), Lsn(lsn))

@@ -64,7 +64,7 @@ impl Replica {
     }
 
     fn take_append(&mut self, ctx: &mut Ctx, append: &Append) -> AppendOutcome {
-        let Some(record) = &self.record else { return AppendOutcome::Refused(Refusal::NotMine) };
+        let Some(record) = self.config.record() else { return AppendOutcome::Refused(Refusal::NotMine) };
         if append.epoch < record.epoch {
             let text = serde_json::to_string(record).expect("a record has only text keys");
             return AppendOutcome::Refused(Refusal::OldEpoch(text));
@@ -113,16 +113,16 @@ impl Replica {
 
     /// The entry just before must be the primary's (R2, R3, F02).
     fn check_prev(&self, append: &Append) -> Result<(), AppendOutcome> {
-        if append.prev.lsn > self.tail.end().lsn {
-            return Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary())));
+        if append.prev.lsn > self.log.end().lsn {
+            return Err(AppendOutcome::Refused(Refusal::Mismatch(self.log.summary())));
         }
         if !self.rules.tails_are_truncated() {
             return Ok(());
         }
-        match self.position_at(append.prev.lsn) {
+        match self.log.position_at(append.prev.lsn) {
             // Even if it is published: where the logs part is known when the primary sends what follows that.
             Some((here, _)) if here != append.prev => {
-                Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary())))
+                Err(AppendOutcome::Refused(Refusal::Mismatch(self.log.summary())))
             }
             Some((here, Some(crc))) if crc != append.prev_crc && append.prev.lsn > Lsn::ZERO => {
                 Err(AppendOutcome::Broken(format!(
@@ -131,16 +131,16 @@ impl Replica {
                 )))
             }
             Some(_) => Ok(()),
-            None => Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary()))),
+            None => Err(AppendOutcome::Refused(Refusal::Mismatch(self.log.summary()))),
         }
     }
 
     fn take_entry(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), AppendOutcome> {
-        if entry.lsn() <= self.tail.end().lsn {
+        if entry.lsn() <= self.log.end().lsn {
             if !self.rules.tails_are_truncated() {
                 return Ok(());
             }
-            match self.position_at(entry.lsn()) {
+            match self.log.position_at(entry.lsn()) {
                 Some((here, crc)) if here == entry.at() => {
                     // PR-01: one (epoch, LSN), one content.
                     if crc.is_some_and(|crc| crc != entry.crc()) {
@@ -154,7 +154,7 @@ impl Replica {
                     let common = entry.lsn().prev();
                     if !self.truncate(ctx, common) {
                         return Err(match self.start_over(ctx, common) {
-                            true => AppendOutcome::Refused(Refusal::Mismatch(self.summary())),
+                            true => AppendOutcome::Refused(Refusal::Mismatch(self.log.summary())),
                             // The same append comes again.
                             false => AppendOutcome::Ignored,
                         });
@@ -162,13 +162,13 @@ impl Replica {
                 }
             }
         }
-        if entry.at().term < self.tail.end().term {
+        if entry.at().term < self.log.end().term {
             // No log goes back in its epochs: whoever says so is not the primary that it names.
             return Err(AppendOutcome::Ignored);
         }
         self.name_base(ctx, &entry);
-        if !self.chains(&entry) {
-            return Err(AppendOutcome::Refused(Refusal::Mismatch(self.summary())));
+        if !self.log.chains(&entry) {
+            return Err(AppendOutcome::Refused(Refusal::Mismatch(self.log.summary())));
         }
         let lsn = entry.lsn();
         self.append(ctx, entry).map_err(|unfit| match unfit {
@@ -180,6 +180,7 @@ impl Replica {
     }
 
     fn note_append(&mut self, ctx: &mut Ctx, append: &Append, last: Lsn) {
+        let end = self.log.end().lsn;
         let Some(follower) = self.follower() else { return };
         follower.matched = follower.matched.max(last);
         follower.echo_us = follower.echo_us.max(append.sent_us);
@@ -187,18 +188,18 @@ impl Replica {
         follower.fresh_at = follower.fresh_at.max(Micros(append.echo_us));
         follower.patience = ctx.settings.resend;
         follower.their_committed = follower.their_committed.max(append.committed);
-        let matched = follower.matched;
+        let matched = follower.matched.min(end);
         follower.ack_due |= append.entries.is_empty();
-        self.committed = self.committed.max(append.committed.min(matched));
-        self.secured = self.secured.max(append.secured.min(matched));
-        self.log_floor = self.log_floor.max(append.log_floor.min(self.secured));
+        self.marks.commit(append.committed.min(matched), end);
+        self.marks.secure(append.secured.min(matched));
+        self.marks.raise_log_floor(append.log_floor);
         self.publish(ctx);
     }
 
     /// Acknowledges what has changed, if the primary waits for it or `all` is asked for.
     pub(crate) fn acknowledge(&mut self, ctx: &mut Ctx, all: bool) {
-        let marks = self.marks();
-        let (Some(record), Role::Follower(follower)) = (&self.record, &self.role) else { return };
+        let marks = self.watermarks();
+        let (Some(record), Role::Follower(follower)) = (self.config.record(), &self.role) else { return };
         if follower.copy.is_some() || follower.number == 0 {
             return;
         }
@@ -221,7 +222,7 @@ impl Replica {
             partition: self.id,
             epoch: record.epoch,
             from: self.me,
-            end: self.tail.end(),
+            end: self.log.end(),
             marks: clipped,
             sent_us: ctx.now.mono.0,
             echo_us: follower.echo_us,
@@ -237,14 +238,14 @@ impl Replica {
     /// True if this replica is damaged and catching up: only a copy helps. One that was damaged on the way, by a full disk
     /// for instance, takes none for a while, and one whose engine has no place takes none at all.
     pub(crate) fn awaits_copy(&self, ctx: &Ctx) -> bool {
-        let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
+        let catching_up = self.config.is_catching_up(&self.me);
         self.is_damaged() && !self.storage_lost && catching_up && ctx.now.mono >= self.from_scratch_at
     }
 
     /// A primary of a newer term asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
     /// old primary already: the configuration came before the request (PR-74).
     pub(crate) fn on_report_request(&mut self, ctx: &mut Ctx, request: &ReportRequest) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         if record.primary == self.me {
             return self.report_to_departing(ctx, request);
         }
@@ -260,28 +261,28 @@ impl Replica {
             partition: self.id,
             epoch: request.epoch,
             from: self.me,
-            log: if awaits_copy || self.wants_all(ctx) { unusable() } else { self.summary() },
-            marks: self.marks(),
-            committed: self.committed,
-            torn: self.torn || damaged,
+            log: if awaits_copy || self.wants_all(ctx) { unusable() } else { self.log.summary() },
+            marks: self.watermarks(),
+            committed: self.marks.committed(),
+            torn: self.log.is_torn() || damaged,
         };
         ctx.out.push(Output::Send { to: request.from, message: PeerMessage::Report(report) });
     }
 
     /// A new primary fetches what it lacks.
     pub(crate) fn on_fetch(&mut self, ctx: &mut Ctx, fetch: &Fetch) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         if fetch.epoch != record.epoch || fetch.from != record.primary {
             return;
         }
-        let agrees = self.position_at(fetch.after.lsn).is_some_and(|(here, _)| here == fetch.after);
+        let agrees = self.log.position_at(fetch.after.lsn).is_some_and(|(here, _)| here == fetch.after);
         // Damaged or lost files are no reason to keep to itself what a whole log has.
-        let of_no_use = self.is_damaged() && self.tail.end().lsn > self.replays_to;
-        if !agrees || of_no_use || fetch.after.lsn < self.log_base.lsn {
+        let of_no_use = self.is_damaged() && !self.log.is_whole();
+        if !agrees || of_no_use || fetch.after.lsn < self.log.base().lsn {
             return self.send_fetched(ctx, fetch.from, fetch.epoch, fetch.after, &[]);
         }
-        if fetch.after.lsn >= self.tail.base().lsn {
-            let run = self.tail.run(fetch.after.lsn.next(), ctx.settings.append_bytes);
+        if fetch.after.lsn >= self.log.tail().base().lsn {
+            let run = self.log.tail().run(fetch.after.lsn.next(), ctx.settings.append_bytes);
             let entries: Vec<Entry> = run.filter(|entry| entry.lsn() <= fetch.to).cloned().collect();
             return self.send_fetched(ctx, fetch.from, fetch.epoch, fetch.after, &entries);
         }
@@ -300,7 +301,7 @@ impl Replica {
             Ok(entries) => entries.into_iter().filter(|entry| entry.lsn() <= fetch.to).collect(),
             Err(reason) => {
                 // Below the base it was given up meanwhile, and above `durable` it may not be on the disk yet.
-                if (self.log_base.lsn..self.durable).contains(&after.lsn) {
+                if (self.log.base().lsn..self.log.durable()).contains(&after.lsn) {
                     self.fail_with_log(ctx, format!("R10: the log cannot be read behind {after}: {reason}"));
                 }
                 Vec::new()
@@ -324,8 +325,8 @@ impl Replica {
         &mut self,
         ctx: &Ctx,
     ) -> Option<(Member, Micros, (PartitionId, Epoch, Position))> {
-        let (id, end, me, since) = (self.id, self.tail.end(), self.me, self.configured_at);
-        let record = self.record.as_ref()?;
+        let (id, end, me, since) = (self.id, self.log.end(), self.me, self.config.since());
+        let record = self.config.record()?;
         let (primary, epoch) = (record.primary, record.epoch);
         if record.rank(&me).is_none_or(|rank| rank == 0) {
             return None;

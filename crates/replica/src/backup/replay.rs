@@ -34,17 +34,17 @@ impl Replica {
     /// True if this replica keeps the log and files only. While the policy changes it does what the warmer one asks for: commits may
     /// wait for what it has applied.
     pub(crate) fn is_cold(&self) -> bool {
-        let cold = self.record.as_ref().is_some_and(|record| {
+        let cold = self.config.record().is_some_and(|record| {
             let mut policies = record.next_policy.iter().chain([&record.policy]);
             policies.all(|policy| policy.standby == Standby::Cold)
         });
-        let files = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
+        let files = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
         cold && files && matches!(self.role, Role::Follower(_))
     }
 
     /// True if the log has entries that the engine has not executed.
     pub(crate) fn lags(&self) -> bool {
-        self.engine.applied().lsn < self.tail.end().lsn && !self.is_damaged() && !self.copying()
+        self.engine.applied().lsn < self.log.end().lsn && !self.is_damaged() && !self.copying()
     }
 
     /// True if [`Replica::replay_slice`] has something to do.
@@ -61,8 +61,8 @@ impl Replica {
             return self.aside_rows(ctx);
         }
         let next = self.engine.applied().lsn.next();
-        if next > self.tail.base().lsn {
-            let entries: Vec<Entry> = self.tail.run(next, SLICE).cloned().collect();
+        if next > self.log.tail().base().lsn {
+            let entries: Vec<Entry> = self.log.tail().run(next, SLICE).cloned().collect();
             return self.replay_entries(ctx, &entries);
         }
         self.replay_reads = true;
@@ -73,7 +73,7 @@ impl Replica {
     /// A slice was read back.
     pub(crate) fn replay_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
         self.replay_reads = false;
-        let (next, base) = (self.engine.applied().lsn.next(), self.tail.base().lsn);
+        let (next, base) = (self.engine.applied().lsn.next(), self.log.tail().base().lsn);
         // Files may have been installed meanwhile, or another log begun: then it is asked again.
         if !self.lags() || next != from || next > base {
             return;
@@ -144,7 +144,7 @@ impl Replica {
     }
 
     fn hands_to_cold(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| record.policy.standby == Standby::Cold)
+        self.config.record().is_some_and(|record| record.policy.standby == Standby::Cold)
     }
 
     /// Looks whether the standby has its files.

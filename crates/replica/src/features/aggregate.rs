@@ -63,7 +63,7 @@ impl AggregateScans {
 impl Replica {
     /// True if a read of many rows waits for its next turn.
     pub(crate) fn aggregates(&self) -> bool {
-        !self.aggregates.0.is_empty()
+        !self.readers.aggregates.0.is_empty()
     }
 
     /// Takes a count or a digest in; few rows are answered at once. The request has passed the checks of every read.
@@ -81,7 +81,7 @@ impl Replica {
             Op::Count { from, to, .. } => (Kind::Count, row_key(from).to_vec(), row_key(to).to_vec()),
             _ => (Kind::Digest, vec![space::SESSION], Vec::new()),
         };
-        if self.aggregates.0.len() >= MOST {
+        if self.readers.aggregates.0.len() >= MOST {
             let status = Status::NotYet("too many counts of this partition are under way".into());
             return self.answer(ctx, to, &request, status, Body::None, None);
         }
@@ -98,7 +98,7 @@ impl Replica {
 
     /// Goes on with the one that has waited longest, for one slice.
     pub(crate) fn aggregate(&mut self, ctx: &mut Ctx) {
-        let Some(aggregate) = self.aggregates.0.pop_front() else { return };
+        let Some(aggregate) = self.readers.aggregates.0.pop_front() else { return };
         match self.tainted(ctx, &aggregate) {
             Some(status) => self.answer(ctx, aggregate.to, &aggregate.request, status, Body::None, None),
             None => self.slice(ctx, aggregate),
@@ -108,7 +108,7 @@ impl Replica {
     /// The replica is about to go: whoever asked for a count here asks somebody else.
     pub(crate) fn dismiss(&mut self, ctx: &mut Ctx) {
         self.step_down(ctx, "the partition is not on this node any more");
-        for aggregate in std::mem::take(&mut self.aggregates.0) {
+        for aggregate in std::mem::take(&mut self.readers.aggregates.0) {
             self.answer(ctx, aggregate.to, &aggregate.request, Status::NotPrimary, Body::None, None);
         }
     }
@@ -129,7 +129,7 @@ impl Replica {
         if aggregate.term.is_some() && aggregate.term != self.term() {
             return Some(Status::NotYet("another primary led the partition while the rows were read".into()));
         }
-        if self.committed < aggregate.lsn {
+        if self.marks.committed() < aggregate.lsn {
             return Some(Status::NotYet(format!("this replica went back below LSN {}", aggregate.lsn)));
         }
         let late = aggregate.deadline > Micros::ZERO && ctx.now.mono >= aggregate.deadline;
@@ -148,7 +148,7 @@ impl Replica {
                     {
                         aggregate.from = last.key.to_vec();
                         aggregate.from.push(0);
-                        return self.aggregates.0.push_back(aggregate);
+                        return self.readers.aggregates.0.push_back(aggregate);
                     }
                     (Status::Ok, Body::Number(aggregate.sum))
                 }

@@ -73,7 +73,7 @@ impl Asked {
 impl Replica {
     /// [`Op::Stage`], [`Op::StagePiece`], [`Op::Unstage`] and [`Op::Load`].
     pub(crate) fn on_load(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
-        let able = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
+        let able = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
         if !able {
             let why = "bulk loads need an engine with files and a log on disk".into();
             return self.answer(ctx, to, &request, Status::Bad(why), Body::None, None);
@@ -132,7 +132,7 @@ impl Replica {
         waiting.push((to, request));
         let asked = Asked { number, since: now, told: BTreeMap::new(), waiting };
         self.loads.asked.insert(load, asked);
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
         for member in self.lease_members() {
             let files = files.to_vec();
             let stage = Stage { partition: self.id, epoch, from: self.me, number, load, files };
@@ -150,7 +150,7 @@ impl Replica {
         let Role::Leader(leader) = &self.role else { return Body::None };
         let installed = |member: &Member| self.marks_of(leader, member).persisted >= lsn;
         let installed = self.engine.persisted().lsn >= lsn && self.lease_members().iter().all(installed);
-        let loaded = (self.committed >= lsn).then_some(lsn);
+        let loaded = (self.marks.committed() >= lsn).then_some(lsn);
         Body::Load(LoadStatus { staging: Staging::Checking, loaded, installed })
     }
 
@@ -185,7 +185,7 @@ impl Replica {
     ) -> Result<(), EngineError> {
         self.loads.touched.insert(load, ctx.now.mono);
         self.engine.stage_piece(load, file as usize, at, &bytes)?;
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return Ok(()) };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return Ok(()) };
         for member in self.lease_members() {
             let (partition, from, bytes) = (self.id, self.me, bytes.clone());
             let piece = StagePiece { partition, epoch, from, load, file, at, bytes };
@@ -196,7 +196,7 @@ impl Replica {
 
     fn unstage(&mut self, ctx: &mut Ctx, load: LoadId) -> Result<(), EngineError> {
         self.remove_load(load)?;
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return Ok(()) };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return Ok(()) };
         // What an entry names stays.
         if self.engine.loads().contains(&load) {
             return Ok(());
@@ -309,7 +309,7 @@ impl Replica {
         let Role::Leader(leader) = &self.role else { return point };
         let covered = leader.marker.is_some_and(|marker| point >= marker) && point >= at.lsn;
         // What an older term is known to have committed stays so, whoever may commit now.
-        if self.secured >= at.lsn && (covered || self.committed >= at.lsn) {
+        if self.marks.secured() >= at.lsn && (covered || self.marks.committed() >= at.lsn) {
             self.engine.allow_load(at.lsn);
             let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
             let (asked_at, before) = self.loads.checkpoint;
@@ -323,7 +323,9 @@ impl Replica {
 
     /// What reads may see of what is committed.
     pub(crate) fn readable(&self) -> Lsn {
-        self.engine.pending_load().map_or(self.committed, |at| self.committed.min(at.lsn.prev()))
+        self.engine
+            .pending_load()
+            .map_or(self.marks.committed(), |at| self.marks.committed().min(at.lsn.prev()))
     }
 
     /// The entry's load, if it is staged here (PR-39).
@@ -397,7 +399,7 @@ impl Replica {
     }
 
     fn takes_loads(&self, from: Member, epoch: types::Epoch) -> bool {
-        let ours = self.record.as_ref().is_some_and(|record| record.primary == from && record.epoch == epoch);
+        let ours = self.config.record().is_some_and(|record| record.primary == from && record.epoch == epoch);
         ours && matches!(&self.role, Role::Follower(follower) if follower.copy.is_none())
     }
 
@@ -463,7 +465,7 @@ impl Replica {
 
     fn stage_at(&self, ctx: &mut Ctx, member: Member, load: LoadId) {
         let files = self.engine.staged_files(load);
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch).filter(|_| !files.is_empty())
+        let Some(epoch) = self.config.record().map(|record| record.epoch).filter(|_| !files.is_empty())
         else {
             return;
         };
@@ -474,7 +476,7 @@ impl Replica {
     /// A member that was refused goes on with what this replica stages there by itself.
     fn stage_on(&mut self, ctx: &mut Ctx, told: &StageAnswer) {
         let (Staging::Wants { file, from: first }, true) = (&told.staging, self.is_leader()) else { return };
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
         let mut at = *first;
         for _ in 0..AT_ONCE {
             let most = ctx.settings.copy_bytes.clamp(1, PIECE);

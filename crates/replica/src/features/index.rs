@@ -148,7 +148,7 @@ impl Replica {
         let pending = self
             .indexes
             .as_ref()
-            .is_some_and(|known| known.term == leader.term && known.last > self.committed);
+            .is_some_and(|known| known.term == leader.term && known.last > self.marks.committed());
         if !serving
             || pending
             || self.is_loading().is_some()
@@ -239,7 +239,7 @@ impl Replica {
 
     fn log_index_step(&mut self, ctx: &mut Ctx, wanted: &Wanted, mutations: Vec<Mutation>) {
         let mut header = self.next_header(ctx, Kind::Schema);
-        header.table = self.record.as_ref().map_or(types::TableId(0), |record| record.table);
+        header.table = self.config.record().map_or(types::TableId(0), |record| record.table);
         header.schema = wanted.schema.version();
         let (at, outcome) = (header.at, Outcome::Done as u8);
         let effects = Effects { request_hash: 0, confirmed: 0, outcome, affected: 0, mutations };
@@ -296,7 +296,7 @@ impl Replica {
             }
         }
         if let (ReadAt::Lsn(lsn), false) = (at, next.is_empty()) {
-            self.scans.insert(lsn.0, ctx.now.mono);
+            self.readers.open(lsn, ctx.now.mono);
         }
         Ok((Status::Ok, Body::Found { rows, next }))
     }

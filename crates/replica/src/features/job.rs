@@ -149,7 +149,7 @@ impl Replica {
         reply.body = Body::Job(done);
         match how_told(&request.op, &done) {
             AckCondition::Secured => {
-                let seen = self.tail.end().lsn;
+                let seen = self.log.end().lsn;
                 self.hold_back(ctx, to, request, (seen, AckCondition::Secured), reply);
             }
             _ => self.answer_seen(ctx, to, request, reply),

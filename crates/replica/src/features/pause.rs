@@ -24,7 +24,7 @@ pub(crate) struct Pause {
 impl Replica {
     /// [`wire::Op::Pause`]: holds `committed` where it is. Whoever asks while it is held is told the same, and gets no more time.
     pub(crate) fn pause(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, for_ms: u32) {
-        let (now, committed) = (ctx.now.mono, self.committed);
+        let (now, committed) = (ctx.now.mono, self.marks.committed());
         let Some(leader) = self.leader() else { return };
         let held = leader.pause.is_some_and(|pause| now < pause.until && pause.at == committed);
         if !held {
@@ -35,7 +35,7 @@ impl Replica {
             let time = Micros::from_millis(for_ms.into()).min(LONGEST);
             leader.pause = Some(Pause { at: committed, until: now + time });
         }
-        self.scans.insert(committed.0, now);
+        self.readers.open(committed, now);
         let valid_until = self.lease_until(ctx);
         self.answer(ctx, to, request, Status::Ok, Body::None, valid_until);
     }
@@ -58,7 +58,7 @@ impl Replica {
     pub(crate) fn held_at(&self, ctx: &Ctx, point: Lsn) -> Lsn {
         let Role::Leader(leader) = &self.role else { return point };
         match leader.holding(ctx.now.mono) {
-            Some(at) => point.min(at.max(self.committed)),
+            Some(at) => point.min(at.max(self.marks.committed())),
             None => point,
         }
     }

@@ -81,7 +81,7 @@ impl Replica {
         request: &Request,
         (source, why): (NodeId, &str),
     ) {
-        let primary = self.record.as_ref().map(|record| record.primary);
+        let primary = self.config.record().map(|record| record.primary);
         let refusal = if matches!(self.role, Role::Leader(_)) || primary == Some(self.me) {
             Some("this replica leads the partition: hand it over first")
         } else if primary.map(|primary| primary.node) != Some(source) {
@@ -139,8 +139,8 @@ impl Replica {
                     return 0;
                 }
                 // What was cut off meanwhile, because the components have it, is not there to be read.
-                let from = (*next).max(self.log_base.lsn.next());
-                if from > self.durable {
+                let from = (*next).max(self.log.base().lsn.next());
+                if from > self.log.durable() {
                     scrub.stage = Stage::Over;
                     return 0;
                 }
@@ -227,7 +227,7 @@ impl Replica {
     }
 
     fn scrub_log(&self, scrub: &mut Scrub) {
-        scrub.stage = match self.log_kind() {
+        scrub.stage = match self.config.log_kind() {
             LogKind::Disk => Stage::Log { next: Lsn(1), asked_at: None },
             LogKind::Memory => Stage::Over,
         };
@@ -235,7 +235,7 @@ impl Replica {
 
     /// Entries came back from the log, or could not be read.
     pub(crate) fn scrub_read(&mut self, from: Lsn, entries: Result<Vec<Entry>, String>) {
-        let (base, end) = (self.log_base.lsn, self.tail.end().lsn);
+        let (base, end) = (self.log.base().lsn, self.log.end().lsn);
         let Some(scrub) = &mut self.scrub else { return };
         let Stage::Log { next, asked_at } = &mut scrub.stage else { return };
         if *next != from || asked_at.is_none() {

@@ -20,7 +20,7 @@ impl Replica {
             Refusal::Mismatch(summary) => self.realign(ctx, refused.from, refused.number, &summary),
             Refusal::Unstaged(lsn) => self.on_unstaged(ctx, &refused, lsn),
             Refusal::NotMine => {
-                let Some(record) = &self.record else { return };
+                let Some(record) = self.config.record() else { return };
                 let inform = Inform { partition: self.id, record: RecordText::new(record) };
                 ctx.out.push(Output::Send { to: refused.from, message: PeerMessage::Inform(inform) });
                 if let Some(progress) = self.progress(refused.from) {
@@ -30,7 +30,7 @@ impl Replica {
             Refusal::Busy => {
                 let now = ctx.now.mono;
                 let counts =
-                    self.record.as_ref().is_some_and(|record| record.in_sync.contains(&refused.from));
+                    self.config.record().is_some_and(|record| record.in_sync.contains(&refused.from));
                 match self.progress(refused.from) {
                     Some(progress) if counts => progress.tainted = true,
                     // It need not leave what it is not in. When it has room it goes on from what it then has.
@@ -58,8 +58,8 @@ impl Replica {
 
     /// Begins to send to a member whose log is known.
     pub(crate) fn align(&mut self, ctx: &mut Ctx, member: Member, theirs: &LogSummary) {
-        let common = self.history.common(self.tail.end().lsn, theirs);
-        if common.lsn < self.log_base.lsn || common.lsn < theirs.base.lsn {
+        let common = self.log.history().common(self.log.end().lsn, theirs);
+        if common.lsn < self.log.base().lsn || common.lsn < theirs.base.lsn {
             return self.start_copy(ctx, member);
         }
         if self.files_may_be_less(ctx, member, common.lsn) {

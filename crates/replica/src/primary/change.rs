@@ -50,7 +50,7 @@ const JOIN_PATIENCE: Micros = Micros::from_millis(500);
 impl Replica {
     /// A controller asks for something. Advice that was thought of in another epoch is ignored (F16).
     pub(crate) fn on_advice(&mut self, epoch: types::Epoch, advice: Advice) {
-        let current = self.record.as_ref().is_some_and(|record| record.epoch == epoch);
+        let current = self.config.record().is_some_and(|record| record.epoch == epoch);
         if let (true, Some(leader)) = (current, self.leader())
             && leader.advice.len() < 16
             && !leader.advice.contains(&advice)
@@ -62,7 +62,7 @@ impl Replica {
     /// What became of a proposal.
     pub(crate) fn on_proposed(&mut self, ctx: &mut Ctx, proposed: &Proposed) {
         let Ok(record) = proposed.record.read::<PartitionRecord>() else { return };
-        let known = self.record.as_ref().map(|known| known.epoch);
+        let known = self.config.record().map(|known| known.epoch);
         if Some(record.epoch) > known {
             return self.configure(ctx, record);
         }
@@ -102,7 +102,7 @@ impl Replica {
         }
         let Role::Leader(leader) = &self.role else { return };
         let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
-        let lossy_reconcile = !marked && self.record.as_ref().is_some_and(|record| record.lossy);
+        let lossy_reconcile = !marked && self.config.record().is_some_and(|record| record.lossy);
         if lossy_reconcile {
             return;
         }
@@ -122,7 +122,7 @@ impl Replica {
     /// Sends an undecided proposal again. True if there is one.
     fn repeat_proposal(&mut self, ctx: &mut Ctx) -> bool {
         let (now, resend) = (ctx.now.mono, ctx.settings.resend);
-        let Some(current) = self.record.clone() else { return false };
+        let Some(current) = self.config.record().cloned() else { return false };
         let id = self.proposal_id(&current);
         let Some(leader) = self.leader() else { return false };
         let Some(change) = &mut leader.change else { return false };
@@ -154,7 +154,7 @@ impl Replica {
     }
 
     fn propose(&mut self, ctx: &mut Ctx, cause: Cause, alter: impl FnOnce(&mut PartitionRecord)) {
-        let Some(current) = self.record.clone() else { return };
+        let Some(current) = self.config.record().cloned() else { return };
         let id = self.proposal_id(&current);
         let Some(leader) = self.leader() else { return };
         assert!(leader.change.is_none(), "N3: one change at a time");
@@ -188,7 +188,7 @@ impl Replica {
 
     /// Removes members that are gone, changed, tainted, silent or too slow. True if something was proposed.
     fn evict(&mut self, ctx: &mut Ctx) -> bool {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return false };
         let others: Vec<Member> =
             record.in_sync.iter().filter(|member| **member != self.me).copied().collect();
         let changed = others.iter().find(|member| {
@@ -246,7 +246,7 @@ impl Replica {
         let left = members - silent.len();
         let shortest = silent.iter().map(|member| self.silence(ctx, *member)).min().unwrap_or(Micros::ZERO);
         // Where backups ask for a seal later, the primary waits longer too.
-        let alone = self.record.as_ref().is_some_and(|record| record.policy.rests_on_primary());
+        let alone = self.config.record().is_some_and(|record| record.policy.rests_on_primary());
         let later = if alone { ctx.settings.suspect_alone } else { Micros::ZERO };
         if 2 * left <= members && shortest < ctx.settings.evict_lone + later {
             return false;
@@ -261,14 +261,15 @@ impl Replica {
     /// Takes a level replica into the set: first commits and `secured` count it, then it is proposed (PR-15, PR-06). It has what
     /// others may have published by then, so whoever leads next does (R7, PR-31).
     fn join_step(&mut self, ctx: &mut Ctx) -> bool {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return false };
         let now = ctx.now.mono;
         let need = record.policy.need(1);
         let need = if need.counts() { need } else { types::policy::Need { received: true, ..need } };
         if let Some((member, since)) = leader.joining {
             let marks = self.marks_of(leader, &member);
-            let covered = need.met(&marks) >= self.committed || !self.rules.joiners_have_what_is_committed();
-            let has_published = self.met(leader, &member) >= self.secured;
+            let covered =
+                need.met(&marks) >= self.marks.committed() || !self.rules.joiners_have_what_is_committed();
+            let has_published = self.met(leader, &member) >= self.marks.secured();
             let held = ctx.leases.held_until(self.id, leader.term, member) > now
                 || !self.rules.promises_are_waited_for();
             if covered && has_published && held && record.catching_up.contains(&member) {
@@ -306,8 +307,8 @@ impl Replica {
 
     /// The second and third step of a change of policy (PR-24).
     fn policy_step(&mut self, ctx: &mut Ctx) -> bool {
-        let committed = self.committed;
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let committed = self.marks.committed();
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return false };
         let Some(next) = record.next_policy.clone() else { return false };
         if next.same_demands(&record.policy) {
             // Only how few copies are allowed changes: nothing that was committed means something else afterwards, and
@@ -343,7 +344,7 @@ impl Replica {
 
     /// Drops catching-up members that are gone, so that others can be taken.
     fn give_up(&mut self, ctx: &mut Ctx) -> bool {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return false };
         let gone = |member: &&Member| {
             let changed = leader
                 .incarnations
@@ -370,7 +371,7 @@ impl Replica {
 
     fn take_advice(&mut self, ctx: &mut Ctx) {
         let Some(advice) = self.leader().and_then(|leader| leader.advice.pop_front()) else { return };
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         match advice {
             Advice::Admit(member) => {
                 if record.member_on(member.node).is_none() {
@@ -407,9 +408,9 @@ impl Replica {
 
     /// Hands over once the target has everything. Nothing is served from the proposal on (PR-02).
     pub(crate) fn hand_over_step(&mut self, ctx: &mut Ctx) {
-        let (now, end, committed) = (ctx.now.mono, self.tail.end().lsn, self.committed);
+        let (now, end, committed) = (ctx.now.mono, self.log.end().lsn, self.marks.committed());
         let patience = ctx.settings.hand_over;
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return };
         let Some(handing) = &leader.handing else { return };
         if leader.change.is_some() {
             // One change at a time: it is this one, or an eviction that came before it.

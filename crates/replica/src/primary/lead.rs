@@ -38,7 +38,7 @@ impl Replica {
     }
 
     pub(crate) fn ask_report(&self, ctx: &mut Ctx, member: Member) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         let inform = Inform { partition: self.id, record: RecordText::new(record) };
         let request = ReportRequest { partition: self.id, epoch: record.epoch, from: self.me };
         ctx.out.push(Output::Send { to: member, message: PeerMessage::Inform(inform) });
@@ -51,15 +51,17 @@ impl Replica {
 
     fn ship_to(&mut self, ctx: &mut Ctx, member: Member, cached: &mut Option<(Lsn, Lsn, Bytes)>) {
         loop {
-            let (end, log_base) = (self.tail.end().lsn, self.log_base.lsn);
-            let tail_base = self.tail.base().lsn;
+            let (end, log_base) = (self.log.end().lsn, self.log.base().lsn);
+            let tail_base = self.log.tail().base().lsn;
             let Some(progress) = self.progress(member) else { return };
             let next = progress.next;
             if next > end || progress.in_flight_bytes >= ctx.settings.window_bytes {
                 return;
             }
             let prev = next.prev();
-            if prev < tail_base || self.tail.at(prev).is_some_and(|(_, crc)| crc == 0 && prev != Lsn::ZERO) {
+            if prev < tail_base
+                || self.log.tail().at(prev).is_some_and(|(_, crc)| crc == 0 && prev != Lsn::ZERO)
+            {
                 if prev < log_base {
                     return self.start_copy(ctx, member);
                 }
@@ -74,11 +76,11 @@ impl Replica {
                 });
                 return;
             }
-            let (prev, prev_crc) = self.tail.at(prev).expect("in memory");
+            let (prev, prev_crc) = self.log.tail().at(prev).expect("in memory");
             let (last, bytes) = match cached {
                 Some((from, last, bytes)) if *from == next => (*last, bytes.clone()),
                 _ => {
-                    let (last, bytes) = join(self.tail.run(next, ctx.settings.append_bytes));
+                    let (last, bytes) = join(self.log.tail().run(next, ctx.settings.append_bytes));
                     *cached = Some((next, last, bytes.clone()));
                     (last, bytes)
                 }
@@ -96,9 +98,9 @@ impl Replica {
         entries: Bytes,
         last: Lsn,
     ) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         let (epoch, committed, secured, log_floor) =
-            (record.epoch, self.committed, self.publishable(), self.log_floor);
+            (record.epoch, self.marks.committed(), self.marks.publishable(), self.marks.log_floor());
         let (id, me, now, led_at) = (self.id, self.me, ctx.now.mono, self.led_at(ctx));
         let Some(progress) = self.progress(member) else { return };
         progress.number += 1;
@@ -126,7 +128,7 @@ impl Replica {
 
     /// Tells members the positions when nothing else does: the heartbeat of the commit path (F18, PR-27).
     pub(crate) fn tell_positions(&mut self, ctx: &mut Ctx) {
-        let committed = self.committed;
+        let committed = self.marks.committed();
         let Some(leader) = self.leader() else { return };
         if !matches!(leader.phase, Phase::Marking | Phase::Serving) {
             return;
@@ -144,7 +146,7 @@ impl Replica {
             .map(|(member, progress)| (*member, progress.next.prev()))
             .collect();
         for (member, prev) in streaming {
-            if let Some((position, crc)) = self.tail.at(prev) {
+            if let Some((position, crc)) = self.log.tail().at(prev) {
                 self.send_append(ctx, member, (position, crc), Bytes::new(), prev);
             }
         }
@@ -179,7 +181,7 @@ impl Replica {
         let first = rest.first().map(|entry| (entry.lsn(), entry.header().prev_crc));
         let before = before.or_else(|| {
             let (_, crc) = first.filter(|(lsn, _)| *lsn == next)?;
-            let term = self.history.term_at(next.prev()).unwrap_or(self.log_base.term);
+            let term = self.log.history().term_at(next.prev()).unwrap_or(self.log.base().term);
             let term = if next.prev() == Lsn::ZERO { Term::ZERO } else { term };
             Some((Position::new(term, next.prev()), crc))
         });
@@ -190,8 +192,8 @@ impl Replica {
 
     /// A member's progress.
     pub(crate) fn on_ack(&mut self, ctx: &mut Ctx, ack: &Ack) {
-        let Some(record) = &self.record else { return };
-        let (epoch, policy, end) = (record.epoch, record.policy.clone(), self.tail.end().lsn);
+        let Some(record) = self.config.record() else { return };
+        let (epoch, policy, end) = (record.epoch, record.policy.clone(), self.log.end().lsn);
         let regress = self.rules.torn_ends_are_reported();
         let Some(leader) = self.leader() else { return };
         if ack.epoch < leader.term.began() || ack.epoch > epoch || ack.marks.received > end {
@@ -248,8 +250,8 @@ impl Replica {
     /// Sends again what was not acknowledged in time: the network may have lost it. Notes who gets on.
     pub(crate) fn resend(&mut self, ctx: &mut Ctx) {
         let (now, patience) = (ctx.now.mono, Micros(ctx.settings.resend.0 * 5));
-        let end = self.tail.end().lsn;
-        let Some(policy) = self.record.as_ref().map(|record| record.policy.clone()) else { return };
+        let end = self.log.end().lsn;
+        let Some(policy) = self.config.record().map(|record| record.policy.clone()) else { return };
         let Some(leader) = self.leader() else { return };
         let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
         for progress in leader.members.values_mut() {
@@ -299,7 +301,9 @@ impl Replica {
 
     /// Every other member that must have promised before this replica serves reads (PR-04, PR-06).
     pub(crate) fn lease_members(&self) -> BTreeSet<Member> {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return BTreeSet::new() };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else {
+            return BTreeSet::new();
+        };
         let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
         if self.rules.promises_are_waited_for() {
             members.extend(
@@ -327,14 +331,14 @@ impl Replica {
     /// How far this member has got, as the primary knows.
     pub(crate) fn marks_of(&self, leader: &Leader, member: &Member) -> Watermarks {
         if *member == self.me {
-            return self.marks();
+            return self.watermarks();
         }
         leader.members.get(member).map(|progress| progress.marks).unwrap_or_default()
     }
 
     /// A set that counts now has fewer members than its policy allows (PR-21).
     fn is_short(&self) -> bool {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return true };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return true };
         let demands = self.demands(record, leader);
         let short = |(set, policy): &(&[Member], &Policy)| {
             policy.below == Below::Strict && set.len() < usize::from(policy.min_in_sync)
@@ -344,12 +348,14 @@ impl Replica {
 
     /// Where `committed` may go now (design section 2).
     fn commit_point(&self, ctx: &Ctx) -> Lsn {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return self.committed };
-        let mut point = self.tail.end().lsn;
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else {
+            return self.marks.committed();
+        };
+        let mut point = self.log.end().lsn;
         for (set, policy) in self.demands(record, leader) {
             let strict = policy.below == Below::Strict && self.rules.strict_stops_below_min();
             if strict && set.len() < usize::from(policy.min_in_sync) {
-                return self.committed;
+                return self.marks.committed();
             }
             let counted =
                 |member: &&Member| self.rules.silent_members_count() || !self.is_silent(ctx, **member);
@@ -358,13 +364,14 @@ impl Replica {
             point = point.min(policy.commit(&marks));
         }
         if let (Some((member, _)), true) = (&leader.joining, self.rules.joiners_have_what_is_committed()) {
-            point = point.min(record.policy.need(1).met(&self.marks_of(leader, member)).max(self.committed));
+            point = point
+                .min(record.policy.need(1).met(&self.marks_of(leader, member)).max(self.marks.committed()));
         }
         // Acknowledgements that rest on the primary alone need its lease (PR-04).
         if record.policy.rests_on_primary()
             && self.lease_until(ctx).is_some_and(|until| ctx.now.mono >= until)
         {
-            return self.committed;
+            return self.marks.committed();
         }
         point
     }
@@ -383,9 +390,8 @@ impl Replica {
             Some(marker) => reached >= marker || !self.rules.markers_commit_first(),
             None => false,
         };
-        if covered && point > self.committed {
-            assert!(point <= self.tail.end().lsn, "R4: committed {point} is beyond the log");
-            self.committed = point;
+        if covered && point > self.marks.committed() {
+            self.marks.commit(point, self.log.end().lsn);
         }
         self.publish(ctx);
         self.release(ctx);
@@ -394,14 +400,14 @@ impl Replica {
 
     /// How far a member holds the log so that nothing takes it away.
     pub(crate) fn met(&self, leader: &Leader, member: &Member) -> Lsn {
-        let memory = self.log_kind() == LogKind::Memory;
+        let memory = self.config.log_kind() == LogKind::Memory;
         let need = Need { received: memory, durable: !memory, applied: false };
         need.met(&self.marks_of(leader, member))
     }
 
     /// Recomputes `secured` (R7) and what the log must keep (R8) over every member that is or may become one.
     fn bounds(&mut self, keep_bytes: u64) {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return };
         let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
         members.extend(
             leader.change.iter().flat_map(Change::possible).flat_map(|record| record.in_sync.iter().copied()),
@@ -416,16 +422,16 @@ impl Replica {
         };
         let catching_up = record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);
         let kept = secured.min(catching_up).min(self.kept_for_absent(keep_bytes));
-        self.secured = self.secured.max(secured.min(self.tail.end().lsn));
-        self.log_floor = self.log_floor.max(kept.min(self.secured));
+        self.marks.secure(secured.min(self.log.end().lsn));
+        self.marks.raise_log_floor(kept);
     }
 
     /// Answers everyone for whom `committed`, and where it matters `secured`, has come far enough (N7, PR-82).
     pub(crate) fn release(&mut self, ctx: &mut Ctx) {
-        let committed = self.committed;
+        let committed = self.marks.committed();
         let secured = match self.rules.aborts_wait_until_secured() {
             true if self.is_short() => Lsn::ZERO,
-            true => committed.min(self.secured),
+            true => committed.min(self.marks.secured()),
             false => committed,
         };
         let Some(leader) = self.leader() else { return };
@@ -438,7 +444,7 @@ impl Replica {
         if ready.is_empty() {
             return;
         }
-        let alone = self.record.as_ref().is_some_and(|record| record.policy.rests_on_primary());
+        let alone = self.config.record().is_some_and(|record| record.policy.rests_on_primary());
         let lease = self.lease_until(ctx);
         for mut waiting in ready {
             let valid_until = lease.filter(|_| alone || waiting.looked);
@@ -451,7 +457,7 @@ impl Replica {
 
     /// How many members of the set have what the policy demands at `lsn`; where it demands nothing, in memory.
     pub(crate) fn copies(&self, lsn: Lsn) -> u8 {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return 0 };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return 0 };
         let has = |(rank, member): &(usize, &Member)| {
             let need = record.policy.need(*rank);
             let need = if need.counts() { need } else { Need { received: true, ..need } };

@@ -39,7 +39,7 @@ impl Replica {
 
     /// Whom a report is asked of: every member of the set, and the old primary where commits rested on it alone (PR-19).
     fn asked(&self) -> Vec<Member> {
-        let Some(record) = &self.record else { return Vec::new() };
+        let Some(record) = self.config.record() else { return Vec::new() };
         let mut asked: Vec<Member> = record.in_sync.clone();
         if let Some(term) = &record.before
             && record.policy.rests_on_primary()
@@ -53,8 +53,8 @@ impl Replica {
 
     /// A member's report.
     pub(crate) fn on_report(&mut self, ctx: &mut Ctx, report: Report) {
-        let epoch = self.record.as_ref().map(|record| record.epoch);
-        let own_end = self.tail.end();
+        let epoch = self.config.record().map(|record| record.epoch);
+        let own_end = self.log.end();
         let asked = self.asked();
         let Some(leader) = self.leader() else { return self.take_leave(ctx, &report) };
         if Some(report.epoch) != epoch {
@@ -83,7 +83,7 @@ impl Replica {
 
     /// Looks whether the reports suffice, and whose log is the one to go on with (N4).
     fn decide(&mut self, ctx: &mut Ctx) {
-        let Some(record) = self.record.clone() else { return };
+        let Some(record) = self.config.record().cloned() else { return };
         let asked = self.asked();
         let (now, settings, me) = (ctx.now.mono, ctx.settings, self.me);
         // Where commits rested on the primary, who is not heard is not waited for: what it has more may be lost anyway.
@@ -129,15 +129,16 @@ impl Replica {
             let old = before.primary;
             before.handed_over
                 || reports.values().any(|report| report.from.same_store(&old) && whole(report.torn))
-                || (old.same_store(&self.me) && whole(self.torn))
+                || (old.same_store(&self.me) && whole(self.log.is_torn()))
         });
-        let reporters = reports.values().filter(|report| !report.torn).count() + usize::from(!self.torn);
+        let reporters =
+            reports.values().filter(|report| !report.torn).count() + usize::from(!self.log.is_torn());
         record.policy.fenced_by(reporters, old_reports)
     }
 
     /// True while reports are gathered that do not fence yet: whoever is silent may have what nobody else has (PR-101).
     pub(crate) fn must_hear_all(&self) -> bool {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return false };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return false };
         match &leader.phase {
             Phase::Reconciling { reports, .. } => !self.is_fenced(record, reports),
             _ => false,
@@ -149,7 +150,7 @@ impl Replica {
         let Role::Leader(leader) = &self.role else { return None };
         let Phase::Reconciling { reports, .. } = &leader.phase else { return None };
         let best = reports.values().max_by_key(|report| report.log.end)?;
-        (best.log.end > self.tail.end()).then_some((best.from, best.log.end))
+        (best.log.end > self.log.end()).then_some((best.from, best.log.end))
     }
 
     fn reconcile(&mut self, ctx: &mut Ctx, best: Option<(Member, Position)>) {
@@ -160,7 +161,7 @@ impl Replica {
             None => self.mark(ctx, reports.into_values().collect()),
             Some((from, to)) => {
                 let theirs = reports[&from].log.clone();
-                let common = self.history.common(self.tail.end().lsn, &theirs);
+                let common = self.log.history().common(self.log.end().lsn, &theirs);
                 let usable = common.lsn >= theirs.base.lsn && self.truncate(ctx, common.lsn);
                 let Some(leader) = self.leader() else { return };
                 if usable {
@@ -178,8 +179,8 @@ impl Replica {
 
     /// Asks for the next entries that another member has more.
     fn fetch(&mut self, ctx: &mut Ctx) {
-        let after = self.tail.end();
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return };
+        let after = self.log.end();
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return };
         let Phase::Fetching { from, to, .. } = &leader.phase else { return };
         let fetch = Fetch { partition: self.id, epoch: record.epoch, from: self.me, after, to: to.lsn };
         ctx.out.push(Output::Send { to: *from, message: PeerMessage::Fetch(fetch) });
@@ -199,8 +200,8 @@ impl Replica {
 
     /// What was fetched arrives.
     pub(crate) fn on_fetched(&mut self, ctx: &mut Ctx, fetched: Fetched) {
-        let epoch = self.record.as_ref().map(|record| record.epoch);
-        let end = self.tail.end();
+        let epoch = self.config.record().map(|record| record.epoch);
+        let end = self.log.end();
         let Some(leader) = self.leader() else { return };
         let term = leader.term;
         let Phase::Fetching { from, to, asked_at, unanswered, .. } = &mut leader.phase else { return };
@@ -214,13 +215,13 @@ impl Replica {
             return self.pass_over(ctx, from);
         }
         for entry in entries {
-            let end = self.tail.end();
+            let end = self.log.end();
             let made = entry.at().term;
             let follows = entry.lsn() == end.lsn.next() && made >= end.term && made < term;
             if follows {
                 self.name_base(ctx, &entry);
             }
-            if entry.header().partition != self.id || !follows || !self.chains(&entry) {
+            if entry.header().partition != self.id || !follows || !self.log.chains(&entry) {
                 return self.pass_over(ctx, from);
             }
             match self.append(ctx, entry) {
@@ -231,7 +232,7 @@ impl Replica {
                 Err(Unfit::Unstaged(reason) | Unfit::Here(reason)) => return self.fail(ctx, reason),
             }
         }
-        if self.tail.end() >= to {
+        if self.log.end() >= to {
             let Some(leader) = self.leader() else { return };
             let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
             let Phase::Fetching { reports, .. } = phase else { return };
@@ -246,7 +247,7 @@ impl Replica {
         if self.lags() {
             return self.replay_before_mark(reports);
         }
-        let kept = self.tail.end();
+        let kept = self.log.end();
         let wall = ctx.now.wall_ms;
         let Some(leader) = self.leader() else { return };
         let term = leader.term;
@@ -256,7 +257,7 @@ impl Replica {
         leader.phase = Phase::Marking;
         assert!(kept.term < term, "R6: the log holds {kept} before the marker of {term}");
         let mut header = Header::new(Kind::Configuration, self.id, Position::new(term, kept.lsn.next()), 0);
-        header.prev_crc = self.tail.end_crc();
+        header.prev_crc = self.log.end_crc();
         header.wall_ms = wall;
         let entry = Entry::encode(header, &[]);
         self.append_known(ctx, entry, &[]);
@@ -271,9 +272,9 @@ impl Replica {
 
     /// Serves once the marker is committed and no promise to an older term binds (PR-02, PR-14).
     pub(crate) fn serve_if_ready(&mut self, ctx: &mut Ctx) {
-        let (committed, now, id) = (self.committed, ctx.now, self.id);
+        let (committed, now, id) = (self.marks.committed(), ctx.now, self.id);
         let early = !self.rules.markers_commit_first();
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         let failover = record.failover;
         let Role::Leader(leader) = &mut self.role else { return };
         let marked = leader.marker.is_some_and(|marker| committed >= marker || early);

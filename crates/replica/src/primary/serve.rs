@@ -15,8 +15,6 @@ use wire::{Body, Effects, Entry, Header, Op, Outcome, ReadLevel, Reply, Request,
 
 /// The most bytes of rows in one reply to a scan.
 pub(crate) const SCAN_BYTES: usize = 4 << 20;
-/// Scans and snapshots keep old versions for so long after they were last used.
-const SCAN_HOLD: Micros = Micros::from_millis(10_000);
 
 /// What a write comes to: its outcome, how many rows change, and how.
 pub(crate) type Evaluated = (Outcome, u32, Vec<Mutation>);
@@ -60,7 +58,7 @@ impl Replica {
 
     /// Why this replica does not handle the request, if so.
     pub(crate) fn not_here(&self, request: &Request, any: bool) -> Option<Status> {
-        let Some(record) = &self.record else {
+        let Some(record) = self.config.record() else {
             return Some(Status::NotFound("no such partition here".into()));
         };
         if record.table != request.table {
@@ -94,7 +92,7 @@ impl Replica {
 
     /// The sentence for a partition with fewer copies than its policy allows, if that is so now.
     pub(crate) fn too_few(&self) -> Option<Status> {
-        let record = self.record.as_ref()?;
+        let record = self.config.record()?;
         let (have, min) = (record.in_sync.len(), usize::from(record.policy.min_in_sync));
         if have >= min || record.policy.below != Below::Strict {
             return None;
@@ -118,7 +116,7 @@ impl Replica {
         body: Body,
         valid_until: Option<Micros>,
     ) {
-        self.answer_as_of(ctx, to, request, (status, body), self.committed, valid_until);
+        self.answer_as_of(ctx, to, request, (status, body), self.marks.committed(), valid_until);
     }
 
     /// The same for what was read at `lsn`.
@@ -134,7 +132,7 @@ impl Replica {
         let mut reply = self.reply(request, status, body);
         reply.lsn = lsn;
         if matches!(reply.status, Status::NotPrimary) {
-            reply.hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
+            reply.hint = self.config.record().map(|record| Box::new(Hint::new(record)));
         }
         self.give(ctx, to, reply, valid_until);
     }
@@ -165,11 +163,11 @@ impl Replica {
     }
 
     pub(crate) fn reply(&self, request: &Request, status: Status, body: Body) -> Reply {
-        let record = self.record.as_ref();
+        let record = self.config.record();
         Reply {
             id: request.id,
             status,
-            lsn: self.committed,
+            lsn: self.marks.committed(),
             epoch: record.map_or(types::Epoch::ZERO, |record| record.epoch),
             policy: record.map_or(0, |record| record.policy.version),
             copies: 0,
@@ -247,11 +245,11 @@ impl Replica {
         if outcome != Outcome::Done && !request.session.is_some() {
             // Nothing is logged, but what was seen may not be committed yet (PR-23).
             let mut reply = self.reply(request, status, Body::Affected(0));
-            reply.lsn = self.tail.end().lsn;
+            reply.lsn = self.log.end().lsn;
             if !self.rules.refusals_wait() {
                 return self.give(ctx, to, reply, None);
             }
-            return self.hold_back(ctx, to, request, (self.tail.end().lsn, AckCondition::Seen), reply);
+            return self.hold_back(ctx, to, request, (self.log.end().lsn, AckCondition::Seen), reply);
         }
         let effects = Effects {
             request_hash: hash,
@@ -273,7 +271,7 @@ impl Replica {
     pub(crate) fn answer_seen(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, reply: Reply) {
         let repeated = matches!(reply.status, Status::Ok | Status::Refused(_));
         if self.rules.duplicates_wait() {
-            let seen = self.tail.end().lsn;
+            let seen = self.log.end().lsn;
             let told = if repeated { AckCondition::Entry } else { AckCondition::Seen };
             return self.hold_back(ctx, to, request, (seen, told), reply);
         }
@@ -289,8 +287,8 @@ impl Replica {
                 "as many replies wait for the backups as this partition may keep".into(),
             ));
         }
-        let waiting = self.tail.end().lsn.0 - self.committed.0.min(self.tail.end().lsn.0);
-        if waiting == 0 || self.tail.bytes() < ctx.settings.uncommitted_bytes {
+        let waiting = self.log.end().lsn.0 - self.marks.committed().0.min(self.log.end().lsn.0);
+        if waiting == 0 || self.log.tail().bytes() < ctx.settings.uncommitted_bytes {
             return None;
         }
         Some(Status::NotYet("the backups are behind by more than this partition may hold back".into()))
@@ -374,7 +372,7 @@ impl Replica {
 
     /// True if the state that a reply called so is a part of this log (first committer wins): no term since then began below it.
     pub(crate) fn on_history(&self, snapshot: Position) -> bool {
-        !self.rules.snapshots_lie_on_the_history() || self.history.holds(snapshot, self.tail.end().lsn)
+        !self.rules.snapshots_lie_on_the_history() || self.log.history().holds(snapshot, self.log.end().lsn)
     }
 
     /// Makes the entry of a write, logs and executes it.
@@ -402,8 +400,8 @@ impl Replica {
     /// The header of this term's next entry.
     pub(crate) fn next_header(&self, ctx: &Ctx, kind: Kind) -> Header {
         let Role::Leader(leader) = &self.role else { unreachable!("R1: only a leader makes entries") };
-        let at = Position::new(leader.term, self.tail.end().lsn.next());
-        let mut header = Header::new(kind, self.id, at, self.tail.end_crc());
+        let at = Position::new(leader.term, self.log.end().lsn.next());
+        let mut header = Header::new(kind, self.id, at, self.log.end_crc());
         header.wall_ms = ctx.now.wall_ms;
         header
     }
@@ -474,7 +472,7 @@ impl Replica {
             }
             Snapshot::At(wanted) => wanted.lsn,
         };
-        self.scans.insert(wanted.0, ctx.now.mono);
+        self.readers.open(wanted, ctx.now.mono);
         Ok((ReadAt::Lsn(wanted), wanted))
     }
 
@@ -487,7 +485,7 @@ impl Replica {
                 let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
                 Body::Number(position.unwrap_or(0))
             }
-            Op::TermEnd { term } => Body::TermEnd(self.history.ended(*term)),
+            Op::TermEnd { term } => Body::TermEnd(self.log.history().ended(*term)),
             Op::Indexes => return self.index_status(at),
             Op::ShowJob { job } => Body::Job(self.job_status(*job, at)?),
             // Each of these is handled by itself, or reads nothing.
@@ -510,15 +508,10 @@ impl Replica {
         let more = rows.len() > limit || bytes >= SCAN_BYTES;
         rows.truncate(limit);
         if let (ReadAt::Lsn(lsn), true) = (at, more) {
-            self.scans.insert(lsn.0, ctx.now.mono);
+            self.readers.open(lsn, ctx.now.mono);
         }
         let rows = rows.into_iter().map(|row| (row.key.slice(1..), row.lsn, row.value)).collect();
         Ok(Body::Rows { rows, more })
-    }
-
-    /// Forgets scans that nobody went on with: their versions need not be kept.
-    pub(crate) fn close_scans(&mut self, now: Micros) {
-        self.scans.retain(|_, used| now.since(*used) < SCAN_HOLD);
     }
 }
 

@@ -5,7 +5,6 @@
 //! the log does not reach back any more, then entries read back from the log. What is in memory goes last, with whatever gives it
 //! up. Nothing changes meanwhile: appends are ignored and copies wait, and both come again.
 
-use crate::history::History;
 use crate::output::{Output, ReadFor};
 use crate::replica::{Ctx, Replica};
 use std::collections::BTreeSet;
@@ -46,19 +45,10 @@ struct Rows {
 }
 
 impl Replica {
-    /// The last entry that this log and another one, of these epochs and up to `end`, both have; zero if none is known.
-    pub(crate) fn common_with(&self, theirs: &History, end: Lsn) -> Lsn {
-        let common = theirs.common(end, &self.summary()).lsn;
-        // Where the log's epochs are not known any more, single positions are.
-        let known = [self.log_base, self.tail.base(), self.tail.end()].into_iter();
-        let both = known.filter(|at| at.lsn <= end && theirs.term_at(at.lsn) == Some(at.term));
-        both.map(|at| at.lsn).fold(common, Lsn::max)
-    }
-
     /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is in memory. Until
     /// then it goes on with it; to be asked again.
     pub(crate) fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
-        let base = self.tail.base().lsn;
+        let base = self.log.tail().base().lsn;
         if common >= base {
             return true;
         }
@@ -70,7 +60,7 @@ impl Replica {
     }
 
     fn begin_aside(&mut self, above: Lsn) {
-        let upto = self.log_base.lsn;
+        let upto = self.log.base().lsn;
         // Files may be of another log than this, or gone.
         let rows = (above < upto && self.published_in_log() >= upto).then(|| Rows {
             upto,
@@ -81,14 +71,14 @@ impl Replica {
             sessions: 0,
         });
         // A log that cannot be trusted has nothing to be read back.
-        let untrusted = self.is_damaged() && self.tail.end().lsn > self.replays_to;
-        let next = if untrusted { self.tail.base().lsn } else { above.max(upto) }.next();
+        let untrusted = self.is_damaged() && !self.log.is_whole();
+        let next = if untrusted { self.log.tail().base().lsn } else { above.max(upto) }.next();
         self.aside = Some(Box::new(Aside { above, rows, next, asked_at: None, failures: 0 }));
     }
 
     /// Asks for the next entries, unless rows come first or everything has been read.
     fn read_aside(&mut self, ctx: &mut Ctx) {
-        let (now, base) = (ctx.now.mono, self.tail.base().lsn);
+        let (now, base) = (ctx.now.mono, self.log.tail().base().lsn);
         let Some(aside) = self.aside.as_mut() else { return };
         let waits = aside.asked_at.is_some_and(|at| now.since(at) < Micros(ctx.settings.resend.0 * 10));
         if aside.rows.is_some() || aside.next > base || waits {
@@ -102,7 +92,7 @@ impl Replica {
 
     /// Entries were read back.
     pub(crate) fn aside_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
-        let base = self.tail.base().lsn;
+        let base = self.log.tail().base().lsn;
         let Some(aside) = self.aside.as_mut().filter(|aside| aside.next == from && aside.rows.is_none())
         else {
             return;
@@ -184,7 +174,7 @@ impl Replica {
             partition: self.id,
             node: self.me.node,
             file: String::new(),
-            term: self.position_at(rows.upto).map_or(self.log_base.term, |(at, _)| at.term),
+            term: self.log.position_at(rows.upto).map_or(self.log.base().term, |(at, _)| at.term),
             from: above.next(),
             to: rows.upto,
             commits: if last { commits } else { 0 },

@@ -10,18 +10,15 @@ use wire::request::{Hint, Status};
 impl Replica {
     /// Takes in a record that a compare-and-set has written. Older ones, and the same again, change nothing.
     pub(crate) fn configure(&mut self, ctx: &mut Ctx, record: PartitionRecord) {
-        let known = self.record.as_ref().map_or(Epoch::ZERO, |known| known.epoch);
+        let known = self.config.record().map_or(Epoch::ZERO, |known| known.epoch);
         if record.id != self.id || record.epoch <= known || record.validate().is_err() {
             return;
         }
-        let first = self.record.is_none();
+        let first = self.config.record().is_none();
         ctx.leases.know(self.id, record.term);
         ctx.out.push(Output::Log(LogOp::Promise { partition: self.id, epoch: record.epoch }));
         let same_term = matches!(&self.role, Role::Leader(leader) if record.primary == self.me && leader.term == record.term);
-        let old = self.record.replace(record);
-        let record = self.record.clone().expect("just set");
-        self.configured_at = ctx.now.mono;
-        (self.decommissioned, self.no_room) = (false, false);
+        let old = self.config.replace(record.clone(), ctx.now.mono);
         self.reconsider_incoming(&record, old.as_ref());
         self.reconsider_return(ctx.now.mono, &record);
         if same_term {
@@ -95,11 +92,13 @@ impl Replica {
             pause: None,
         };
         // PR-01 without its rule: the process takes its old term up again as if nothing had been.
-        if first && !self.rules.restarts_lead_nothing() && self.history.term_at(Lsn::MAX) == Some(record.term)
+        if first
+            && !self.rules.restarts_lead_nothing()
+            && self.log.history().term_at(Lsn::MAX) == Some(record.term)
         {
             leader.marker = Some(Lsn::ZERO);
             leader.phase = Phase::Serving;
-            self.committed = self.tail.end().lsn;
+            self.marks.commit(self.log.end().lsn, self.log.end().lsn);
         }
         self.role = Role::Leader(Box::new(leader));
         self.collect_reports(ctx);
@@ -123,7 +122,7 @@ impl Replica {
     /// Half a copy is no state at all: nobody else can complete it.
     fn abandon_copy(&mut self, ctx: &mut Ctx) {
         if self.copying() {
-            let end = self.tail.end().lsn;
+            let end = self.log.end().lsn;
             self.start_over(ctx, end);
         }
     }
@@ -140,7 +139,7 @@ impl Replica {
 
     /// Stops leading. What waits is answered with "unknown": it may yet be part of the new primary's log (N7).
     pub(crate) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
-        let hint = self.record.as_ref().map(|record| Box::new(Hint::new(record)));
+        let hint = self.config.record().map(|record| Box::new(Hint::new(record)));
         let partition = self.id;
         self.stop_staging(ctx);
         let Some(leader) = self.leader() else { return };

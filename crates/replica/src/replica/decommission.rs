@@ -25,7 +25,7 @@ pub fn has_moved(record: &PartitionRecord, table: Option<&TableRecord>, node: No
 impl Replica {
     /// Asks the primary for its log, until [`Replica::is_decommissioned`].
     pub(crate) fn decommission(&mut self, ctx: &mut Ctx) {
-        let Some(record) = self.record.as_ref().filter(|record| record.member_on(self.me.node).is_none())
+        let Some(record) = self.config.record().filter(|record| record.member_on(self.me.node).is_none())
         else {
             return;
         };
@@ -35,12 +35,12 @@ impl Replica {
 
     /// True if this replica has nothing that must be kept: a driver may remove it once all that was asked for before is done.
     pub fn is_decommissioned(&self) -> bool {
-        self.decommissioned
+        self.config.is_decommissioned()
     }
 
     /// One that is about to go asks for this primary's log.
     pub(crate) fn report_to_departing(&self, ctx: &mut Ctx, request: &ReportRequest) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         let departing = record.member_on(request.from.node).is_none();
         if !departing || request.epoch != record.epoch || !self.serves() {
             return;
@@ -49,29 +49,29 @@ impl Replica {
             partition: self.id,
             epoch: record.epoch,
             from: self.me,
-            log: self.summary(),
-            marks: self.marks(),
-            committed: self.committed,
-            torn: self.torn,
+            log: self.log.summary(),
+            marks: self.watermarks(),
+            committed: self.marks.committed(),
+            torn: self.log.is_torn(),
         };
         ctx.out.push(Output::Send { to: request.from, message: PeerMessage::Report(report) });
     }
 
     /// The primary's log is known: what it never had is set aside.
     pub(crate) fn take_leave(&mut self, ctx: &mut Ctx, report: &Report) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         let asked = record.member_on(self.me.node).is_none() && report.from == record.primary;
         let Ok(theirs) = History::new(report.log.history.clone()) else { return };
-        if !asked || report.epoch != record.epoch || self.decommissioned {
+        if !asked || report.epoch != record.epoch || self.config.is_decommissioned() {
             return;
         }
-        let common = self.common_with(&theirs, report.log.end.lsn);
+        let common = self.log.common_with(&theirs, report.log.end.lsn);
         if !self.is_aside(ctx, common) {
             return;
         }
-        let keep = common.max(self.tail.base().lsn);
-        let entries: Vec<Entry> = self.tail.run(keep.next(), usize::MAX).cloned().collect();
+        let keep = common.max(self.log.tail().base().lsn);
+        let entries: Vec<Entry> = self.log.tail().run(keep.next(), usize::MAX).cloned().collect();
         self.set_aside(ctx, entries);
-        self.decommissioned = true;
+        self.config.note_decommissioned();
     }
 }

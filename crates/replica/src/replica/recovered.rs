@@ -75,6 +75,11 @@ impl Recovered {
         self.whole && self.end.lsn > self.base.lsn && !in_files
     }
 
+    /// True if the log is remembered although the replica is damaged.
+    pub(crate) fn keeps_tail(&self, persisted: Position, damaged: bool) -> bool {
+        damaged && self.may_diverge(persisted)
+    }
+
     /// The epoch of the log's entry at `lsn`, where the log has one and it is known.
     fn term_at(&self, lsn: Lsn) -> Option<Term> {
         match lsn {

@@ -25,7 +25,7 @@ impl Replica {
         self.end_scrub();
         // All of these were of the engine that is gone.
         self.pins.clear();
-        self.scans.clear();
+        self.readers.close_all();
         self.forget_loads(Lsn::ZERO);
         (self.incoming, self.pending_flush, self.leftovers, self.replay_reads) = (None, None, false, false);
         self.storage_lost = true;
@@ -34,7 +34,7 @@ impl Replica {
 
     /// True if it needs another place for its engine now: a primary has taken it in, and a copy is to come.
     pub(crate) fn wants_storage(&self) -> bool {
-        let taken_in = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
+        let taken_in = self.config.is_catching_up(&self.me);
         self.storage_lost && taken_in
     }
 

@@ -4,7 +4,6 @@ use crate::history::History;
 use crate::output::{LogOp, Note, Output};
 use crate::replica::{Ctx, Replica, Role};
 use crate::session::{Kept, Session, session_key};
-use crate::tail::Tail;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeSet;
 use types::config::TailReport;
@@ -13,7 +12,6 @@ use types::{
     Durable, EngineError, LogKind, Lsn, Micros, Mutation, Position, ReadAt, SessionId, Term, Watermarks,
 };
 use wire::entry::Kind;
-use wire::peer::LogSummary;
 use wire::{Effects, Entry, Outcome};
 
 /// A partition whose log could be shorter has it cut at least this often.
@@ -21,9 +19,6 @@ const TRIM_EVERY: Micros = Micros::from_millis(5_000);
 
 /// A replica that was damaged while it caught up is given a copy no sooner.
 const FROM_SCRATCH: Micros = Micros::from_millis(1_000);
-
-/// A damaged replica remembers so many bytes of its log at least, and whatever was not everywhere.
-const REMEMBERED: usize = 64 << 20;
 
 /// Why an entry was not taken in. Nothing has changed.
 pub(crate) enum Unfit {
@@ -74,66 +69,53 @@ fn understood(entry: &Entry) -> Result<(), Unfit> {
 impl Replica {
     /// The next LSN that [`Replica::replay`] takes, if the log on the disk has more of use here.
     pub fn to_replay(&self) -> Option<Lsn> {
-        let next = self.tail.end().lsn.max(self.log_base.lsn).next();
-        (next <= self.replays_to).then_some(next)
+        self.log.to_replay()
     }
 
     /// Executes entries that are already in the log on disk, at the start of a node. A damaged replica only remembers them:
     /// what the primary never had is set aside before a copy comes (R9).
     pub fn replay(&mut self, entries: Vec<Entry>) {
         for entry in entries {
-            let (end, at) = (self.tail.end(), entry.at());
-            if at.lsn <= end.lsn || self.to_replay().is_none() {
+            let (end, at) = (self.log.end(), entry.at());
+            if at.lsn <= end.lsn || self.log.to_replay().is_none() {
                 continue;
             }
-            if at.lsn != end.lsn.next() || at.term < end.term || !self.chains(&entry) {
-                self.replays_to = Lsn::ZERO;
+            if at.lsn != end.lsn.next() || at.term < end.term || !self.log.chains(&entry) {
+                self.log.distrust();
                 if !self.is_damaged() {
                     self.role = Role::Damaged(format!("R3: {at} does not follow {end} in the log"));
                 }
                 continue;
             }
-            if !self.is_damaged()
-                && let Err(unfit) = self.take(entry.clone())
-            {
-                self.role = Role::Damaged(unfit.reason());
+            if !self.is_damaged() {
+                match self.take(entry.clone()) {
+                    Ok(_) => continue,
+                    Err(unfit) => self.role = Role::Damaged(unfit.reason()),
+                }
             }
-            if self.is_damaged() {
-                self.tail.push(entry);
-                self.tail.trim(self.secured, REMEMBERED);
-            }
-            self.history.append(at);
+            self.log.remember(entry, self.marks.secured());
         }
-        let publish = self.secured.min(self.tail.end().lsn);
+        let end = self.log.end().lsn;
+        let publish = self.marks.secured().min(end);
         if !self.is_damaged() {
-            self.committed = self.committed.max(publish);
+            self.marks.commit(publish, end);
             if let Err(error) = self.engine.publish(publish) {
                 self.role = Role::Damaged(error.to_string());
             }
         }
     }
 
-    /// True if the checksum before this entry is that of the log's end. Where that was not known, the entry names it.
-    pub(crate) fn chains(&mut self, entry: &Entry) -> bool {
-        let (end, prev_crc) = (self.tail.end(), entry.header().prev_crc);
-        if self.tail.end_crc() == 0 && self.tail.bytes() == 0 && end.lsn > Lsn::ZERO {
-            self.tail = Tail::new(end, prev_crc);
-        }
-        prev_crc == self.tail.end_crc()
-    }
-
     /// A log that begins behind files, or rows, of which the sender did not remember the checksum any more begins with that which
-    /// its first entry names: no log takes an entry that does not continue it. To be followed by [`Replica::chains`].
+    /// its first entry names: no log takes an entry that does not continue it. To be followed by [`LogState::chains`].
     pub(crate) fn name_base(&self, ctx: &mut Ctx, entry: &Entry) {
-        let (end, crc) = (self.tail.end(), entry.header().prev_crc);
-        let unknown = self.tail.end_crc() == 0 && self.tail.bytes() == 0 && end.lsn > Lsn::ZERO;
-        if unknown && crc != 0 && self.log_base == end {
-            ctx.out.push(Output::Log(LogOp::Base { partition: self.id, at: end, crc }));
+        if let Some(crc) = self.log.base_named_by(entry) {
+            let (partition, at) = (self.id, self.log.end());
+            ctx.out.push(Output::Log(LogOp::Base { partition, at, crc }));
         }
     }
 
-    /// Puts an entry at the end of tail and engine; of the tail alone where the engine is to follow later.
-    fn take(&mut self, entry: Entry) -> Result<(), Unfit> {
+    /// Puts an entry at the end of log and engine; of the log alone where the engine is to follow later. True if a term begins.
+    fn take(&mut self, entry: Entry) -> Result<bool, Unfit> {
         if self.lags() || self.is_cold() {
             understood(&entry)?;
             if entry.header().kind == Kind::Bulk {
@@ -143,8 +125,7 @@ impl Replica {
             self.execute(&entry)?;
         }
         self.note_load(&entry);
-        self.tail.push(entry);
-        Ok(())
+        Ok(self.log.append(entry))
     }
 
     /// Executes the entry that follows what the engine has.
@@ -162,23 +143,23 @@ impl Replica {
 
     /// Takes an entry in and has it logged.
     pub(crate) fn append(&mut self, ctx: &mut Ctx, entry: Entry) -> Result<(), Unfit> {
-        self.take(entry.clone())?;
-        self.aside = None;
-        if self.history.append(entry.at()) {
-            self.note(ctx, Note::History, self.history.encode());
-        }
-        ctx.out.push(Output::Log(LogOp::Entry(entry)));
+        let begins = self.take(entry.clone())?;
+        self.appended(ctx, entry, begins);
         Ok(())
     }
 
     /// Appends an entry whose effect is known already: the leader's path, which decodes nothing.
     pub(crate) fn append_known(&mut self, ctx: &mut Ctx, entry: Entry, mutations: &[Mutation]) {
-        if self.history.append(entry.at()) {
-            self.note(ctx, Note::History, self.history.encode());
-        }
         self.engine.execute(entry.at(), mutations);
+        let begins = self.log.append(entry.clone());
+        self.appended(ctx, entry, begins);
+    }
+
+    fn appended(&mut self, ctx: &mut Ctx, entry: Entry, begins: bool) {
         self.aside = None;
-        self.tail.push(entry.clone());
+        if begins {
+            self.note(ctx, Note::History, self.log.history().encode());
+        }
         ctx.out.push(Output::Log(LogOp::Entry(entry)));
     }
 
@@ -253,14 +234,14 @@ impl Replica {
 
     /// The position before the first entry that its log still has.
     pub fn log_base(&self) -> Position {
-        self.log_base
+        self.log.base()
     }
 
     /// This replica's watermarks.
-    pub fn marks(&self) -> Watermarks {
+    pub fn watermarks(&self) -> Watermarks {
         Watermarks {
-            received: self.tail.end().lsn,
-            durable: self.durable,
+            received: self.log.end().lsn,
+            durable: self.log.durable(),
             applied: self.engine.applied().lsn,
             persisted: self.persisted(),
         }
@@ -268,80 +249,50 @@ impl Replica {
 
     /// What a restart does not need the log for. A memory log forgets everything anyway, so nothing is kept for it.
     fn persisted(&self) -> Lsn {
-        match self.log_kind() {
+        match self.config.log_kind() {
             LogKind::Disk => self.engine.persisted().lsn,
             LogKind::Memory => self.engine.published().lsn,
         }
     }
 
-    pub(crate) fn log_kind(&self) -> LogKind {
-        self.record.as_ref().map_or(LogKind::Disk, |record| record.policy.log)
-    }
-
-    /// The log in few words.
-    pub(crate) fn summary(&self) -> LogSummary {
-        LogSummary { base: self.log_base, end: self.tail.end(), history: self.history.starts().to_vec() }
-    }
-
-    /// What is in the log at `lsn`: its position, and its checksum if it is in memory.
-    pub(crate) fn position_at(&self, lsn: Lsn) -> Option<(Position, Option<u32>)> {
-        if lsn == Lsn::ZERO {
-            // Before every log, whatever was trimmed of it.
-            return Some((Position::ZERO, None));
-        }
-        if let Some((position, crc)) = self.tail.at(lsn) {
-            return Some((position, (crc != 0).then_some(crc)));
-        }
-        if lsn > self.tail.end().lsn {
-            return None;
-        }
-        self.history.term_at(lsn).map(|epoch| (Position::new(epoch, lsn), None))
-    }
-
     /// Storage made something durable. Tokens of entries that were cut meanwhile are ignored.
     pub(crate) fn on_synced(&mut self, token: Durable<Position>) {
-        let at = token.get();
-        let here = at.lsn <= self.tail.end().lsn && self.history.term_at(at.lsn) == Some(at.term);
-        if here && self.log_kind() == LogKind::Disk {
-            self.durable = self.durable.max(at.lsn);
+        if self.config.log_kind() == LogKind::Disk {
+            self.log.synced(token.get());
         }
     }
 
     /// Moves what is committed and secured from the overlay into the engine (R7, PR-41).
     pub(crate) fn publish(&mut self, ctx: &mut Ctx) {
-        let secured =
-            if self.rules.engines_publish_what_is_secured() { self.secured } else { self.committed };
-        let upto = self.committed.min(secured).min(self.engine.applied().lsn);
+        let secured = if self.rules.engines_publish_what_is_secured() {
+            self.marks.secured()
+        } else {
+            self.marks.committed()
+        };
+        let upto = self.marks.committed().min(secured).min(self.engine.applied().lsn);
         // A load stops it, and what is above it must stay readable until then.
         let upto = self.engine.pending_load().map_or(upto, |at| upto.min(at.lsn.prev()));
         if upto <= self.engine.published().lsn || self.copying() {
             return;
         }
         // Without an open scan old versions need not be kept at all.
-        let scanned = self.scans.keys().next().map_or(upto, |lsn| Lsn(*lsn));
-        let tallied = self.aggregates.lowest().unwrap_or(upto);
-        self.engine.raise_read_floor(upto.min(scanned).min(tallied));
+        self.engine.raise_read_floor(self.readers.lowest().map_or(upto, |lowest| lowest.min(upto)));
         if let Err(error) = self.engine.publish(upto) {
             self.fail(ctx, error.to_string());
         }
-    }
-
-    /// What anybody may publish of this term's log. Nobody is told more, so that what is above it can wait for who joins.
-    pub(crate) fn publishable(&self) -> Lsn {
-        self.secured.min(self.committed)
     }
 
     /// A member is to join: what nobody can have published yet is not secured before it has it too.
     pub(crate) fn secure_with_joiner(&mut self) {
         // A load that may be installed counts as published, above `committed`.
         if self.engine.pending_load().is_none() {
-            self.secured = self.publishable().max(self.engine.published().lsn);
+            self.marks.secure_with_joiner(self.engine.published().lsn);
         }
     }
 
     /// Up to where nothing of the log can be cut any more. A cold standby forgets it in memory, and may wait for a load when it publishes it.
     pub(crate) fn surely_kept(&self) -> Lsn {
-        self.committed.min(self.secured).min(self.durable)
+        self.marks.publishable().min(self.log.durable())
     }
 
     /// Forgets what nobody needs: in memory above a budget, in the log at or below every bound (R8).
@@ -357,56 +308,52 @@ impl Replica {
                 false => self.engine.published().lsn,
             };
             let upto = upto.prev();
-            self.tail.trim(upto.min(self.log_floor.prev()), keep);
-            self.tail.trim(upto, keep * 4);
+            self.log.trim_memory(upto.min(self.marks.log_floor().prev()), keep);
+            self.log.trim_memory(upto, keep * 4);
         }
-        let publishable = self.publishable();
-        if publishable.0 >= self.logged_secured.0 + 1024 && self.log_kind() == LogKind::Disk {
-            self.logged_secured = publishable;
+        let publishable = self.marks.publishable();
+        if self.config.log_kind() == LogKind::Disk && self.log.notes_secured(publishable) {
             let value = Bytes::copy_from_slice(&publishable.0.to_le_bytes());
             self.note(ctx, Note::Secured, value);
         }
         let bound = match self.rules.log_is_kept_for_members() {
-            true => self.log_floor.min(self.persisted()).min(self.held()),
-            false => self.committed,
+            true => self.marks.log_floor().min(self.persisted()).min(self.held()),
+            false => self.marks.committed(),
         };
         // A full log takes a truncation ahead of what waits for room only if it names what the log has. One that catches up may
         // have more in its files (F20).
-        let written = if self.log_kind() == LogKind::Disk { self.durable } else { Lsn::MAX };
+        let written = if self.config.log_kind() == LogKind::Disk { self.log.durable() } else { Lsn::MAX };
         let bound = bound.min(written);
         // A partition with little to do must not hold back the log that it shares with others for ever (F20).
-        let idle = ctx.now.mono.since(self.trimmed_at) >= TRIM_EVERY && bound > self.log_base.lsn;
+        let idle = ctx.now.mono.since(self.log.trimmed_at()) >= TRIM_EVERY && bound > self.log.base().lsn;
         // Each checkpoint makes room at once, which a full log waits for.
-        let checkpointed = bound > self.log_base.lsn && bound == self.engine.persisted().lsn.min(written);
-        if !diverges && (bound.0 > self.log_base.lsn.0 + 256 || idle || checkpointed) {
-            let Some((position, _)) = self.position_at(bound) else { return };
-            self.trimmed_at = ctx.now.mono;
-            self.log_base = position;
+        let checkpointed = bound > self.log.base().lsn && bound == self.engine.persisted().lsn.min(written);
+        if !diverges && (bound.0 > self.log.base().lsn.0 + 256 || idle || checkpointed) {
+            let Some((position, _)) = self.log.position_at(bound) else { return };
+            self.log.trim(position, ctx.now.mono);
             ctx.out.push(Output::Log(LogOp::Trim { partition: self.id, below: bound.next() }));
         }
     }
 
     /// Drops every entry above `to` (F02). False if that would take back what is published: then only a copy helps.
     pub(crate) fn truncate(&mut self, ctx: &mut Ctx, to: Lsn) -> bool {
-        if to >= self.tail.end().lsn {
+        if to >= self.log.end().lsn {
             return true;
         }
-        if to < self.engine.published().lsn || to < self.tail.base().lsn {
+        if to < self.engine.published().lsn || to < self.log.tail().base().lsn {
             return false;
         }
-        let (position, _) = self.tail.at(to).expect("at or above the base");
-        let cut = self.tail.truncate(to);
+        let (position, _) = self.log.tail().at(to).expect("at or above the base");
+        let cut = self.log.truncate(to);
         self.aside = None;
         self.forget_loads(to);
         self.set_aside(ctx, cut);
         ctx.out.push(Output::Log(LogOp::Truncate { partition: self.id, to: position }));
-        self.history.truncate(to);
-        self.note(ctx, Note::History, self.history.encode());
+        self.note(ctx, Note::History, self.log.history().encode());
         if self.engine.applied().lsn > to {
             self.engine.discard_above(position);
         }
-        self.durable = self.durable.min(to);
-        self.committed = self.committed.min(to);
+        self.marks.cut(to);
         true
     }
 
@@ -416,7 +363,8 @@ impl Replica {
             |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk | Kind::Call | Kind::Sql);
         let commits = entries.iter().filter(ours).count() as u64;
         let (Some(first), Some(last), true) = (entries.first(), entries.last(), commits > 0) else { return };
-        let surely = entries.iter().filter(ours).filter(|entry| entry.lsn() <= self.committed).count() as u64;
+        let surely =
+            entries.iter().filter(ours).filter(|entry| entry.lsn() <= self.marks.committed()).count() as u64;
         let sessions: BTreeSet<_> = entries.iter().filter(ours).map(|entry| entry.header().session).collect();
         let report = TailReport {
             partition: self.id,
@@ -437,34 +385,31 @@ impl Replica {
     /// once this replica serves by what the term has decided. Until then every life is told of it (PR-18): a short life leaves
     /// a log that looks whole.
     pub(crate) fn settle_torn(&mut self, ctx: &mut Ctx) {
-        if !self.torn {
+        if !self.log.is_torn() {
             return;
         }
-        let term = self.record.as_ref().map(|record| record.term);
+        let term = self.config.record().map(|record| record.term);
         let settled = match &self.role {
             Role::Leader(_) => self.serves(),
             Role::Follower(follower) if follower.copy.is_none() => {
-                let here = match self.log_kind() {
-                    LogKind::Disk => self.durable.min(follower.matched),
+                let here = match self.config.log_kind() {
+                    LogKind::Disk => self.log.durable().min(follower.matched),
                     LogKind::Memory => follower.matched,
                 };
-                here >= follower.their_committed && self.history.term_at(here) == term
+                here >= follower.their_committed && self.log.history().term_at(here) == term
             }
             Role::Follower(_) | Role::Idle | Role::Damaged(_) => false,
         };
         if settled {
-            self.torn = false;
+            self.log.settle_torn();
             self.note(ctx, Note::Torn, Bytes::new());
         }
     }
 
     /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9). [`Replica::is_aside`] comes first.
     pub(crate) fn cut_aside(&mut self, ctx: &mut Ctx, common: Lsn) {
-        let keep = common.max(self.tail.base().lsn);
-        if keep < self.tail.end().lsn {
-            let entries = self.tail.truncate(keep);
-            self.set_aside(ctx, entries);
-        }
+        let entries = self.log.take_tail(common);
+        self.set_aside(ctx, entries);
     }
 
     /// Gives up everything this replica holds; a copy follows. The primary has it up to `common`: what is above is set aside first,
@@ -485,26 +430,20 @@ impl Replica {
 
     /// Makes log and positions begin at `at`, which the engine holds.
     pub(crate) fn rebase(&mut self, ctx: &mut Ctx, at: Position, crc: u32, history: History) {
-        self.tail = Tail::new(at, crc);
         self.aside = None;
         self.forget_loads(Lsn::ZERO);
-        self.history = history;
-        self.log_base = at;
         // The log says when it begins there: until then a start finds another one beside the files (PR-35).
-        self.durable = match self.log_kind() {
-            LogKind::Disk => self.durable.min(at.lsn),
+        let durable = match self.config.log_kind() {
+            LogKind::Disk => self.log.durable().min(at.lsn),
             LogKind::Memory => at.lsn,
         };
-        self.committed = at.lsn;
-        self.secured = at.lsn;
-        self.log_floor = Lsn::ZERO;
-        self.replays_to = Lsn::ZERO;
+        self.log.begin_at(at, crc, history, durable);
+        self.marks.begin_at(at.lsn);
         ctx.out.push(Output::Log(LogOp::Base { partition: self.id, at, crc }));
-        if std::mem::take(&mut self.torn) {
+        if self.log.settle_torn() {
             self.note(ctx, Note::Torn, Bytes::new());
         }
-        self.note(ctx, Note::History, self.history.encode());
-        self.logged_secured = Lsn::ZERO;
+        self.note(ctx, Note::History, self.log.history().encode());
         self.note(ctx, Note::Secured, Bytes::copy_from_slice(&at.lsn.0.to_le_bytes()));
     }
 
@@ -515,7 +454,7 @@ impl Replica {
             return;
         }
         self.from_scratch_at = ctx.now.mono + FROM_SCRATCH;
-        self.replays_to = self.tail.end().lsn;
+        self.log.note_whole();
         self.incoming = None;
         self.step_down(ctx, "this replica is damaged");
         ctx.leases.lead(self.id, None);
@@ -527,7 +466,7 @@ impl Replica {
     pub(crate) fn fail_with_log(&mut self, ctx: &mut Ctx, reason: String) {
         if !self.is_damaged() {
             self.fail(ctx, reason);
-            self.replays_to = Lsn::ZERO;
+            self.log.distrust();
         }
     }
 }

@@ -8,7 +8,7 @@ use wire::control::{ReplicaStatus, Role as Shown};
 impl Replica {
     /// This replica's progress now.
     pub fn status(&self, now: Now) -> ReplicaStatus {
-        let (me, record) = (self.me, self.record.as_ref());
+        let (me, record) = (self.me, self.config.record());
         let role = match &self.role {
             Role::Idle => Shown::Idle,
             Role::Leader(leader) if matches!(leader.phase, Phase::Serving) => Shown::Primary,
@@ -21,16 +21,16 @@ impl Replica {
             partition: self.id,
             epoch: record.map(|record| record.epoch).unwrap_or_default(),
             role,
-            end: self.tail.end(),
-            marks: self.marks(),
-            committed: self.committed,
+            end: self.log.end(),
+            marks: self.watermarks(),
+            committed: self.marks.committed(),
             waits: self.waits(),
             replay_ns: self.engine.replay_ns(),
             failback: self.failback(now.mono),
             ..ReplicaStatus::default()
         };
         if let Role::Leader(leader) = &self.role {
-            let end = self.tail.end().lsn;
+            let end = self.log.end().lsn;
             for (member, progress) in &leader.members {
                 let oldest = progress.in_flight.front().map_or(now.mono, |(_, _, sent)| *sent);
                 let lag = if progress.marks.received >= end { Micros::ZERO } else { now.mono.since(oldest) };
@@ -56,9 +56,9 @@ impl Replica {
 
     /// Bytes of log above an LSN; entries that are not in memory are counted by the mean of those that are.
     pub(crate) fn bytes_above(&self, lsn: types::Lsn) -> u64 {
-        let (base, end) = (self.tail.base().lsn.0, self.tail.end().lsn.0);
+        let (base, end) = (self.log.tail().base().lsn.0, self.log.end().lsn.0);
         let (missing, held) = (end.saturating_sub(lsn.0), end - base);
-        let mean = (self.tail.bytes() as u64).checked_div(held).unwrap_or(0);
+        let mean = (self.log.tail().bytes() as u64).checked_div(held).unwrap_or(0);
         missing * mean
     }
 
@@ -80,10 +80,10 @@ impl Replica {
             }
             Phase::Fetching { from, to, .. } => format!("fetches up to {to} from {}", from.node),
             Phase::Replaying { .. } => {
-                format!("replays its log: at {} of {}", self.engine.applied(), self.tail.end())
+                format!("replays its log: at {} of {}", self.engine.applied(), self.log.end())
             }
             Phase::Marking => match leader.marker() {
-                Some(marker) if marker > self.committed => {
+                Some(marker) if marker > self.marks.committed() => {
                     format!("its first entry {marker} is not committed yet")
                 }
                 _ => "waits for its promise to the old primary to run out".into(),

@@ -45,9 +45,9 @@ impl Replica {
     /// Begins to send the state itself: by files if both have them, else as published now.
     pub(crate) fn start_copy(&mut self, ctx: &mut Ctx, member: Member) {
         let at = self.engine.published();
-        let at_crc = self.tail.at(at.lsn).map_or(0, |(_, crc)| crc);
+        let at_crc = self.log.tail().at(at.lsn).map_or(0, |(_, crc)| crc);
         let ships = self.engine.capabilities().ships_files && self.engine.persisted() != Position::ZERO;
-        let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&member));
+        let catching_up = self.config.is_catching_up(&member);
         let now = ctx.now.mono;
         let Some(progress) = self.progress(member) else { return };
         if !catching_up {
@@ -77,7 +77,7 @@ impl Replica {
     /// Sends the next piece, or the same again if it was not answered in time.
     pub(crate) fn copy_on(&mut self, ctx: &mut Ctx, member: Member) {
         let (now, patience) = (ctx.now.mono, Micros(ctx.settings.resend.0 * 20));
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
         let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &mut progress.mode) else {
             return;
         };
@@ -99,7 +99,7 @@ impl Replica {
 
     fn next_piece(&mut self, ctx: &mut Ctx, member: Member, piece: u32) {
         let now = ctx.now.mono;
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
         let (id, me) = (self.id, self.me);
         let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &progress.mode) else { return };
         let (at, next_key) = (copy.at, copy.next_key.clone());
@@ -112,8 +112,8 @@ impl Replica {
                 Err(error) => return self.fail(ctx, error.to_string()),
             };
         // All of it: the member finds out by it what this replica never had.
-        let history = self.history.starts().to_vec();
-        self.scans.insert(at.lsn.0, now);
+        let history = self.log.history().starts().to_vec();
+        self.readers.open(at.lsn, now);
         let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &mut progress.mode) else {
             return;
         };
@@ -165,7 +165,7 @@ impl Replica {
 
     /// A piece of the state arrives at a catching-up replica.
     pub(crate) fn on_copy(&mut self, ctx: &mut Ctx, copy: Copy) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         let ours = copy.epoch == record.epoch && copy.from == record.primary;
         if !ours || !record.catching_up.contains(&self.me) {
             return;
@@ -190,7 +190,7 @@ impl Replica {
                 self.send_copied(ctx, copy);
                 false
             }
-            None if copy.last && self.log_base == copy.at && copy.piece > 0 => {
+            None if copy.last && self.log.base() == copy.at && copy.piece > 0 => {
                 self.send_copied(ctx, copy);
                 false
             }
@@ -205,7 +205,7 @@ impl Replica {
         // What the primary never had is set aside before everything here goes (R9). Of its own term, the newest, it has
         // all that there is.
         let theirs = History::new(copy.history.clone()).unwrap_or_default();
-        let common = self.common_with(&theirs, Lsn::MAX);
+        let common = self.log.common_with(&theirs, Lsn::MAX);
         if !self.is_aside(ctx, common) {
             // The same piece comes again.
             return false;
@@ -230,7 +230,7 @@ impl Replica {
     /// Up to where the engine has published this log. A damaged replica's files may be of another one (F15).
     pub(crate) fn published_in_log(&self) -> Lsn {
         let published = self.engine.published();
-        let here = self.position_at(published.lsn).is_some_and(|(here, _)| here == published);
+        let here = self.log.position_at(published.lsn).is_some_and(|(here, _)| here == published);
         if here { published.lsn } else { Lsn::ZERO }
     }
 

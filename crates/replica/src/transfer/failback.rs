@@ -34,7 +34,7 @@ impl Replica {
 
     /// True if everything is to be sent, whatever is here.
     pub(crate) fn wants_all(&self, ctx: &Ctx) -> bool {
-        let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&self.me));
+        let catching_up = self.config.is_catching_up(&self.me);
         ctx.settings.failback_full && catching_up && !self.failback.given
     }
 
@@ -119,13 +119,13 @@ impl Replica {
 
     /// What lies above here is kept for copies that are missing and may come back, unless room is short.
     pub(crate) fn kept_for_absent(&self, keep_bytes: u64) -> Lsn {
-        let end = self.tail.end().lsn;
+        let end = self.log.end().lsn;
         // Until it has said what it has, a copy that comes back counts as missing.
         let absent = self
-            .record
-            .as_ref()
+            .config
+            .record()
             .is_some_and(|record| record.in_sync.len() < usize::from(record.policy.factor));
-        if keep_bytes == 0 || !absent || self.no_room {
+        if keep_bytes == 0 || !absent || self.config.no_room() {
             return Lsn::MAX;
         }
         // As many entries as have these bytes, by the mean of those in memory.

@@ -50,8 +50,8 @@ impl Replica {
     /// True if the primary makes this replica's files. It is asked for some then.
     fn leaves_files_to_primary(&mut self) -> bool {
         let follows = matches!(&self.role, Role::Follower(_));
-        let counts = self.record.as_ref().is_some_and(|record| record.holds(&self.me));
-        let shipped = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
+        let counts = self.config.record().is_some_and(|record| record.holds(&self.me));
+        let shipped = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
         let ours = std::mem::take(&mut self.makes_own_files);
         if !(follows && counts && shipped) || ours {
             return false;
@@ -73,7 +73,9 @@ impl Replica {
         if loads && self.pending_flush.is_none() {
             self.pending_flush = Some(PendingFlush { persisted, since: Micros::ZERO, asked_at: now });
         }
-        let (Some(record), Some(pending_flush)) = (&self.record, &mut self.pending_flush) else { return };
+        let (Some(record), Some(pending_flush)) = (self.config.record(), &mut self.pending_flush) else {
+            return;
+        };
         if !matches!(&self.role, Role::Follower(_)) || pending_flush.persisted < persisted {
             self.pending_flush = None;
             return;
@@ -99,7 +101,7 @@ impl Replica {
 
     /// True if a bulk load is committed, secured and not in this member's files. The primary's next set has it.
     fn awaits_load(&mut self) -> bool {
-        let (committed, secured) = (self.committed, self.secured);
+        let (committed, secured) = (self.marks.committed(), self.marks.secured());
         let Some(at) = self.engine.pending_load() else { return false };
         let here = matches!(&self.role, Role::Follower(_)) && committed.min(secured) >= at.lsn;
         if here {
@@ -112,7 +114,7 @@ impl Replica {
     pub(crate) fn on_flush_request(&mut self, ctx: &mut Ctx, request: &FlushRequest) {
         let (persisted, published) = (self.engine.persisted(), self.engine.published());
         let serves = self.serves();
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
         let Some(leader) = self.leader() else { return };
         if request.epoch < leader.term.began() || request.epoch > epoch || !serves {
             return;
@@ -130,7 +132,7 @@ impl Replica {
     }
 
     fn answer_flush(&self, ctx: &mut Ctx, to: Member, theirs: Lsn) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         let at = self.engine.persisted();
         let flushed = at.lsn > theirs;
         let answer = FlushAnswer { partition: self.id, epoch: record.epoch, from: self.me, at, flushed };
@@ -156,7 +158,7 @@ impl Replica {
 
     /// The primary has files for this replica, or knows of nothing that is not in files here.
     pub(crate) fn on_flush_answer(&mut self, ctx: &mut Ctx, answer: &FlushAnswer) {
-        let ours = self.record.as_ref().is_some_and(|record| record.primary == answer.from);
+        let ours = self.config.record().is_some_and(|record| record.primary == answer.from);
         let persisted = self.engine.persisted().lsn;
         let Some(pending_flush) = self.pending_flush.as_mut().filter(|_| ours) else { return };
         if answer.flushed {

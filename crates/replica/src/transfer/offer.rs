@@ -115,7 +115,7 @@ impl Replica {
     /// Files that a member which follows the log does not have yet go to it beside the log.
     pub(crate) fn deliver(&mut self, ctx: &mut Ctx, member: Member) {
         let persisted = self.engine.persisted().lsn;
-        let ships = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
+        let ships = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
         let serves = self.serves();
         let Some(progress) = self.progress(member) else { return };
         if progress.files.is_none() {
@@ -172,13 +172,14 @@ impl Replica {
         };
         self.pins.insert(pin);
         // The log goes on where the files end.
-        let in_log = set.at.lsn >= self.log_base.lsn && self.history.term_at(set.at.lsn) == Some(set.at.term);
+        let in_log =
+            set.at.lsn >= self.log.base().lsn && self.log.history().term_at(set.at.lsn) == Some(set.at.term);
         let description = encode_set(&set);
         if !in_log || set.fault().is_some() || description.len() as u64 > MAX_DESCRIPTION_BYTES {
             return self.send_rows(ctx, member);
         }
         let at = self.offered_position(&set);
-        let at_crc = self.tail.at(at.lsn).map_or(0, |(_, crc)| crc);
+        let at_crc = self.log.tail().at(at.lsn).map_or(0, |(_, crc)| crc);
         let (bytes, piece_bytes) = (set.bytes(), piece_bytes(ctx.settings));
         let Some(progress) = self.progress(member) else { return };
         let agreed = progress.files.as_ref().and_then(|shipping| shipping.agreed);
@@ -199,8 +200,8 @@ impl Replica {
 
     fn send_transfer_offer(&mut self, ctx: &mut Ctx, member: Member) {
         let now = ctx.now.mono;
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
-        let (partition, from, history) = (self.id, self.me, self.history.starts().to_vec());
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
+        let (partition, from, history) = (self.id, self.me, self.log.history().starts().to_vec());
         let (log_alone, log_above) = self.log_bytes_for(member);
         let Some(progress) = self.progress(member) else { return };
         let beside = !matches!(progress.mode, Mode::Shipping);
@@ -246,8 +247,8 @@ impl Replica {
     /// The log is short of room: members that are sent files are offered newer ones, which need less of it. For members that come
     /// back by the log it is held no longer: who lacks what goes then is sent files, too.
     pub(crate) fn offer_newer(&mut self) {
-        let (persisted, memory) = (self.engine.persisted().lsn, self.log_kind() == LogKind::Memory);
-        self.no_room = true;
+        let (persisted, memory) = (self.engine.persisted().lsn, self.config.log_kind() == LogKind::Memory);
+        self.config.note_no_room();
         let Some(leader) = self.leader() else { return };
         for progress in leader.members.values_mut() {
             let met = if memory { progress.marks.received } else { progress.marks.durable };
@@ -268,7 +269,7 @@ impl Replica {
     /// A member lacks something.
     pub(crate) fn on_transfer_request(&mut self, ctx: &mut Ctx, want: &TransferRequest) {
         let (now, id, me) = (ctx.now.mono, self.id, self.me);
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
         let Some(leader) = self.leader() else { return };
         if want.epoch < leader.term.began() || want.epoch > epoch {
             return;
@@ -336,8 +337,8 @@ impl Replica {
     /// True if a member whose log agrees up to here may lack less in files than in the log.
     pub(crate) fn files_may_be_less(&mut self, ctx: &Ctx, member: Member, agreed: Lsn) -> bool {
         let (persisted, missing) = (self.engine.persisted().lsn, self.bytes_above(agreed));
-        let ships = self.engine.capabilities().ships_files && self.log_kind() == LogKind::Disk;
-        let catching_up = self.record.as_ref().is_some_and(|record| record.catching_up.contains(&member));
+        let ships = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
+        let catching_up = self.config.is_catching_up(&member);
         let asked = self.progress(member).is_some_and(|progress| progress.log_only || progress.rows_only);
         ships && catching_up && !asked && persisted > agreed && missing > ctx.settings.failback_log_bytes
     }
@@ -367,7 +368,7 @@ impl Replica {
 
     /// A member chose the log.
     fn send_log(&mut self, ctx: &mut Ctx, member: Member, agreed: Option<Lsn>) {
-        let log_base = self.log_base.lsn;
+        let log_base = self.log.base().lsn;
         let Some(progress) = self.progress(member) else { return };
         progress.log_only = true;
         if !matches!(progress.mode, Mode::Shipping) {
@@ -408,7 +409,7 @@ impl Replica {
                 return 0;
             }
         };
-        let Some(epoch) = self.record.as_ref().map(|record| record.epoch) else { return 0 };
+        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return 0 };
         let crc = Chunk::checksum(&bytes);
         let length = bytes.len();
         let chunk = Chunk { partition: self.id, epoch, from: self.me, number, piece, crc, bytes };
@@ -459,7 +460,9 @@ impl Replica {
 
     /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent or is being sent (R8, F14).
     pub(crate) fn held(&self) -> Lsn {
-        let (Some(record), Role::Leader(leader)) = (&self.record, &self.role) else { return Lsn::MAX };
+        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else {
+            return Lsn::MAX;
+        };
         let needs = |member: &Member| {
             let progress = leader.members.get(member)?;
             Some(progress.needs.max(self.met(leader, member)))

@@ -168,7 +168,7 @@ impl Incoming {
 impl Replica {
     /// A primary has files for this replica.
     pub(crate) fn on_transfer_offer(&mut self, ctx: &mut Ctx, offer: TransferOffer) {
-        let Some(record) = &self.record else { return };
+        let Some(record) = self.config.record() else { return };
         let ours = offer.epoch == record.epoch && offer.from == record.primary;
         let able = match &self.role {
             Role::Follower(_) => true,
@@ -210,7 +210,7 @@ impl Replica {
     /// True if what is published here follows the state that is offered (R3).
     fn may_hold(&self, offer: &TransferOffer) -> bool {
         let at = offer.at;
-        let agrees = || self.position_at(at.lsn).is_some_and(|(here, _)| here == at);
+        let agrees = || self.log.position_at(at.lsn).is_some_and(|(here, _)| here == at);
         at.lsn >= self.engine.published().lsn || !self.is_damaged() && agrees()
     }
 
@@ -322,10 +322,9 @@ impl Replica {
     /// primary never had is set aside before (R9).
     fn install_if_whole(&mut self, ctx: &mut Ctx) {
         let (partition, now) = (self.id, ctx.now.mono);
-        let reads =
-            self.scans.keys().next().map(|lsn| Lsn(*lsn)).into_iter().chain(self.aggregates.lowest()).min();
+        let reads = self.readers.lowest();
         let Some(incoming) = &self.incoming else { return };
-        let (at, common) = (incoming.offer.at, self.common_with(&incoming.history, Lsn::MAX));
+        let (at, common) = (incoming.offer.at, self.log.common_with(&incoming.history, Lsn::MAX));
         let read = reads.is_some_and(|lowest| lowest < at.lsn);
         if !incoming.is_whole() || read && now.since(incoming.moved_at) < READERS {
             return;
@@ -341,8 +340,8 @@ impl Replica {
 
     /// True if the log here goes on from this position of the primary's.
     fn follows_from(&self, at: Position) -> bool {
-        let ends_behind = self.tail.end().lsn >= at.lsn && !self.is_damaged();
-        ends_behind && self.position_at(at.lsn).is_some_and(|(here, _)| here == at)
+        let ends_behind = self.log.end().lsn >= at.lsn && !self.is_damaged();
+        ends_behind && self.log.position_at(at.lsn).is_some_and(|(here, _)| here == at)
     }
 
     fn take_piece(&mut self, ctx: &mut Ctx, chunk: &Chunk) -> Result<(), EngineError> {
@@ -489,17 +488,17 @@ impl Replica {
     fn take_over(&mut self, ctx: &mut Ctx) {
         let Some(incoming) = self.incoming.take() else { return };
         // Of its own term, the newest, the primary has all that there is (R9).
-        let common = self.common_with(&incoming.history, Lsn::MAX);
+        let common = self.log.common_with(&incoming.history, Lsn::MAX);
         let Incoming { offer, mut history, .. } = *incoming;
         let at = offer.at;
         let agrees = self.follows_from(at);
         if agrees {
-            self.committed = self.committed.max(at.lsn);
-            self.secured = self.secured.max(at.lsn);
+            self.marks.commit(at.lsn, self.log.end().lsn);
+            self.marks.secure(at.lsn);
         } else {
             self.cut_aside(ctx, common);
             let in_both = if self.is_damaged() { Lsn::ZERO } else { common };
-            self.durable = self.durable.min(in_both);
+            self.log.lower_durable(in_both);
             self.engine.discard_above(at);
             history.truncate(at.lsn);
             self.rebase(ctx, at, offer.at_crc, history);
@@ -529,7 +528,7 @@ impl Replica {
     /// A replica that counts needs nothing of what never was a whole set. One that has no place now may be taken in again, and
     /// goes on with what is here.
     fn clear_leftovers(&mut self, ctx: &mut Ctx) {
-        let counts = self.record.as_ref().is_some_and(|record| record.in_sync.contains(&self.me));
+        let counts = self.config.record().is_some_and(|record| record.in_sync.contains(&self.me));
         if counts
             && std::mem::take(&mut self.leftovers)
             && let Err(error) = self.engine.stop_receiving()

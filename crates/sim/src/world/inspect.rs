@@ -196,7 +196,7 @@ impl World {
             let received = self.holds(process, record.id, at);
             let durable = !need.durable || machine.impaired || self.is_proven(machine, record.id, at);
             let applied =
-                process.host.replica(record.id).is_some_and(|replica| replica.marks().applied >= at.lsn);
+                process.host.replica(record.id).is_some_and(|replica| replica.watermarks().applied >= at.lsn);
             if need.received && !received || !durable || need.applied && !applied {
                 return Some(format!(
                     "{} {at} is acknowledged under '{policy}' in {}, and {member} has it received {received}, durable {durable}, applied {applied}",
