@@ -48,7 +48,7 @@ pub const FOUND: [(Finding, u64); 42] = [
     (Finding::Pr45, 0),
     (Finding::Pr47, 0),
     (Finding::Pr78, 0),
-    (Finding::Pr79, 1),
+    (Finding::Pr79, 26),
     (Finding::Pr80, 2),
     (Finding::Pr81, 0),
     (Finding::Pr82, 7),

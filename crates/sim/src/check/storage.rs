@@ -1,6 +1,6 @@
 //! I12, R10, F08 to F10: what was proven durable is there at the next start, or its absence is said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Lsn, NodeId, PartitionId, Position};
 
 /// What each disk was proven to hold.
@@ -9,6 +9,10 @@ pub struct Storage {
     proven: BTreeMap<(NodeId, PartitionId), Position>,
     /// Of these, what a later mark or frame in the log vouches for: no damage to one place can hide its loss.
     settled: BTreeMap<(NodeId, PartitionId), Position>,
+    /// Entries that are given to a log and were not proven yet.
+    given: BTreeSet<(NodeId, PartitionId, Position)>,
+    /// Of these, what the replica has taken back since: a proof of it comes too late to bind.
+    taken_back: BTreeSet<(NodeId, PartitionId, Position)>,
 }
 
 /// What a start found of a partition.
@@ -25,8 +29,18 @@ pub struct Start {
 }
 
 impl Storage {
+    /// A replica gives an entry to its log.
+    pub fn given(&mut self, node: NodeId, id: PartitionId, at: Position) {
+        self.taken_back.remove(&(node, id, at));
+        self.given.insert((node, id, at));
+    }
+
     /// Storage handed out a token.
     pub fn proven(&mut self, node: NodeId, id: PartitionId, at: Position) {
+        if self.taken_back.remove(&(node, id, at)) {
+            return;
+        }
+        self.given.retain(|(of, other, entry)| (*of, *other) != (node, id) || entry.lsn > at.lsn);
         self.proven.insert((node, id), at);
     }
 
@@ -43,18 +57,30 @@ impl Storage {
                 *proven = to;
             }
         }
+        let back = |(of, other, entry): &(NodeId, PartitionId, Position)| {
+            (*of, *other) == (node, id) && entry.lsn > to.lsn
+        };
+        self.taken_back.extend(self.given.extract_if(.., back));
     }
 
     /// The replica was removed from the node.
     pub fn removed(&mut self, node: NodeId, id: PartitionId) {
         self.proven.remove(&(node, id));
         self.settled.remove(&(node, id));
+        self.forget_given(|of, other| (of, other) == (node, id));
     }
 
     /// The disk was replaced.
     pub fn wiped(&mut self, node: NodeId) {
         self.proven.retain(|(of, _), _| *of != node);
         self.settled.retain(|(of, _), _| *of != node);
+        self.forget_given(|of, _| of == node);
+    }
+
+    fn forget_given(&mut self, which: impl Fn(NodeId, PartitionId) -> bool) {
+        for entries in [&mut self.given, &mut self.taken_back] {
+            entries.retain(|(of, id, _)| !which(*of, *id));
+        }
     }
 
     /// What a node was proven to hold.
@@ -64,6 +90,7 @@ impl Storage {
 
     /// A process starts on what the disk has.
     pub fn starts(&mut self, node: NodeId, id: PartitionId, start: Start) -> Result<(), String> {
+        self.forget_given(|of, other| (of, other) == (node, id));
         let Some(proven) = self.proven.get(&(node, id)).copied() else { return Ok(()) };
         if start.end >= proven.lsn {
             return Ok(());
@@ -93,6 +120,18 @@ mod tests {
         let mut storage = Storage::default();
         storage.proven(N, P, at(1, 9));
         storage
+    }
+
+    #[test]
+    fn a_proof_of_what_was_taken_back_meanwhile_binds_nobody() {
+        let mut storage = storage();
+        storage.given(N, P, at(1, 10));
+        storage.truncate(N, P, at(1, 9));
+        storage.proven(N, P, at(1, 10));
+        assert!(storage.starts(N, P, start(9)).is_ok());
+        storage.given(N, P, at(1, 10));
+        storage.proven(N, P, at(1, 10));
+        assert!(storage.starts(N, P, start(9)).is_err());
     }
 
     #[test]

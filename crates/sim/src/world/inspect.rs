@@ -49,7 +49,10 @@ impl World {
     pub(super) fn show_log(&mut self, node: u32, op: &LogOp) {
         let id = NodeId(node);
         match op {
-            LogOp::Entry(entry) => self.checks.entry(self.now, entry),
+            LogOp::Entry(entry) => {
+                self.checks.storage.given(id, entry.header().partition, entry.at());
+                self.checks.entry(self.now, entry);
+            }
             LogOp::Truncate { partition, to } => {
                 self.trace.note(self.now, format_args!("n{node} cuts p{} to {to}", partition.0));
                 self.gives_up(node, *partition, to.lsn);
