@@ -20,16 +20,13 @@ pub(crate) mod relocate;
 pub(crate) mod state;
 pub(crate) mod status;
 
-use crate::backup::replay::Preparing;
 use crate::config::Config;
-use crate::features::pause::Pause;
 use crate::features::scrub::Scrub;
 use crate::lease::Leases;
 use crate::log_state::LogState;
 use crate::marks::Marks;
-use crate::output::{ClientRef, Output};
-use crate::primary::change::{Change, HandOver};
-use crate::primary::progress::Progress;
+use crate::output::Output;
+use crate::primary::{Primary, View};
 use crate::readers::Readers;
 use crate::settings::Settings;
 use crate::tail::Tail;
@@ -39,12 +36,8 @@ use crate::transfer::flush::PendingFlush;
 use crate::transfer::receive::Incoming;
 pub use decommission::{STAYS, has_moved};
 pub use recovered::Recovered;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use types::{
-    Engine, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Policy, Position, Rules, Term,
-};
-use wire::Reply;
-use wire::peer::Report;
+use std::collections::BTreeSet;
+use types::{Engine, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Position, Rules};
 
 /// What every input is handled with.
 pub(crate) struct Ctx<'a> {
@@ -52,83 +45,6 @@ pub(crate) struct Ctx<'a> {
     pub leases: &'a mut dyn Leases,
     pub out: &'a mut Vec<Output>,
     pub settings: &'a Settings,
-}
-
-/// A reply that waits for `committed` (N7, R12).
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    /// What `committed` must cover.
-    pub(crate) lsn: Lsn,
-    pub(crate) to: ClientRef,
-    /// Complete but for `copies`.
-    pub(crate) reply: Reply,
-    /// It says how things are and is no entry: as for a read, no epoch fences it, and the lease must hold (R5).
-    pub(crate) looked: bool,
-    /// When the client stops waiting; zero: never.
-    pub(crate) deadline: Micros,
-}
-
-/// How far a leader is (R6).
-#[derive(Debug)]
-pub(crate) enum Phase {
-    /// Reports are coming in.
-    Reconciling { reports: BTreeMap<Member, Report>, since: Micros, asked_at: Micros },
-    /// Another member has more; it is being fetched.
-    Fetching {
-        from: Member,
-        to: Position,
-        asked_at: Micros,
-        /// Requests since the last answer.
-        unanswered: u32,
-        reports: BTreeMap<Member, Report>,
-    },
-    /// The log is complete, and the engine does not have all of it yet.
-    Replaying { reports: Vec<Report> },
-    /// The marker is in the log; it must commit, and old promises must run out.
-    Marking,
-    /// Clients are served.
-    Serving,
-}
-
-/// What a primary keeps beside the log.
-pub(crate) struct Leader {
-    /// The term: that of its entries.
-    pub(crate) term: Term,
-    pub(crate) phase: Phase,
-    /// Members that had more and did not give it, and since when the term goes on without them.
-    pub(crate) skipped: BTreeMap<Member, Micros>,
-    /// The marker's LSN, once it is appended.
-    pub(crate) marker: Option<Lsn>,
-    /// Until when this node's own promises to older terms bind it (PR-02).
-    pub(crate) wait_until: Micros,
-    /// The last entry kept from older terms.
-    pub(crate) kept: Position,
-    /// The highest LSN anybody reported of the old primary.
-    pub(crate) last_heard: Lsn,
-    pub(crate) reconciled_ms: u64,
-    pub(crate) members: BTreeMap<Member, Progress>,
-    /// The change of the set that was proposed and not decided yet (PR-16).
-    pub(crate) change: Option<Change>,
-    /// A catching-up member that commits already count, and since when, before it is proposed (PR-15).
-    pub(crate) joining: Option<(Member, Micros)>,
-    pub(crate) handing: Option<HandOver>,
-    pub(crate) preparing: Option<Preparing>,
-    pub(crate) waiting: VecDeque<Waiting>,
-    /// Replies that wait for `secured` too (PR-82).
-    pub(crate) securing: VecDeque<Waiting>,
-    /// Lives of nodes seen on connections, where they differ from the record's.
-    pub(crate) incarnations: BTreeMap<types::NodeId, Member>,
-    pub(crate) advice: VecDeque<wire::control::Advice>,
-    /// The LSN of the policy entry of a change under way, and the policy in it.
-    pub(crate) policy_entry: Option<(Lsn, Policy)>,
-    pub(crate) next_proposal: u64,
-    pub(crate) last_heartbeat: Micros,
-    pub(crate) last_told: Lsn,
-    pub(crate) sessions_checked: Micros,
-    /// How fresh this replica was when it was named primary, for reads before it serves.
-    pub(crate) fresh_at: Micros,
-    /// `committed` is held back, or was a moment ago.
-    pub(crate) pause: Option<Pause>,
 }
 
 /// What a backup or a catching-up replica keeps.
@@ -154,7 +70,7 @@ pub(crate) struct Follower {
 pub(crate) enum Role {
     /// Holds data, perhaps, but no part in the configuration.
     Idle,
-    Leader(Box<Leader>),
+    Leader(Box<Primary>),
     Follower(Follower),
     /// Found damage: refuses everything until it is given a copy.
     Damaged(String),
@@ -296,7 +212,7 @@ impl Replica {
 
     /// True if clients' writes are served here.
     pub fn serves(&self) -> bool {
-        matches!(&self.role, Role::Leader(leader) if matches!(leader.phase, Phase::Serving))
+        matches!(&self.role, Role::Leader(leader) if leader.promotion.serves())
     }
 
     /// Commits acknowledged here.
@@ -304,10 +220,52 @@ impl Replica {
         self.commits
     }
 
-    pub(crate) fn leader(&mut self) -> Option<&mut Leader> {
+    pub(crate) fn leader(&mut self) -> Option<&mut Primary> {
         match &mut self.role {
             Role::Leader(leader) => Some(leader),
             _ => None,
+        }
+    }
+
+    /// The primary's part, if this replica leads, with what it looks at beside it.
+    pub(crate) fn leading(&self) -> Option<(&Primary, View<'_>)> {
+        match (&self.role, self.config.record()) {
+            (Role::Leader(primary), Some(record)) => Some((primary, self.view(record))),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn leading_mut(&mut self) -> Option<(&mut Primary, View<'_>)> {
+        let (marks, published) = (self.watermarks(), self.engine.published().lsn);
+        let (Role::Leader(primary), Some(record)) = (&mut self.role, self.config.record()) else {
+            return None;
+        };
+        let view = View {
+            me: self.me,
+            id: self.id,
+            record,
+            rules: self.rules,
+            marks,
+            committed: self.marks.committed(),
+            secured: self.marks.secured(),
+            published,
+            torn: self.log.is_torn(),
+        };
+        Some((primary, view))
+    }
+
+    fn view<'a>(&'a self, record: &'a PartitionRecord) -> View<'a> {
+        View {
+            me: self.me,
+            id: self.id,
+            record,
+            rules: self.rules,
+            marks: self.watermarks(),
+            committed: self.marks.committed(),
+            secured: self.marks.secured(),
+            published: self.engine.published().lsn,
+            torn: self.log.is_torn(),
         }
     }
 
@@ -324,6 +282,9 @@ impl Replica {
         let ordered = |what: &str, low: Lsn, high: Lsn| {
             if low <= high { Ok(()) } else { Err(format!("{}: {what}: {low} > {high}", self.id)) }
         };
+        if let (Role::Leader(primary), Some(record)) = (&self.role, self.config.record()) {
+            primary.validate(record).map_err(|fault| format!("{}: {fault}", self.id))?;
+        }
         if matches!(self.role, Role::Damaged(_)) || self.copying() {
             return Ok(());
         }
@@ -356,7 +317,7 @@ impl Replica {
 
     /// True if the engine may follow the log later: a cold standby's, or what was one until a moment ago.
     pub(crate) fn may_lag(&self) -> bool {
-        !self.serves() && !matches!(&self.role, Role::Leader(leader) if leader.marker.is_some())
+        !self.serves() && !matches!(&self.role, Role::Leader(leader) if leader.promotion.marker().is_some())
     }
 
     pub(crate) fn copying(&self) -> bool {
@@ -371,9 +332,7 @@ impl Replica {
                 self.answer_flushes(ctx);
                 self.ship(ctx);
                 self.advance(ctx);
-                if matches!(&self.role, Role::Leader(leader) if leader.handing.is_some()) {
-                    self.hand_over_step(ctx);
-                }
+                self.hand_over_step(ctx);
             }
             Role::Follower(_) => self.acknowledge(ctx, false),
             _ => {}
@@ -410,6 +369,7 @@ impl Replica {
 mod tests {
     use super::*;
     use crate::history::History;
+    use types::Term;
 
     pub(crate) fn at(epoch: u64, lsn: u64) -> Position {
         Position::new(Term(epoch), Lsn(lsn))

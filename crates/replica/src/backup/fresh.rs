@@ -5,7 +5,7 @@
 //! backup is as fresh as an acknowledgement of its own that the primary had before that moment: so one that follows a primary
 //! which leads no more gets older too.
 
-use crate::replica::{Ctx, Phase, Replica, Role};
+use crate::replica::{Ctx, Replica, Role};
 use types::{Lsn, Micros};
 use wire::Status;
 
@@ -37,9 +37,9 @@ impl Replica {
     /// When this replica's `committed` was surely all that was acknowledged, by its own clock; zero: never.
     pub(crate) fn fresh_at(&self, ctx: &Ctx) -> Micros {
         match &self.role {
-            Role::Leader(leader) if matches!(leader.phase, Phase::Serving) => self.led_at(ctx),
+            Role::Leader(leader) if leader.promotion.serves() => self.led_at(ctx),
             // What the primary before it acknowledged is not all committed here yet.
-            Role::Leader(leader) => leader.fresh_at,
+            Role::Leader(leader) => leader.promotion.fresh_at(),
             Role::Follower(follower) => follower.fresh_at,
             Role::Idle | Role::Damaged(_) => Micros::ZERO,
         }
@@ -49,7 +49,7 @@ impl Replica {
     pub(crate) fn led_at(&self, ctx: &Ctx) -> Micros {
         let Role::Leader(leader) = &self.role else { return Micros::ZERO };
         match self.lease_until(ctx) {
-            _ if !matches!(leader.phase, Phase::Serving) => Micros::ZERO,
+            _ if !leader.promotion.serves() => Micros::ZERO,
             Some(until) => until.since(ctx.settings.lease),
             None => ctx.now.mono,
         }

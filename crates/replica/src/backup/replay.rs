@@ -5,31 +5,15 @@
 //! from memory or read back from the disk: what was trimmed from memory is durable here and never cut.
 
 use crate::output::{Output, ReadFor};
-use crate::primary::change::HandOver;
+use crate::primary::promotion::Phase;
 use crate::replica::state::Unfit;
-use crate::replica::{Ctx, Phase, Replica, Role};
+use crate::replica::{Ctx, Replica, Role};
 use types::policy::Standby;
-use types::{LogKind, Lsn, Member, Micros};
+use types::{LogKind, Lsn};
 use wire::Entry;
-use wire::peer::Report;
 
 /// Entries executed in one go, in bytes: a few milliseconds.
 const SLICE: usize = 512 << 10;
-/// A hand-over to a cold standby waits so long for its files; then it replays what it lacks.
-const PREPARES: Micros = Micros::from_millis(30_000);
-/// It is looked again for a flush after so long.
-const FLUSHES: Micros = Micros::from_millis(1_000);
-
-/// A hand-over to a cold standby that is to have files first.
-#[derive(Debug)]
-pub(crate) struct Preparing {
-    to: Member,
-    /// What its files are to hold.
-    upto: Lsn,
-    since: Micros,
-    asked_at: Micros,
-}
-
 impl Replica {
     /// True if this replica keeps the log and files only. While the policy changes it does what the warmer one asks for: commits may
     /// wait for what it has applied.
@@ -114,57 +98,8 @@ impl Replica {
     /// Everything is executed: a term that waited for it goes on.
     fn replayed_all(&mut self, ctx: &mut Ctx) {
         let Some(leader) = self.leader() else { return };
-        if let Phase::Replaying { reports } = &mut leader.phase {
-            let reports = std::mem::take(reports);
-            self.mark(ctx, reports);
-        }
-    }
-
-    /// The log of this term is complete; its first entry waits until the engine has all of it.
-    pub(crate) fn replay_before_mark(&mut self, reports: Vec<Report>) {
-        if let Some(leader) = self.leader() {
-            leader.phase = Phase::Replaying { reports };
-        }
-    }
-
-    /// Begins a hand-over; a cold standby gets files first, so that little is left to be replayed while nobody serves (PR-44).
-    pub(crate) fn prepare_hand_over(&mut self, ctx: &mut Ctx, to: Member) {
-        let (now, cold) = (ctx.now.mono, self.hands_to_cold());
-        let upto = self.engine.published().lsn;
-        let Some(leader) = self.leader() else { return };
-        if leader.preparing.as_ref().is_some_and(|preparing| preparing.to == to) {
-            return;
-        }
-        if !cold || leader.members.get(&to).is_some_and(|progress| progress.marks.persisted >= upto) {
-            leader.handing = Some(HandOver::begin(to, now));
-            return self.hand_over_step(ctx);
-        }
-        leader.preparing = Some(Preparing { to, upto, since: now, asked_at: Micros::ZERO });
-        self.prepare_tick(ctx);
-    }
-
-    fn hands_to_cold(&self) -> bool {
-        self.config.record().is_some_and(|record| record.policy.standby == Standby::Cold)
-    }
-
-    /// Looks whether the standby has its files.
-    pub(crate) fn prepare_tick(&mut self, ctx: &mut Ctx) {
-        let (now, partition, persisted) = (ctx.now.mono, self.id, self.engine.persisted().lsn);
-        let Some(leader) = self.leader() else { return };
-        let Some(preparing) = &mut leader.preparing else { return };
-        let to = preparing.to;
-        let there = leader.members.get(&to).map(|progress| progress.marks.persisted);
-        let ready = there.is_some_and(|theirs| theirs >= preparing.upto);
-        if ready || now.since(preparing.since) >= PREPARES {
-            leader.preparing = None;
-            leader.handing = Some(HandOver::begin(to, now));
-            return self.hand_over_step(ctx);
-        }
-        if there.is_none() {
-            leader.preparing = None;
-        } else if persisted < preparing.upto && now.since(preparing.asked_at) >= FLUSHES {
-            preparing.asked_at = now;
-            ctx.out.push(Output::Checkpoint { partition });
+        if matches!(leader.promotion.phase(), Phase::Replaying) {
+            self.mark(ctx);
         }
     }
 }

@@ -147,9 +147,10 @@ impl Replica {
     }
 
     fn loaded_body(&self, lsn: Lsn) -> Body {
-        let Role::Leader(leader) = &self.role else { return Body::None };
-        let installed = |member: &Member| self.marks_of(leader, member).persisted >= lsn;
-        let installed = self.engine.persisted().lsn >= lsn && self.lease_members().iter().all(installed);
+        let Some((primary, view)) = self.leading() else { return Body::None };
+        let installed = |member: &Member| primary.marks_of(&view, member).persisted >= lsn;
+        let installed =
+            self.engine.persisted().lsn >= lsn && primary.lease_members(&view).iter().all(installed);
         let loaded = (self.marks.committed() >= lsn).then_some(lsn);
         Body::Load(LoadStatus { staging: Staging::Checking, loaded, installed })
     }
@@ -307,7 +308,7 @@ impl Replica {
         let Some(at) = self.engine.pending_load() else { return point };
         let partition = self.id;
         let Role::Leader(leader) = &self.role else { return point };
-        let covered = leader.marker.is_some_and(|marker| point >= marker) && point >= at.lsn;
+        let covered = leader.promotion.marker().is_some_and(|marker| point >= marker) && point >= at.lsn;
         // What an older term is known to have committed stays so, whoever may commit now.
         if self.marks.secured() >= at.lsn && (covered || self.marks.committed() >= at.lsn) {
             self.engine.allow_load(at.lsn);

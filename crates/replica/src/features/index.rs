@@ -4,7 +4,7 @@
 //! Only the primary thinks. What it finds out is in the entries, so backups apply index rows and definitions like any others.
 
 use crate::primary::serve::Evaluated;
-use crate::replica::{Ctx, Phase, Replica, Role};
+use crate::replica::{Ctx, Replica, Role};
 use crate::session::row_key;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -144,7 +144,7 @@ impl Replica {
     /// One step towards the indexes that the table's record wants, if the one before is committed and nothing else is in the way.
     pub(crate) fn keep_indexes(&mut self, ctx: &mut Ctx, wanted: &Wanted) {
         let Role::Leader(leader) = &self.role else { return };
-        let serving = matches!(leader.phase, Phase::Serving) && leader.handing.is_none();
+        let serving = leader.takes_requests();
         let pending = self
             .indexes
             .as_ref()

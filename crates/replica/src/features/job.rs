@@ -9,7 +9,8 @@
 
 use crate::features::index::BESIDE;
 use crate::output::ClientRef;
-use crate::primary::serve::{AckCondition, SCAN_BYTES, hash_row};
+use crate::primary::reply_queue::AckCondition;
+use crate::primary::serve::{SCAN_BYTES, hash_row};
 use crate::replica::{Ctx, Replica};
 use crate::session::row_key;
 use bytes::{Buf, BufMut, Bytes, BytesMut};

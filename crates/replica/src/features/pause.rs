@@ -5,7 +5,8 @@
 //! it held: in one term `committed` never goes back, and the answer rests on the lease.
 
 use crate::output::ClientRef;
-use crate::replica::{Ctx, Leader, Phase, Replica, Role};
+use crate::primary::Primary;
+use crate::replica::{Ctx, Replica, Role};
 use types::{Lsn, Micros, Position};
 use wire::{Body, Request, Status};
 
@@ -64,10 +65,9 @@ impl Replica {
     }
 }
 
-impl Leader {
+impl Primary {
     fn holding(&self, now: Micros) -> Option<Lsn> {
         let pause = self.pause.filter(|pause| now < pause.until)?;
-        let serves = matches!(self.phase, Phase::Serving) && self.handing.is_none();
-        serves.then_some(pause.at)
+        self.takes_requests().then_some(pause.at)
     }
 }

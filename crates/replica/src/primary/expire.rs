@@ -2,7 +2,7 @@
 
 use crate::output::Output;
 use crate::primary::serve::SCAN_BYTES;
-use crate::replica::{Ctx, Phase, Replica, Waiting};
+use crate::replica::{Ctx, Replica};
 use crate::session::{Session, session_of};
 use types::engine::space;
 use types::{Micros, ReadAt, SessionId};
@@ -14,19 +14,11 @@ impl Replica {
     pub(crate) fn expire(&mut self, ctx: &mut Ctx) {
         let (now, partition) = (ctx.now.mono, self.id);
         let Some(leader) = self.leader() else { return };
-        let late = |waiting: &Waiting| waiting.deadline > Micros::ZERO && now >= waiting.deadline;
-        for queue in [&mut leader.waiting, &mut leader.securing] {
-            if !queue.iter().any(late) {
-                continue;
-            }
-            let (gone, kept) = std::mem::take(queue).into_iter().partition(late);
-            *queue = kept;
-            for waiting in gone {
-                let mut reply = waiting.reply;
-                reply.status = Status::Unknown("not committed in time; it may be later".into());
-                let (to, reply) = (waiting.to, Box::new(reply));
-                ctx.out.push(Output::Reply { partition, to, reply, valid_until: None });
-            }
+        for waiting in leader.replies.expire(now) {
+            let mut reply = waiting.reply;
+            reply.status = Status::Unknown("not committed in time; it may be later".into());
+            let (to, reply) = (waiting.to, Box::new(reply));
+            ctx.out.push(Output::Reply { partition, to, reply, valid_until: None });
         }
     }
 
@@ -34,8 +26,7 @@ impl Replica {
     pub(crate) fn expire_sessions(&mut self, ctx: &mut Ctx) {
         let (now, ttl) = (ctx.now, ctx.settings.session_ttl);
         let Some(leader) = self.leader() else { return };
-        let serving = matches!(leader.phase, Phase::Serving) && leader.handing.is_none();
-        if !serving || now.mono.since(leader.sessions_checked) < Micros(ttl.0 / 16) {
+        if !leader.takes_requests() || now.mono.since(leader.sessions_checked) < Micros(ttl.0 / 16) {
             return;
         }
         leader.sessions_checked = now.mono;

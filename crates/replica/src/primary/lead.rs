@@ -1,13 +1,12 @@
 //! The primary's side of replication: what each member has, what is sent to it, and how far commits reach.
 
 use crate::output::{Output, ReadFor};
-use crate::primary::change::Change;
 use crate::primary::progress::{Mode, Progress};
-use crate::replica::{Ctx, Leader, Phase, Replica, Role};
+use crate::primary::reply_queue::AckCondition;
+use crate::replica::{Ctx, Replica, Role};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
-use types::policy::{Below, Need};
-use types::{LogKind, Lsn, Member, Micros, PartitionRecord, Policy, Position, Term, Watermarks};
+use types::{LogKind, Lsn, Member, Micros, Policy, Position, Term, Watermarks};
 use wire::control::RecordText;
 use wire::peer::{Ack, Append, Inform, ReportRequest};
 use wire::{Entry, PeerMessage};
@@ -16,7 +15,7 @@ impl Replica {
     /// Sends what is due to every member. Called after each batch of inputs, so that appends coalesce.
     pub(crate) fn ship(&mut self, ctx: &mut Ctx) {
         let Role::Leader(leader) = &self.role else { return };
-        let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
+        let marked = leader.promotion.marker().is_some();
         let members: Vec<Member> = leader.members.keys().copied().collect();
         let mut cached: Option<(Lsn, Lsn, Bytes)> = None;
         for member in members {
@@ -130,15 +129,15 @@ impl Replica {
     pub(crate) fn tell_positions(&mut self, ctx: &mut Ctx) {
         let committed = self.marks.committed();
         let Some(leader) = self.leader() else { return };
-        if !matches!(leader.phase, Phase::Marking | Phase::Serving) {
+        if leader.promotion.marker().is_none() {
             return;
         }
-        let due = ctx.now.mono.since(leader.last_heartbeat) >= Micros(ctx.settings.heartbeat.0 * 5);
-        if !due && leader.last_told == committed {
+        let (told_at, told) = leader.told;
+        let due = ctx.now.mono.since(told_at) >= Micros(ctx.settings.heartbeat.0 * 5);
+        if !due && told == committed {
             return;
         }
-        leader.last_heartbeat = ctx.now.mono;
-        leader.last_told = committed;
+        leader.told = (ctx.now.mono, committed);
         let streaming: Vec<(Member, Lsn)> = leader
             .members
             .iter()
@@ -233,7 +232,7 @@ impl Replica {
     /// A new connection to a member: what was on its way is lost.
     pub(crate) fn on_connected(&mut self, member: Member) {
         if let Some(leader) = self.leader() {
-            leader.incarnations.insert(member.node, member);
+            leader.membership.saw(member);
         }
         if let Some(progress) = self.progress(member) {
             match &mut progress.mode {
@@ -253,7 +252,7 @@ impl Replica {
         let end = self.log.end().lsn;
         let Some(policy) = self.config.record().map(|record| record.policy.clone()) else { return };
         let Some(leader) = self.leader() else { return };
-        let marked = matches!(leader.phase, Phase::Marking | Phase::Serving);
+        let marked = leader.promotion.marker().is_some();
         for progress in leader.members.values_mut() {
             let done = done(&policy, &progress.marks);
             let busy = match &progress.mode {
@@ -282,111 +281,30 @@ impl Replica {
         }
     }
 
-    /// The sets, each with its policy, that commits must satisfy now (N3, PR-16).
-    fn demands<'a>(
-        &'a self,
-        record: &'a PartitionRecord,
-        leader: &'a Leader,
-    ) -> Vec<(&'a [Member], &'a Policy)> {
-        let mut demands: Vec<(&[Member], &Policy)> = vec![(&record.in_sync, &record.policy)];
-        demands.extend(record.next_policy.iter().map(|policy| (&record.in_sync[..], policy)));
-        if let (Some(change), true) = (&leader.change, self.rules.every_possible_set_counts()) {
-            for record in change.possible() {
-                demands.push((&record.in_sync, &record.policy));
-                demands.extend(record.next_policy.iter().map(|policy| (&record.in_sync[..], policy)));
-            }
-        }
-        demands
-    }
-
     /// Every other member that must have promised before this replica serves reads (PR-04, PR-06).
     pub(crate) fn lease_members(&self) -> BTreeSet<Member> {
-        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else {
-            return BTreeSet::new();
-        };
-        let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
-        if self.rules.promises_are_waited_for() {
-            members.extend(
-                leader
-                    .change
-                    .iter()
-                    .flat_map(Change::possible)
-                    .flat_map(|record| record.in_sync.iter().copied()),
-            );
-            members.extend(leader.joining.iter().map(|(member, _)| *member));
-        }
-        members.remove(&self.me);
-        members
+        self.leading().map(|(primary, view)| primary.lease_members(&view)).unwrap_or_default()
     }
 
     /// Until when this primary's lease runs; `None`: nobody else could be promoted, so no end (PR-08).
     pub(crate) fn lease_until(&self, ctx: &Ctx) -> Option<Micros> {
-        let Role::Leader(leader) = &self.role else { return Some(Micros::ZERO) };
-        if !self.rules.leases_bound_replies() {
-            return None;
-        }
-        self.lease_members().iter().map(|member| ctx.leases.held_until(self.id, leader.term, *member)).min()
-    }
-
-    /// How far this member has got, as the primary knows.
-    pub(crate) fn marks_of(&self, leader: &Leader, member: &Member) -> Watermarks {
-        if *member == self.me {
-            return self.watermarks();
-        }
-        leader.members.get(member).map(|progress| progress.marks).unwrap_or_default()
-    }
-
-    /// A set that counts now has fewer members than its policy allows (PR-21).
-    fn is_short(&self) -> bool {
-        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return true };
-        let demands = self.demands(record, leader);
-        let short = |(set, policy): &(&[Member], &Policy)| {
-            policy.below == Below::Strict && set.len() < usize::from(policy.min_in_sync)
-        };
-        demands.iter().any(short)
-    }
-
-    /// Where `committed` may go now (design section 2).
-    fn commit_point(&self, ctx: &Ctx) -> Lsn {
-        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else {
-            return self.marks.committed();
-        };
-        let mut point = self.log.end().lsn;
-        for (set, policy) in self.demands(record, leader) {
-            let strict = policy.below == Below::Strict && self.rules.strict_stops_below_min();
-            if strict && set.len() < usize::from(policy.min_in_sync) {
-                return self.marks.committed();
-            }
-            let counted =
-                |member: &&Member| self.rules.silent_members_count() || !self.is_silent(ctx, **member);
-            let marks: Vec<Watermarks> =
-                set.iter().filter(counted).map(|member| self.marks_of(leader, member)).collect();
-            point = point.min(policy.commit(&marks));
-        }
-        if let (Some((member, _)), true) = (&leader.joining, self.rules.joiners_have_what_is_committed()) {
-            point = point
-                .min(record.policy.need(1).met(&self.marks_of(leader, member)).max(self.marks.committed()));
-        }
-        // Acknowledgements that rest on the primary alone need its lease (PR-04).
-        if record.policy.rests_on_primary()
-            && self.lease_until(ctx).is_some_and(|until| ctx.now.mono >= until)
-        {
-            return self.marks.committed();
-        }
-        point
+        let Some((primary, view)) = self.leading() else { return Some(Micros::ZERO) };
+        primary.lease_until(&view, ctx)
     }
 
     /// Moves `committed` and `secured` on and releases what they cover.
     pub(crate) fn advance(&mut self, ctx: &mut Ctx) {
-        if !matches!(self.role, Role::Leader(_)) {
-            return;
-        }
-        self.bounds(ctx.settings.failback_keep_bytes);
-        let reached = self.held_at(ctx, self.commit_point(ctx));
+        let Some((primary, view)) = self.leading() else { return };
+        let (secured, kept) = primary.bounds(&view);
+        let kept = kept.min(self.kept_for_absent(ctx.settings.failback_keep_bytes));
+        self.marks.secure(secured.min(self.log.end().lsn));
+        self.marks.raise_log_floor(kept);
+        let Some((primary, view)) = self.leading() else { return };
+        let reached = self.held_at(ctx, primary.commit_point(&view, ctx));
         let point = self.up_to_load(ctx, reached);
         let Role::Leader(leader) = &self.role else { return };
         // Entries of older terms commit only with this term's marker (PR-12).
-        let covered = match leader.marker {
+        let covered = match leader.promotion.marker() {
             Some(marker) => reached >= marker || !self.rules.markers_commit_first(),
             None => false,
         };
@@ -398,72 +316,24 @@ impl Replica {
         self.serve_if_ready(ctx);
     }
 
-    /// How far a member holds the log so that nothing takes it away.
-    pub(crate) fn met(&self, leader: &Leader, member: &Member) -> Lsn {
-        let memory = self.config.log_kind() == LogKind::Memory;
-        let need = Need { received: memory, durable: !memory, applied: false };
-        need.met(&self.marks_of(leader, member))
-    }
-
-    /// Recomputes `secured` (R7) and what the log must keep (R8) over every member that is or may become one.
-    fn bounds(&mut self, keep_bytes: u64) {
-        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return };
-        let mut members: BTreeSet<Member> = record.in_sync.iter().copied().collect();
-        members.extend(
-            leader.change.iter().flat_map(Change::possible).flat_map(|record| record.in_sync.iter().copied()),
-        );
-        // It never falls, so it waits for who joins: else that one would never reach it under load.
-        members.extend(leader.joining.iter().map(|(member, _)| *member));
-        let met = |member: &Member| self.met(leader, member);
-        let secured = members.iter().map(met).min().unwrap_or(Lsn::ZERO);
-        let behind = |member: &Member| match leader.members.get(member) {
-            Some(progress @ Progress { mode: Mode::Copying(_) | Mode::Shipping, .. }) => progress.needs,
-            _ => met(member),
-        };
-        let catching_up = record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);
-        let kept = secured.min(catching_up).min(self.kept_for_absent(keep_bytes));
-        self.marks.secure(secured.min(self.log.end().lsn));
-        self.marks.raise_log_floor(kept);
-    }
-
     /// Answers everyone for whom `committed`, and where it matters `secured`, has come far enough (N7, PR-82).
     pub(crate) fn release(&mut self, ctx: &mut Ctx) {
-        let committed = self.marks.committed();
-        let secured = match self.rules.aborts_wait_until_secured() {
-            true if self.is_short() => Lsn::ZERO,
-            true => committed.min(self.marks.secured()),
-            false => committed,
-        };
-        let Some(leader) = self.leader() else { return };
-        let mut ready = Vec::new();
-        for (queue, reached) in [(&mut leader.waiting, committed), (&mut leader.securing, secured)] {
-            while queue.front().is_some_and(|waiting| waiting.lsn <= reached) {
-                ready.push(queue.pop_front().expect("a front"));
-            }
-        }
+        let Some((primary, view)) = self.leading_mut() else { return };
+        let secured = primary.told_secured(&view);
+        let ready = primary.replies.release(view.committed, secured);
         if ready.is_empty() {
             return;
         }
-        let alone = self.config.record().is_some_and(|record| record.policy.rests_on_primary());
-        let lease = self.lease_until(ctx);
+        let alone = view.record.policy.rests_on_primary();
+        let lease = primary.lease_until(&view, ctx);
+        let count = ready.len() as u64;
         for mut waiting in ready {
-            let valid_until = lease.filter(|_| alone || waiting.looked);
-            waiting.reply.copies = self.copies(waiting.lsn);
-            self.commits += 1;
-            let (partition, reply) = (self.id, Box::new(waiting.reply));
+            let valid_until = lease.filter(|_| alone || waiting.condition == AckCondition::Seen);
+            waiting.reply.copies = primary.copies(&view, waiting.lsn);
+            let (partition, reply) = (view.id, Box::new(waiting.reply));
             ctx.out.push(Output::Reply { partition, to: waiting.to, reply, valid_until });
         }
-    }
-
-    /// How many members of the set have what the policy demands at `lsn`; where it demands nothing, in memory.
-    pub(crate) fn copies(&self, lsn: Lsn) -> u8 {
-        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return 0 };
-        let has = |(rank, member): &(usize, &Member)| {
-            let need = record.policy.need(*rank);
-            let need = if need.counts() { need } else { Need { received: true, ..need } };
-            need.met(&self.marks_of(leader, member)) >= lsn
-        };
-        record.in_sync.iter().enumerate().filter(has).count() as u8
+        self.commits += count;
     }
 }
 

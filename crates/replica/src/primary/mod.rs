@@ -1,19 +1,105 @@
 //! What a primary does in its term.
 //!
+//! Parts, each of which knows nothing of the others:
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `promotion` | the phases of a term, and who has reported what |
+//! | `membership` | what is under way at the set: a proposal, who joins, a hand-over |
+//! | `progress` | what is known of one member |
+//! | `reply_queue` | replies that wait, and what each waits for |
+//!
+//! What needs several of them, or the log and the engine:
+//!
 //! | file | what |
 //! | --- | --- |
 //! | `promote` | R6: gather, fetch, mark, wait out, serve |
+//! | `change` | what should change in the set: evictions, joins, policies, hand-overs |
+//! | `lead` | log shipping and acknowledgements |
+//! | `align` | where a member's log agrees |
+//! | `commit` | how far `committed` and `secured` reach, on whose promises the lease rests |
 //! | `serve` | clients' requests, sessions, replies |
 //! | `expire` | replies and sessions that nobody waits for or uses |
-//! | `lead` | log shipping, progress of members, `committed` |
-//! | `progress` | what a primary knows of a member |
-//! | `align` | where a member's log agrees |
-//! | `change` | proposals: evictions, joins, hand-overs, policies |
 
 pub(crate) mod align;
 pub(crate) mod change;
+pub(crate) mod commit;
 pub(crate) mod expire;
 pub(crate) mod lead;
+pub(crate) mod membership;
 pub(crate) mod progress;
 pub(crate) mod promote;
+pub(crate) mod promotion;
+pub(crate) mod reply_queue;
 pub(crate) mod serve;
+
+use crate::features::pause::Pause;
+use crate::primary::membership::Membership;
+use crate::primary::progress::Progress;
+use crate::primary::promotion::Promotion;
+use crate::primary::reply_queue::ReplyQueue;
+use std::collections::BTreeMap;
+use types::{Lsn, Member, Micros, PartitionId, PartitionRecord, Rules, Term, Watermarks};
+
+/// What a primary keeps beside the log, for one term.
+pub(crate) struct Primary {
+    /// That of its entries.
+    pub(crate) term: Term,
+    pub(crate) promotion: Promotion,
+    pub(crate) membership: Membership,
+    pub(crate) members: BTreeMap<Member, Progress>,
+    pub(crate) replies: ReplyQueue,
+    /// When members were last told of the positions, and of which `committed`.
+    pub(crate) told: (Micros, Lsn),
+    pub(crate) sessions_checked: Micros,
+    /// `committed` is held back, or was a moment ago.
+    pub(crate) pause: Option<Pause>,
+}
+
+/// What a primary looks at beside its own parts.
+pub(crate) struct View<'a> {
+    pub me: Member,
+    pub id: PartitionId,
+    pub record: &'a PartitionRecord,
+    pub rules: Rules,
+    /// This replica's own watermarks: `received` is the end of the log.
+    pub marks: Watermarks,
+    pub committed: Lsn,
+    pub secured: Lsn,
+    pub published: Lsn,
+    /// The log's end was torn, and what that may have taken is not here again (PR-18).
+    pub torn: bool,
+}
+
+impl Primary {
+    /// A term begins.
+    pub fn begin(now: Micros, record: &PartitionRecord, promotion: Promotion) -> Primary {
+        let others = record.members().filter(|member| **member != record.primary);
+        Primary {
+            term: record.term,
+            promotion,
+            membership: Membership::default(),
+            members: others.map(|member| (*member, Progress::new(now))).collect(),
+            replies: ReplyQueue::default(),
+            told: (now, Lsn::ZERO),
+            sessions_checked: now,
+            pause: None,
+        }
+    }
+
+    /// True if clients' requests are served, and not held back by a hand-over.
+    pub fn takes_requests(&self) -> bool {
+        self.promotion.serves() && !self.membership.holds_writes()
+    }
+
+    /// What must hold of the parts, and of one beside another.
+    pub fn validate(&self, record: &PartitionRecord) -> Result<(), String> {
+        self.promotion.validate()?;
+        self.membership.validate(record)?;
+        self.replies.validate()?;
+        if self.membership.holds_writes() && !self.promotion.serves() {
+            return Err("PR-02: it hands over what it does not serve".into());
+        }
+        Ok(())
+    }
+}

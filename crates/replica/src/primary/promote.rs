@@ -3,36 +3,23 @@
 
 use crate::output::Output;
 use crate::primary::progress::Mode;
+use crate::primary::promotion::{AsksAgain, Phase, Question};
 use crate::replica::state::Unfit;
-use crate::replica::{Ctx, Phase, Replica, Role};
-use std::collections::BTreeMap;
-use types::{Lsn, Member, PartitionRecord, Position};
+use crate::replica::{Ctx, Replica, Role};
+use types::{Member, Position};
 use wire::control::Served;
 use wire::entry::Kind;
-use wire::peer::{Fetch, Fetched, Report};
+use wire::peer::{Fetch, Fetched, LogSummary, Report};
 use wire::{Entry, Header, PeerMessage};
-
-/// So many requests for entries go unanswered before a member that is heard is skipped.
-const FETCHES: u32 = 20;
 
 impl Replica {
     /// Asks for reports, and goes on as soon as they suffice.
     pub(crate) fn collect_reports(&mut self, ctx: &mut Ctx) {
-        let (now, settings) = (ctx.now.mono, ctx.settings);
+        let (now, resend, pass_over) = (ctx.now.mono, ctx.settings.resend, ctx.settings.pass_over);
         let others = self.asked();
         let Some(leader) = self.leader() else { return };
-        leader.skipped.retain(|_, since| now.since(*since) < settings.pass_over);
-        let skipped = leader.skipped.clone();
-        let Phase::Reconciling { reports, asked_at, .. } = &mut leader.phase else { return };
-        if now.since(*asked_at) >= settings.resend || *asked_at == types::Micros::ZERO {
-            *asked_at = now;
-            let missing: Vec<Member> = others
-                .into_iter()
-                .filter(|other| !reports.contains_key(other) && !skipped.contains_key(other))
-                .collect();
-            for member in missing {
-                self.ask_report(ctx, member);
-            }
+        for member in leader.promotion.to_ask(now, resend, pass_over, others) {
+            self.ask_report(ctx, member);
         }
         self.decide(ctx);
     }
@@ -55,125 +42,69 @@ impl Replica {
     pub(crate) fn on_report(&mut self, ctx: &mut Ctx, report: Report) {
         let epoch = self.config.record().map(|record| record.epoch);
         let own_end = self.log.end();
-        let asked = self.asked();
+        let counts = self.asked().contains(&report.from);
         let Some(leader) = self.leader() else { return self.take_leave(ctx, &report) };
         if Some(report.epoch) != epoch {
             return;
         }
-        match &mut leader.phase {
-            Phase::Reconciling { reports, .. } => {
-                leader.last_heard = leader.last_heard.max(report.log.end.lsn).max(own_end.lsn);
-                // Who is recorded counts, and nobody else: another one may have what no set ever had (N4, PR-99).
-                if leader.skipped.contains_key(&report.from) || !asked.contains(&report.from) {
-                    return;
+        match leader.promotion.phase() {
+            Phase::Reconciling { .. } => {
+                if leader.promotion.report(own_end.lsn, report, counts) {
+                    self.decide(ctx);
                 }
-                reports.insert(report.from, report);
-                self.decide(ctx);
             }
-            Phase::Marking | Phase::Serving => {
+            Phase::Marking(_) | Phase::Serving(_) => {
                 let probed =
                     leader.members.get(&report.from).is_some_and(|p| matches!(p.mode, Mode::Probe { .. }));
                 if probed {
                     self.align(ctx, report.from, &report.log);
                 }
             }
-            Phase::Fetching { .. } | Phase::Replaying { .. } => {}
+            Phase::Fetching { .. } | Phase::Replaying => {}
         }
     }
 
     /// Looks whether the reports suffice, and whose log is the one to go on with (N4).
     fn decide(&mut self, ctx: &mut Ctx) {
-        let Some(record) = self.config.record().cloned() else { return };
+        let Some((primary, view)) = self.leading() else { return };
+        let record = view.record;
+        let Some(reports) = primary.promotion.reports() else { return };
         let asked = self.asked();
-        let (now, settings, me) = (ctx.now.mono, ctx.settings, self.me);
         // Where commits rested on the primary, who is not heard is not waited for: what it has more may be lost anyway.
-        let spared: Vec<Member> = match record.policy.rests_on_primary() {
-            true => asked.iter().filter(|member| self.is_silent(ctx, **member)).copied().collect(),
-            false => Vec::new(),
+        let spares = record.policy.rests_on_primary();
+        let question = Question {
+            record,
+            me: self.me,
+            torn: self.log.is_torn(),
+            spared: asked
+                .iter()
+                .filter(|member| spares && primary.is_silent(&view, ctx, **member))
+                .copied()
+                .collect(),
+            asked,
+            waited: ctx.now.mono.since(reports.since),
         };
-        let Role::Leader(leader) = &self.role else { return };
-        let skipped = leader.skipped.clone();
-        let Phase::Reconciling { reports, since, .. } = &leader.phase else { return };
-        let all = asked.iter().all(|member| reports.contains_key(member));
-        let tried = asked.iter().all(|member| reports.contains_key(member) || skipped.contains_key(member));
-        let there =
-            |member: &Member| *member == me || reports.contains_key(member) || spared.contains(member);
-        let members_all = record.in_sync.iter().all(there);
-        let members_tried = record.in_sync.iter().all(|member| there(member) || skipped.contains_key(member));
-        let waited = now.since(*since);
-        let bound =
-            if record.policy.rests_on_primary() { settings.ask_old } else { settings.collect_reports };
-        let fenced = self.is_fenced(&record, reports);
-        let enough = match (record.lossy, fenced) {
-            // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
-            (true, _) => members_tried && (tried || waited >= bound),
-            (false, true) => tried || waited >= bound,
-            // Who was skipped may have been acknowledged what it has: without a fence it is waited for.
-            (false, false) => members_all && all,
-        };
-        if !enough {
+        if !reports.suffice(&question, ctx.settings) {
             return;
         }
-        let best = self.best_report();
-        self.reconcile(ctx, best);
-    }
-
-    /// True if nobody else can have committed more than these reports and this replica's own log show (R6).
-    fn is_fenced(&self, record: &PartitionRecord, reports: &BTreeMap<Member, Report>) -> bool {
-        // A member whose torn end was cut may lack what it had acknowledged (PR-18), the old primary too where its policy rests
-        // on disks (PR-100).
-        let whole = |torn: bool| !torn || !record.policy.survives_restart();
-        // A hand-over is the old primary's report: it was recorded only when this replica had all there was, and nothing
-        // came after it. Whoever was handed the lead need not find the other one alive.
-        let old_reports = record.before.as_ref().is_none_or(|before| {
-            let old = before.primary;
-            before.handed_over
-                || reports.values().any(|report| report.from.same_store(&old) && whole(report.torn))
-                || (old.same_store(&self.me) && whole(self.log.is_torn()))
-        });
-        let reporters =
-            reports.values().filter(|report| !report.torn).count() + usize::from(!self.log.is_torn());
-        record.policy.fenced_by(reporters, old_reports)
-    }
-
-    /// True while reports are gathered that do not fence yet: whoever is silent may have what nobody else has (PR-101).
-    pub(crate) fn must_hear_all(&self) -> bool {
-        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return false };
-        match &leader.phase {
-            Phase::Reconciling { reports, .. } => !self.is_fenced(record, reports),
-            _ => false,
+        let best = reports.best(self.log.end()).map(|best| (best.from, best.log.clone()));
+        match best {
+            None => self.mark(ctx),
+            Some((from, theirs)) => self.go_on_with(ctx, from, &theirs),
         }
     }
 
-    /// The member with the greatest (epoch, LSN), if that is more than this replica has.
-    fn best_report(&self) -> Option<(Member, Position)> {
-        let Role::Leader(leader) = &self.role else { return None };
-        let Phase::Reconciling { reports, .. } = &leader.phase else { return None };
-        let best = reports.values().max_by_key(|report| report.log.end)?;
-        (best.log.end > self.log.end()).then_some((best.from, best.log.end))
-    }
-
-    fn reconcile(&mut self, ctx: &mut Ctx, best: Option<(Member, Position)>) {
+    /// Another member has more than this replica.
+    fn go_on_with(&mut self, ctx: &mut Ctx, from: Member, theirs: &LogSummary) {
+        let common = self.log.history().common(self.log.end().lsn, theirs);
+        let usable = common.lsn >= theirs.base.lsn && self.truncate(ctx, common.lsn);
         let Some(leader) = self.leader() else { return };
-        let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
-        let Phase::Reconciling { reports, .. } = phase else { return };
-        match best {
-            None => self.mark(ctx, reports.into_values().collect()),
-            Some((from, to)) => {
-                let theirs = reports[&from].log.clone();
-                let common = self.log.history().common(self.log.end().lsn, &theirs);
-                let usable = common.lsn >= theirs.base.lsn && self.truncate(ctx, common.lsn);
-                let Some(leader) = self.leader() else { return };
-                if usable {
-                    leader.phase =
-                        Phase::Fetching { from, to, asked_at: ctx.now.mono, unanswered: 0, reports };
-                    self.fetch(ctx);
-                } else {
-                    // Its log begins above ours: it must lead itself, or an operator must decide. Ask again later.
-                    let since = ctx.now.mono;
-                    leader.phase = Phase::Reconciling { reports: Default::default(), since, asked_at: since };
-                }
-            }
+        if usable {
+            leader.promotion.fetch_from(ctx.now.mono, from, theirs.end);
+            self.fetch(ctx);
+        } else {
+            // Its log begins above ours: it must lead itself, or an operator must decide. Ask again later.
+            leader.promotion.reconcile_later(ctx.now.mono);
         }
     }
 
@@ -181,20 +112,16 @@ impl Replica {
     fn fetch(&mut self, ctx: &mut Ctx) {
         let after = self.log.end();
         let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else { return };
-        let Phase::Fetching { from, to, .. } = &leader.phase else { return };
+        let Some((from, to)) = leader.promotion.fetches() else { return };
         let fetch = Fetch { partition: self.id, epoch: record.epoch, from: self.me, after, to: to.lsn };
-        ctx.out.push(Output::Send { to: *from, message: PeerMessage::Fetch(fetch) });
+        ctx.out.push(Output::Send { to: from, message: PeerMessage::Fetch(fetch) });
     }
 
     /// Who has more does not give it: the other reports decide anew, and after a pause it is asked again.
-    fn pass_over(&mut self, ctx: &mut Ctx, member: Member) {
+    fn pass_over(&mut self, ctx: &mut Ctx) {
         let now = ctx.now.mono;
         let Some(leader) = self.leader() else { return };
-        let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
-        let Phase::Fetching { mut reports, .. } = phase else { unreachable!("R6: only fetching ends so") };
-        reports.remove(&member);
-        leader.skipped.insert(member, now);
-        leader.phase = Phase::Reconciling { reports, since: now, asked_at: types::Micros::ZERO };
+        leader.promotion.pass_over(now);
         self.collect_reports(ctx);
     }
 
@@ -204,15 +131,14 @@ impl Replica {
         let end = self.log.end();
         let Some(leader) = self.leader() else { return };
         let term = leader.term;
-        let Phase::Fetching { from, to, asked_at, unanswered, .. } = &mut leader.phase else { return };
-        if Some(fetched.epoch) != epoch || fetched.from != *from || fetched.after != end {
+        let Some((from, to)) = leader.promotion.fetches() else { return };
+        if Some(fetched.epoch) != epoch || fetched.from != from || fetched.after != end {
             return;
         }
-        (*asked_at, *unanswered) = (ctx.now.mono, 0);
-        let (from, to) = (*from, *to);
+        leader.promotion.fetched(ctx.now.mono);
         let entries = Entry::all(fetched.entries).unwrap_or_default();
         if entries.is_empty() {
-            return self.pass_over(ctx, from);
+            return self.pass_over(ctx);
         }
         for entry in entries {
             let end = self.log.end();
@@ -222,47 +148,38 @@ impl Replica {
                 self.name_base(ctx, &entry);
             }
             if entry.header().partition != self.id || !follows || !self.log.chains(&entry) {
-                return self.pass_over(ctx, from);
+                return self.pass_over(ctx);
             }
             match self.append(ctx, entry) {
                 Ok(()) => {}
-                Err(Unfit::Entry(_)) => return self.pass_over(ctx, from),
+                Err(Unfit::Entry(_)) => return self.pass_over(ctx),
                 // What follows is asked for again.
                 Err(Unfit::Later(_)) => return,
                 Err(Unfit::Unstaged(reason) | Unfit::Here(reason)) => return self.fail(ctx, reason),
             }
         }
         if self.log.end() >= to {
-            let Some(leader) = self.leader() else { return };
-            let phase = std::mem::replace(&mut leader.phase, Phase::Marking);
-            let Phase::Fetching { reports, .. } = phase else { return };
-            self.mark(ctx, reports.into_values().collect());
+            self.mark(ctx);
         } else {
             self.fetch(ctx);
         }
     }
 
     /// The log is complete: this term's first entry goes into it, and the others are brought to it (F07).
-    pub(crate) fn mark(&mut self, ctx: &mut Ctx, reports: Vec<Report>) {
-        if self.lags() {
-            return self.replay_before_mark(reports);
-        }
-        let kept = self.log.end();
-        let wall = ctx.now.wall_ms;
+    pub(crate) fn mark(&mut self, ctx: &mut Ctx) {
+        let (lags, kept, wall_ms) = (self.lags(), self.log.end(), ctx.now.wall_ms);
         let Some(leader) = self.leader() else { return };
+        if lags {
+            return leader.promotion.replay();
+        }
         let term = leader.term;
-        leader.kept = kept;
-        leader.last_heard = leader.last_heard.max(kept.lsn);
-        leader.reconciled_ms = wall;
-        leader.phase = Phase::Marking;
         assert!(kept.term < term, "R6: the log holds {kept} before the marker of {term}");
+        let reports = leader.promotion.mark(kept, wall_ms);
         let mut header = Header::new(Kind::Configuration, self.id, Position::new(term, kept.lsn.next()), 0);
         header.prev_crc = self.log.end_crc();
-        header.wall_ms = wall;
+        header.wall_ms = wall_ms;
         let entry = Entry::encode(header, &[]);
         self.append_known(ctx, entry, &[]);
-        let leader = self.leader().expect("a leader");
-        leader.marker = Some(kept.lsn.next());
         for report in reports {
             self.align(ctx, report.from, &report.log);
         }
@@ -277,19 +194,17 @@ impl Replica {
         let Some(record) = self.config.record() else { return };
         let failover = record.failover;
         let Role::Leader(leader) = &mut self.role else { return };
-        let marked = leader.marker.is_some_and(|marker| committed >= marker || early);
-        if !matches!(leader.phase, Phase::Marking) || !marked || now.mono < leader.wait_until {
+        let Some(marker) = leader.promotion.serve(now.mono, |marker| committed >= marker || early) else {
             return;
-        }
-        leader.phase = Phase::Serving;
+        };
         if let Some(failover) = failover {
             let served = Served {
                 failover,
                 partition: id,
-                reconciled_ms: leader.reconciled_ms,
+                reconciled_ms: marker.wall_ms,
                 serving_ms: now.wall_ms,
-                kept: leader.kept,
-                last_heard: leader.last_heard.max(Lsn::ZERO),
+                kept: marker.kept,
+                last_heard: leader.promotion.last_heard(),
             };
             ctx.out.push(Output::Served(served));
         }
@@ -297,24 +212,21 @@ impl Replica {
 
     /// Asks again what was not answered.
     pub(crate) fn promote_tick(&mut self, ctx: &mut Ctx) {
-        let now = ctx.now.mono;
+        let (now, settings) = (ctx.now.mono, ctx.settings);
         let Some(leader) = self.leader() else { return };
-        match &mut leader.phase {
+        match leader.promotion.phase() {
             Phase::Reconciling { .. } => self.collect_reports(ctx),
-            Phase::Fetching { asked_at, from, unanswered, .. }
-                if now.since(*asked_at) >= ctx.settings.resend =>
-            {
-                let from = *from;
-                (*asked_at, *unanswered) = (now, *unanswered + 1);
-                // The one that had more is gone, or does not say it.
-                let gone = now.since(ctx.leases.answered_at(from)) > ctx.settings.suspect;
-                match gone || *unanswered > FETCHES {
-                    true => self.pass_over(ctx, from),
-                    false => self.fetch(ctx),
+            Phase::Fetching { .. } => {
+                let leases = &*ctx.leases;
+                let gone = |from| now.since(leases.answered_at(from)) > settings.suspect;
+                match leader.promotion.asks_again(now, settings.resend, gone) {
+                    AsksAgain::No => {}
+                    AsksAgain::Now => self.fetch(ctx),
+                    AsksAgain::Never => self.pass_over(ctx),
                 }
             }
-            Phase::Marking => self.serve_if_ready(ctx),
-            _ => {}
+            Phase::Marking(_) => self.serve_if_ready(ctx),
+            Phase::Replaying | Phase::Serving(_) => {}
         }
     }
 }

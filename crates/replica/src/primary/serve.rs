@@ -2,7 +2,8 @@
 //! wait for what they did and saw (N7, R12).
 
 use crate::output::{ClientRef, Output};
-use crate::replica::{Ctx, Phase, Replica, Role, Waiting};
+use crate::primary::reply_queue::{AckCondition, Waiting};
+use crate::replica::{Ctx, Replica, Role};
 use crate::session::{Standing, feed_key, row_key};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -18,17 +19,6 @@ pub(crate) const SCAN_BYTES: usize = 4 << 20;
 
 /// What a write comes to: its outcome, how many rows change, and how.
 pub(crate) type Evaluated = (Outcome, u32, Vec<Mutation>);
-
-/// What a reply that waits tells of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AckCondition {
-    /// An entry.
-    Entry,
-    /// How things are, and no entry.
-    Seen,
-    /// An entry that every replica which may be promoted has (PR-82).
-    Secured,
-}
 
 impl Replica {
     /// A client's request. Every path ends in exactly one reply, now or later.
@@ -73,13 +63,13 @@ impl Replica {
             return Some(Status::NotYet("this replica keeps the log only: it is a cold standby".into()));
         }
         match &self.role {
-            Role::Leader(leader) => match leader.phase {
-                Phase::Serving if leader.handing.is_some() && !any => {
+            Role::Leader(leader) => match leader.promotion.serves() {
+                true if leader.membership.holds_writes() && !any => {
                     Some(Status::NotYet("the partition is being handed over".into()))
                 }
-                Phase::Serving => None,
-                _ if any => None,
-                _ => Some(
+                true => None,
+                false if any => None,
+                false => Some(
                     self.too_few()
                         .unwrap_or_else(|| Status::NotYet("the new primary is not ready yet".into())),
                 ),
@@ -194,7 +184,7 @@ impl Replica {
         ctx: &mut Ctx,
         to: ClientRef,
         request: &Request,
-        (at, told): (Lsn, AckCondition),
+        (at, condition): (Lsn, AckCondition),
         mut reply: Reply,
     ) {
         if reply.lsn == Lsn::ZERO {
@@ -208,10 +198,7 @@ impl Replica {
             reply.status = Status::Unknown("the primary changed: it may have been done".into());
             return self.give(ctx, to, reply, None);
         };
-        // The queue is in LSN order: a reply that could go earlier waits for those before it.
-        let queue = if told == AckCondition::Secured { &mut leader.securing } else { &mut leader.waiting };
-        let at = queue.back().map_or(at, |last| last.lsn.max(at));
-        queue.push_back(Waiting { lsn: at, to, reply, looked: told == AckCondition::Seen, deadline });
+        leader.replies.push(Waiting { lsn: at, to, reply, condition, deadline });
     }
 
     fn write(
@@ -278,11 +265,18 @@ impl Replica {
         self.give(ctx, to, reply, None);
     }
 
+    /// Replies that wait for `committed` or `secured`.
+    pub fn waiting(&self) -> usize {
+        match &self.role {
+            Role::Leader(leader) => leader.replies.len(),
+            _ => 0,
+        }
+    }
+
     /// Too much is waiting for slow backups: new writes wait at the client (F19). Replies are counted beside the bytes: those
     /// to repeated requests and refusals wait without an entry of their own.
     pub(crate) fn overfull(&self, ctx: &Ctx) -> Option<Status> {
-        if matches!(&self.role, Role::Leader(leader) if leader.waiting.len() + leader.securing.len() >= ctx.settings.waiting_replies)
-        {
+        if self.waiting() >= ctx.settings.waiting_replies {
             return Some(Status::NotYet(
                 "as many replies wait for the backups as this partition may keep".into(),
             ));

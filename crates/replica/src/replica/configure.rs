@@ -1,10 +1,10 @@
 //! A new configuration arrives (R1, R2): step up, step down, or go on in it.
 
 use crate::output::{LogOp, Output};
-use crate::primary::progress::Progress;
-use crate::replica::{Ctx, Follower, Leader, Phase, Replica, Role};
-use std::collections::{BTreeMap, VecDeque};
-use types::{Epoch, Lsn, Member, Micros, PartitionRecord};
+use crate::primary::Primary;
+use crate::primary::promotion::Promotion;
+use crate::replica::{Ctx, Follower, Replica, Role};
+use types::{Epoch, Lsn, Micros, PartitionRecord};
 use wire::request::{Hint, Status};
 
 impl Replica {
@@ -34,18 +34,8 @@ impl Replica {
 
     /// Still the primary of the same term, in another set.
     fn go_on(&mut self, ctx: &mut Ctx, record: &PartitionRecord) {
-        let now = ctx.now.mono;
-        let me = self.me;
         let Some(leader) = self.leader() else { return };
-        let others: Vec<Member> = record.members().filter(|member| **member != me).copied().collect();
-        leader.members.retain(|member, _| others.contains(member));
-        for member in others {
-            let progress = leader.members.entry(member).or_insert_with(|| Progress::new(now));
-            if progress.tainted && record.catching_up.contains(&member) {
-                progress.begin_from_scratch(now);
-            }
-        }
-        self.settle_change(ctx, record);
+        leader.go_on(ctx.now.mono, record);
         self.advance(ctx);
     }
 
@@ -63,41 +53,13 @@ impl Replica {
         // A partition's very first term has nobody before it.
         let wait_until = if record.before.is_none() { Micros::ZERO } else { wait_until };
         ctx.leases.lead(self.id, Some(record.term));
-        let others = record.members().filter(|member| **member != self.me);
-        let members = others.map(|member| (*member, Progress::new(now))).collect();
-        let mut leader = Leader {
-            term: record.term,
-            phase: Phase::Reconciling { reports: BTreeMap::new(), since: now, asked_at: Micros::ZERO },
-            skipped: BTreeMap::new(),
-            marker: None,
-            wait_until,
-            kept: types::Position::ZERO,
-            last_heard: Lsn::ZERO,
-            reconciled_ms: 0,
-            members,
-            change: None,
-            joining: None,
-            handing: None,
-            preparing: None,
-            waiting: VecDeque::new(),
-            securing: VecDeque::new(),
-            incarnations: BTreeMap::new(),
-            advice: VecDeque::new(),
-            policy_entry: None,
-            next_proposal: 0,
-            last_heartbeat: now,
-            last_told: Lsn::ZERO,
-            sessions_checked: now,
-            fresh_at,
-            pause: None,
-        };
+        let mut leader = Primary::begin(now, record, Promotion::begin(now, wait_until, fresh_at));
         // PR-01 without its rule: the process takes its old term up again as if nothing had been.
         if first
             && !self.rules.restarts_lead_nothing()
             && self.log.history().term_at(Lsn::MAX) == Some(record.term)
         {
-            leader.marker = Some(Lsn::ZERO);
-            leader.phase = Phase::Serving;
+            leader.promotion.resume();
             self.marks.commit(self.log.end().lsn, self.log.end().lsn);
         }
         self.role = Role::Leader(Box::new(leader));
@@ -143,8 +105,7 @@ impl Replica {
         let partition = self.id;
         self.stop_staging(ctx);
         let Some(leader) = self.leader() else { return };
-        let waiting = std::mem::take(&mut leader.waiting);
-        for waiting in waiting.into_iter().chain(std::mem::take(&mut leader.securing)) {
+        for waiting in leader.replies.drain() {
             let mut reply = waiting.reply;
             reply.status = Status::Unknown(format!("the primary changed: {why}"));
             reply.hint = hint.clone();

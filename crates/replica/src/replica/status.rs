@@ -1,7 +1,8 @@
 //! What a replica says of itself, for people and for planning. Safety never rests on it.
 
 use crate::primary::progress::Mode;
-use crate::replica::{Phase, Replica, Role};
+use crate::primary::promotion::Phase;
+use crate::replica::{Replica, Role};
 use types::{Micros, Now};
 use wire::control::{ReplicaStatus, Role as Shown};
 
@@ -11,7 +12,7 @@ impl Replica {
         let (me, record) = (self.me, self.config.record());
         let role = match &self.role {
             Role::Idle => Shown::Idle,
-            Role::Leader(leader) if matches!(leader.phase, Phase::Serving) => Shown::Primary,
+            Role::Leader(leader) if leader.promotion.serves() => Shown::Primary,
             Role::Leader(_) => Shown::Promoting,
             Role::Follower(_) if record.is_some_and(|record| record.in_sync.contains(&me)) => Shown::Backup,
             Role::Follower(_) => Shown::CatchingUp,
@@ -74,24 +75,24 @@ impl Replica {
             Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
         });
         let copying = leader.members.values().any(|progress| matches!(progress.mode, Mode::Copying(_)));
-        match &leader.phase {
-            Phase::Reconciling { reports, .. } => {
-                format!("has {} reports of the others' logs", reports.len())
+        match leader.promotion.phase() {
+            Phase::Reconciling { .. } => {
+                format!("has {} reports of the others' logs", leader.promotion.report_count())
             }
             Phase::Fetching { from, to, .. } => format!("fetches up to {to} from {}", from.node),
-            Phase::Replaying { .. } => {
+            Phase::Replaying => {
                 format!("replays its log: at {} of {}", self.engine.applied(), self.log.end())
             }
-            Phase::Marking => match leader.marker() {
-                Some(marker) if marker > self.marks.committed() => {
-                    format!("its first entry {marker} is not committed yet")
-                }
-                _ => "waits for its promise to the old primary to run out".into(),
-            },
-            Phase::Serving if leader.change.is_some() => "a change of its set is being decided".into(),
-            Phase::Serving if shipping.is_some() => shipping.unwrap_or_default(),
-            Phase::Serving if copying => "copies the state to a returning replica".into(),
-            Phase::Serving => String::new(),
+            Phase::Marking(marker) if marker.lsn > self.marks.committed() => {
+                format!("its first entry {} is not committed yet", marker.lsn)
+            }
+            Phase::Marking(_) => "waits for its promise to the old primary to run out".into(),
+            Phase::Serving(_) if leader.membership.is_changing() => {
+                "a change of its set is being decided".into()
+            }
+            Phase::Serving(_) if shipping.is_some() => shipping.unwrap_or_default(),
+            Phase::Serving(_) if copying => "copies the state to a returning replica".into(),
+            Phase::Serving(_) => String::new(),
         }
     }
 }

@@ -460,14 +460,12 @@ impl Replica {
 
     /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent or is being sent (R8, F14).
     pub(crate) fn held(&self) -> Lsn {
-        let (Some(record), Role::Leader(leader)) = (self.config.record(), &self.role) else {
-            return Lsn::MAX;
-        };
+        let Some((primary, view)) = self.leading() else { return Lsn::MAX };
         let needs = |member: &Member| {
-            let progress = leader.members.get(member)?;
-            Some(progress.needs.max(self.met(leader, member)))
+            let progress = primary.members.get(member)?;
+            Some(progress.needs.max(primary.met(&view, member)))
         };
-        record.catching_up.iter().filter_map(needs).min().unwrap_or(Lsn::MAX)
+        view.record.catching_up.iter().filter_map(needs).min().unwrap_or(Lsn::MAX)
     }
 }
 

@@ -1,0 +1,123 @@
+//! How far a primary's `committed` and `secured` may go (R4, R7), and on whose promises its lease rests (R5).
+
+use crate::primary::progress::{Mode, Progress};
+use crate::primary::{Primary, View};
+use crate::replica::Ctx;
+use std::collections::BTreeSet;
+use types::policy::{Below, Need};
+use types::{LogKind, Lsn, Member, Micros, Policy, Watermarks};
+
+impl Primary {
+    /// The sets, each with its policy, that commits must satisfy now (N3, PR-16).
+    fn demands<'a>(&'a self, view: &View<'a>) -> Vec<(&'a [Member], &'a Policy)> {
+        let every = view.rules.every_possible_set_counts();
+        let records = [view.record].into_iter().chain(self.membership.possible().filter(|_| every));
+        let policies = |record: &'a types::PartitionRecord| {
+            let policies = [&record.policy].into_iter().chain(&record.next_policy);
+            policies.map(|policy| (&record.in_sync[..], policy))
+        };
+        records.flat_map(policies).collect()
+    }
+
+    /// Every other member that must have promised before this replica serves reads (PR-04, PR-06).
+    pub fn lease_members(&self, view: &View) -> BTreeSet<Member> {
+        let mut members = match view.rules.promises_are_waited_for() {
+            true => self.membership.counted(view.record),
+            false => view.record.in_sync.iter().copied().collect(),
+        };
+        members.remove(&view.me);
+        members
+    }
+
+    /// Until when this primary's lease runs; `None`: nobody else could be promoted, so no end (PR-08).
+    pub fn lease_until(&self, view: &View, ctx: &Ctx) -> Option<Micros> {
+        if !view.rules.leases_bound_replies() {
+            return None;
+        }
+        let held_until = |member: &Member| ctx.leases.held_until(view.id, self.term, *member);
+        self.lease_members(view).iter().map(held_until).min()
+    }
+
+    /// How far this member has got, as is known here.
+    pub fn marks_of(&self, view: &View, member: &Member) -> Watermarks {
+        if *member == view.me {
+            return view.marks;
+        }
+        self.members.get(member).map(|progress| progress.marks).unwrap_or_default()
+    }
+
+    /// How far a member holds the log so that nothing takes it away.
+    pub fn met(&self, view: &View, member: &Member) -> Lsn {
+        let memory = view.record.policy.log == LogKind::Memory;
+        let need = Need { received: memory, durable: !memory, applied: false };
+        need.met(&self.marks_of(view, member))
+    }
+
+    /// A set that counts now has fewer members than its policy allows (PR-21).
+    fn is_short(&self, view: &View) -> bool {
+        let short = |(set, policy): &(&[Member], &Policy)| {
+            policy.below == Below::Strict && set.len() < usize::from(policy.min_in_sync)
+        };
+        self.demands(view).iter().any(short)
+    }
+
+    /// Where `committed` may go now (design section 2).
+    pub fn commit_point(&self, view: &View, ctx: &Ctx) -> Lsn {
+        let policy = &view.record.policy;
+        let mut point = view.marks.received;
+        for (set, policy) in self.demands(view) {
+            let strict = policy.below == Below::Strict && view.rules.strict_stops_below_min();
+            if strict && set.len() < usize::from(policy.min_in_sync) {
+                return view.committed;
+            }
+            let counted =
+                |member: &&Member| view.rules.silent_members_count() || !self.is_silent(view, ctx, **member);
+            let marks: Vec<Watermarks> =
+                set.iter().filter(counted).map(|member| self.marks_of(view, member)).collect();
+            point = point.min(policy.commit(&marks));
+        }
+        if let (Some(member), true) = (self.membership.joining(), view.rules.joiners_have_what_is_committed())
+        {
+            point = point.min(policy.need(1).met(&self.marks_of(view, &member)).max(view.committed));
+        }
+        // Acknowledgements that rest on the primary alone need its lease (PR-04).
+        if policy.rests_on_primary() && self.lease_until(view, ctx).is_some_and(|until| ctx.now.mono >= until)
+        {
+            return view.committed;
+        }
+        point
+    }
+
+    /// What is secured (R7), and what the log must keep for members (R8), over every member that is or may become one.
+    pub fn bounds(&self, view: &View) -> (Lsn, Lsn) {
+        // It never falls, so it waits for who joins: else that one would never reach it under load.
+        let members = self.membership.counted(view.record);
+        let met = |member: &Member| self.met(view, member);
+        let secured = members.iter().map(met).min().unwrap_or(Lsn::ZERO);
+        let behind = |member: &Member| match self.members.get(member) {
+            Some(progress @ Progress { mode: Mode::Copying(_) | Mode::Shipping, .. }) => progress.needs,
+            _ => met(member),
+        };
+        let catching_up = view.record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);
+        (secured, secured.min(catching_up))
+    }
+
+    /// Up to where replies go that wait for `secured` (PR-82).
+    pub fn told_secured(&self, view: &View) -> Lsn {
+        match view.rules.aborts_wait_until_secured() {
+            true if self.is_short(view) => Lsn::ZERO,
+            true => view.committed.min(view.secured),
+            false => view.committed,
+        }
+    }
+
+    /// How many members of the set have what the policy demands at `lsn`; where it demands nothing, in memory.
+    pub fn copies(&self, view: &View, lsn: Lsn) -> u8 {
+        let has = |(rank, member): &(usize, &Member)| {
+            let need = view.record.policy.need(*rank);
+            let need = if need.counts() { need } else { Need { received: true, ..need } };
+            need.met(&self.marks_of(view, member)) >= lsn
+        };
+        view.record.in_sync.iter().enumerate().filter(has).count() as u8
+    }
+}

@@ -1,0 +1,421 @@
+//! How far a term is on its way to serving (R6).
+
+use crate::settings::Settings;
+use std::collections::BTreeMap;
+use types::{Lsn, Member, Micros, PartitionRecord, Position};
+use wire::peer::Report;
+
+/// The phases of a term. Every one is entered by one method of [`Promotion`].
+///
+/// | from | by | to |
+/// | --- | --- | --- |
+/// | (a record names this replica) | `begin` | reconciling |
+/// | reconciling | `fetch_from`: another member has more | fetching |
+/// | reconciling | `reconcile_later`: what it has does not go with this log | reconciling |
+/// | fetching | `pass_over`: it does not give what it has | reconciling |
+/// | reconciling, fetching | `replay`: the log is complete, the engine lacks some of it | replaying |
+/// | reconciling, fetching, replaying | `mark`: the first entry of the term goes into the log | marking |
+/// | marking | `serve`: it has committed, and old promises have run out | serving |
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// Reports are coming in.
+    Reconciling { since: Micros, asked_at: Micros },
+    /// Another member has more; it is being fetched.
+    Fetching {
+        from: Member,
+        to: Position,
+        asked_at: Micros,
+        /// Requests since the last answer.
+        unanswered: u32,
+    },
+    /// The log is complete, and the engine does not have all of it yet.
+    Replaying,
+    /// The first entry is in the log; it must commit, and old promises must run out.
+    Marking(Marker),
+    /// Clients are served.
+    Serving(Marker),
+}
+
+/// The first entry of a term.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Marker {
+    pub lsn: Lsn,
+    /// The last entry of older terms, which it follows.
+    pub kept: Position,
+    /// When the log was complete, by the wall clock.
+    pub wall_ms: u64,
+}
+
+/// So many requests for entries go unanswered before a member that is heard is skipped.
+const FETCHES: u32 = 20;
+
+/// A term's way from its record to serving.
+#[derive(Debug)]
+pub(crate) struct Promotion {
+    phase: Phase,
+    /// The reports that this term's log rests on; none any more once its marker is there.
+    reports: BTreeMap<Member, Report>,
+    /// Members that had more and did not give it, and since when the term goes on without them.
+    skipped: BTreeMap<Member, Micros>,
+    /// The highest LSN that anybody reported.
+    last_heard: Lsn,
+    /// Until when this node's own promises to older terms bind it (PR-02).
+    wait_until: Micros,
+    /// How fresh this replica was when it was named primary, for reads before it serves.
+    fresh_at: Micros,
+}
+
+impl Promotion {
+    /// A term begins: reports are reports.
+    pub fn begin(now: Micros, wait_until: Micros, fresh_at: Micros) -> Promotion {
+        Promotion {
+            phase: Phase::Reconciling { since: now, asked_at: Micros::ZERO },
+            reports: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            last_heard: Lsn::ZERO,
+            wait_until,
+            fresh_at,
+        }
+    }
+
+    /// PR-01 without its rule: a term that is taken up again as if nothing had been.
+    pub fn resume(&mut self) {
+        self.phase = Phase::Serving(Marker { lsn: Lsn::ZERO, kept: Position::ZERO, wall_ms: 0 });
+    }
+
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// True once clients are served.
+    pub fn serves(&self) -> bool {
+        matches!(self.phase, Phase::Serving(_))
+    }
+
+    /// The first entry of this term, once it is in the log: from then on the log goes to the members.
+    pub fn marker(&self) -> Option<Lsn> {
+        match &self.phase {
+            Phase::Marking(marker) | Phase::Serving(marker) => Some(marker.lsn),
+            _ => None,
+        }
+    }
+
+    pub fn fresh_at(&self) -> Micros {
+        self.fresh_at
+    }
+
+    pub fn last_heard(&self) -> Lsn {
+        self.last_heard
+    }
+
+    /// How many have reported.
+    pub fn report_count(&self) -> usize {
+        self.reports.len()
+    }
+
+    /// Who is to be asked now, of those whose report would help. Nobody but while reports are gathered.
+    pub fn to_ask(&mut self, now: Micros, resend: Micros, pass_over: Micros, of: Vec<Member>) -> Vec<Member> {
+        self.skipped.retain(|_, since| now.since(*since) < pass_over);
+        let Phase::Reconciling { asked_at, .. } = &mut self.phase else { return Vec::new() };
+        if now.since(*asked_at) < resend && *asked_at != Micros::ZERO {
+            return Vec::new();
+        }
+        *asked_at = now;
+        let lacks =
+            |member: &Member| !self.reports.contains_key(member) && !self.skipped.contains_key(member);
+        of.into_iter().filter(lacks).collect()
+    }
+
+    /// A member has reported, while reports are gathered. False if that helps nothing: it is skipped, or not asked. Who is recorded
+    /// counts, and nobody else: another one may have what no set ever had (N4, PR-99).
+    pub fn report(&mut self, own_end: Lsn, report: Report, asked: bool) -> bool {
+        assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: only who gathers takes a report");
+        self.last_heard = self.last_heard.max(report.log.end.lsn).max(own_end);
+        if !asked || self.skipped.contains_key(&report.from) {
+            return false;
+        }
+        self.reports.insert(report.from, report);
+        true
+    }
+
+    /// What is known of whom, to judge whether it is enough. `None` but while reports are gathered.
+    pub fn reports(&self) -> Option<Reports<'_>> {
+        let Phase::Reconciling { since, .. } = self.phase else { return None };
+        Some(Reports { reports: &self.reports, skipped: &self.skipped, since })
+    }
+
+    /// Another member has more: its entries are fetched.
+    pub fn fetch_from(&mut self, now: Micros, from: Member, to: Position) {
+        assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: who fetches has gathered");
+        self.phase = Phase::Fetching { from, to, asked_at: now, unanswered: 0 };
+    }
+
+    /// What another member has more does not go with this log: whoever reports next time decides. It is asked after a pause.
+    pub fn reconcile_later(&mut self, now: Micros) {
+        assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: who cannot fetch has gathered");
+        self.reports.clear();
+        self.phase = Phase::Reconciling { since: now, asked_at: now };
+    }
+
+    /// Who has more does not give it: the other reports decide anew, and after a pause it is asked again.
+    pub fn pass_over(&mut self, now: Micros) {
+        let Phase::Fetching { from, .. } = self.phase else { unreachable!("R6: only fetching ends so") };
+        self.reports.remove(&from);
+        self.skipped.insert(from, now);
+        self.phase = Phase::Reconciling { since: now, asked_at: Micros::ZERO };
+    }
+
+    /// From whom entries are fetched, and up to where.
+    pub fn fetches(&self) -> Option<(Member, Position)> {
+        match self.phase {
+            Phase::Fetching { from, to, .. } => Some((from, to)),
+            _ => None,
+        }
+    }
+
+    /// Entries have come.
+    pub fn fetched(&mut self, now: Micros) {
+        if let Phase::Fetching { asked_at, unanswered, .. } = &mut self.phase {
+            (*asked_at, *unanswered) = (now, 0);
+        }
+    }
+
+    /// Whether entries must be asked for again. `gone`: the member that has them is not heard.
+    pub fn asks_again(&mut self, now: Micros, resend: Micros, gone: impl Fn(Member) -> bool) -> AsksAgain {
+        let Phase::Fetching { from, asked_at, unanswered, .. } = &mut self.phase else {
+            return AsksAgain::No;
+        };
+        if now.since(*asked_at) < resend {
+            return AsksAgain::No;
+        }
+        (*asked_at, *unanswered) = (now, *unanswered + 1);
+        // The one that had more is gone, or does not say it.
+        match gone(*from) || *unanswered > FETCHES {
+            true => AsksAgain::Never,
+            false => AsksAgain::Now,
+        }
+    }
+
+    /// The log of this term is complete; its first entry waits until the engine has all of it.
+    pub fn replay(&mut self) {
+        assert!(self.marker().is_none(), "R6: what is to be replayed is executed before the marker");
+        self.phase = Phase::Replaying;
+    }
+
+    /// The first entry of the term goes into the log, behind `kept`. Gives the reports, by which members are brought to it.
+    pub fn mark(&mut self, kept: Position, wall_ms: u64) -> Vec<Report> {
+        assert!(self.marker().is_none(), "R6: one marker in a term");
+        self.last_heard = self.last_heard.max(kept.lsn);
+        self.phase = Phase::Marking(Marker { lsn: kept.lsn.next(), kept, wall_ms });
+        std::mem::take(&mut self.reports).into_values().collect()
+    }
+
+    /// Serves, if the marker is covered and no promise to an older term binds (PR-02, PR-14). Gives the marker then.
+    pub fn serve(&mut self, now: Micros, covered: impl Fn(Lsn) -> bool) -> Option<Marker> {
+        let Phase::Marking(marker) = self.phase else { return None };
+        if !covered(marker.lsn) || now < self.wait_until {
+            return None;
+        }
+        self.phase = Phase::Serving(marker);
+        Some(marker)
+    }
+
+    /// What holds of every promotion.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.marker().is_some() && !self.reports.is_empty() {
+            return Err("R6: reports were left when the marker was made".into());
+        }
+        let Phase::Fetching { from, to, .. } = self.phase else { return Ok(()) };
+        match self.reports.get(&from) {
+            Some(report) if report.log.end == to => Ok(()),
+            _ => Err(format!("R6: {to} is fetched from {from}, which did not report it")),
+        }
+    }
+}
+
+/// Whether entries are asked for again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AsksAgain {
+    /// It is too early, or nothing is fetched.
+    No,
+    Now,
+    /// The member is to be passed over.
+    Never,
+}
+
+/// What decides whether reports suffice.
+#[derive(Debug)]
+pub(crate) struct Question<'a> {
+    /// The newest record of this term.
+    pub record: &'a PartitionRecord,
+    pub me: Member,
+    /// The own log had a torn end, as a report would say.
+    pub torn: bool,
+    /// Whose report would help.
+    pub asked: Vec<Member>,
+    /// Those of them that are not waited for.
+    pub spared: Vec<Member>,
+    /// Since when reports are reports.
+    pub waited: Micros,
+}
+
+/// What is known while reports are gathered.
+#[derive(Debug)]
+pub(crate) struct Reports<'a> {
+    reports: &'a BTreeMap<Member, Report>,
+    skipped: &'a BTreeMap<Member, Micros>,
+    pub since: Micros,
+}
+
+impl Reports<'_> {
+    pub fn has(&self, member: &Member) -> bool {
+        self.reports.contains_key(member)
+    }
+
+    /// It has reported, or the term goes on without it for now.
+    pub fn has_tried(&self, member: &Member) -> bool {
+        self.has(member) || self.skipped.contains_key(member)
+    }
+
+    /// True if nobody else can have committed more than these reports and this replica's own log show (R6).
+    pub fn fence(&self, record: &PartitionRecord, me: &Member, torn: bool) -> bool {
+        // A member whose torn end was cut may lack what it had acknowledged (PR-18), the old primary too where its policy rests
+        // on disks (PR-100).
+        let whole = |torn: bool| !torn || !record.policy.survives_restart();
+        // A hand-over is the old primary's report: it was recorded only when this replica had all there was, and nothing
+        // came after it. Whoever was handed the lead need not find the other one alive.
+        let old_reports = record.before.as_ref().is_none_or(|before| {
+            let old = before.primary;
+            before.handed_over
+                || self.reports.values().any(|report| report.from.same_store(&old) && whole(report.torn))
+                || (old.same_store(me) && whole(torn))
+        });
+        let reporters = self.reports.values().filter(|report| !report.torn).count() + usize::from(!torn);
+        record.policy.fenced_by(reporters, old_reports)
+    }
+
+    /// Whether these reports are enough to go on with.
+    pub fn suffice(&self, of: &Question, settings: &Settings) -> bool {
+        let (record, policy) = (of.record, &of.record.policy);
+        let all = of.asked.iter().all(|member| self.has(member));
+        let tried = of.asked.iter().all(|member| self.has_tried(member));
+        let there = |member: &Member| *member == of.me || self.has(member) || of.spared.contains(member);
+        let members_all = record.in_sync.iter().all(there);
+        let members_tried = record.in_sync.iter().all(|member| there(member) || self.has_tried(member));
+        let bound = if policy.rests_on_primary() { settings.ask_old } else { settings.collect_reports };
+        match (record.lossy, self.fence(record, &of.me, of.torn)) {
+            // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
+            (true, _) => members_tried && (tried || of.waited >= bound),
+            (false, true) => tried || of.waited >= bound,
+            // Who was skipped may have been acknowledged what it has: without a fence it is waited for.
+            (false, false) => members_all && all,
+        }
+    }
+
+    /// The report of the greatest log (N4), if it has more than `end`.
+    pub fn best(&self, end: Position) -> Option<&Report> {
+        self.reports.values().max_by_key(|report| report.log.end).filter(|best| best.log.end > end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, Incarnation, NodeId, PartitionId, StoreId, Term, Watermarks};
+    use wire::peer::LogSummary;
+
+    const NOW: Micros = Micros(1_000_000);
+    const LATER: Micros = Micros(2_000_000);
+    const RESEND: Micros = Micros(10_000);
+
+    fn member(node: u32) -> Member {
+        Member { node: NodeId(node), store: StoreId(node.into()), incarnation: Incarnation(1) }
+    }
+
+    fn at(term: u64, lsn: u64) -> Position {
+        Position::new(Term(term), Lsn(lsn))
+    }
+
+    fn report(node: u32, end: Position, torn: bool) -> Report {
+        Report {
+            partition: PartitionId(1),
+            epoch: Epoch(3),
+            from: member(node),
+            log: LogSummary { base: Position::ZERO, end, history: Vec::new() },
+            marks: Watermarks::default(),
+            committed: Lsn::ZERO,
+            torn,
+        }
+    }
+
+    fn begun() -> Promotion {
+        Promotion::begin(NOW, LATER, Micros::ZERO)
+    }
+
+    #[test]
+    fn r6_the_greatest_log_is_fetched_and_then_marked() {
+        let mut promotion = begun();
+        assert!(promotion.report(Lsn(4), report(2, at(1, 9), true), true));
+        assert!(promotion.report(Lsn(4), report(3, at(2, 7), false), true));
+        assert!(!promotion.report(Lsn(4), report(4, at(2, 8), false), false), "PR-99: nobody recorded it");
+        let reports = promotion.reports().expect("gathers");
+        assert!(reports.best(at(2, 7)).is_none());
+        assert_eq!(reports.best(at(2, 4)).map(|best| best.from), Some(member(3)), "the newer term is more");
+        promotion.fetch_from(NOW, member(3), at(2, 7));
+        promotion.validate().expect("it reported so much");
+        assert!(promotion.reports().is_none() && promotion.marker().is_none());
+        let reports = promotion.mark(at(2, 7), 5);
+        assert_eq!((reports.len(), promotion.marker(), promotion.last_heard()), (2, Some(Lsn(8)), Lsn(9)));
+        assert!(!promotion.serves());
+    }
+
+    #[test]
+    fn pr02_serves_once_the_marker_is_covered_and_the_own_promise_has_run_out() {
+        let mut promotion = begun();
+        assert!(promotion.serve(LATER, |_| true).is_none(), "there is no marker");
+        promotion.mark(at(2, 7), 5);
+        assert!(promotion.serve(NOW, |_| true).is_none(), "it has promised until later");
+        assert!(promotion.serve(LATER, |lsn| lsn < Lsn(8)).is_none(), "it is not covered");
+        let marker = Marker { lsn: Lsn(8), kept: at(2, 7), wall_ms: 5 };
+        assert_eq!(promotion.serve(LATER, |lsn| lsn == Lsn(8)), Some(marker));
+        assert!(promotion.serves() && promotion.serve(LATER, |_| true).is_none(), "it does so once");
+    }
+
+    #[test]
+    fn who_does_not_give_what_it_has_is_skipped_for_a_while() {
+        let mut promotion = begun();
+        promotion.report(Lsn(1), report(2, at(1, 9), false), true);
+        promotion.fetch_from(NOW, member(2), at(1, 9));
+        let gone = |_| false;
+        assert_eq!(promotion.asks_again(NOW, RESEND, gone), AsksAgain::No);
+        let mut now = NOW;
+        for _ in 0..FETCHES {
+            now = now + RESEND;
+            assert_eq!(promotion.asks_again(now, RESEND, gone), AsksAgain::Now);
+        }
+        assert_eq!(promotion.asks_again(now + RESEND, RESEND, gone), AsksAgain::Never);
+        promotion.pass_over(now);
+        assert!(!promotion.report(Lsn(1), report(2, at(1, 9), false), true), "it is skipped");
+        let reports = promotion.reports().expect("gathers");
+        assert!(reports.has_tried(&member(2)) && !reports.has(&member(2)));
+        let pass_over = Micros(50_000);
+        assert_eq!(promotion.to_ask(now, RESEND, pass_over, vec![member(2), member(3)]), [member(3)]);
+        assert_eq!(promotion.to_ask(now + pass_over, RESEND, pass_over, vec![member(2)]), [member(2)]);
+    }
+
+    #[test]
+    fn who_is_not_heard_any_more_is_skipped_at_once() {
+        let mut promotion = begun();
+        promotion.report(Lsn(1), report(2, at(1, 9), false), true);
+        promotion.fetch_from(NOW, member(2), at(1, 9));
+        assert_eq!(promotion.asks_again(NOW + RESEND, RESEND, |_| true), AsksAgain::Never);
+    }
+
+    #[test]
+    #[should_panic(expected = "one marker in a term")]
+    fn a_term_has_one_marker() {
+        let mut promotion = begun();
+        promotion.mark(at(2, 7), 5);
+        promotion.mark(at(3, 8), 6);
+    }
+}
