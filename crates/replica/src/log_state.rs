@@ -2,6 +2,7 @@
 
 use crate::history::History;
 use crate::replica::Recovered;
+use crate::replica::aside::Aside;
 use crate::tail::Tail;
 use types::{Lsn, Micros, Position};
 use wire::Entry;
@@ -26,6 +27,8 @@ pub(crate) struct LogState {
     /// A torn end was cut off, and what it may have taken is not surely here again (PR-18).
     torn: bool,
     trimmed_at: Micros,
+    /// A divergent tail is being set aside, or was, as long as nothing takes its place.
+    aside: Option<Box<Aside>>,
 }
 
 impl LogState {
@@ -55,6 +58,7 @@ impl LogState {
             whole_to,
             torn: found.torn,
             trimmed_at: Micros::ZERO,
+            aside: None,
         }
     }
 
@@ -118,6 +122,11 @@ impl LogState {
         self.history.term_at(lsn).map(|term| (Position::new(term, lsn), None))
     }
 
+    /// True if it has this entry, as far as that is known.
+    pub fn holds(&self, at: Position) -> bool {
+        self.position_at(at.lsn).is_some_and(|(here, _)| here == at)
+    }
+
     /// The last entry that this log and another one, of these terms and up to `end`, both have; zero if none is known.
     pub fn common_with(&self, theirs: &History, end: Lsn) -> Lsn {
         let common = theirs.common(end, &self.summary()).lsn;
@@ -150,6 +159,7 @@ impl LogState {
     /// Appends the next entry (R3). True if a term begins with it: then the history is another one.
     pub fn append(&mut self, entry: Entry) -> bool {
         let at = entry.at();
+        self.aside = None;
         self.tail.push(entry);
         self.history.append(at)
     }
@@ -191,6 +201,7 @@ impl LogState {
     /// Removes every entry above `to`, of which `tail` has all, and gives them (F02).
     pub fn truncate(&mut self, to: Lsn) -> Vec<Entry> {
         let cut = self.tail.truncate(to);
+        self.aside = None;
         self.history.truncate(to);
         self.durable = self.durable.min(to);
         cut
@@ -207,14 +218,16 @@ impl LogState {
         self.durable = self.durable.min(to);
     }
 
-    /// Begins anew at `at`, with the terms in `history`. `durable` says how far the log on the disk is then.
+    /// Begins again at `at`, with the terms in `history`. `durable` says how far the log on the disk is then.
     pub fn begin_at(&mut self, at: Position, crc: u32, history: History, durable: Lsn) {
+        assert!(durable <= at.lsn, "PR-35: {durable} is not on the disk of a log from {at}");
         self.tail = Tail::new(at, crc);
         self.history = history;
         self.base = at;
         self.durable = durable;
         self.noted_secured = Lsn::ZERO;
         self.whole_to = Lsn::ZERO;
+        self.aside = None;
     }
 
     /// Forgets entries in memory at or below `upto`, while they take more than `keep_bytes`.
@@ -231,6 +244,50 @@ impl LogState {
         due
     }
 
+    /// Bytes of it above `lsn`; entries that are not in memory are counted by the mean of those that are.
+    pub fn bytes_above(&self, lsn: Lsn) -> u64 {
+        let (base, end) = (self.tail.base().lsn.0, self.end().lsn.0);
+        let mean = (self.tail.bytes() as u64).checked_div(end - base).unwrap_or(0);
+        end.saturating_sub(lsn.0) * mean
+    }
+
+    /// The divergent tail that is being set aside, or was.
+    pub fn aside(&self) -> Option<&Aside> {
+        self.aside.as_deref()
+    }
+
+    pub fn aside_mut(&mut self) -> Option<&mut Aside> {
+        self.aside.as_deref_mut()
+    }
+
+    pub fn take_aside(&mut self) -> Option<Box<Aside>> {
+        self.aside.take()
+    }
+
+    pub fn put_aside(&mut self, aside: Box<Aside>) {
+        self.aside = Some(aside);
+    }
+
+    /// What must hold after every event, unless the replica is damaged or has half a copy.
+    pub fn validate(&self) -> Result<(), String> {
+        let (base, end) = (self.base, self.end());
+        if base.lsn > end.lsn {
+            return Err(format!("the log begins at {base} and ends at {end}"));
+        }
+        if self.durable > end.lsn {
+            return Err(format!("durable <= received: {} > {}", self.durable, end.lsn));
+        }
+        // The oldest terms may be forgotten, and a log without an entry may know none.
+        if end.lsn > base.lsn && self.history.term_at(end.lsn) != Some(end.term) {
+            return Err(format!("R3: the history {:?} is not of a log to {end}", self.history.starts()));
+        }
+        let first = self.history.starts().first().map(|(_, first)| *first);
+        if first.is_some_and(|first| first > end.lsn) {
+            return Err(format!("R3: the history {:?} is not of a log to {end}", self.history.starts()));
+        }
+        Ok(())
+    }
+
     /// When it was shortened last.
     pub fn trimmed_at(&self) -> Micros {
         self.trimmed_at
@@ -238,7 +295,129 @@ impl LogState {
 
     /// Begins behind `base` from now on.
     pub fn trim(&mut self, base: Position, now: Micros) {
+        let in_log = self.base.lsn < base.lsn && base.lsn <= self.end().lsn;
+        assert!(in_log, "R8: the log of {} begins behind {base}", self.base);
         self.trimmed_at = now;
         self.base = base;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{PartitionId, Term};
+    use wire::entry::{Header, Kind};
+
+    fn at(term: u64, lsn: u64) -> Position {
+        Position::new(Term(term), Lsn(lsn))
+    }
+
+    /// The entry at `lsn` behind this log.
+    fn next(log: &LogState, term: u64) -> Entry {
+        let at = at(term, log.end().lsn.next().0);
+        Entry::encode(Header::new(Kind::Noop, PartitionId(1), at, log.end_crc()), b"")
+    }
+
+    fn log(entries: &[u64]) -> LogState {
+        let mut log = LogState::recover(&Recovered::nothing(), Position::ZERO, false);
+        for term in entries {
+            let entry = next(&log, *term);
+            log.append(entry);
+        }
+        assert_eq!(log.validate(), Ok(()));
+        log
+    }
+
+    #[test]
+    fn a_term_begins_with_its_first_entry() {
+        let mut log = log(&[]);
+        assert!(log.append(next(&log, 1)) && !log.append(next(&log, 1)) && log.append(next(&log, 3)));
+        assert_eq!((log.end(), log.position_at(Lsn(2)).map(|(at, _)| at)), (at(3, 3), Some(at(1, 2))));
+        assert!(log.holds(at(1, 1)) && !log.holds(at(3, 1)) && !log.holds(at(3, 4)));
+        assert_eq!(log.validate(), Ok(()));
+    }
+
+    #[test]
+    #[should_panic(expected = "R3: ")]
+    fn r3_no_gap_comes_into_a_log() {
+        let mut first = log(&[1]);
+        first.append(next(&log(&[1, 1]), 1));
+    }
+
+    #[test]
+    fn what_is_cut_is_durable_no_more() {
+        let mut log = log(&[1, 1, 2, 2]);
+        log.synced(at(2, 4));
+        assert_eq!(log.durable(), Lsn(4));
+        let cut = log.truncate(Lsn(2));
+        assert_eq!((cut.len(), log.end(), log.durable()), (2, at(1, 2), Lsn(2)));
+        // A token of an entry that was cut, of another term, and of one that is there.
+        log.synced(at(2, 4));
+        log.append(next(&log, 3));
+        log.synced(at(2, 3));
+        assert_eq!(log.durable(), Lsn(2));
+        log.synced(at(3, 3));
+        assert_eq!((log.durable(), log.validate()), (Lsn(3), Ok(())));
+    }
+
+    #[test]
+    fn it_begins_behind_what_was_dropped_and_again_where_files_end() {
+        let mut log = log(&[1, 1, 2]);
+        log.synced(at(2, 3));
+        log.trim(at(1, 2), Micros(7));
+        assert_eq!((log.base(), log.trimmed_at(), log.validate()), (at(1, 2), Micros(7), Ok(())));
+        let terms = History::new(vec![(Term(4), Lsn(8))]).expect("ascends");
+        log.begin_at(at(4, 9), 0, terms, Lsn(3));
+        assert_eq!((log.base(), log.end(), log.durable()), (at(4, 9), at(4, 9), Lsn(3)));
+        assert_eq!(log.validate(), Ok(()));
+        // The sender did not remember the checksum there: the first entry names it.
+        let header = Header::new(Kind::Noop, PartitionId(1), at(4, 10), 77);
+        let entry = Entry::encode(header, b"");
+        assert_eq!(log.base_named_by(&entry), Some(77));
+        assert!(log.chains(&entry) && log.base_named_by(&entry).is_none());
+        log.append(entry);
+        assert_eq!(log.validate(), Ok(()));
+    }
+
+    #[test]
+    fn positions_out_of_order_are_found() {
+        let mut log = log(&[1, 1]);
+        log.durable = Lsn(3);
+        assert!(log.validate().is_err_and(|what| what.starts_with("durable")));
+        log.durable = Lsn(2);
+        log.base = at(1, 3);
+        assert!(log.validate().is_err_and(|what| what.contains("begins at")));
+        log.base = at(1, 0);
+        log.history = History::new(vec![(Term(2), Lsn(1))]).expect("ascends");
+        assert!(log.validate().is_err_and(|what| what.starts_with("R3")));
+    }
+
+    #[test]
+    fn what_is_secured_is_noted_now_and_then() {
+        let mut log = log(&[1]);
+        assert!(
+            !log.notes_secured(Lsn(1023)) && log.notes_secured(Lsn(1024)) && !log.notes_secured(Lsn(1025))
+        );
+    }
+
+    #[test]
+    fn r9_both_logs_have_it_up_to_where_their_terms_part() {
+        let log = log(&[1, 1, 3, 3]);
+        let theirs = History::new(vec![(Term(1), Lsn(1)), (Term(2), Lsn(3))]).expect("ascends");
+        assert_eq!(log.common_with(&theirs, Lsn(9)), Lsn(2));
+        let shorter = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
+        assert_eq!(log.common_with(&shorter, Lsn(1)), Lsn(1));
+    }
+
+    #[test]
+    fn a_start_remembers_a_damaged_log_only_where_it_may_diverge() {
+        let history = History::new(vec![(Term(1), Lsn(1)), (Term(2), Lsn(15))]).expect("ascends");
+        let found = Recovered { base: at(1, 10), end: at(2, 20), history, ..Recovered::nothing() };
+        let kept = LogState::recover(&found, at(1, 14), true);
+        assert_eq!((kept.end(), kept.durable(), kept.to_replay()), (at(1, 10), Lsn(20), Some(Lsn(11))));
+        let gone = LogState::recover(&found, at(2, 20), true);
+        assert_eq!((gone.end(), gone.durable(), gone.to_replay()), (at(2, 20), Lsn::ZERO, None));
+        let sound = LogState::recover(&found, at(1, 14), false);
+        assert_eq!((sound.end(), sound.to_replay()), (at(1, 14), Some(Lsn(15))));
     }
 }

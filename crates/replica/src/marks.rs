@@ -69,8 +69,77 @@ impl Marks {
         self.committed = self.committed.min(to);
     }
 
-    /// The log begins anew at `at`, with a state that is committed and secured.
+    /// What must hold after every event, beside a log that ends at `end` and an engine. What files have that were just
+    /// installed may lie above what is known here.
+    pub fn validate(&self, end: Lsn, published: Lsn, persisted: Lsn) -> Result<(), String> {
+        let ordered = |what: &str, low: Lsn, high: Lsn| {
+            if low <= high { Ok(()) } else { Err(format!("{what}: {low} > {high}")) }
+        };
+        ordered("committed <= received", self.committed, end)?;
+        ordered("R7: published <= committed", published, self.committed.max(persisted))?;
+        ordered("R7: published <= secured", published, self.secured.max(persisted))
+    }
+
+    /// The log begins again at `at`, with a state that is committed and secured.
     pub fn begin_at(&mut self, at: Lsn) {
         *self = Marks::new(at, at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_say_by_how_much_they_moved_and_never_go_back() {
+        let mut marks = Marks::new(Lsn(3), Lsn(2));
+        assert_eq!((marks.commit(Lsn(7), Lsn(9)), marks.committed()), (4, Lsn(7)));
+        assert_eq!((marks.commit(Lsn(5), Lsn(9)), marks.committed()), (0, Lsn(7)));
+        assert_eq!((marks.secure(Lsn(6)), marks.secure(Lsn(4)), marks.secured()), (4, 0, Lsn(6)));
+        assert_eq!(marks.publishable(), Lsn(6));
+    }
+
+    #[test]
+    #[should_panic(expected = "R4: committed 10 is beyond the log")]
+    fn r4_nothing_is_committed_that_is_not_in_the_log() {
+        Marks::new(Lsn(3), Lsn(2)).commit(Lsn(10), Lsn(9));
+    }
+
+    #[test]
+    fn r8_the_floor_stays_at_or_below_what_all_have() {
+        let mut marks = Marks::new(Lsn(9), Lsn(5));
+        marks.raise_log_floor(Lsn(8));
+        assert_eq!(marks.log_floor(), Lsn(5));
+        marks.secure(Lsn(7));
+        marks.raise_log_floor(Lsn(6));
+        marks.raise_log_floor(Lsn(2));
+        assert_eq!(marks.log_floor(), Lsn(6));
+    }
+
+    #[test]
+    fn r7_what_nobody_published_waits_for_a_member_that_joins() {
+        let mut marks = Marks::new(Lsn(5), Lsn(9));
+        marks.secure_with_joiner(Lsn(4));
+        assert_eq!(marks.secured(), Lsn(5), "published up to `committed` at most");
+        marks.secure_with_joiner(Lsn(6));
+        assert_eq!(marks.secured(), Lsn(6), "what is published is not taken back");
+    }
+
+    #[test]
+    fn r7_an_engine_ahead_of_the_marks_is_found() {
+        let marks = Marks::new(Lsn(5), Lsn(7));
+        assert_eq!(marks.validate(Lsn(9), Lsn(5), Lsn(3)), Ok(()));
+        assert!(marks.validate(Lsn(4), Lsn(3), Lsn(3)).is_err_and(|what| what.contains("received")));
+        assert!(marks.validate(Lsn(9), Lsn(6), Lsn(3)).is_err_and(|what| what.starts_with("R7")));
+        assert_eq!(marks.validate(Lsn(9), Lsn(6), Lsn(6)), Ok(()), "files were just installed");
+    }
+
+    #[test]
+    fn marks_go_back_with_the_log_and_begin_again_with_it() {
+        let mut marks = Marks::new(Lsn(5), Lsn(7));
+        marks.cut(Lsn(4));
+        assert_eq!((marks.committed(), marks.secured()), (Lsn(4), Lsn(7)));
+        marks.begin_at(Lsn(2));
+        assert_eq!(marks, Marks::new(Lsn(2), Lsn(2)));
     }
 }

@@ -37,3 +37,22 @@ impl Readers {
         self.scans.keys().next().copied().into_iter().chain(self.aggregates.lowest()).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_keeps_its_position_as_long_as_somebody_goes_on_with_it() {
+        let mut readers = Readers::default();
+        assert_eq!(readers.lowest(), None);
+        readers.open(Lsn(9), Micros(0));
+        readers.open(Lsn(4), Micros(1));
+        assert_eq!(readers.lowest(), Some(Lsn(4)));
+        readers.open(Lsn(9), SCAN_HOLD);
+        readers.close_idle(Micros(1) + SCAN_HOLD);
+        assert_eq!(readers.lowest(), Some(Lsn(9)), "the other was not used for long");
+        readers.close_all();
+        assert_eq!(readers.lowest(), None);
+    }
+}

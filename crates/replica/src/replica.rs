@@ -21,6 +21,7 @@ pub(crate) mod state;
 pub(crate) mod status;
 
 use crate::config::Config;
+use crate::damage::Damage;
 use crate::features::scrub::Scrub;
 use crate::lease::Leases;
 use crate::log_state::LogState;
@@ -28,12 +29,13 @@ use crate::marks::Marks;
 use crate::output::Output;
 use crate::primary::{Primary, View};
 use crate::readers::Readers;
+pub(crate) use crate::role::Role;
 use crate::settings::Settings;
 use crate::tail::Tail;
-use crate::transfer::copy::CopyIn;
 use crate::transfer::failback::FailbackState;
 use crate::transfer::flush::PendingFlush;
 use crate::transfer::receive::Incoming;
+use aside::Aside;
 pub use decommission::{STAYS, has_moved};
 pub use recovered::Recovered;
 use std::collections::BTreeSet;
@@ -47,35 +49,6 @@ pub(crate) struct Ctx<'a> {
     pub settings: &'a Settings,
 }
 
-/// What a backup or a catching-up replica keeps.
-pub(crate) struct Follower {
-    /// The highest LSN that is known to agree with the present primary: acknowledgements stop here.
-    pub(crate) matched: Lsn,
-    /// Of the newest append processed.
-    pub(crate) echo_us: u64,
-    pub(crate) number: u64,
-    /// What the primary vouches for of our own clock: `committed` is not older than this (PR-27).
-    pub(crate) fresh_at: Micros,
-    pub(crate) acked: types::Watermarks,
-    /// The primary's newest `committed`, however far it is beyond this log.
-    pub(crate) their_committed: Lsn,
-    pub(crate) ack_due: bool,
-    pub(crate) copy: Option<CopyIn>,
-    /// The newest copy of this term that was begun. Pieces of it, or of older ones, may come again after its end.
-    pub(crate) newest_copy: u64,
-    pub(crate) asked_seal: Micros,
-    pub(crate) patience: Micros,
-}
-
-pub(crate) enum Role {
-    /// Holds data, perhaps, but no part in the configuration.
-    Idle,
-    Leader(Box<Primary>),
-    Follower(Follower),
-    /// Found damage: refuses everything until it is given a copy.
-    Damaged(String),
-}
-
 /// One replica of one partition.
 pub struct Replica {
     pub(crate) me: Member,
@@ -85,12 +58,6 @@ pub struct Replica {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) log: LogState,
     pub(crate) marks: Marks,
-    /// A divergent tail is being set aside, or was.
-    pub(crate) aside: Option<Box<aside::Aside>>,
-    /// When it may be made anew at the earliest, if it is damaged.
-    pub(crate) from_scratch_at: Micros,
-    /// Its engine's place is lost, and no other one was given yet.
-    pub(crate) storage_lost: bool,
     /// Its own files are read back, or were.
     pub(crate) scrub: Option<Box<Scrub>>,
     pub(crate) role: Role,
@@ -140,18 +107,23 @@ impl Replica {
         let committed = if keeps_tail { found.secured.min(found.end.lsn) } else { persisted.lsn };
         // What is said of a log holds for that log, not for files that may be of another one.
         let files = if keeps_tail { Lsn::ZERO } else { persisted.lsn };
+        let is_damaged = damaged.is_some();
+        let role = damaged.map_or(Role::Idle, |reason| {
+            let mut damage = Damage::new(reason, Micros::ZERO);
+            if found.storage_lost {
+                damage.lose_storage();
+            }
+            Role::Damaged(damage)
+        });
         Replica {
             me,
             id,
             rules,
             config: Config::default(),
-            log: LogState::recover(&found, persisted, damaged.is_some()),
+            log: LogState::recover(&found, persisted, is_damaged),
             marks: Marks::new(committed, found.secured.max(files)),
-            aside: None,
-            from_scratch_at: Micros::ZERO,
-            storage_lost: found.storage_lost,
             scrub: None,
-            role: damaged.map_or(Role::Idle, Role::Damaged),
+            role,
             readers: Readers::default(),
             indexes: None,
             offers: 0,
@@ -202,7 +174,7 @@ impl Replica {
 
     /// True if it can be used only after it was given a copy.
     pub fn is_damaged(&self) -> bool {
-        matches!(self.role, Role::Damaged(_))
+        self.role.is_damaged()
     }
 
     /// The newest entries, for the simulator's checks.
@@ -269,38 +241,27 @@ impl Replica {
         }
     }
 
-    pub(crate) fn follower(&mut self) -> Option<&mut Follower> {
-        match &mut self.role {
-            Role::Follower(follower) => Some(follower),
-            _ => None,
-        }
-    }
-
     /// Runs after every event in tests and in the simulator (habits 6): the order of all positions.
     pub fn validate(&self) -> Result<(), String> {
         let (published, applied, end) = (self.engine.published(), self.engine.applied(), self.log.end());
         let ordered = |what: &str, low: Lsn, high: Lsn| {
             if low <= high { Ok(()) } else { Err(format!("{}: {what}: {low} > {high}", self.id)) }
         };
+        self.config.validate()?;
+        if let Some(backup) = self.role.backup() {
+            backup.validate()?;
+        }
         if let (Role::Leader(primary), Some(record)) = (&self.role, self.config.record()) {
             primary.validate(record).map_err(|fault| format!("{}: {fault}", self.id))?;
         }
-        if matches!(self.role, Role::Damaged(_)) || self.copying() {
+        if self.role.is_damaged() || self.copying() {
             return Ok(());
         }
+        self.log.validate().map_err(|what| format!("{}: {what}", self.id))?;
+        self.marks
+            .validate(end.lsn, published.lsn, self.engine.persisted().lsn)
+            .map_err(|what| format!("{}: {what}", self.id))?;
         ordered("published <= applied", published.lsn, applied.lsn)?;
-        ordered("committed <= received", self.marks.committed(), end.lsn)?;
-        ordered(
-            "R7: published <= committed",
-            published.lsn,
-            self.marks.committed().max(self.engine.persisted().lsn),
-        )?;
-        ordered(
-            "R7: published <= secured",
-            published.lsn,
-            self.marks.secured().max(self.engine.persisted().lsn),
-        )?;
-        ordered("durable <= received", self.log.durable(), end.lsn)?;
         match self.lags() {
             true => ordered("the log holds what is not applied", self.log.base().lsn, applied.lsn)?,
             false => ordered(
@@ -315,13 +276,18 @@ impl Replica {
         ordered("applied <= received", applied.lsn, end.lsn)
     }
 
+    /// True if rows of the engine are to be set aside next.
+    pub(crate) fn asides(&self) -> bool {
+        self.log.aside().is_some_and(Aside::has_rows)
+    }
+
     /// True if the engine may follow the log later: a cold standby's, or what was one until a moment ago.
     pub(crate) fn may_lag(&self) -> bool {
         !self.serves() && !matches!(&self.role, Role::Leader(leader) if leader.promotion.marker().is_some())
     }
 
     pub(crate) fn copying(&self) -> bool {
-        matches!(&self.role, Role::Follower(follower) if follower.copy.is_some())
+        self.role.is_copying()
     }
 
     /// Sends what is due after a batch of inputs.
@@ -334,7 +300,7 @@ impl Replica {
                 self.advance(ctx);
                 self.hand_over_step(ctx);
             }
-            Role::Follower(_) => self.acknowledge(ctx, false),
+            Role::Backup(_) => self.acknowledge(ctx, false),
             _ => {}
         }
         self.sweep_pins();
@@ -344,7 +310,7 @@ impl Replica {
     /// Time has passed.
     pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
         self.readers.close_idle(ctx.now.mono);
-        if let Role::Follower(_) = &self.role {
+        if let Role::Backup(_) = &self.role {
             self.acknowledge(ctx, true);
         }
         self.receive_tick(ctx);

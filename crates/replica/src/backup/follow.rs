@@ -2,30 +2,11 @@
 
 use crate::output::Output;
 use crate::replica::state::Unfit;
-use crate::replica::{Ctx, Follower, Replica, Role};
-use crate::settings::Settings;
-use types::{Epoch, Lsn, Member, Micros, PartitionId, Position, Term, Watermarks};
+use crate::replica::{Ctx, Replica, Role};
+use types::{Epoch, Lsn, Member, Micros, PartitionId, Position, Term};
 use wire::entry::EntryError;
 use wire::peer::{Ack, Append, AppendRefused, Fetch, Fetched, LogSummary, Refusal, Report, ReportRequest};
 use wire::{Entry, PeerMessage};
-
-impl Follower {
-    pub(crate) fn new(settings: &Settings) -> Follower {
-        Follower {
-            matched: Lsn::ZERO,
-            echo_us: 0,
-            number: 0,
-            fresh_at: Micros::ZERO,
-            acked: Watermarks::default(),
-            their_committed: Lsn::ZERO,
-            ack_due: false,
-            copy: None,
-            newest_copy: 0,
-            asked_seal: Micros::ZERO,
-            patience: settings.resend,
-        }
-    }
-}
 
 /// The log of a replica that only a copy helps: nothing in common with any, and it does not reach back.
 fn unusable() -> LogSummary {
@@ -78,8 +59,7 @@ impl Replica {
             }
             Role::Damaged(_) => return AppendOutcome::Refused(Refusal::Busy),
             _ if self.wants_all(ctx) => return AppendOutcome::Refused(Refusal::Mismatch(unusable())),
-            Role::Follower(follower) if follower.copy.is_some() => return AppendOutcome::Ignored,
-            Role::Follower(_) => {}
+            role if role.is_whole_backup() => {}
             _ => return AppendOutcome::Ignored,
         }
         if let Err(taken) = self.check_prev(append) {
@@ -181,15 +161,9 @@ impl Replica {
 
     fn note_append(&mut self, ctx: &mut Ctx, append: &Append, last: Lsn) {
         let end = self.log.end().lsn;
-        let Some(follower) = self.follower() else { return };
-        follower.matched = follower.matched.max(last);
-        follower.echo_us = follower.echo_us.max(append.sent_us);
-        follower.number = follower.number.max(append.number);
-        follower.fresh_at = follower.fresh_at.max(Micros(append.echo_us));
-        follower.patience = ctx.settings.resend;
-        follower.their_committed = follower.their_committed.max(append.committed);
-        let matched = follower.matched.min(end);
-        follower.ack_due |= append.entries.is_empty();
+        let Some(backup) = self.role.backup_mut() else { return };
+        backup.heard(append, last, ctx.settings.resend);
+        let matched = backup.acks.matched().min(end);
         self.marks.commit(append.committed.min(matched), end);
         self.marks.secure(append.secured.min(matched));
         self.marks.raise_log_floor(append.log_floor);
@@ -199,47 +173,31 @@ impl Replica {
     /// Acknowledges what has changed, if the primary waits for it or `all` is asked for.
     pub(crate) fn acknowledge(&mut self, ctx: &mut Ctx, all: bool) {
         let marks = self.watermarks();
-        let (Some(record), Role::Follower(follower)) = (self.config.record(), &self.role) else { return };
-        if follower.copy.is_some() || follower.number == 0 {
+        let (Some(record), Role::Backup(backup)) = (self.config.record(), &mut self.role) else { return };
+        if backup.copy.is_open() {
             return;
         }
-        let clipped = Watermarks {
-            received: marks.received.min(follower.matched),
-            durable: marks.durable.min(follower.matched),
-            applied: marks.applied.min(follower.matched),
-            persisted: marks.persisted.min(follower.matched),
-        };
         let policies = record.next_policy.iter().chain([&record.policy]);
-        let waited = policies.map(|policy| policy.need(1)).any(|need| {
-            let need = if need.counts() { need } else { types::policy::Need { received: true, ..need } };
-            need.met(&clipped) > need.met(&follower.acked)
-        });
-        let changed = clipped != follower.acked || follower.ack_due;
-        if !(waited || all && changed) {
-            return;
-        }
+        let Some(marks) = backup.acks.tell(marks, policies, all) else { return };
+        let (echo_us, number) = backup.acks.echo();
         let ack = Ack {
             partition: self.id,
             epoch: record.epoch,
             from: self.me,
             end: self.log.end(),
-            marks: clipped,
+            marks,
             sent_us: ctx.now.mono.0,
-            echo_us: follower.echo_us,
-            number: follower.number,
+            echo_us,
+            number,
         };
-        let to = record.primary;
-        ctx.out.push(Output::Send { to, message: PeerMessage::Ack(ack) });
-        let follower = self.follower().expect("a follower");
-        follower.acked = clipped;
-        follower.ack_due = false;
+        ctx.out.push(Output::Send { to: record.primary, message: PeerMessage::Ack(ack) });
     }
 
     /// True if this replica is damaged and catching up: only a copy helps. One that was damaged on the way, by a full disk
     /// for instance, takes none for a while, and one whose engine has no place takes none at all.
     pub(crate) fn awaits_copy(&self, ctx: &Ctx) -> bool {
         let catching_up = self.config.is_catching_up(&self.me);
-        self.is_damaged() && !self.storage_lost && catching_up && ctx.now.mono >= self.from_scratch_at
+        catching_up && self.role.damage().is_some_and(|damage| damage.takes_copy(ctx.now.mono))
     }
 
     /// A primary of a newer term asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
@@ -275,7 +233,7 @@ impl Replica {
         if fetch.epoch != record.epoch || fetch.from != record.primary {
             return;
         }
-        let agrees = self.log.position_at(fetch.after.lsn).is_some_and(|(here, _)| here == fetch.after);
+        let agrees = self.log.holds(fetch.after);
         // Damaged or lost files are no reason to keep to itself what a whole log has.
         let of_no_use = self.is_damaged() && !self.log.is_whole();
         if !agrees || of_no_use || fetch.after.lsn < self.log.base().lsn {
@@ -341,14 +299,9 @@ impl Replica {
             false => ctx.settings.suspect,
         };
         let silent = now.since(heard.max(since));
-        let follower = self.follower()?;
-        if silent < patience || now.since(follower.asked_seal) < follower.patience {
+        let misses = self.role.backup_mut()?;
+        if silent < patience || !misses.patience.runs_out(now, back_off) {
             return None;
-        }
-        follower.asked_seal = now;
-        // The loser of a race must not ask again at once (F18).
-        if back_off {
-            follower.patience = Micros((follower.patience.0 * 2).min(1_000_000));
         }
         Some((primary, silent, (id, epoch, end)))
     }

@@ -40,7 +40,7 @@ impl Replica {
             Role::Leader(leader) if leader.promotion.serves() => self.led_at(ctx),
             // What the primary before it acknowledged is not all committed here yet.
             Role::Leader(leader) => leader.promotion.fresh_at(),
-            Role::Follower(follower) => follower.fresh_at,
+            Role::Backup(backup) => backup.fresh_at(),
             Role::Idle | Role::Damaged(_) => Micros::ZERO,
         }
     }

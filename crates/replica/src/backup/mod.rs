@@ -2,10 +2,72 @@
 //!
 //! | file | what |
 //! | --- | --- |
+//! | `acks` | what the primary is told of this log, and when |
+//! | `copy_in` | a copy by rows: which piece comes next |
 //! | `follow` | appends taken in, checked, acknowledged |
 //! | `fresh` | how old a read may be |
+//! | `patience` | how often a missed primary is reported |
 //! | `replay` | engines that follow their log later: cold standbys |
 
+pub(crate) mod acks;
+pub(crate) mod copy_in;
 pub(crate) mod follow;
 pub(crate) mod fresh;
+pub(crate) mod patience;
 pub(crate) mod replay;
+
+use acks::Acks;
+use copy_in::CopyIn;
+use patience::Patience;
+use types::{Lsn, Micros};
+use wire::peer::Append;
+
+/// What a backup or a catching-up replica keeps of one term.
+#[derive(Debug)]
+pub(crate) struct Backup {
+    pub(crate) acks: Acks,
+    pub(crate) copy: CopyIn,
+    pub(crate) patience: Patience,
+    /// The primary's newest `committed`, however far it is beyond this log.
+    their_committed: Lsn,
+    /// What the primary vouches for of our own clock: `committed` is not older than this (PR-27).
+    fresh_at: Micros,
+}
+
+impl Backup {
+    /// At the beginning of a term. `resend`: how long a missed primary is given before it is reported again.
+    pub fn new(resend: Micros) -> Backup {
+        Backup {
+            acks: Acks::default(),
+            copy: CopyIn::default(),
+            patience: Patience::new(resend),
+            their_committed: Lsn::ZERO,
+            fresh_at: Micros::ZERO,
+        }
+    }
+
+    /// An append was taken in: this log is the primary's up to `last`.
+    pub fn heard(&mut self, append: &Append, last: Lsn, resend: Micros) {
+        self.acks.heard(append, last);
+        self.patience.heard(resend);
+        self.their_committed = self.their_committed.max(append.committed);
+        self.fresh_at = self.fresh_at.max(Micros(append.echo_us));
+    }
+
+    /// When all that was acknowledged was surely committed here, by this replica's clock.
+    pub fn fresh_at(&self) -> Micros {
+        self.fresh_at
+    }
+
+    /// Up to where this log is known to be the primary's, if that is all of what is committed there. `kept`: how much of it
+    /// a power loss leaves.
+    pub fn has_committed(&self, kept: Lsn) -> Option<Lsn> {
+        let here = self.acks.matched().min(kept);
+        (!self.copy.is_open() && here >= self.their_committed).then_some(here)
+    }
+
+    /// What must hold after every event.
+    pub fn validate(&self) -> Result<(), String> {
+        self.acks.validate()
+    }
+}

@@ -23,7 +23,7 @@ impl Replica {
             policies.all(|policy| policy.standby == Standby::Cold)
         });
         let files = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
-        cold && files && matches!(self.role, Role::Follower(_))
+        cold && files && self.role.backup().is_some()
     }
 
     /// True if the log has entries that the engine has not executed.
@@ -33,10 +33,10 @@ impl Replica {
 
     /// True if [`Replica::replay_slice`] has something to do.
     pub(crate) fn has_replay(&self) -> bool {
-        let takes_part = matches!(self.role, Role::Leader(_) | Role::Follower(_));
+        let takes_part = matches!(self.role, Role::Leader(_) | Role::Backup(_));
         // What is being set aside is not executed any more.
         let goes_on = self.lags() && takes_part && !self.is_cold() && !self.replay_reads;
-        self.asides() || goes_on && self.aside.is_none()
+        self.asides() || goes_on && self.log.aside().is_none()
     }
 
     /// Executes the next slice of the log.

@@ -401,7 +401,7 @@ impl Replica {
 
     fn takes_loads(&self, from: Member, epoch: types::Epoch) -> bool {
         let ours = self.config.record().is_some_and(|record| record.primary == from && record.epoch == epoch);
-        ours && matches!(&self.role, Role::Follower(follower) if follower.copy.is_none())
+        ours && self.role.is_whole_backup()
     }
 
     /// A piece of such a file.

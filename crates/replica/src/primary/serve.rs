@@ -74,8 +74,8 @@ impl Replica {
                         .unwrap_or_else(|| Status::NotYet("the new primary is not ready yet".into())),
                 ),
             },
-            Role::Follower(follower) if any && follower.copy.is_none() => None,
-            Role::Damaged(reason) if any => Some(Status::Corrupt(reason.clone())),
+            Role::Backup(backup) if any && !backup.copy.is_open() => None,
+            Role::Damaged(damage) if any => Some(Status::Corrupt(damage.reason().into())),
             _ => Some(Status::NotPrimary),
         }
     }

@@ -5,13 +5,16 @@
 //! the log does not reach back any more, then entries read back from the log. What is in memory goes last, with whatever gives it
 //! up. Nothing changes meanwhile: appends are ignored and copies wait, and both come again.
 
+use crate::log_state::LogState;
 use crate::output::{Output, ReadFor};
 use crate::replica::{Ctx, Replica};
+use crate::settings::Settings;
 use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::engine::{Version, space};
-use types::{EngineError, Lsn, Micros, ReadAt};
+use types::{Engine, EngineError, Lsn, Micros, NodeId, PartitionId, ReadAt};
 use wire::Entry;
+use wire::entry::Kind;
 
 /// About so many bytes of rows, or of entries, are in one piece.
 const PIECE: usize = 8 << 20;
@@ -19,6 +22,7 @@ const PIECE: usize = 8 << 20;
 const READS: u32 = 5;
 
 /// How far it is.
+#[derive(Debug)]
 pub(crate) struct Aside {
     /// The last entry that the primary has too.
     above: Lsn,
@@ -31,6 +35,7 @@ pub(crate) struct Aside {
     failures: u32,
 }
 
+#[derive(Debug)]
 struct Rows {
     /// They are of entries up to here, behind which the log begins.
     upto: Lsn,
@@ -44,7 +49,145 @@ struct Rows {
     sessions: u64,
 }
 
+impl Aside {
+    /// Of a log that has `above` in common with the primary's. Files of this log hold all up to `published`; what is in a log
+    /// that is not `readable` cannot be read back.
+    pub fn new(above: Lsn, log: &LogState, published: Lsn, readable: bool) -> Aside {
+        let upto = log.base().lsn;
+        // Files may be of another log than this, or gone.
+        let rows = (above < upto && published >= upto).then(|| Rows::new(upto));
+        let next = if readable { above.max(upto) } else { log.tail().base().lsn }.next();
+        Aside { above, rows, next, asked_at: None, failures: 0 }
+    }
+
+    /// True if rows of the engine are to be looked at.
+    pub fn has_rows(&self) -> bool {
+        self.rows.is_some()
+    }
+
+    /// True once all up to `base` is set aside, behind which everything is in memory.
+    fn is_done(&self, base: Lsn) -> bool {
+        self.rows.is_none() && self.next > base
+    }
+
+    /// From where entries are to be read back now: rows come first, and what was asked for is waited for.
+    fn reads(&mut self, now: Micros, base: Lsn, resend: Micros) -> Option<Lsn> {
+        let waits = self.asked_at.is_some_and(|at| now.since(at) < Micros(resend.0 * 10));
+        if self.rows.is_some() || self.next > base || waits {
+            return None;
+        }
+        self.asked_at = Some(now);
+        Some(self.next)
+    }
+
+    /// Entries from `from` on were read back: gives those to be set aside, or why there will be none.
+    fn came(
+        &mut self,
+        from: Lsn,
+        base: Lsn,
+        entries: Result<Vec<Entry>, String>,
+    ) -> Option<Result<Vec<Entry>, String>> {
+        if self.next != from || self.rows.is_some() {
+            return None;
+        }
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            // It is asked for again, whenever something wants to take the tail's place.
+            Err(_) if self.failures < READS => {
+                self.failures += 1;
+                return None;
+            }
+            Err(reason) => {
+                self.next = base.next();
+                return Some(Err(format!(
+                    "entries {from} to {base} of an older term cannot be set aside: {reason}"
+                )));
+            }
+        };
+        entries.retain(|entry| (from..=base).contains(&entry.lsn()));
+        self.next = entries.last().map_or(base, Entry::lsn).next();
+        self.asked_at = None;
+        Some(Ok(entries))
+    }
+}
+
+impl Rows {
+    fn new(upto: Lsn) -> Rows {
+        Rows {
+            upto,
+            from: vec![space::SESSION],
+            piece: Vec::new(),
+            bytes: 0,
+            seen: BTreeSet::new(),
+            sessions: 0,
+        }
+    }
+
+    /// Takes what the next slice has of entries above `above`.
+    fn take(&mut self, versions: impl Iterator<Item = Version>, above: Lsn) {
+        for version in versions {
+            if version.lsn <= above || version.lsn > self.upto {
+                continue;
+            }
+            self.bytes += version.key.len() + version.value.as_ref().map_or(0, |value| value.len());
+            self.seen.insert(version.lsn);
+            self.sessions += u64::from(version.key.first() == Some(&space::SESSION));
+            self.piece.push(version);
+        }
+    }
+
+    /// The piece to be written, and what is said of it. The last one counts the entries of all: as many as there were, and surely
+    /// those that are known.
+    fn piece(&mut self, owner: (PartitionId, NodeId), log: &LogState, above: Lsn, last: bool) -> Output {
+        let mut rows = std::mem::take(&mut self.piece);
+        rows.sort_by(|a, b| a.key.cmp(&b.key));
+        self.bytes = 0;
+        let (commits, surely) = (self.upto.0 - above.0, self.seen.len() as u64);
+        let report = TailReport {
+            partition: owner.0,
+            node: owner.1,
+            file: String::new(),
+            term: log.position_at(self.upto).map_or(log.base().term, |(at, _)| at.term),
+            from: above.next(),
+            to: self.upto,
+            commits: if last { commits } else { 0 },
+            surely_acknowledged: if last { surely } else { 0 },
+            sessions: if last { self.sessions } else { 0 },
+            rows: Some(rows.len() as u64),
+        };
+        Output::SetAside { report, entries: Vec::new(), rows }
+    }
+}
+
+/// Clients' entries that will not be part of the log any more (R9), as they are written aside. None if no client's are among them.
+fn entries_aside(owner: (PartitionId, NodeId), entries: Vec<Entry>, committed: Lsn) -> Option<Output> {
+    let ours =
+        |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk | Kind::Call | Kind::Sql);
+    let commits = entries.iter().filter(ours).count() as u64;
+    let (Some(first), Some(last), true) = (entries.first(), entries.last(), commits > 0) else { return None };
+    let surely = entries.iter().filter(ours).filter(|entry| entry.lsn() <= committed).count() as u64;
+    let sessions: BTreeSet<_> = entries.iter().filter(ours).map(|entry| entry.header().session).collect();
+    let report = TailReport {
+        partition: owner.0,
+        node: owner.1,
+        file: String::new(),
+        term: last.at().term,
+        from: first.lsn(),
+        to: last.lsn(),
+        commits,
+        surely_acknowledged: surely,
+        sessions: sessions.len() as u64,
+        rows: None,
+    };
+    Some(Output::SetAside { report, entries, rows: Vec::new() })
+}
+
 impl Replica {
+    /// Writes clients' entries aside that will not be part of the log any more (R9).
+    pub(crate) fn set_aside(&self, ctx: &mut Ctx, entries: Vec<Entry>) {
+        ctx.out.extend(entries_aside((self.id, self.me.node), entries, self.marks.committed()));
+    }
+
     /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is in memory. Until
     /// then it goes on with it; to be asked again.
     pub(crate) fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
@@ -52,40 +195,21 @@ impl Replica {
         if common >= base {
             return true;
         }
-        if self.aside.as_ref().is_none_or(|aside| aside.above > common) {
-            self.begin_aside(common);
+        if self.log.aside().is_none_or(|aside| aside.above > common) {
+            // A log that cannot be trusted has nothing to be read back.
+            let readable = !self.is_damaged() || self.log.is_whole();
+            let aside = Aside::new(common, &self.log, self.published_in_log(), readable);
+            self.log.put_aside(Box::new(aside));
         }
         self.read_aside(ctx);
-        self.aside.as_ref().is_some_and(|aside| aside.rows.is_none() && aside.next > base)
-    }
-
-    fn begin_aside(&mut self, above: Lsn) {
-        let upto = self.log.base().lsn;
-        // Files may be of another log than this, or gone.
-        let rows = (above < upto && self.published_in_log() >= upto).then(|| Rows {
-            upto,
-            from: vec![space::SESSION],
-            piece: Vec::new(),
-            bytes: 0,
-            seen: BTreeSet::new(),
-            sessions: 0,
-        });
-        // A log that cannot be trusted has nothing to be read back.
-        let untrusted = self.is_damaged() && !self.log.is_whole();
-        let next = if untrusted { self.log.tail().base().lsn } else { above.max(upto) }.next();
-        self.aside = Some(Box::new(Aside { above, rows, next, asked_at: None, failures: 0 }));
+        self.log.aside().is_some_and(|aside| aside.is_done(base))
     }
 
     /// Asks for the next entries, unless rows come first or everything has been read.
     fn read_aside(&mut self, ctx: &mut Ctx) {
         let (now, base) = (ctx.now.mono, self.log.tail().base().lsn);
-        let Some(aside) = self.aside.as_mut() else { return };
-        let waits = aside.asked_at.is_some_and(|at| now.since(at) < Micros(ctx.settings.resend.0 * 10));
-        if aside.rows.is_some() || aside.next > base || waits {
-            return;
-        }
-        aside.asked_at = Some(now);
-        let from = aside.next;
+        let reads = |aside: &mut Aside| aside.reads(now, base, ctx.settings.resend);
+        let Some(from) = self.log.aside_mut().and_then(reads) else { return };
         let (partition, purpose) = (self.id, ReadFor::Aside { from });
         ctx.out.push(Output::ReadLog { partition, from, max_bytes: PIECE, purpose });
     }
@@ -93,95 +217,59 @@ impl Replica {
     /// Entries were read back.
     pub(crate) fn aside_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
         let base = self.log.tail().base().lsn;
-        let Some(aside) = self.aside.as_mut().filter(|aside| aside.next == from && aside.rows.is_none())
-        else {
-            return;
-        };
-        let mut entries = match entries {
-            Ok(entries) => entries,
-            // It is asked for again, whenever something wants to take the tail's place.
-            Err(_) if aside.failures < READS => return aside.failures += 1,
-            Err(reason) => {
-                aside.next = base.next();
-                let what = format!("entries {from} to {base} of an older term cannot be set aside: {reason}");
-                return ctx.out.push(Output::Notice { partition: self.id, what });
+        match self.log.aside_mut().and_then(|aside| aside.came(from, base, entries)) {
+            Some(Ok(entries)) => {
+                self.set_aside(ctx, entries);
+                self.read_aside(ctx);
             }
-        };
-        entries.retain(|entry| (from..=base).contains(&entry.lsn()));
-        aside.next = entries.last().map_or(base, Entry::lsn).next();
-        aside.asked_at = None;
-        self.set_aside(ctx, entries);
-        self.read_aside(ctx);
-    }
-
-    /// True if [`Replica::aside_rows`] has something to do.
-    pub(crate) fn asides(&self) -> bool {
-        self.aside.as_ref().is_some_and(|aside| aside.rows.is_some())
+            Some(Err(what)) => ctx.out.push(Output::Notice { partition: self.id, what }),
+            None => {}
+        }
     }
 
     /// Looks at the next rows of the engine.
     pub(crate) fn aside_rows(&mut self, ctx: &mut Ctx) {
-        let Some(mut aside) = self.aside.take() else { return };
+        let Some(mut aside) = self.log.take_aside() else { return };
         if let Some(mut rows) = aside.rows.take() {
-            match self.next_rows(ctx, aside.above, &mut rows) {
-                Ok(true) => self.rows_aside(ctx, aside.above, &mut rows, true),
+            let (owner, above) = ((self.id, self.me.node), aside.above);
+            match next_rows(self.engine.as_ref(), ctx.settings, above, &mut rows) {
+                Ok(over) => {
+                    if rows.bytes >= PIECE {
+                        ctx.out.push(rows.piece(owner, &self.log, above, false));
+                    }
+                    match over {
+                        true => ctx.out.push(rows.piece(owner, &self.log, above, true)),
+                        false => aside.rows = Some(rows),
+                    }
+                }
                 // Want of open files or memory passes: nothing that is here may be given up for it (F20).
-                Ok(false) | Err(EngineError::Later(_)) => aside.rows = Some(rows),
+                Err(EngineError::Later(_)) => aside.rows = Some(rows),
                 Err(reason) => {
-                    self.rows_aside(ctx, aside.above, &mut rows, true);
+                    ctx.out.push(rows.piece(owner, &self.log, above, true));
                     let what = format!("not all rows of an older term can be set aside: {reason}");
                     ctx.out.push(Output::Notice { partition: self.id, what });
                 }
             }
         }
-        self.aside = Some(aside);
+        self.log.put_aside(aside);
         self.read_aside(ctx);
     }
+}
 
-    /// One slice of them. True at the end. An error leaves `rows` where it was.
-    fn next_rows(&mut self, ctx: &mut Ctx, above: Lsn, rows: &mut Rows) -> Result<bool, EngineError> {
-        let at = ReadAt::Lsn(self.engine.published().lsn);
-        let (limit, max_bytes) = (ctx.settings.slice_rows, ctx.settings.slice_bytes);
-        let found = self.engine.scan(&rows.from, &[], at, limit, max_bytes)?;
-        let to = found.last().map_or(Vec::new(), |row| [&row.key[..], &[0]].concat());
-        let deleted = self.engine.deletions(&rows.from, &to, above)?;
-        let deleted = deleted.into_iter().map(|(key, lsn)| Version { key, lsn, value: None });
-        let found =
-            found.into_iter().map(|row| Version { key: row.key, lsn: row.lsn, value: Some(row.value) });
-        for version in found.chain(deleted) {
-            if version.lsn <= above || version.lsn > rows.upto {
-                continue;
-            }
-            rows.bytes += version.key.len() + version.value.as_ref().map_or(0, |value| value.len());
-            rows.seen.insert(version.lsn);
-            rows.sessions += u64::from(version.key.first() == Some(&space::SESSION));
-            rows.piece.push(version);
-        }
-        if rows.bytes >= PIECE {
-            self.rows_aside(ctx, above, rows, false);
-        }
-        rows.from = to;
-        Ok(rows.from.is_empty())
-    }
-
-    /// Writes a piece. The last one counts the entries of all: as many as there were, and surely those that are known.
-    fn rows_aside(&self, ctx: &mut Ctx, above: Lsn, rows: &mut Rows, last: bool) {
-        let mut versions = std::mem::take(&mut rows.piece);
-        versions.sort_by(|a, b| a.key.cmp(&b.key));
-        rows.bytes = 0;
-        let (commits, surely) = (rows.upto.0 - above.0, rows.seen.len() as u64);
-        let report = TailReport {
-            partition: self.id,
-            node: self.me.node,
-            file: String::new(),
-            term: self.log.position_at(rows.upto).map_or(self.log.base().term, |(at, _)| at.term),
-            from: above.next(),
-            to: rows.upto,
-            commits: if last { commits } else { 0 },
-            surely_acknowledged: if last { surely } else { 0 },
-            sessions: if last { rows.sessions } else { 0 },
-            rows: Some(versions.len() as u64),
-        };
-        ctx.out.push(Output::SetAside { report, entries: Vec::new(), rows: versions });
-    }
+/// One slice of them. True at the end. An error leaves `rows` where it was.
+fn next_rows(
+    engine: &dyn Engine,
+    settings: &Settings,
+    above: Lsn,
+    rows: &mut Rows,
+) -> Result<bool, EngineError> {
+    let at = ReadAt::Lsn(engine.published().lsn);
+    let found = engine.scan(&rows.from, &[], at, settings.slice_rows, settings.slice_bytes)?;
+    let to = found.last().map_or(Vec::new(), |row| [&row.key[..], &[0]].concat());
+    let deleted = engine.deletions(&rows.from, &to, above)?;
+    let deleted = deleted.into_iter().map(|(key, lsn)| Version { key, lsn, value: None });
+    let found = found.into_iter().map(|row| Version { key: row.key, lsn: row.lsn, value: Some(row.value) });
+    rows.take(found.chain(deleted), above);
+    rows.from = to;
+    Ok(rows.from.is_empty())
 }

@@ -1,9 +1,10 @@
 //! A new configuration arrives (R1, R2): step up, step down, or go on in it.
 
+use crate::backup::Backup;
 use crate::output::{LogOp, Output};
 use crate::primary::Primary;
 use crate::primary::promotion::Promotion;
-use crate::replica::{Ctx, Follower, Replica, Role};
+use crate::replica::{Ctx, Replica, Role};
 use types::{Epoch, Lsn, Micros, PartitionRecord};
 use wire::request::{Hint, Status};
 
@@ -41,7 +42,7 @@ impl Replica {
 
     /// The first configuration of a term of this replica: R6 begins.
     fn step_up(&mut self, ctx: &mut Ctx, record: &PartitionRecord, first: bool) {
-        if matches!(self.role, Role::Damaged(_)) {
+        if self.is_damaged() {
             return;
         }
         let fresh_at = self.fresh_at(ctx);
@@ -62,7 +63,7 @@ impl Replica {
             leader.promotion.resume();
             self.marks.commit(self.log.end().lsn, self.log.end().lsn);
         }
-        self.role = Role::Leader(Box::new(leader));
+        self.role.becomes(Role::Leader(Box::new(leader)));
         self.collect_reports(ctx);
     }
 
@@ -74,10 +75,10 @@ impl Replica {
             self.abandon_copy(ctx);
         }
         match &mut self.role {
-            Role::Follower(_) if same_term => {}
+            Role::Backup(_) if same_term => {}
             // It stays so until a copy comes: what is in its log may be nowhere else (R9).
             Role::Damaged(_) => {}
-            _ => self.role = Role::Follower(Follower::new(ctx.settings)),
+            role => role.becomes(Role::Backup(Backup::new(ctx.settings.resend))),
         }
     }
 
@@ -94,8 +95,8 @@ impl Replica {
         ctx.leases.lead(self.id, None);
         self.step_down(ctx, "this replica left the partition");
         self.abandon_copy(ctx);
-        if !matches!(self.role, Role::Damaged(_)) {
-            self.role = Role::Idle;
+        if !self.is_damaged() {
+            self.role.becomes(Role::Idle);
         }
     }
 
@@ -113,6 +114,6 @@ impl Replica {
             ctx.out.push(Output::Reply { partition, to, reply, valid_until: None });
         }
         ctx.leases.lead(self.id, None);
-        self.role = Role::Idle;
+        self.role.becomes(Role::Idle);
     }
 }

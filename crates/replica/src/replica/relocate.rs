@@ -5,6 +5,7 @@
 //! That is asked for only when a primary takes it in again: as long as nobody can, the lost place may come back with the node's
 //! next start, and be the last good copy.
 
+use crate::damage::Damage;
 use crate::replica::{Ctx, Replica};
 use types::{Engine, Lsn};
 
@@ -17,7 +18,7 @@ impl Replica {
         empty: Box<dyn Engine>,
         reason: String,
     ) -> Option<Box<dyn Engine>> {
-        if self.storage_lost {
+        if self.storage_lost() {
             return None;
         }
         assert!(empty.applied().lsn == Lsn::ZERO, "{}: what stands in for a lost engine is empty", self.id);
@@ -28,22 +29,30 @@ impl Replica {
         self.readers.close_all();
         self.forget_loads(Lsn::ZERO);
         (self.incoming, self.pending_flush, self.leftovers, self.replay_reads) = (None, None, false, false);
-        self.storage_lost = true;
+        if let Some(damage) = self.role.damage_mut() {
+            damage.lose_storage();
+        }
         Some(std::mem::replace(&mut self.engine, empty))
     }
 
     /// True if it needs another place for its engine now: a primary has taken it in, and a copy is to come.
     pub(crate) fn wants_storage(&self) -> bool {
         let taken_in = self.config.is_catching_up(&self.me);
-        self.storage_lost && taken_in
+        self.storage_lost() && taken_in
+    }
+
+    fn storage_lost(&self) -> bool {
+        self.role.damage().is_some_and(Damage::is_storage_lost)
     }
 
     /// An empty engine in another place.
     pub(crate) fn relocate(&mut self, engine: Box<dyn Engine>) {
-        assert!(self.storage_lost && self.is_damaged(), "{}: its engine has a place", self.id);
+        assert!(self.storage_lost(), "{}: its engine has a place", self.id);
         assert!(engine.applied().lsn == Lsn::ZERO, "F15: {}: a copy comes to an empty engine", self.id);
         self.leftovers = engine.capabilities().ships_files;
         self.engine = engine;
-        self.storage_lost = false;
+        if let Some(damage) = self.role.damage_mut() {
+            damage.give_storage();
+        }
     }
 }

@@ -1,12 +1,11 @@
 //! What all roles share: the log's end, tentative execution, publication, cuts and truncation.
 
+use crate::damage::Damage;
 use crate::history::History;
 use crate::output::{LogOp, Note, Output};
 use crate::replica::{Ctx, Replica, Role};
 use crate::session::{Kept, Session, session_key};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use std::collections::BTreeSet;
-use types::config::TailReport;
 use types::engine::mutation_fault;
 use types::{
     Durable, EngineError, LogKind, Lsn, Micros, Mutation, Position, ReadAt, SessionId, Term, Watermarks,
@@ -83,14 +82,14 @@ impl Replica {
             if at.lsn != end.lsn.next() || at.term < end.term || !self.log.chains(&entry) {
                 self.log.distrust();
                 if !self.is_damaged() {
-                    self.role = Role::Damaged(format!("R3: {at} does not follow {end} in the log"));
+                    self.found_damage(format!("R3: {at} does not follow {end} in the log"));
                 }
                 continue;
             }
             if !self.is_damaged() {
                 match self.take(entry.clone()) {
                     Ok(_) => continue,
-                    Err(unfit) => self.role = Role::Damaged(unfit.reason()),
+                    Err(unfit) => self.found_damage(unfit.reason()),
                 }
             }
             self.log.remember(entry, self.marks.secured());
@@ -100,9 +99,14 @@ impl Replica {
         if !self.is_damaged() {
             self.marks.commit(publish, end);
             if let Err(error) = self.engine.publish(publish) {
-                self.role = Role::Damaged(error.to_string());
+                self.found_damage(error.to_string());
             }
         }
+    }
+
+    /// A start found damage: a copy helps at once.
+    fn found_damage(&mut self, reason: String) {
+        self.role.becomes(Role::Damaged(Damage::new(reason, Micros::ZERO)));
     }
 
     /// A log that begins behind files, or rows, of which the sender did not remember the checksum any more begins with that which
@@ -156,7 +160,6 @@ impl Replica {
     }
 
     fn appended(&mut self, ctx: &mut Ctx, entry: Entry, begins: bool) {
-        self.aside = None;
         if begins {
             self.note(ctx, Note::History, self.log.history().encode());
         }
@@ -298,7 +301,7 @@ impl Replica {
     /// Forgets what nobody needs: in memory above a budget, in the log at or below every bound (R8).
     pub(crate) fn forget(&mut self, ctx: &mut Ctx) {
         // What is to be set aside stays until it is.
-        let diverges = self.aside.is_some();
+        let diverges = self.log.aside().is_some();
         let installing = self.incoming.as_ref().is_some_and(|incoming| incoming.is_installing());
         if !self.is_damaged() && !diverges && !installing {
             let keep = ctx.settings.tail_bytes;
@@ -345,7 +348,6 @@ impl Replica {
         }
         let (position, _) = self.log.tail().at(to).expect("at or above the base");
         let cut = self.log.truncate(to);
-        self.aside = None;
         self.forget_loads(to);
         self.set_aside(ctx, cut);
         ctx.out.push(Output::Log(LogOp::Truncate { partition: self.id, to: position }));
@@ -357,30 +359,6 @@ impl Replica {
         true
     }
 
-    /// Writes clients' entries aside that will not be part of the log any more (R9).
-    pub(crate) fn set_aside(&mut self, ctx: &mut Ctx, entries: Vec<Entry>) {
-        let ours =
-            |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk | Kind::Call | Kind::Sql);
-        let commits = entries.iter().filter(ours).count() as u64;
-        let (Some(first), Some(last), true) = (entries.first(), entries.last(), commits > 0) else { return };
-        let surely =
-            entries.iter().filter(ours).filter(|entry| entry.lsn() <= self.marks.committed()).count() as u64;
-        let sessions: BTreeSet<_> = entries.iter().filter(ours).map(|entry| entry.header().session).collect();
-        let report = TailReport {
-            partition: self.id,
-            node: self.me.node,
-            file: String::new(),
-            term: last.at().term,
-            from: first.lsn(),
-            to: last.lsn(),
-            commits,
-            surely_acknowledged: surely,
-            sessions: sessions.len() as u64,
-            rows: None,
-        };
-        ctx.out.push(Output::SetAside { report, entries, rows: Vec::new() });
-    }
-
     /// What a torn end may have taken is here again once this term's log reaches from its first entry to all that is committed, or
     /// once this replica serves by what the term has decided. Until then every life is told of it (PR-18): a short life leaves
     /// a log that looks whole.
@@ -389,16 +367,16 @@ impl Replica {
             return;
         }
         let term = self.config.record().map(|record| record.term);
+        let kept = match self.config.log_kind() {
+            LogKind::Disk => self.log.durable(),
+            LogKind::Memory => Lsn::MAX,
+        };
         let settled = match &self.role {
             Role::Leader(_) => self.serves(),
-            Role::Follower(follower) if follower.copy.is_none() => {
-                let here = match self.config.log_kind() {
-                    LogKind::Disk => self.log.durable().min(follower.matched),
-                    LogKind::Memory => follower.matched,
-                };
-                here >= follower.their_committed && self.log.history().term_at(here) == term
+            Role::Backup(backup) => {
+                backup.has_committed(kept).is_some_and(|here| self.log.history().term_at(here) == term)
             }
-            Role::Follower(_) | Role::Idle | Role::Damaged(_) => false,
+            Role::Idle | Role::Damaged(_) => false,
         };
         if settled {
             self.log.settle_torn();
@@ -430,7 +408,6 @@ impl Replica {
 
     /// Makes log and positions begin at `at`, which the engine holds.
     pub(crate) fn rebase(&mut self, ctx: &mut Ctx, at: Position, crc: u32, history: History) {
-        self.aside = None;
         self.forget_loads(Lsn::ZERO);
         // The log says when it begins there: until then a start finds another one beside the files (PR-35).
         let durable = match self.config.log_kind() {
@@ -450,16 +427,15 @@ impl Replica {
     /// Stops: what the engine has cannot be trusted (I12). The partition is not named in heartbeats any more, so another leads. The
     /// log is none the worse for it: whoever leads next may fetch what it has (R6).
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, reason: String) {
-        if matches!(self.role, Role::Damaged(_)) {
+        if self.is_damaged() {
             return;
         }
-        self.from_scratch_at = ctx.now.mono + FROM_SCRATCH;
         self.log.note_whole();
         self.incoming = None;
         self.step_down(ctx, "this replica is damaged");
         ctx.leases.lead(self.id, None);
         ctx.out.push(Output::Damaged { partition: self.id, reason: reason.clone() });
-        self.role = Role::Damaged(reason);
+        self.role.becomes(Role::Damaged(Damage::new(reason, ctx.now.mono + FROM_SCRATCH)));
     }
 
     /// The same where the log cannot be trusted either.

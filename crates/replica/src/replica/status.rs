@@ -14,8 +14,8 @@ impl Replica {
             Role::Idle => Shown::Idle,
             Role::Leader(leader) if leader.promotion.serves() => Shown::Primary,
             Role::Leader(_) => Shown::Promoting,
-            Role::Follower(_) if record.is_some_and(|record| record.in_sync.contains(&me)) => Shown::Backup,
-            Role::Follower(_) => Shown::CatchingUp,
+            Role::Backup(_) if record.is_some_and(|record| record.in_sync.contains(&me)) => Shown::Backup,
+            Role::Backup(_) => Shown::CatchingUp,
             Role::Damaged(_) => Shown::Damaged,
         };
         let mut status = ReplicaStatus {
@@ -35,7 +35,7 @@ impl Replica {
             for (member, progress) in &leader.members {
                 let oldest = progress.in_flight.front().map_or(now.mono, |(_, _, sent)| *sent);
                 let lag = if progress.marks.received >= end { Micros::ZERO } else { now.mono.since(oldest) };
-                let bytes = self.bytes_above(progress.marks.received);
+                let bytes = self.log.bytes_above(progress.marks.received);
                 status.members.push((*member, progress.marks, bytes, lag.0));
                 if let Some(shipping) = &progress.files {
                     let (have, all) = shipping.progress();
@@ -55,19 +55,11 @@ impl Replica {
         sends || self.incoming.is_some()
     }
 
-    /// Bytes of log above an LSN; entries that are not in memory are counted by the mean of those that are.
-    pub(crate) fn bytes_above(&self, lsn: types::Lsn) -> u64 {
-        let (base, end) = (self.log.tail().base().lsn.0, self.log.end().lsn.0);
-        let (missing, held) = (end.saturating_sub(lsn.0), end - base);
-        let mean = (self.log.tail().bytes() as u64).checked_div(held).unwrap_or(0);
-        missing * mean
-    }
-
     fn waits(&self) -> String {
         let leader = match &self.role {
             Role::Leader(leader) => leader,
-            Role::Damaged(reason) => return format!("damaged: {reason}"),
-            Role::Follower(follower) if follower.copy.is_some() => return "taking in a copy".into(),
+            Role::Damaged(damage) => return format!("damaged: {}", damage.reason()),
+            Role::Backup(backup) if backup.copy.is_open() => return "taking in a copy".into(),
             _ => return self.incoming.as_ref().map(|incoming| incoming.words()).unwrap_or_default(),
         };
         let shipping = leader.members.iter().find_map(|(member, progress)| {

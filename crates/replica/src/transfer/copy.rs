@@ -1,9 +1,11 @@
 //! The state itself, by a scan at one LSN, for a member whose log is too old and that cannot be given files.
 
+use crate::backup::Backup;
+use crate::backup::copy_in::PieceIs;
 use crate::history::History;
 use crate::output::Output;
 use crate::primary::progress::Mode;
-use crate::replica::{Ctx, Follower, Replica, Role};
+use crate::replica::{Ctx, Replica, Role};
 use types::engine::{Row, space};
 use types::{Lsn, Member, Micros, Position, ReadAt};
 use wire::PeerMessage;
@@ -32,13 +34,6 @@ impl CopyOut {
     pub fn resend(&mut self) {
         self.sent_at = Micros::ZERO;
     }
-}
-
-/// A copy that is being taken in.
-#[derive(Debug)]
-pub(crate) struct CopyIn {
-    number: u64,
-    next_piece: u32,
 }
 
 impl Replica {
@@ -183,20 +178,15 @@ impl Replica {
 
     /// True if this piece is to be taken in now. One that was taken in before is answered again.
     fn continues(&mut self, ctx: &mut Ctx, copy: &Copy) -> bool {
-        let Role::Follower(follower) = &self.role else { return false };
-        match &follower.copy {
-            Some(open) if open.number == copy.number && open.next_piece == copy.piece => true,
-            Some(open) if open.number == copy.number && copy.piece + 1 == open.next_piece => {
+        let Some(backup) = self.role.backup() else { return false };
+        match backup.copy.place(copy, self.log.base() == copy.at) {
+            PieceIs::Next => true,
+            PieceIs::First => self.begin_copy(ctx, copy),
+            PieceIs::Again => {
                 self.send_copied(ctx, copy);
                 false
             }
-            None if copy.last && self.log.base() == copy.at && copy.piece > 0 => {
-                self.send_copied(ctx, copy);
-                false
-            }
-            // What an older connection still carried must not undo a copy that was taken in since.
-            _ if copy.piece == 0 && copy.number > follower.newest_copy => self.begin_copy(ctx, copy),
-            _ => false,
+            PieceIs::Stale => false,
         }
     }
 
@@ -213,25 +203,23 @@ impl Replica {
         self.cut_aside(ctx, common);
         self.rebase(ctx, Position::ZERO, 0, History::default());
         if self.is_damaged() {
-            self.role = Role::Follower(Follower::new(ctx.settings));
+            self.role.becomes(Role::Backup(Backup::new(ctx.settings.resend)));
         }
         self.incoming = None;
         if let Err(error) = self.engine.stop_receiving().and_then(|()| self.engine.reset(copy.at)) {
             self.fail(ctx, error.to_string());
             return false;
         }
-        let Some(follower) = self.follower() else { return false };
-        follower.matched = Lsn::ZERO;
-        follower.newest_copy = copy.number;
-        follower.copy = Some(CopyIn { number: copy.number, next_piece: 0 });
+        let Some(backup) = self.role.backup_mut() else { return false };
+        backup.acks.begin_at(Lsn::ZERO);
+        backup.copy.begin(copy.number);
         true
     }
 
     /// Up to where the engine has published this log. A damaged replica's files may be of another one (F15).
     pub(crate) fn published_in_log(&self) -> Lsn {
         let published = self.engine.published();
-        let here = self.log.position_at(published.lsn).is_some_and(|(here, _)| here == published);
-        if here { published.lsn } else { Lsn::ZERO }
+        if self.log.holds(published) { published.lsn } else { Lsn::ZERO }
     }
 
     fn install_piece(&mut self, ctx: &mut Ctx, copy: &Copy) -> Result<(), String> {
@@ -249,12 +237,10 @@ impl Replica {
             history.truncate(copy.at.lsn);
             self.rebase(ctx, copy.at, copy.at_crc, history);
         }
-        let Some(follower) = self.follower() else { return Ok(()) };
+        let Some(backup) = self.role.backup_mut() else { return Ok(()) };
+        backup.copy.installed(copy);
         if copy.last {
-            follower.copy = None;
-            follower.matched = copy.at.lsn;
-        } else if let Some(open) = &mut follower.copy {
-            open.next_piece = copy.piece + 1;
+            backup.acks.begin_at(copy.at.lsn);
         }
         Ok(())
     }

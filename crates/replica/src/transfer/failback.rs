@@ -2,7 +2,7 @@
 //! it has. Nothing here decides what is safe.
 
 use crate::output::Output;
-use crate::replica::{Ctx, Replica, Role};
+use crate::replica::{Ctx, Replica};
 use types::{Lsn, Micros, PartitionRecord};
 use wire::control::{Failback, Stage, Way};
 
@@ -129,7 +129,7 @@ impl Replica {
             return Lsn::MAX;
         }
         // As many entries as have these bytes, by the mean of those in memory.
-        let mean = self.bytes_above(Lsn(end.0.saturating_sub(1))).max(1);
+        let mean = self.log.bytes_above(Lsn(end.0.saturating_sub(1))).max(1);
         Lsn(end.0.saturating_sub(keep_bytes / mean))
     }
 
@@ -141,7 +141,7 @@ impl Replica {
         }
         if let Some(incoming) = self.incoming.as_ref().filter(|incoming| !incoming.is_beside()) {
             told.stage = incoming.stage();
-        } else if matches!(&self.role, Role::Follower(follower) if follower.copy.is_some()) {
+        } else if self.copying() {
             told.stage = Stage::Rows;
         }
         told.took_us = now.since(self.failback.since).0;

@@ -4,7 +4,7 @@
 //! A member that gets nothing for long makes files of its own; the primary's next ones take their place.
 
 use crate::output::Output;
-use crate::replica::{Ctx, Replica, Role};
+use crate::replica::{Ctx, Replica};
 use types::engine::{Checkpoint, Wake};
 use types::{EngineError, LogKind, Lsn, Member, Micros, Position};
 use wire::PeerMessage;
@@ -49,7 +49,7 @@ impl Replica {
 
     /// True if the primary makes this replica's files. It is asked for some then.
     fn leaves_files_to_primary(&mut self) -> bool {
-        let follows = matches!(&self.role, Role::Follower(_));
+        let follows = self.role.backup().is_some();
         let counts = self.config.record().is_some_and(|record| record.holds(&self.me));
         let shipped = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
         let ours = std::mem::take(&mut self.makes_own_files);
@@ -76,7 +76,7 @@ impl Replica {
         let (Some(record), Some(pending_flush)) = (self.config.record(), &mut self.pending_flush) else {
             return;
         };
-        if !matches!(&self.role, Role::Follower(_)) || pending_flush.persisted < persisted {
+        if self.role.backup().is_none() || pending_flush.persisted < persisted {
             self.pending_flush = None;
             return;
         }
@@ -103,7 +103,7 @@ impl Replica {
     fn awaits_load(&mut self) -> bool {
         let (committed, secured) = (self.marks.committed(), self.marks.secured());
         let Some(at) = self.engine.pending_load() else { return false };
-        let here = matches!(&self.role, Role::Follower(_)) && committed.min(secured) >= at.lsn;
+        let here = self.role.backup().is_some() && committed.min(secured) >= at.lsn;
         if here {
             self.engine.allow_load(at.lsn);
         }

@@ -336,7 +336,7 @@ impl Replica {
 
     /// True if a member whose log agrees up to here may lack less in files than in the log.
     pub(crate) fn files_may_be_less(&mut self, ctx: &Ctx, member: Member, agreed: Lsn) -> bool {
-        let (persisted, missing) = (self.engine.persisted().lsn, self.bytes_above(agreed));
+        let (persisted, missing) = (self.engine.persisted().lsn, self.log.bytes_above(agreed));
         let ships = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
         let catching_up = self.config.is_catching_up(&member);
         let asked = self.progress(member).is_some_and(|progress| progress.log_only || progress.rows_only);
@@ -362,8 +362,8 @@ impl Replica {
         let Role::Leader(leader) = &self.role else { return (None, 0) };
         let shipping = leader.members.get(&member).and_then(|progress| progress.files.as_ref());
         let Some(shipping) = shipping else { return (None, 0) };
-        let above = shipping.pinned.as_ref().map_or(0, |pinned| self.bytes_above(pinned.at.lsn));
-        (shipping.agreed.map(|agreed| self.bytes_above(agreed)), above)
+        let above = shipping.pinned.as_ref().map_or(0, |pinned| self.log.bytes_above(pinned.at.lsn));
+        (shipping.agreed.map(|agreed| self.log.bytes_above(agreed)), above)
     }
 
     /// A member chose the log.

@@ -4,9 +4,10 @@
 //! Nothing is given up before that: whatever ends it leaves the replica as it was, with the files that came so far. The set
 //! never takes a replica back: what it has published more stays, and only a log that has the set's position can have done so.
 
+use crate::backup::Backup;
 use crate::history::History;
 use crate::output::Output;
-use crate::replica::{Ctx, Follower, Replica, Role};
+use crate::replica::{Ctx, Replica, Role};
 use std::collections::BTreeMap;
 use types::engine::Wake;
 use types::{ComponentSet, EngineError, Installation, Lsn, Micros, Missing, PartitionRecord, Position};
@@ -171,7 +172,7 @@ impl Replica {
         let Some(record) = self.config.record() else { return };
         let ours = offer.epoch == record.epoch && offer.from == record.primary;
         let able = match &self.role {
-            Role::Follower(_) => true,
+            Role::Backup(_) => true,
             Role::Damaged(_) => self.awaits_copy(ctx),
             Role::Idle | Role::Leader(_) => false,
         };
@@ -210,7 +211,7 @@ impl Replica {
     /// True if what is published here follows the state that is offered (R3).
     fn may_hold(&self, offer: &TransferOffer) -> bool {
         let at = offer.at;
-        let agrees = || self.log.position_at(at.lsn).is_some_and(|(here, _)| here == at);
+        let agrees = || self.log.holds(at);
         at.lsn >= self.engine.published().lsn || !self.is_damaged() && agrees()
     }
 
@@ -341,7 +342,7 @@ impl Replica {
     /// True if the log here goes on from this position of the primary's.
     fn follows_from(&self, at: Position) -> bool {
         let ends_behind = self.log.end().lsn >= at.lsn && !self.is_damaged();
-        ends_behind && self.log.position_at(at.lsn).is_some_and(|(here, _)| here == at)
+        ends_behind && self.log.holds(at)
     }
 
     fn take_piece(&mut self, ctx: &mut Ctx, chunk: &Chunk) -> Result<(), EngineError> {
@@ -504,10 +505,13 @@ impl Replica {
             self.rebase(ctx, at, offer.at_crc, history);
         }
         if self.is_damaged() {
-            self.role = Role::Follower(Follower::new(ctx.settings));
+            self.role.becomes(Role::Backup(Backup::new(ctx.settings.resend)));
         }
-        if let Some(follower) = self.follower() {
-            follower.matched = if agrees { follower.matched.max(at.lsn) } else { at.lsn };
+        if let Some(backup) = self.role.backup_mut() {
+            match agrees {
+                true => backup.acks.agrees(at.lsn),
+                false => backup.acks.begin_at(at.lsn),
+            }
         }
         (self.installed, self.leftovers) = (offer.number, false);
         self.given(self.wants_all(ctx));
