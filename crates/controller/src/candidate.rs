@@ -32,7 +32,7 @@ impl Controller {
     pub(crate) fn requirements(&self, record: &PartitionRecord) -> Requirements {
         let policies = || std::iter::once(&record.policy).chain(&record.next_policy);
         Requirements {
-            rests: policies().any(|policy| policy.rests_on_primary()),
+            rests: policies().any(|policy| policy.rests_on().is_primary()),
             // Without the rule a member counts whatever it may have forgotten.
             survives: policies().all(|policy| policy.survives_restart())
                 || !self.settings.rules.who_forgot_does_not_count(),

@@ -151,7 +151,7 @@ fn who_may_have_acknowledged_alone_is_not_removed_by_the_way() {
         .world
         .partitions()
         .into_iter()
-        .filter(|record| record.primary.node == NodeId(2) && record.policy.rests_on_primary())
+        .filter(|record| record.primary.node == NodeId(2) && record.policy.rests_on().is_primary())
         .map(|record| record.id)
         .collect();
     let [quick] = alone[..] else { panic!("each leads one: {alone:?}") };

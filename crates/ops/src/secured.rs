@@ -9,13 +9,12 @@ use client::Client;
 use client::table::Table;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use types::{LogKind, Lsn, PartitionId, PartitionRecord, Policy, Position};
+use types::{Lsn, PartitionId, PartitionRecord, Policy, Position};
 use wire::control::{AdminCommand, ClusterStatus};
 
 /// True if an acknowledgement under this policy already says that every in-sync copy has it as secure as can be.
 pub fn by_acknowledgement(policy: &Policy) -> bool {
-    let counted = policy.counts_backups() || policy.factor == 1;
-    counted && (policy.survives_restart() || policy.log == LogKind::Memory)
+    policy.acknowledges_secured()
 }
 
 /// Partitions of which some in-sync copy has not reached the position yet.
@@ -29,10 +28,7 @@ pub fn behind(
         record.in_sync.iter().all(|member| {
             let node = status.nodes.iter().find(|(node, _)| node.member == *member);
             let replica = node.and_then(|(node, _)| node.replicas.iter().find(|r| r.partition == *partition));
-            let mark = replica.map_or(Lsn::ZERO, |replica| match record.policy.log {
-                LogKind::Disk => replica.marks.durable,
-                LogKind::Memory => replica.marks.received,
-            });
+            let mark = replica.map_or(Lsn::ZERO, |replica| record.policy.kept(&replica.marks));
             mark >= position.lsn
         })
     };

@@ -10,6 +10,7 @@ use sqlparser::ast::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::TableRecord;
+use types::policy::Guarantee;
 
 /// Parameters, their values at the start, and whether clients are told of changes.
 const KNOWN: &[(&str, &str, bool)] = &[
@@ -193,18 +194,14 @@ impl Settings {
     /// A write to a table must be secured at least as far as the client has said, if it has.
     pub fn check_secured(&self, table: &TableRecord) -> Result<(), Failure> {
         let Some(wanted) = self.chosen("synchronous_commit") else { return Ok(()) };
-        let (primary, backup) = (table.policy.need(0), table.policy.need(1));
-        let durable = primary.durable && backup.durable;
-        let secured = match wanted {
-            "off" => true,
-            // Without backups every level is the primary's disk, as with PostgreSQL.
-            _ if table.policy.factor == 1 => primary.durable,
-            "local" => primary.durable,
-            "remote_write" => backup.received,
-            "remote_apply" => durable && backup.applied,
-            _ => durable,
+        let guarantee = match wanted {
+            "off" => return Ok(()),
+            "local" => Guarantee::PrimaryDurable,
+            "remote_write" => Guarantee::BackupsReceived,
+            "remote_apply" => Guarantee::AllDurableAndApplied,
+            _ => Guarantee::AllDurable,
         };
-        if secured {
+        if table.policy.gives(guarantee) {
             return Ok(());
         }
         let (name, policy) = (&table.name, &table.policy.name);

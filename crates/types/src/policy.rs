@@ -1,7 +1,20 @@
 //! Policies are data (design section 3): how many copies, what each must have done, and what that promises.
 //!
-//! [`Policy::commit`], [`Policy::fenced_by`] and [`Policy::promise`] are the only places that know what a policy means.
-//! A policy with equal demands on every backup is forwarded as a star; `triplet` and chains are refused by name for now.
+//! This file is the only place that knows what a policy means. Nobody else looks at what is wanted of a rank: who needs to know
+//! asks by name, and by rank where ranks differ. So a policy like `quorum(k)` is a change of this file, its tests, its page in the
+//! documents, the table of the simulator's checkers and the names that SQL shows (`docs/how-to-change.md`).
+//!
+//! | question | asked by |
+//! | --- | --- |
+//! | [`Policy::commit`]: what has committed with these watermarks? | a primary |
+//! | [`Policy::commit_with`]: and with those of a member that joins? | a primary |
+//! | [`Policy::allows`]: may a set of so many members commit? | a primary |
+//! | [`Policy::reached`]: how far has this rank come in what is wanted of it? | a primary; a backup before it acknowledges |
+//! | [`Policy::kept`]: how much of the log does nothing take from this member? | a primary, for `secured` |
+//! | [`Policy::rests_on`]: whose loss takes an acknowledgement back? | promotion, leases, the controller, reports to clients |
+//! | [`Policy::fenced_by`]: can nobody else have committed more than these report? | promotion |
+//! | [`Policy::survives_restart`]: does a member count in a later incarnation? | promotion, the controller |
+//! | [`Policy::promise`], [`Policy::gives`]: what people are told | documents, SQL |
 
 use crate::position::{Lsn, Watermarks};
 use serde::{Deserialize, Serialize};
@@ -49,12 +62,12 @@ impl Need {
     const BOTH: Need = Need { received: true, durable: true, applied: true };
 
     /// True if a replica with this need takes part in commits.
-    pub fn counts(&self) -> bool {
+    fn counts(&self) -> bool {
         self.received || self.durable || self.applied
     }
 
     /// The highest LSN at which this need is met by `marks`; [`Lsn::MAX`] if nothing is needed.
-    pub fn met(&self, marks: &Watermarks) -> Lsn {
+    fn met(&self, marks: &Watermarks) -> Lsn {
         let demand = |wanted: bool, mark: Lsn| if wanted { mark } else { Lsn::MAX };
         demand(self.received, marks.received)
             .min(demand(self.durable, marks.durable))
@@ -154,6 +167,37 @@ pub enum PolicyError {
         /// The most that is possible.
         factor: u8,
     },
+}
+
+/// Whose loss, all at once, may take back what was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RestsOn {
+    /// The primary's alone: a failover may lose some (PR-19, PR-85).
+    Primary,
+    /// That of the first so many ranks, the primary included.
+    First(usize),
+    /// That of every member of the in-sync set: any one of them has all that was committed.
+    All,
+}
+
+impl RestsOn {
+    /// True if no other member than the primary need have what was acknowledged.
+    pub fn is_primary(self) -> bool {
+        self == RestsOn::Primary
+    }
+}
+
+/// What a client may ask of an acknowledgement, for [`Policy::gives`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guarantee {
+    /// The primary has it on its disk.
+    PrimaryDurable,
+    /// Every backup has it in memory.
+    BackupsReceived,
+    /// Every copy has it on its disk.
+    AllDurable,
+    /// Every copy has it on its disk, and every backup has applied it.
+    AllDurableAndApplied,
 }
 
 /// What happens to a cluster, for [`Policy::promise`].
@@ -263,7 +307,7 @@ impl Policy {
     }
 
     /// The demand on the replica of this rank; rank 0 is the primary.
-    pub fn need(&self, rank: usize) -> Need {
+    fn need(&self, rank: usize) -> Need {
         self.ranks.get(rank).or(self.ranks.last()).copied().unwrap_or_default()
     }
 
@@ -276,20 +320,71 @@ impl Policy {
         marks.iter().enumerate().map(|(rank, marks)| self.need(rank).met(marks)).min().unwrap_or(Lsn::ZERO)
     }
 
-    /// True if commits demand something of every backup: then any member of the in-sync set has all that was committed.
-    pub fn counts_backups(&self) -> bool {
-        self.ranks.iter().skip(1).all(Need::counts) && self.ranks.len() > 1
+    /// How far commits may go for the sake of a member with these watermarks that is about to join, behind all others.
+    pub fn commit_with(&self, joining: &Watermarks) -> Lsn {
+        self.need(usize::from(MAX_FACTOR)).met(joining)
     }
 
-    /// True if an acknowledgement rests on the primary alone, so that a failover may lose some (PR-19, PR-85).
-    pub fn rests_on_primary(&self) -> bool {
-        !self.counts_backups()
+    /// True if a set of so many members may commit (PR-21).
+    pub fn allows(&self, members: usize) -> bool {
+        self.below == Below::Available || members >= usize::from(self.min_in_sync)
+    }
+
+    /// True if commits wait for the replica of this rank.
+    pub fn waits_for(&self, rank: usize) -> bool {
+        self.need(rank).counts()
+    }
+
+    /// How far the replica of this rank has come in what is wanted of it; where nothing is, in memory.
+    pub fn reached(&self, rank: usize, marks: &Watermarks) -> Lsn {
+        let need = self.need(rank);
+        if need.counts() { need.met(marks) } else { marks.received }
+    }
+
+    /// How much of the log a member with these watermarks keeps, whatever happens to it short of the loss of its store.
+    pub fn kept(&self, marks: &Watermarks) -> Lsn {
+        match self.log {
+            LogKind::Disk => marks.durable,
+            LogKind::Memory => marks.received,
+        }
+    }
+
+    /// On whom an acknowledgement rests.
+    pub fn rests_on(&self) -> RestsOn {
+        match self.ranks.iter().position(|need| !need.counts()) {
+            None => RestsOn::All,
+            Some(0 | 1) => RestsOn::Primary,
+            Some(ranks) => RestsOn::First(ranks),
+        }
+    }
+
+    /// True if an acknowledgement already says that every in-sync copy has it as secure as can be.
+    pub fn acknowledges_secured(&self) -> bool {
+        let counted = self.rests_on() == RestsOn::All || self.factor == 1;
+        counted && (self.survives_restart() || self.log == LogKind::Memory)
+    }
+
+    /// True if an acknowledgement says so much. Without backups every guarantee is the primary's disk.
+    pub fn gives(&self, guarantee: Guarantee) -> bool {
+        let (primary, backup) = (self.need(0), self.need(1));
+        let all_durable = primary.durable && backup.durable;
+        match guarantee {
+            _ if self.factor == 1 => primary.durable,
+            Guarantee::PrimaryDurable => primary.durable,
+            Guarantee::BackupsReceived => backup.received,
+            Guarantee::AllDurable => all_durable,
+            Guarantee::AllDurableAndApplied => all_durable && backup.applied,
+        }
     }
 
     /// True if every counted copy was fsynced before the commit: then a member counts in any later life of its store
     /// (PR-17, F06).
     pub fn survives_restart(&self) -> bool {
-        let counted = if self.counts_backups() { self.ranks.len() } else { 1 };
+        let counted = match self.rests_on() {
+            RestsOn::Primary => 1,
+            RestsOn::First(ranks) => ranks,
+            RestsOn::All => self.ranks.len(),
+        };
         self.log == LogKind::Disk && self.ranks.iter().take(counted).all(|need| need.durable)
     }
 
@@ -298,7 +393,9 @@ impl Policy {
     /// `reporters` are members in an unforgetful life (see [`Policy::survives_restart`]); `primary_reports` says whether
     /// the sealed epoch's primary is one of them, or left nothing behind as it handed over.
     pub fn fenced_by(&self, reporters: usize, primary_reports: bool) -> bool {
-        primary_reports || (self.counts_backups() && reporters > 0)
+        // The others may have less than was committed, as far as is known of a reporter here.
+        let any_member = self.rests_on() == RestsOn::All;
+        primary_reports || (any_member && reporters > 0)
     }
 
     /// What becomes of an acknowledged commit, with every copy in sync, under a failure scenario (design section 12).
@@ -316,8 +413,13 @@ impl Policy {
             FailureScenario::PrimaryCut if backups == 0 => Promise::Stops,
             FailureScenario::OneCrash if backups == 0 => alone,
             FailureScenario::TwoCrash if backups <= 1 => alone,
-            _ if self.counts_backups() => Promise::Survives,
-            _ => Promise::WhatThePromotedHad,
+            _ => match (self.rests_on(), failure_scenario) {
+                (RestsOn::All, _) => Promise::Survives,
+                (RestsOn::First(_), FailureScenario::OneCrash | FailureScenario::PrimaryCut) => {
+                    Promise::Survives
+                }
+                (RestsOn::First(_) | RestsOn::Primary, _) => Promise::WhatThePromotedHad,
+            },
         }
     }
 }

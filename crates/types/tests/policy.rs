@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use std::fmt::Write as _;
-use types::policy::{EngineKind, FailureScenario, LogKind, MAX_FACTOR, Policy, PolicyError, Standby};
+use types::policy::{
+    EngineKind, FailureScenario, LogKind, MAX_FACTOR, Policy, PolicyError, RestsOn, Standby,
+};
 use types::{Lsn, Watermarks};
 use understudy_types as types;
 
@@ -45,7 +47,7 @@ fn after_crash(policy: &Policy, acknowledged: bool, backups: &[[u64; 3]]) -> &'s
     match (acknowledged, held) {
         (false, _) => "-",
         (true, true) => "kept",
-        (true, false) if policy.rests_on_primary() => "lost, reported",
+        (true, false) if policy.rests_on() == RestsOn::Primary => "lost, reported",
         (true, false) => "LOST",
     }
 }
@@ -172,7 +174,7 @@ proptest! {
     /// PR-13: where backups count, any one member of the set has everything that was committed.
     #[test]
     fn any_member_fences_a_policy_that_counts_all(marks in prop::collection::vec(any_marks(), 2..5)) {
-        for policy in all_policies().into_iter().filter(Policy::counts_backups) {
+        for policy in all_policies().into_iter().filter(|policy| policy.rests_on() == RestsOn::All) {
             let committed = policy.commit(&marks);
             prop_assert!(marks.iter().all(|marks| marks.received >= committed));
             prop_assert!(policy.fenced_by(1, false));
@@ -189,12 +191,43 @@ fn the_ladders_ascend() {
         for pair in ladder.windows(2) {
             let low = Policy::preset(pair[0], 3, log).expect("a preset");
             let high = Policy::preset(pair[1], 3, log).expect("a preset");
-            for rank in 0..3 {
-                let (a, b) = (low.need(rank), high.need(rank));
-                assert!(!a.received || b.received, "{pair:?} rank {rank}");
-                assert!(!a.durable || b.durable, "{pair:?} rank {rank}");
-                assert!(!a.applied || b.applied, "{pair:?} rank {rank}");
+            let every: Vec<Watermarks> = STATES.iter().map(|(_, state)| marks(*state)).collect();
+            for (a, b, c) in every.iter().flat_map(|a| every.iter().map(move |b| (a, b, b))) {
+                let set = [*a, *b, *c];
+                assert!(low.commit(&set) >= high.commit(&set), "{pair:?} with {set:?}");
             }
         }
+    }
+}
+
+/// What is asked by name, for every policy at once, so that a person sees it.
+#[test]
+fn what_a_policy_answers_by_name() {
+    use types::policy::Guarantee::{AllDurable, AllDurableAndApplied, BackupsReceived, PrimaryDurable};
+    let ahead = marks([1, 0, 0]);
+    for policy in all_policies() {
+        let (name, disk) = (policy.name.as_str(), policy.log == LogKind::Disk);
+        let alone = matches!(name, "none" | "async" | "local");
+        assert_eq!(policy.rests_on() == RestsOn::Primary, alone, "{name}");
+        assert_eq!(policy.waits_for(1), !alone, "{name}");
+        // Who joins holds nothing back where no backup counts, and acknowledges what it received.
+        assert_eq!(policy.commit_with(&marks([0, 0, 0])) == Lsn::MAX, alone, "{name}");
+        let in_memory = alone || name == "semi";
+        assert_eq!(policy.reached(1, &ahead), Lsn(u64::from(in_memory)), "{name}");
+        assert_eq!(policy.kept(&ahead), Lsn(u64::from(!disk)), "{name}");
+        let gives =
+            [PrimaryDurable, BackupsReceived, AllDurable, AllDurableAndApplied].map(|one| policy.gives(one));
+        let expected = match (name, disk) {
+            ("local", _) => [true, false, false, false],
+            ("semi", _) | ("sync", false) => [false, true, false, false],
+            ("durable", _) => [true, true, true, false],
+            ("sync", true) => [true, true, true, true],
+            _ => [false; 4],
+        };
+        assert_eq!(gives, expected, "{name}");
+        let secured =
+            (alone && policy.factor == 1 && !disk) || (!alone && !disk) || matches!(name, "durable" | "sync");
+        assert_eq!(policy.acknowledges_secured(), secured, "{name} {disk}");
+        assert!(policy.allows(2) && policy.allows(1) == (policy.factor == 1), "{name}");
     }
 }

@@ -110,7 +110,7 @@ impl Part {
 impl Job {
     /// What is known of it; all that will be, once it is over.
     pub fn report(&self) -> JobReport {
-        let lossy = self.table.record().policy.rests_on_primary();
+        let lossy = self.table.record().policy.rests_on().is_primary();
         let parts: Vec<JobPart> =
             self.parts.iter().map(|(partition, part)| self.part(*partition, part, lossy)).collect();
         let refused = self.parts.iter().filter_map(|(partition, part)| match &part.end {

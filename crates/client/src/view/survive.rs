@@ -33,8 +33,7 @@ pub fn weakest<'a>(records: impl Iterator<Item = &'a PartitionRecord>) -> Option
 
 /// True if this partition acknowledges nothing because it has too few copies.
 pub fn stopped(record: &PartitionRecord) -> bool {
-    record.policy.below == types::policy::Below::Strict
-        && record.in_sync.len() < usize::from(record.policy.min_in_sync)
+    !record.policy.allows(record.in_sync.len())
 }
 
 #[cfg(test)]

@@ -133,7 +133,7 @@ impl Act<'_> {
         options.metastore = self.options.metastore;
         options.controllers = if options.metastore == Metastore::Etcd { 3 } else { 1 };
         options.volatile = self.fault == Fault::Power;
-        options.failover_wait_ms = self.policy.rests_on_primary().then_some(FAILOVER_WAIT_MS);
+        options.failover_wait_ms = self.policy.rests_on().is_primary().then_some(FAILOVER_WAIT_MS);
         options.settings = self.options.settings.clone();
         options
     }

@@ -1,6 +1,5 @@
 //! What a backup tells its primary of its log, and when.
 
-use types::policy::Need;
 use types::{Lsn, Policy, Watermarks};
 use wire::peer::Append;
 
@@ -48,22 +47,18 @@ impl Acks {
     }
 
     /// What is to be told now, if anything is: `marks` as far as they agree, if a primary with these policies waits for that
-    /// much, or they changed and `all` is asked for.
+    /// much of this rank, or they changed and `all` is asked for.
     pub fn tell<'a>(
         &mut self,
         marks: Watermarks,
-        mut policies: impl Iterator<Item = &'a Policy>,
+        (rank, mut policies): (usize, impl Iterator<Item = &'a Policy>),
         all: bool,
     ) -> Option<Watermarks> {
         if self.number == 0 {
             return None;
         }
         let marks = self.agreed(marks);
-        let waited = policies.any(|policy| {
-            let need = policy.need(1);
-            let need = if need.counts() { need } else { Need { received: true, ..need } };
-            need.met(&marks) > need.met(&self.told)
-        });
+        let waited = policies.any(|policy| policy.reached(rank, &marks) > policy.reached(rank, &self.told));
         let changed = marks != self.told || self.due;
         if !(waited || all && changed) {
             return None;
@@ -120,15 +115,15 @@ mod tests {
     fn nothing_is_told_before_an_append_and_never_more_than_agrees() {
         let policy = Policy::preset("durable", 3, LogKind::Disk).expect("a preset");
         let mut acks = Acks::default();
-        assert_eq!(acks.tell(marks(9, 9), [&policy].into_iter(), true), None);
+        assert_eq!(acks.tell(marks(9, 9), (1, [&policy].into_iter()), true), None);
         acks.heard(&append(1, false), Lsn(5));
-        assert_eq!(acks.tell(marks(9, 9), [&policy].into_iter(), false), Some(marks(5, 5)));
+        assert_eq!(acks.tell(marks(9, 9), (1, [&policy].into_iter()), false), Some(marks(5, 5)));
         assert_eq!(acks.echo(), (7, 1));
         // The same again is told to nobody, unless the primary asks with an empty append.
-        assert_eq!(acks.tell(marks(9, 9), [&policy].into_iter(), true), None);
+        assert_eq!(acks.tell(marks(9, 9), (1, [&policy].into_iter()), true), None);
         acks.heard(&append(2, true), Lsn(5));
-        assert_eq!(acks.tell(marks(9, 9), [&policy].into_iter(), false), None);
-        assert_eq!(acks.tell(marks(9, 9), [&policy].into_iter(), true), Some(marks(5, 5)));
+        assert_eq!(acks.tell(marks(9, 9), (1, [&policy].into_iter()), false), None);
+        assert_eq!(acks.tell(marks(9, 9), (1, [&policy].into_iter()), true), Some(marks(5, 5)));
         assert_eq!(acks.validate(), Ok(()));
     }
 

@@ -177,8 +177,9 @@ impl Replica {
         if backup.copy.is_open() {
             return;
         }
+        let rank = record.rank(&self.me).unwrap_or(record.in_sync.len());
         let policies = record.next_policy.iter().chain([&record.policy]);
-        let Some(marks) = backup.acks.tell(marks, policies, all) else { return };
+        let Some(marks) = backup.acks.tell(marks, (rank, policies), all) else { return };
         let (echo_us, number) = backup.acks.echo();
         let ack = Ack {
             partition: self.id,
@@ -294,7 +295,7 @@ impl Replica {
         let heard = ctx.leases.heard_at(id, primary);
         let beginning =
             heard == Micros::ZERO && now.since(ctx.leases.answered_at(primary)) < ctx.settings.suspect;
-        let patience = match record.policy.rests_on_primary() || beginning {
+        let patience = match record.policy.rests_on().is_primary() || beginning {
             true => ctx.settings.suspect_alone,
             false => ctx.settings.suspect,
         };

@@ -225,7 +225,7 @@ impl Primary {
         let left = members - silent.len();
         let shortest = silent.iter().map(|member| self.silence(ctx, *member)).min().unwrap_or(Micros::ZERO);
         // Where backups ask for a seal later, the primary waits longer too.
-        let alone = view.record.policy.rests_on_primary();
+        let alone = view.record.policy.rests_on().is_primary();
         let later = if alone { ctx.settings.suspect_alone } else { Micros::ZERO };
         if 2 * left <= members && shortest < ctx.settings.evict_lone + later {
             return false;
@@ -239,10 +239,8 @@ impl Primary {
     /// Takes a level replica into the set: first commits and `secured` count it, then it is proposed (PR-15, PR-06). It has what
     /// others may have published by then, so whoever leads next does (R7, PR-31). True if it was proposed.
     fn join(&mut self, view: &View, ctx: &mut Ctx, member: Member, since: Micros) -> bool {
-        let need = view.record.policy.need(1);
-        let need = if need.counts() { need } else { types::policy::Need { received: true, ..need } };
-        let covered = need.met(&self.marks_of(view, &member)) >= view.committed
-            || !view.rules.joiners_have_what_is_committed();
+        let reached = view.record.policy.reached(view.record.in_sync.len(), &self.marks_of(view, &member));
+        let covered = reached >= view.committed || !view.rules.joiners_have_what_is_committed();
         let has_published = self.met(view, &member) >= view.secured;
         let held = ctx.leases.held_until(view.id, self.term, member) > ctx.now.mono
             || !view.rules.promises_are_waited_for();
@@ -376,9 +374,7 @@ impl Primary {
         let (record, end) = (view.record, view.marks.received);
         // It has everything, and as a primary must have it: else its marker would wait for its own disk.
         let marks = self.marks_of(view, &to);
-        let own = record.policy.need(0);
-        let level =
-            view.committed == end && marks.received == end && (!own.counts() || own.met(&marks) == end);
+        let level = view.committed == end && marks.received == end && record.policy.reached(0, &marks) == end;
         if !level {
             let late = ctx.now.mono.since(since) > ctx.settings.hand_over;
             if !record.in_sync.contains(&to) || self.is_silent(view, ctx, to) || late {

@@ -4,8 +4,7 @@ use crate::primary::progress::{Mode, Progress};
 use crate::primary::{Primary, View};
 use crate::replica::Ctx;
 use std::collections::BTreeSet;
-use types::policy::{Below, Need};
-use types::{LogKind, Lsn, Member, Micros, Policy, Watermarks};
+use types::{Lsn, Member, Micros, Policy, Watermarks};
 
 impl Primary {
     /// The sets, each with its policy, that commits must satisfy now (N3, PR-16).
@@ -48,17 +47,12 @@ impl Primary {
 
     /// How far a member holds the log so that nothing takes it away.
     pub fn met(&self, view: &View, member: &Member) -> Lsn {
-        let memory = view.record.policy.log == LogKind::Memory;
-        let need = Need { received: memory, durable: !memory, applied: false };
-        need.met(&self.marks_of(view, member))
+        view.record.policy.kept(&self.marks_of(view, member))
     }
 
     /// A set that counts now has fewer members than its policy allows (PR-21).
     fn is_short(&self, view: &View) -> bool {
-        let short = |(set, policy): &(&[Member], &Policy)| {
-            policy.below == Below::Strict && set.len() < usize::from(policy.min_in_sync)
-        };
-        self.demands(view).iter().any(short)
+        self.demands(view).iter().any(|(set, policy)| !policy.allows(set.len()))
     }
 
     /// Where `committed` may go now (design section 2).
@@ -66,8 +60,7 @@ impl Primary {
         let policy = &view.record.policy;
         let mut point = view.marks.received;
         for (set, policy) in self.demands(view) {
-            let strict = policy.below == Below::Strict && view.rules.strict_stops_below_min();
-            if strict && set.len() < usize::from(policy.min_in_sync) {
+            if !policy.allows(set.len()) && view.rules.strict_stops_below_min() {
                 return view.committed;
             }
             let counted =
@@ -78,10 +71,11 @@ impl Primary {
         }
         if let (Some(member), true) = (self.membership.joining(), view.rules.joiners_have_what_is_committed())
         {
-            point = point.min(policy.need(1).met(&self.marks_of(view, &member)).max(view.committed));
+            point = point.min(policy.commit_with(&self.marks_of(view, &member)).max(view.committed));
         }
         // Acknowledgements that rest on the primary alone need its lease (PR-04).
-        if policy.rests_on_primary() && self.lease_until(view, ctx).is_some_and(|until| ctx.now.mono >= until)
+        if policy.rests_on().is_primary()
+            && self.lease_until(view, ctx).is_some_and(|until| ctx.now.mono >= until)
         {
             return view.committed;
         }
@@ -114,9 +108,7 @@ impl Primary {
     /// How many members of the set have what the policy demands at `lsn`; where it demands nothing, in memory.
     pub fn copies(&self, view: &View, lsn: Lsn) -> u8 {
         let has = |(rank, member): &(usize, &Member)| {
-            let need = view.record.policy.need(*rank);
-            let need = if need.counts() { need } else { Need { received: true, ..need } };
-            need.met(&self.marks_of(view, member)) >= lsn
+            view.record.policy.reached(*rank, &self.marks_of(view, member)) >= lsn
         };
         view.record.in_sync.iter().enumerate().filter(has).count() as u8
     }

@@ -324,7 +324,7 @@ impl Replica {
         if ready.is_empty() {
             return;
         }
-        let alone = view.record.policy.rests_on_primary();
+        let alone = view.record.policy.rests_on().is_primary();
         let lease = primary.lease_until(&view, ctx);
         let count = ready.len() as u64;
         for mut waiting in ready {
@@ -339,8 +339,7 @@ impl Replica {
 
 /// How far a member has come in what the policy needs of it; where it needs nothing, in memory.
 fn done(policy: &Policy, marks: &Watermarks) -> Lsn {
-    let need = policy.need(1);
-    if need.counts() { need.met(marks) } else { marks.received }
+    policy.reached(1, marks)
 }
 
 /// Entries as one run of bytes, with the LSN of the last.

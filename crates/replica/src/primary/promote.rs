@@ -29,7 +29,7 @@ impl Replica {
         let Some(record) = self.config.record() else { return Vec::new() };
         let mut asked: Vec<Member> = record.in_sync.clone();
         if let Some(term) = &record.before
-            && record.policy.rests_on_primary()
+            && record.policy.rests_on().is_primary()
             && !asked.contains(&term.primary)
         {
             asked.push(term.primary);
@@ -71,7 +71,7 @@ impl Replica {
         let Some(reports) = primary.promotion.reports() else { return };
         let asked = self.asked();
         // Where commits rested on the primary, who is not heard is not waited for: what it has more may be lost anyway.
-        let spares = record.policy.rests_on_primary();
+        let spares = record.policy.rests_on().is_primary();
         let question = Question {
             record,
             me: self.me,

@@ -302,7 +302,7 @@ impl Reports<'_> {
         let there = |member: &Member| *member == of.me || self.has(member) || of.spared.contains(member);
         let members_all = record.in_sync.iter().all(there);
         let members_tried = record.in_sync.iter().all(|member| there(member) || self.has_tried(member));
-        let bound = if policy.rests_on_primary() { settings.ask_old } else { settings.collect_reports };
+        let bound = if policy.rests_on().is_primary() { settings.ask_old } else { settings.collect_reports };
         match (record.lossy, self.fence(record, &of.me, of.torn)) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
             (true, _) => members_tried && (tried || of.waited >= bound),

@@ -8,7 +8,6 @@ use crate::session::{Standing, feed_key, row_key};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::engine::{EngineError, space};
-use types::policy::Below;
 use types::{Lsn, Micros, Mutation, Position, ReadAt};
 use wire::entry::Kind;
 use wire::request::{FeedMark, Hint, Snapshot};
@@ -83,8 +82,8 @@ impl Replica {
     /// The sentence for a partition with fewer copies than its policy allows, if that is so now.
     pub(crate) fn too_few(&self) -> Option<Status> {
         let record = self.config.record()?;
-        let (have, min) = (record.in_sync.len(), usize::from(record.policy.min_in_sync));
-        if have >= min || record.policy.below != Below::Strict {
+        let (have, min) = (record.in_sync.len(), record.policy.min_in_sync);
+        if record.policy.allows(have) {
             return None;
         }
         let left: Vec<String> = record.in_sync.iter().map(|member| member.node.to_string()).collect();

@@ -216,7 +216,7 @@ impl World {
         record.primary = member(nodes[0]);
         record.in_sync = nodes.iter().map(|node| member(*node)).collect();
         record.cause = Cause::Suspected;
-        record.lossy = record.policy.rests_on_primary();
+        record.lossy = record.policy.rests_on().is_primary();
         record.failover = Some(1);
     }
 

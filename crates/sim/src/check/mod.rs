@@ -18,6 +18,7 @@
 //! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
 //! | `aside` | R9: tails have what is given up |
+//! | `wanted` | what each policy promises, in the checkers' own words |
 
 pub mod agree;
 pub mod aside;
@@ -35,6 +36,7 @@ pub mod requests;
 pub mod serving;
 pub mod storage;
 pub mod survival;
+pub mod wanted;
 
 use history::{Action, Answer, Operation};
 use std::collections::{BTreeMap, BTreeSet};

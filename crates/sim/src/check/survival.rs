@@ -1,6 +1,7 @@
 //! I1: an acknowledged commit survives what its policy promises, and what may be lost is lost only where it was said.
 
 use crate::check::lineage::Lineage;
+use crate::check::wanted::{rests_on_primary, survives_restart};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Member, NodeId, PartitionId, PartitionRecord, Position};
 
@@ -115,10 +116,10 @@ impl Survival {
             return Ok(());
         }
         let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);
-        if policies().any(|policy| policy.rests_on_primary()) {
+        if policies().any(rests_on_primary) {
             return Ok(());
         }
-        let survives = policies().any(|policy| policy.survives_restart());
+        let survives = policies().any(survives_restart);
         let since = if survives { &self.faulted } else { &self.ended };
         let keeper = |set: &[Member]| {
             set.iter().find(|member| since.get(&member.node).is_none_or(|at| *at < one.time)).copied()

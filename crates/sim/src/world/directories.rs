@@ -30,7 +30,7 @@ impl World {
         let leads_alone = |record: &&PartitionRecord| {
             let machine = self.machine(record.primary.node.0);
             let there = machine.second.contains(&record.id) && machine.second_is == Second::There;
-            record.policy.rests_on_primary() && there && machine.member() == Some(record.primary)
+            record.policy.rests_on().is_primary() && there && machine.member() == Some(record.primary)
         };
         let Some(node) = self.checks.epochs.records().find(leads_alone).map(|record| record.primary.node.0)
         else {

@@ -3,6 +3,7 @@
 use super::World;
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
+use crate::check::wanted::{rests_on_primary, wanted};
 use crate::client::Client;
 use crate::node::{FIRST, Machine, PartFiles, Process, SECOND, Second};
 use replica::{ClientRef, LogOp};
@@ -192,7 +193,7 @@ impl World {
     /// Who of the recorded set lacks what the policy wants of it.
     fn not_covered(&self, record: &PartitionRecord, policy: &Policy, at: Position) -> Option<String> {
         for (rank, member) in record.in_sync.iter().enumerate() {
-            let need = policy.need(rank);
+            let need = wanted(policy, rank);
             let machine = self.machine(member.node.0);
             let alive = machine.process.as_ref().filter(|process| process.member == *member);
             let Some(process) = alive else { continue };
@@ -256,7 +257,7 @@ impl World {
         let Some(record) = record else { return };
         // What counts is what was recorded for the term that answered.
         let then = self.acknowledging(asked, &record);
-        let rests = then.policy.rests_on_primary();
+        let rests = rests_on_primary(&then.policy);
         // A refusal that is no entry says how things are, as a read does: no epoch fences it.
         let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
         let verdict = self.checks.serving.answered(asked.partition, asked.term, member, looked || rests);
@@ -576,7 +577,7 @@ fn tells_what_is_secured(asked: &Asked, reply: &Reply) -> bool {
 
 /// The record as if its policy counted every member. Each had it on its disk; who joins later has it in memory at least.
 fn as_secured(mut record: PartitionRecord) -> PartitionRecord {
-    if !record.policy.rests_on_primary() {
+    if !rests_on_primary(&record.policy) {
         return record;
     }
     let careful = Policy::preset("semi", record.policy.factor, record.policy.log).expect("a preset");

@@ -150,7 +150,7 @@ impl World {
                     let machine = self.machine(member.node.0);
                     machine.id != node && machine.member() == Some(*member) && !machine.impaired
                 });
-            let alone = record.policy.rests_on_primary() && record.primary.node.0 == node;
+            let alone = record.policy.rests_on().is_primary() && record.primary.node.0 == node;
             let enough =
                 record.policy.below == Below::Available || others >= u32::from(record.policy.min_in_sync);
             enough && !alone && (!holds || rest_is_sound) && record.policy.log == LogKind::Disk

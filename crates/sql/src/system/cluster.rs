@@ -200,10 +200,7 @@ pub fn replication(facts: &Facts, filling: &mut Filling) -> Result<(), Failure> 
             let mark =
                 |of: fn(&Watermarks) -> u64| copy.marks.as_ref().map_or(Value::Null, |marks| lsn(of(marks)));
             let lag = || copy.lag.map_or(Value::Null, |(_, micros)| text(interval(micros)));
-            // The first backups whose word a commit waits for are those with demands of their own.
-            let counts = record.policy.ranks.get(1).or(record.policy.ranks.last());
-            let waits =
-                copy.in_sync && counts.is_some_and(|need| need.received || need.durable || need.applied);
+            let waits = record.rank(copy.member).is_some_and(|rank| record.policy.waits_for(rank));
             filling.row(&[
                 ("pid", int(copy.member.node.0)),
                 ("usename", text(crate::USER)),
