@@ -79,6 +79,7 @@ pub fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::LogKind;
 
     #[test]
     fn policies_whose_acknowledgement_says_it_all() {
