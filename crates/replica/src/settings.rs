@@ -51,6 +51,9 @@ pub struct Settings {
     pub copy_bytes: usize,
     /// Bytes of files that a node ships in a second to all members of all partitions together; 0: as many as it can.
     pub ship_bytes_per_second: u64,
+    /// What is said of files is as long whatever their digests are. For simulators: the digests of a tree's files depend on when
+    /// they were written.
+    pub even_descriptions: bool,
     /// So many bytes of log are sent to a replica that comes back without looking whether it lacks less in files.
     pub failback_log_bytes: u64,
     /// While copies are missing, the newest log of a partition up to so many bytes is kept for those that come back; 0: none.
@@ -93,6 +96,7 @@ impl Default for Settings {
             tail_bytes: 4 << 20,
             copy_bytes: 1 << 20,
             ship_bytes_per_second: 64 << 20,
+            even_descriptions: false,
             failback_log_bytes: 4 << 20,
             failback_keep_bytes: 0,
             failback_full: false,

@@ -15,7 +15,7 @@ use types::{ComponentSet, EngineError, LogKind, Lsn, Member, Micros, PinId, Posi
 use wire::PeerMessage;
 use wire::ship::{
     Chunk, DESCRIPTION, Installed, MAX_DESCRIPTION_BYTES, MAX_PIECES, Outcome, Piece, TransferOffer,
-    TransferRequest, Withdrawn, encode_set,
+    TransferRequest, Withdrawn, encode_set, encode_set_evenly,
 };
 
 /// Files that are being written when they are asked for are waited for so long; then rows are sent.
@@ -174,7 +174,8 @@ impl Replica {
         // The log goes on where the files end.
         let in_log =
             set.at.lsn >= self.log.base().lsn && self.log.history().term_at(set.at.lsn) == Some(set.at.term);
-        let description = encode_set(&set);
+        let even = ctx.settings.even_descriptions;
+        let description = if even { encode_set_evenly(&set) } else { encode_set(&set) };
         if !in_log || set.fault().is_some() || description.len() as u64 > MAX_DESCRIPTION_BYTES {
             return self.send_rows(ctx, member);
         }
