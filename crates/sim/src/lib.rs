@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | events, nodes, controllers, faults | [`world`] |
 //! | what a seed is made of | [`plan`], [`faults`] |
-//! | machines | [`disk`], [`network`], [`clock`], [`node`] |
+//! | machines | [`disk`], [`lsm_files`], [`network`], [`clock`], [`node`] |
 //! | clients, keys and rows | [`client`], [`snapshot_client`], [`load_client`], [`job_client`], [`rows`] |
 //! | checkers | [`check`] |
 //! | planted bugs and the seeds that find them | [`plants`] |
@@ -20,6 +20,7 @@ pub mod disk;
 pub mod faults;
 pub mod job_client;
 pub mod load_client;
+pub mod lsm_files;
 pub mod network;
 pub mod node;
 pub mod outcome;

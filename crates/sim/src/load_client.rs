@@ -9,8 +9,11 @@ use crate::plan::RunPlan;
 use crate::random::Stream;
 use crate::rows;
 use bytes::Bytes;
+use engine::lsm::write_load;
 use engine::memory::load_files;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
 use types::bulk::files_digest;
 use types::engine::space;
 use types::{Component, LoadId, LogKind, PartitionId, SessionId, Staging, TableId};
@@ -22,6 +25,8 @@ const ATTEMPT: u64 = 1_200_000;
 const WAIT_LIMIT_US: u64 = 6_000_000;
 /// A piece of a file, in bytes.
 const PIECE: usize = 40;
+/// The same of a tree's files, which are longer.
+const TREE_PIECE: usize = 700;
 /// Rows that only loads write.
 pub const OWN_ROWS: usize = 4;
 
@@ -49,6 +54,7 @@ struct Load {
     operation: Operation,
     load: LoadId,
     files: Vec<(Component, Bytes)>,
+    piece: usize,
     step: Step,
     flight: Option<(u64, u64)>,
     retry_at: u64,
@@ -64,6 +70,10 @@ pub struct LoadClient {
     random: Stream,
     typed: bool,
     partitions: Vec<(PartitionId, TableId)>,
+    /// Those whose engines are on real files.
+    trees: BTreeSet<PartitionId>,
+    /// Where files of trees are made.
+    scratch: Option<PathBuf>,
     links: BTreeMap<u32, Option<Conn>>,
     next_number: u64,
     next_at: u64,
@@ -75,23 +85,27 @@ pub struct LoadClient {
 
 impl LoadClient {
     /// A loader of the plan's partitions that have engines with files.
-    pub fn new(id: u32, random: Stream, plan: &RunPlan) -> LoadClient {
+    pub fn new(id: u32, random: Stream, plan: &RunPlan, scratch: Option<PathBuf>) -> LoadClient {
         let counted = plan.tables.iter().zip(1..);
         let each = counted.flat_map(|(table, number)| {
             let able = table.log == LogKind::Disk;
             vec![(TableId(number), able); table.partitions as usize]
         });
-        let partitions = (PartitionId::FIRST_USER..)
+        let ships = |number: u32| plan.ships.contains(&(number % 2)) || plan.is_lsm(PartitionId(number));
+        let partitions: Vec<_> = (PartitionId::FIRST_USER..)
             .zip(each)
-            .filter(|(number, (_, able))| *able && plan.ships.contains(&(number % 2)))
+            .filter(|(number, (_, able))| *able && ships(*number))
             .map(|(number, (table, _))| (PartitionId(number), table))
             .collect();
+        let trees = partitions.iter().map(|(id, _)| *id).filter(|id| plan.is_lsm(*id)).collect();
         LoadClient {
             id,
             nodes: plan.nodes,
             random,
             typed: plan.indexes,
             partitions,
+            trees,
+            scratch,
             links: BTreeMap::new(),
             next_number: 0,
             next_at: 0,
@@ -187,7 +201,8 @@ impl LoadClient {
         self.open = Some(Load {
             operation,
             load,
-            files: load_files(load, &all),
+            files: self.files(partition, load, &all),
+            piece: if self.trees.contains(&partition) { TREE_PIECE } else { PIECE },
             step: Step::Open,
             flight: None,
             retry_at: now,
@@ -195,6 +210,24 @@ impl LoadClient {
             deadline: now + WAIT_LIMIT_US,
             sent: false,
         });
+    }
+
+    /// The files of a load with these rows.
+    fn files(
+        &self,
+        partition: PartitionId,
+        load: LoadId,
+        rows: &[(Bytes, Bytes)],
+    ) -> Vec<(Component, Bytes)> {
+        let Some(scratch) = self.scratch.as_ref().filter(|_| self.trees.contains(&partition)) else {
+            return load_files(load, rows);
+        };
+        let rows = rows.iter().map(|(key, value)| (key.to_vec(), value.to_vec()));
+        let made = write_load(scratch, load, rows).expect("there is room");
+        let read = |(file, path): (Component, PathBuf)| (file, fs::read(path).expect("just written").into());
+        let files = made.into_iter().map(read).collect();
+        fs::remove_dir_all(scratch).expect("nobody else uses it");
+        files
     }
 
     fn request(&mut self, now: u64) -> Request {
@@ -211,7 +244,7 @@ impl LoadClient {
                 let content =
                     open.files.get(file as usize).map(|(_, content)| content.clone()).unwrap_or_default();
                 let from_byte = (from as usize).min(content.len());
-                let bytes = content.slice(from_byte..content.len().min(from_byte + PIECE));
+                let bytes = content.slice(from_byte..content.len().min(from_byte + open.piece));
                 Op::StagePiece { load, file, from, bytes }
             }
             Step::Load => {
@@ -260,7 +293,7 @@ impl LoadClient {
                 Staging::Refused(_) => self.end(now, Answer::Unknown),
             },
             (Status::Ok, Step::Piece { file, from }, _) => {
-                let (file, next) = (*file, from + PIECE as u64);
+                let (file, next) = (*file, from + open.piece as u64);
                 let more = open.files.get(file as usize).is_some_and(|(of, _)| next < of.bytes);
                 open.step = if more { Step::Piece { file, from: next } } else { Step::Ask };
             }

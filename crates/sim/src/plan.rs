@@ -3,7 +3,7 @@
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
 use std::collections::BTreeSet;
-use types::{EngineKind, Finding, LogKind, Policy};
+use types::{EngineKind, Finding, LogKind, PartitionId, Policy};
 use types::{Rules, policy::Standby};
 
 /// A table of the world.
@@ -23,6 +23,8 @@ pub struct TablePlan {
     pub available: bool,
     /// True if backups are cold at first; none if that does not change.
     pub cold: Option<bool>,
+    /// Its engines are the LSM engine on real files, not the one in memory.
+    pub lsm: bool,
     /// Partitions.
     pub partitions: u32,
 }
@@ -30,7 +32,7 @@ pub struct TablePlan {
 impl TablePlan {
     /// The engine that the controller is told: one with files where backups may be cold.
     pub fn engine(&self) -> EngineKind {
-        if self.cold.is_some() { EngineKind::Lsm } else { EngineKind::Memory }
+        if self.lsm || self.cold.is_some() { EngineKind::Lsm } else { EngineKind::Memory }
     }
 
     /// The policy that the controller will make of it.
@@ -161,6 +163,15 @@ impl RunPlan {
 
     /// What some seeds have, and none of those that once found something without it.
     fn vary(&mut self, seed: u64) {
+        let mut engines = Stream::new(seed, Concern::Engines, 0);
+        if engines.chance(300) {
+            let disk = self.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
+            disk.for_each(|table| table.lsm = engines.chance(850));
+        }
+        // Files of a tree are longer than those of the engine in memory.
+        if self.tables.iter().any(|table| table.lsm) {
+            self.ship_bytes_per_second *= 8;
+        }
         // One in five has tables whose backups are cold, or hot in turn.
         if seed % 5 == 2 {
             let disk = self.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
@@ -196,6 +207,17 @@ impl RunPlan {
     /// Nodes, those that come later included.
     pub fn all_nodes(&self) -> u32 {
         self.nodes + self.joins
+    }
+
+    /// The table of each partition: those of the first table have the first numbers.
+    pub fn table_of(&self, partition: PartitionId) -> Option<&TablePlan> {
+        let each = self.tables.iter().flat_map(|table| vec![table; table.partitions as usize]);
+        each.clone().nth(partition.0.checked_sub(PartitionId::FIRST_USER)? as usize)
+    }
+
+    /// True if this partition's engines are on real files.
+    pub fn is_lsm(&self, partition: PartitionId) -> bool {
+        self.table_of(partition).is_some_and(|table| table.lsm)
     }
 
     /// The same with so many nodes, and partitions for them: 1 to [`MOST_NODES`].
@@ -245,6 +267,7 @@ fn table(random: &mut Stream, number: u64, nodes: u32) -> TablePlan {
         min_in_sync,
         available: random.chance(300),
         cold: None,
+        lsm: false,
         partitions: 1 + u32::from(random.chance(300)),
     }
 }

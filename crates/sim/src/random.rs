@@ -18,6 +18,8 @@ pub enum Concern {
     Timing = 6,
     /// What an operator decides who goes on without a node.
     Operator = 7,
+    /// What becomes of engines on real files.
+    Engines = 8,
 }
 
 /// A stream of numbers (SplitMix64).

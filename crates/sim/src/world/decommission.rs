@@ -57,6 +57,9 @@ impl World {
         // What is in a directory that is lost is found when that comes back.
         let directory_of = self.machine(node).directory_of(id);
         self.machine_mut(node).second.remove(&id);
+        if let Some(directory_of) = directory_of {
+            self.lsm_files.remove(super::lsm::place(node, directory_of, id));
+        }
         let removed = directory_of.map_or(Ok(()), |directory_of| {
             let mut files = PartFiles::new(&disk, directory_of, id);
             files.names().iter().try_for_each(|name| files.remove(name))?;

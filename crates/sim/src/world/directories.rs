@@ -1,7 +1,8 @@
 //! The second directory of a node's replicas: lost while node and log go on, back at a later start or not at all.
 
 use super::fault_injector::Cure;
-use super::machines::{End, open_engine};
+use super::lsm::place;
+use super::machines::End;
 use super::{Event, Phase, World};
 use crate::network::{Endpoint, Lane};
 use crate::node::{FIRST, PartFiles, SECOND, Second, SnapshotFile};
@@ -83,6 +84,12 @@ impl World {
             let removed = disk.names(SECOND).iter().try_for_each(|name| disk.remove(name));
             assert!(removed.is_ok(), "names are taken away, whatever the disk has");
         }
+        for id in &lost {
+            self.lsm_files.abandon(place(node, SECOND, *id));
+        }
+        if gone {
+            self.lsm_files.wipe(node, true);
+        }
         for id in lost {
             if let Some(process) = self.machine_mut(node).process.as_mut()
                 && process.host.replica(id).is_some_and(|replica| !replica.is_damaged())
@@ -136,31 +143,35 @@ impl World {
         };
         let leftovers: Vec<String> = disk.names(SECOND).into_iter().filter(|name| !ours(name)).collect();
         leftovers.iter().for_each(|name| drop(disk.remove(name)));
+        let ours = machine.second.clone();
+        for place in self.lsm_files.places(node) {
+            if place.second && !ours.contains(&place.partition) {
+                self.lsm_files.remove(place);
+            }
+        }
         self.trace.note(self.now, format_args!("n{node} finds its second directory again"));
         self.injected("directory-is-back");
     }
 
     /// The engine of a replica that a starting node has; with the reason if its files, or the place for any, cannot be used.
     pub(super) fn engine_found(
-        &self,
+        &mut self,
         node: u32,
         id: PartitionId,
     ) -> Result<(Box<dyn Engine>, Option<String>), String> {
-        let (machine, rules) = (self.machine(node), self.settings.rules);
-        match machine.directory_of(id) {
-            Some(directory_of) => open_engine(&machine.disk, (directory_of, id), (rules, self.ships(id))),
+        let rules = self.settings.rules;
+        match self.machine(node).directory_of(id) {
+            Some(directory_of) => self.open_engine(node, directory_of, id),
             None => Ok((Box::new(MemoryEngine::volatile_with(rules)), Some(REASON.into()))),
         }
     }
 
     /// Replicas that are to be given a copy and have no place for it get one in the first directory.
     pub(super) fn relocate(&mut self, node: u32) {
-        let rules = self.settings.rules;
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.directories) else {
             return;
         };
         for id in process.host.storage_lost() {
-            let ships = self.ships(id);
             let machine = self.machine_mut(node);
             let disk = machine.disk.clone();
             // What an earlier copy left there is gone before the place is this replica's.
@@ -168,7 +179,8 @@ impl World {
                 disk.names(&PartFiles::dir(FIRST, id)).into_iter().chain([SnapshotFile::name(FIRST, id)]);
             left.for_each(|name| drop(disk.remove(&name)));
             machine.second.remove(&id);
-            let Ok((engine, _)) = open_engine(&disk, (FIRST, id), (rules, ships)) else {
+            self.lsm_files.remove(place(node, FIRST, id));
+            let Ok((engine, _)) = self.open_engine(node, FIRST, id) else {
                 return self.end(node, End::Crash);
             };
             self.trace.note(self.now, format_args!("n{node} has another place for p{}", id.0));

@@ -203,11 +203,19 @@ impl World {
             return;
         }
         let random = self.timing.next();
-        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let lsm = |id: &PartitionId| self.plan.is_lsm(*id);
+        let Some(process) = &self.machine(node).process else { return };
         let ids: Vec<PartitionId> = process.host.replicas().map(|replica| replica.id()).collect();
+        let files: BTreeSet<PartitionId> = ids.iter().copied().filter(lsm).collect();
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         let mut made = Vec::new();
+        let mut begun = Vec::new();
         for (turn, id) in ids.into_iter().enumerate() {
             if random >> turn & 1 == 0 || process.in_memory.contains(&id) {
+                continue;
+            }
+            if files.contains(&id) {
+                begun.push(id);
                 continue;
             }
             // A full disk is no reason to stop: the log below is kept for longer.
@@ -219,12 +227,16 @@ impl World {
             self.trace.note(self.now, format_args!("n{node} makes a component of p{} at {position}", id.0));
         }
         self.look_at(node);
+        begun.into_iter().for_each(|id| self.begin_checkpoint(node, id));
     }
 
     /// Makes a component of a partition because a member asked for it.
     pub(super) fn flush_engine(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
         let usable = self.machine(node).incarnation() == Some(incarnation)
             && self.machine(node).stuck_until <= self.now;
+        if usable && self.plan.is_lsm(partition) {
+            return self.begin_checkpoint(node, partition);
+        }
         let Some(process) = self.machine_mut(node).process.as_mut().filter(|_| usable) else { return };
         let made = process.host.replica_mut(partition).map(|replica| replica.checkpoint());
         match made {

@@ -1,6 +1,7 @@
 //! What can happen, and to whom.
 
 use super::World;
+use crate::lsm_files::NewJob;
 use crate::network::{Conn, Endpoint, Lane};
 use crate::world::fault_injector::Cure;
 use replica::{ClientRef, ReadFor};
@@ -36,6 +37,10 @@ pub enum Event {
     Checkpoint { node: u32, incarnation: u64 },
     /// A component is made because a member asked for it.
     Component { node: u32, incarnation: u64, partition: PartitionId },
+    /// An engine's job has its turn.
+    Job { node: u32, incarnation: u64, job: NewJob },
+    /// An engine's job has ended: what was begun with it goes on.
+    GoOn { node: u32, incarnation: u64, partition: PartitionId },
     /// Entries are read back.
     Read {
         node: u32,
@@ -126,9 +131,11 @@ impl World {
             | Event::Read { node, .. }
             | Event::Install { node, .. }
             | Event::Component { node, .. }
+            | Event::GoOn { node, .. }
             | Event::Checkpoint { node, .. } => Some((*node, true)),
             Event::Tick { node, .. }
             | Event::Status { node, .. }
+            | Event::Job { node, .. }
             | Event::Retry { node, .. }
             | Event::Mark { node, .. }
             | Event::Leave { node, .. } => Some((*node, false)),
@@ -162,6 +169,10 @@ impl World {
             Event::Component { node, incarnation, partition } => {
                 self.flush_engine(node, incarnation, partition)
             }
+            Event::Job { node, incarnation, job } => self.run_job(node, incarnation, job),
+            Event::GoOn { node, incarnation, partition } => {
+                self.go_on_checkpoint(node, incarnation, partition)
+            }
             Event::Read { node, incarnation, partition, purpose, from, max_bytes } => {
                 self.read_log(node, incarnation, (partition, from, max_bytes), purpose);
             }
@@ -188,6 +199,7 @@ impl World {
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),
         }
+        self.plan_jobs();
     }
 }
 
@@ -240,6 +252,12 @@ fn numbers_of(event: &Event) -> [u64; 6] {
         Event::Cure(_) => plain(27, 0, 0),
         Event::Inspect => plain(28, 0, 0),
         Event::Force(_) => plain(29, 0, 0),
+        Event::Job { node, incarnation, job } => {
+            [30, u64::from(*node), *incarnation, u64::from(job.place.partition.0), job.job, 0]
+        }
+        Event::GoOn { node, incarnation, partition } => {
+            [31, u64::from(*node), *incarnation, u64::from(partition.0), 0, 0]
+        }
     }
 }
 

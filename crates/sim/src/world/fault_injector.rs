@@ -172,7 +172,7 @@ impl World {
             }
             Fault::Rot => {
                 let what = if self.fault_injector.random.chance(700) { "log/" } else { "snapshot/" };
-                if !disk.rot(what) {
+                if !(what == "snapshot/" && self.lsm_files.rot(node)) && !disk.rot(what) {
                     return false;
                 }
                 self.faults(node);
@@ -181,7 +181,7 @@ impl World {
                 self.start_later(node, wait);
             }
             Fault::QuietRot => {
-                if !disk.rot("snapshot/") {
+                if !self.lsm_files.rot(node) && !disk.rot("snapshot/") {
                     return false;
                 }
                 self.faults(node);

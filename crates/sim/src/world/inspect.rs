@@ -1,6 +1,7 @@
 //! What is looked at after every event, and now and then: the world is shown to the checkers.
 
 use super::World;
+use super::lsm::place;
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
 use crate::check::wanted::{rests_on_primary, wanted};
@@ -398,6 +399,10 @@ impl World {
                     .filter(|dir| !dir.starts_with(SECOND) || machine.second_is == Second::There);
                 let names = here.flat_map(|dir| machine.disk.names(dir));
                 left.extend(names.into_iter().map(|name| format!("n{}: {name}", machine.id)));
+                for directory_of in [FIRST, SECOND] {
+                    let of_trees = self.lsm_files.left_over(place(machine.id, directory_of, record.id));
+                    left.extend(of_trees.into_iter().map(|name| format!("n{}: {name}", machine.id)));
+                }
             }
         }
         (!left.is_empty()).then(|| format!("files of no version are left: {}", left.join(", ")))
@@ -447,7 +452,8 @@ impl World {
                 !held || record.in_sync.contains(&member)
             });
         // What rots silently is found at a start only: the node must have been started since.
-        if good && machine.incarnations.len() > 1 && machine.restarted_since_fault {
+        let rots = self.lsm_files.is_damaged(node);
+        if good && !rots && machine.incarnations.len() > 1 && machine.restarted_since_fault {
             self.machine_mut(node).impaired = false;
         }
     }

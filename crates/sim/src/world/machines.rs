@@ -3,9 +3,8 @@
 use super::disks::tails_on;
 use super::{Event, World};
 use crate::network::{Endpoint, Lane};
-use crate::node::{FIRST, PartFiles, Process, SECOND, Second, SnapshotFile, lease_manager};
+use crate::node::{FIRST, Process, SECOND, Second, lease_manager};
 use engine::MemoryEngine;
-use engine::memory::PartsEngine;
 use replica::history::History;
 use replica::{Host, Note, Recovered, Replica};
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,11 +103,6 @@ impl World {
         self.started(node, incarnation);
     }
 
-    /// True if this partition's engines ship files.
-    pub(super) fn ships(&self, id: PartitionId) -> bool {
-        self.plan.ships.contains(&(id.0 % 2))
-    }
-
     fn start_failed(&mut self, node: u32, reason: &str) {
         self.trace.note(self.now, format_args!("n{node} cannot start: {reason}"));
         let (wait, dead) = (200_000 + self.timing.below(200_000), self.phase == super::Phase::Healed);
@@ -182,15 +176,15 @@ impl World {
         let prefixes = [FIRST, SECOND].map(|directory_of| format!("{directory_of}snapshot/"));
         let number = |name: &str| prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)?.parse().ok());
         let names = prefixes.iter().flat_map(|prefix| disk.names(prefix));
-        let found: BTreeSet<PartitionId> = names.filter_map(|name| number(&name)).map(PartitionId).collect();
+        let named = names.filter_map(|name| number(&name)).map(PartitionId);
+        let on_files = self.lsm_files.places(node).into_iter().map(|place| place.partition);
+        let found: BTreeSet<PartitionId> = named.chain(on_files).collect();
         for id in found {
             let Some(directory_of) = self.machine(node).directory_of(id).filter(|_| !process.host.has(id))
             else {
                 continue;
             };
-            let Ok((engine, damaged)) =
-                open_engine(&disk, (directory_of, id), (self.settings.rules, self.ships(id)))
-            else {
+            let Ok((engine, damaged)) = self.open_engine(node, directory_of, id) else {
                 continue;
             };
             let found = Recovered { torn: true, damaged, ..Recovered::nothing() };
@@ -200,25 +194,27 @@ impl World {
 
     /// A replica of a partition that this node has nothing of.
     pub(super) fn new_replica(&mut self, node: u32, id: PartitionId, log: LogKind) {
-        let (rules, ships) = (self.settings.rules, self.ships(id));
+        let rules = self.settings.rules;
         let second = self.plan.directories && log == LogKind::Disk && (id.0 + node) % 2 == 1;
         let machine = self.machine_mut(node);
-        let disk = machine.disk.clone();
         if second && machine.second_is == Second::There {
             machine.second.insert(id);
         }
         let directory_of = machine.directory_of(id).unwrap_or(FIRST);
-        let Some(process) = machine.process.as_mut() else { return };
+        if machine.process.is_none() {
+            return;
+        }
         let engine: Box<dyn Engine> = match log {
-            LogKind::Memory => {
-                process.in_memory.insert(id);
-                Box::new(MemoryEngine::volatile_with(rules))
-            }
-            LogKind::Disk => match open_engine(&disk, (directory_of, id), (rules, ships)) {
+            LogKind::Memory => Box::new(MemoryEngine::volatile_with(rules)),
+            LogKind::Disk => match self.open_engine(node, directory_of, id) {
                 Ok((engine, _)) => engine,
                 Err(_) => return self.end(node, End::Crash),
             },
         };
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        if log == LogKind::Memory {
+            process.in_memory.insert(id);
+        }
         let replica = Replica::recover(process.member, id, rules, engine, Recovered::nothing());
         process.host.add(replica);
     }
@@ -255,6 +251,7 @@ impl World {
         let Some(process) = machine.process.take() else {
             if how == End::Power {
                 machine.disk.lose_power();
+                self.lsm_files.stopped(node, true);
             }
             return;
         };
@@ -262,16 +259,23 @@ impl World {
             last.1 = Some(now);
         }
         let (incarnation, member) = (process.incarnation, process.member);
-        match how {
-            End::Crash => {}
-            End::Power => machine.disk.lose_power(),
-            End::Clean => {
-                // What waits is written first; a log that has failed cannot be shut down.
-                let Process { mut log, queue, .. } = process;
-                if queue.is_empty() || log.append(&queue).is_ok() {
-                    let _ = log.shutdown();
-                }
+        if how == End::Power {
+            machine.disk.lose_power();
+        }
+        if how == End::Clean {
+            // What waits is written first; a log that has failed cannot be shut down.
+            let Process { mut log, queue, .. } = process;
+            if queue.is_empty() || log.append(&queue).is_ok() {
+                let _ = log.shutdown();
             }
+        } else {
+            if self.lsm_files.stop(node) {
+                self.injected("lsm-job-cut");
+            }
+            drop(process);
+        }
+        if self.lsm_files.stopped(node, how == End::Power) {
+            self.injected("lsm-back-to-synced");
         }
         self.trace.note(now, format_args!("n{node} ends: {how:?}, life {incarnation}"));
         self.checks.ended(now, member);
@@ -291,6 +295,7 @@ impl World {
     pub(super) fn replace_disk(&mut self, node: u32) {
         self.end(node, End::Power);
         self.trace.note(self.now, format_args!("n{node} gets an empty disk"));
+        self.lsm_files.wipe(node, false);
         let machine = self.machine_mut(node);
         machine.disk.wipe();
         machine.second.clear();
@@ -328,27 +333,4 @@ impl World {
             self.register(node, conn);
         }
     }
-}
-
-/// The engine on what the disk has; with the reason if that cannot be used, and then empty. It may ship files.
-pub(super) fn open_engine(
-    disk: &crate::disk::Disk,
-    (directory_of, id): (&str, PartitionId),
-    (rules, ships): (Rules, bool),
-) -> Result<(Box<dyn Engine>, Option<String>), String> {
-    let text = |error: types::EngineError| error.to_string();
-    let snapshot = || Box::new(SnapshotFile::new(disk, directory_of, id));
-    let (engine, trouble) = match MemoryEngine::with_store_and(snapshot(), rules) {
-        Ok(engine) => (engine, None),
-        Err(types::EngineError::Corrupt(reason)) => {
-            disk.remove(&SnapshotFile::name(directory_of, id)).map_err(|error| error.to_string())?;
-            (MemoryEngine::with_store_and(snapshot(), rules).map_err(text)?, Some(reason))
-        }
-        Err(error) => return Err(error.to_string()),
-    };
-    if !ships {
-        return Ok((Box::new(engine), trouble));
-    }
-    let parts = Box::new(PartFiles::new(disk, directory_of, id));
-    Ok((Box::new(PartsEngine::new(engine, snapshot(), parts).map_err(text)?), trouble))
 }

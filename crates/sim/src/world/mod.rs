@@ -6,6 +6,7 @@
 //! | `links` | connections are made, carry, break |
 //! | `machines` | nodes start, recover, die |
 //! | `executor` | inputs of the replicas, and what they ask to be done |
+//! | `lsm` | engines on real files, and what they do beside their calls |
 //! | `disks` | group commit, marks, checkpoints, reading back |
 //! | `control` | controllers and the metastore |
 //! | `clients` | the clients' side |
@@ -29,6 +30,7 @@ mod forced;
 mod indexes;
 mod inspect;
 mod links;
+mod lsm;
 mod machines;
 mod online;
 mod phases;
@@ -41,6 +43,7 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::job_client::JobClient;
 use crate::load_client::LoadClient;
+use crate::lsm_files::LsmFiles;
 use crate::network::Network;
 use crate::node::Machine;
 use crate::plan::RunPlan;
@@ -86,6 +89,8 @@ pub struct World {
     pub(crate) settings: replica::Settings,
     pub(crate) network: Network,
     pub(crate) machines: Vec<Machine>,
+    /// After the machines, whose engines use them.
+    lsm_files: LsmFiles,
     controller_processes: Vec<ControllerProcess>,
     meta: Meta,
     operator: Operator,
@@ -132,7 +137,10 @@ impl World {
         let cluster_snapshots = Stream::new(seed, Concern::Workload, 1_000);
         let snapshot_client = SnapshotClient::new(plan.clients, cluster_snapshots, &plan, rules);
         let loads = Stream::new(seed, Concern::Workload, 1_001);
-        let load_client = LoadClient::new(plan.clients + 1, loads, &plan);
+        let mut lsm_files = LsmFiles::new(Stream::new(seed, Concern::Engines, 1));
+        let trees = plan.loads && plan.tables.iter().any(|table| table.lsm);
+        let scratch = trees.then(|| lsm_files.make_root().expect("a directory can be made").join("load"));
+        let load_client = LoadClient::new(plan.clients + 1, loads, &plan, scratch);
         let jobs = Stream::new(seed, Concern::Workload, 1_002);
         let job_client = JobClient::new(plan.clients + 2, jobs, &plan);
         let meta = Meta::new(Disk::new(Stream::new(seed, Concern::Disk, 1000)));
@@ -148,6 +156,7 @@ impl World {
             settings: replica::Settings {
                 rules,
                 ship_bytes_per_second: plan.ship_bytes_per_second,
+                even_descriptions: plan.tables.iter().any(|table| table.lsm),
                 failback_full: plan.failback_full,
                 failback_log_bytes: plan.failback_log_bytes,
                 failback_keep_bytes: plan.failback_keep_bytes,
@@ -156,6 +165,7 @@ impl World {
             },
             network: Network::new(Stream::new(seed, Concern::Network, 0)),
             machines,
+            lsm_files,
             controller_processes,
             meta,
             operator: Operator::default(),

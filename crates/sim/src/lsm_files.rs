@@ -1,0 +1,460 @@
+//! The real files under a world's LSM engines, and what becomes of them when processes die and machines lose power.
+//!
+//! Each engine has a directory of its own, on a file system in memory where there is one. Whenever the engine says that it has made
+//! something durable, the directory is noted: as hard links, since a file that counts is written once and then replaced by
+//! rename. A process that dies leaves the directory as it is. After a loss of power there is either that too, as all of it may
+//! have reached the disk, or what was noted last.
+//!
+//! What an engine does beside its calls waits here as jobs. The world gives each a time; who waits for one has it run at once; a crash
+//! drops it, or cuts it off where it had just made something durable.
+
+use crate::random::Stream;
+use engine::lsm::{Background, Environment, Job, LsmEngine, Running, SharedFiles};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use types::{EngineError, PartitionId};
+
+/// Component files that the engines of one world keep open.
+const OPEN_FILES: usize = 48;
+
+/// Where an engine's files are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    /// Whose disk.
+    pub node: u32,
+    /// In the second directory.
+    pub second: bool,
+    /// Of which partition.
+    pub partition: PartitionId,
+}
+
+/// A job that has no time yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewJob {
+    /// The engine's.
+    pub place: Place,
+    /// Its number.
+    pub job: u64,
+}
+
+/// The directories of all LSM engines of a world.
+pub struct LsmFiles {
+    root: Option<PathBuf>,
+    shared: SharedFiles,
+    /// Decides when jobs run and what crashes leave.
+    pub random: Stream,
+    dirs: BTreeMap<Place, Arc<EngineDir>>,
+    /// A job was begun that has no time yet.
+    begun: Arc<AtomicBool>,
+    /// Files that were damaged: whose, and which.
+    damaged: Vec<(u32, u64)>,
+}
+
+impl LsmFiles {
+    /// None yet.
+    pub fn new(random: Stream) -> LsmFiles {
+        LsmFiles {
+            root: None,
+            shared: SharedFiles::new(OPEN_FILES),
+            random,
+            dirs: BTreeMap::new(),
+            begun: Arc::default(),
+            damaged: Vec::new(),
+        }
+    }
+
+    /// The directory of this world, if there is one.
+    pub fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
+    /// The directory of this world, made if it is not there.
+    pub fn make_root(&mut self) -> io::Result<&Path> {
+        if self.root.is_none() {
+            self.root = Some(new_root()?);
+        }
+        Ok(self.root.as_deref().expect("just made"))
+    }
+
+    /// The engine in a place, as its files have it, or empty. With the reason if those cannot be used, and then empty.
+    pub fn open(&mut self, place: Place) -> Result<(LsmEngine, Option<String>), String> {
+        match self.open_files(place) {
+            Ok(engine) => Ok((engine, None)),
+            Err(EngineError::Corrupt(reason)) => {
+                self.remove(place);
+                let engine = self.open_files(place).map_err(|error| error.to_string())?;
+                Ok((engine, Some(reason)))
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn open_files(&mut self, place: Place) -> Result<LsmEngine, EngineError> {
+        let dir = self.dir(place)?;
+        let environment = Environment::simulated(Arc::new(Beside(dir.clone())), &self.shared);
+        let path = dir.state().engine();
+        LsmEngine::open_in(&path, environment)
+    }
+
+    fn dir(&mut self, place: Place) -> io::Result<Arc<EngineDir>> {
+        if let Some(dir) = self.dirs.get(&place) {
+            return Ok(dir.clone());
+        }
+        let name = if place.second { "second" } else { "first" };
+        let path = self.make_root()?.join(format!("n{}-{name}-p{}", place.node, place.partition.0));
+        fs::create_dir(&path)?;
+        let dir = Arc::new(EngineDir::new(path, self.begun.clone()));
+        self.dirs.insert(place, dir.clone());
+        Ok(dir)
+    }
+
+    /// Places on a node's disk in which there are files.
+    pub fn places(&self, node: u32) -> Vec<Place> {
+        let ours = self.dirs.iter().filter(|(place, _)| place.node == node);
+        ours.filter(|(_, dir)| dir.state().engine().exists()).map(|(place, _)| *place).collect()
+    }
+
+    /// Jobs that were begun since the last call, in order.
+    pub fn new_jobs(&mut self) -> Vec<NewJob> {
+        if !self.begun.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let new = |(place, dir): (&Place, &Arc<EngineDir>)| {
+            let jobs = std::mem::take(&mut dir.state().new);
+            jobs.into_iter().map(|job| NewJob { place: *place, job }).collect::<Vec<_>>()
+        };
+        self.dirs.iter().flat_map(new).collect()
+    }
+
+    /// Runs a job. False if that was done already, or it was dropped.
+    pub fn run(&self, NewJob { place, job }: NewJob) -> bool {
+        self.dirs.get(&place).is_some_and(|dir| dir.run(job))
+    }
+
+    /// The process of a node dies: what it had begun is not done any more, or not to the end. True if something was cut off.
+    pub fn stop(&mut self, node: u32) -> bool {
+        let mut cut = false;
+        for (_, dir) in self.dirs.iter().filter(|(place, _)| place.node == node) {
+            cut |= dir.stop(&mut self.random);
+        }
+        cut
+    }
+
+    /// A place is out of reach: nothing more is done there.
+    pub fn abandon(&mut self, place: Place) {
+        if let Some(dir) = self.dirs.get(&place) {
+            dir.state().jobs.clear();
+        }
+    }
+
+    /// The process of a node is gone, and its engines with it; of what its machine had not synced, if it `lost_power`, all may be
+    /// gone too. True if it is.
+    pub fn stopped(&mut self, node: u32, lost_power: bool) -> bool {
+        let mut any = false;
+        for (_, dir) in self.dirs.iter().filter(|(place, _)| place.node == node) {
+            let back = lost_power && self.random.chance(600);
+            dir.stopped(back);
+            any |= back;
+        }
+        any
+    }
+
+    /// Removes an engine's files.
+    pub fn remove(&mut self, place: Place) {
+        if let Some(dir) = self.dirs.remove(&place) {
+            let mut state = dir.state();
+            state.jobs.clear();
+            removed(&state.path);
+        }
+    }
+
+    /// Removes all of a node's, or all that are in its second directory.
+    pub fn wipe(&mut self, node: u32, only_second: bool) {
+        let ours = |place: &&Place| place.node == node && (place.second || !only_second);
+        let gone: Vec<Place> = self.dirs.keys().filter(ours).copied().collect();
+        gone.into_iter().for_each(|place| self.remove(place));
+    }
+
+    /// Changes a bit of a component file. False if there is none.
+    pub fn rot(&mut self, node: u32) -> bool {
+        let mut files = Vec::new();
+        for place in self.places(node) {
+            let current = self.dirs[&place].state().engine();
+            tables_in(&current, &mut files);
+        }
+        let Some(path) = self.random.pick(&files).cloned() else { return false };
+        let done = (|| {
+            let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
+            let found = file.metadata()?;
+            let (at, mut byte) = (self.random.below(found.len().max(1)), [0]);
+            file.read_exact_at(&mut byte, at)?;
+            file.write_all_at(&[byte[0] ^ 1 << self.random.below(8)], at)?;
+            // Kept, so that no other file is given its number.
+            let root = self.root.as_ref().expect("there is a file in it");
+            fs::hard_link(&path, root.join(format!("damaged-{}", found.ino()))).or_else(|error| {
+                if error.kind() == ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+            })?;
+            io::Result::Ok(found.ino())
+        })();
+        let Ok(number) = done else { return false };
+        self.damaged.push((node, number));
+        true
+    }
+
+    /// True if a file that was damaged is still one of this node's.
+    pub fn is_damaged(&self, node: u32) -> bool {
+        let ours = |(of, _): &&(u32, u64)| *of == node;
+        if !self.damaged.iter().any(|damaged| ours(&damaged)) {
+            return false;
+        }
+        let mut files = Vec::new();
+        for place in self.places(node) {
+            all_files(&self.dirs[&place].state().engine(), &mut files);
+        }
+        let numbers: Vec<u64> =
+            files.iter().filter_map(|path| Some(fs::metadata(path).ok()?.ino())).collect();
+        self.damaged.iter().filter(ours).any(|(_, number)| numbers.contains(number))
+    }
+
+    /// What an engine that is at rest has no use for.
+    pub fn left_over(&self, place: Place) -> Vec<String> {
+        let Some(dir) = self.dirs.get(&place) else { return Vec::new() };
+        let names = names_in(&dir.state().engine());
+        let trees = names.iter().filter(|name| name.starts_with("tree-")).count();
+        let mut left: Vec<String> = names.into_iter().filter(|name| name == "incoming").collect();
+        if trees > 1 {
+            left.push(format!("{trees} trees"));
+        }
+        left
+    }
+}
+
+impl Drop for LsmFiles {
+    fn drop(&mut self) {
+        if let Some(root) = &self.root {
+            // Nobody uses it any more; what cannot be removed is the system's to clean.
+            let _ = fs::remove_dir_all(root);
+        }
+    }
+}
+
+/// A directory that no other world uses.
+fn new_root() -> io::Result<PathBuf> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let memory = Path::new("/dev/shm");
+    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let root = base.join(format!("understudy-sim-{}-{number}", std::process::id()));
+        match fs::create_dir(&root) {
+            // One that a process of this number left behind.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| root),
+        }
+    }
+}
+
+/// One engine's directory: its files in `engine`, and what was durable in `durable-N`.
+struct EngineDir {
+    begun: Arc<AtomicBool>,
+    state: Mutex<DirState>,
+}
+
+struct DirState {
+    path: PathBuf,
+    jobs: BTreeMap<u64, Job>,
+    next: u64,
+    /// Jobs that have no time yet.
+    new: Vec<u64>,
+    /// What was durable, oldest first: the last one counts.
+    durable: Vec<PathBuf>,
+    noted: u64,
+    /// Earlier ones are kept too, while a job runs that is to be cut off.
+    keeps: bool,
+    /// A job was cut off: what it did after that it did not do.
+    cut: bool,
+}
+
+impl DirState {
+    fn engine(&self) -> PathBuf {
+        self.path.join("engine")
+    }
+
+    /// Forgets what was durable before.
+    fn keep_last(&mut self) {
+        let Some(last) = self.durable.pop() else { return };
+        self.durable.drain(..).for_each(|earlier| removed(&earlier));
+        self.durable.push(last);
+    }
+
+    /// The directory is again what was durable.
+    fn go_back(&mut self) {
+        removed(&self.engine());
+        if let Some(last) = self.durable.last() {
+            linked(last, &self.engine());
+        }
+    }
+}
+
+impl EngineDir {
+    fn new(path: PathBuf, begun: Arc<AtomicBool>) -> EngineDir {
+        let state = DirState {
+            path,
+            jobs: BTreeMap::new(),
+            next: 0,
+            new: Vec::new(),
+            durable: Vec::new(),
+            noted: 0,
+            keeps: false,
+            cut: false,
+        };
+        EngineDir { begun, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, DirState> {
+        // A panic of a state machine is caught by the world, which is then over.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, job: u64) -> bool {
+        let found = self.state().jobs.remove(&job);
+        let is_there = found.is_some();
+        found.into_iter().for_each(|job| job());
+        is_there
+    }
+
+    /// What waits is dropped, or cut off in the middle: true then.
+    fn stop(&self, random: &mut Stream) -> bool {
+        let mut is_cut = false;
+        let waiting: Vec<u64> = self.state().jobs.keys().copied().collect();
+        if let Some(job) = waiting.first().filter(|_| random.chance(600)) {
+            self.state().keeps = true;
+            self.run(*job);
+            let mut state = self.state();
+            state.keeps = false;
+            let kept = state.durable.len() as u64;
+            if kept > 1 {
+                let last = random.below(kept) as usize + 1;
+                let cut: Vec<PathBuf> = state.durable.drain(last..).collect();
+                cut.iter().for_each(|later| removed(later));
+                state.keep_last();
+                is_cut = last < kept as usize;
+                state.cut = is_cut;
+            }
+        }
+        self.state().jobs.clear();
+        is_cut
+    }
+
+    fn stopped(&self, back: bool) {
+        let mut state = self.state();
+        state.new.clear();
+        // Not before the engine is gone: it removes files that it has no use for.
+        if std::mem::take(&mut state.cut) || back {
+            state.go_back();
+        }
+    }
+
+    fn note_durable(&self) {
+        let mut state = self.state();
+        let noted = state.path.join(format!("durable-{}", state.noted));
+        state.noted += 1;
+        linked(&state.engine(), &noted);
+        state.durable.push(noted);
+        if !state.keeps {
+            state.keep_last();
+        }
+    }
+}
+
+/// What an engine's jobs are begun by.
+struct Beside(Arc<EngineDir>);
+
+impl Background for Beside {
+    fn start(&self, _: &'static str, job: Job) -> io::Result<Box<dyn Running>> {
+        let mut state = self.0.state();
+        let number = state.next;
+        state.next += 1;
+        state.jobs.insert(number, job);
+        state.new.push(number);
+        self.0.begun.store(true, Ordering::Relaxed);
+        Ok(Box::new(Queued { dir: self.0.clone(), number }))
+    }
+
+    fn made_durable(&self) {
+        self.0.note_durable();
+    }
+}
+
+/// A job that waits for its time.
+struct Queued {
+    dir: Arc<EngineDir>,
+    number: u64,
+}
+
+impl Running for Queued {
+    fn is_over(&self) -> bool {
+        !self.dir.state().jobs.contains_key(&self.number)
+    }
+
+    fn hurry(&mut self) {
+        self.dir.run(self.number);
+    }
+
+    fn wait(&mut self) {}
+}
+
+fn removed(path: &Path) {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => panic!("{}: {error}", path.display()),
+        _ => {}
+    }
+}
+
+/// Makes a directory of links to what another one has.
+fn linked(from: &Path, to: &Path) {
+    let done = (|| {
+        fs::create_dir(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            let name = to.join(entry.file_name());
+            match entry.file_type()?.is_dir() {
+                true => linked(&entry.path(), &name),
+                false => fs::hard_link(entry.path(), name)?,
+            }
+        }
+        io::Result::Ok(())
+    })();
+    done.unwrap_or_else(|error| panic!("{} as {}: {error}", from.display(), to.display()));
+}
+
+/// Names in a directory, in order.
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The component files of an engine's trees, in the order of their numbers.
+fn tables_in(engine: &Path, found: &mut Vec<PathBuf>) {
+    for tree in names_in(engine).into_iter().filter(|name| name.starts_with("tree-")) {
+        let tables = engine.join(tree).join("tables");
+        found.extend(names_in(&tables).into_iter().map(|name| tables.join(name)));
+    }
+}
+
+fn all_files(dir: &Path, found: &mut Vec<PathBuf>) {
+    for path in names_in(dir).into_iter().map(|name| dir.join(name)) {
+        match path.is_dir() {
+            true => all_files(&path, found),
+            false => found.push(path),
+        }
+    }
+}

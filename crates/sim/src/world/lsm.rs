@@ -1,0 +1,138 @@
+//! Replicas' engines: which kind a partition has, and the turns of what LSM engines do beside their calls.
+
+use super::World;
+use super::events::Event;
+use super::machines::End;
+use crate::lsm_files::{NewJob, Place};
+use crate::node::{PartFiles, SECOND, SnapshotFile};
+use engine::MemoryEngine;
+use engine::memory::PartsEngine;
+use std::sync::Arc;
+use types::engine::{Checkpoint, Wake};
+use types::{Engine, EngineError, PartitionId, Rules};
+
+/// Where a replica's files are.
+pub(super) fn place(node: u32, directory_of: &str, partition: PartitionId) -> Place {
+    Place { node, second: directory_of == SECOND, partition }
+}
+
+/// What is waited for is looked at when its job has ended.
+fn unasked() -> Wake {
+    Arc::new(|| {})
+}
+
+impl World {
+    /// True if this partition's engines ship files.
+    fn ships(&self, id: PartitionId) -> bool {
+        self.plan.ships.contains(&(id.0 % 2))
+    }
+
+    /// The engine on what the disk has; with the reason if that cannot be used, and then empty.
+    pub(super) fn open_engine(
+        &mut self,
+        node: u32,
+        directory_of: &str,
+        id: PartitionId,
+    ) -> Result<(Box<dyn Engine>, Option<String>), String> {
+        if !self.plan.is_lsm(id) {
+            let disk = self.machine(node).disk.clone();
+            return open_memory(&disk, (directory_of, id), (self.settings.rules, self.ships(id)));
+        }
+        let (engine, trouble) = self.lsm_files.open(place(node, directory_of, id))?;
+        self.trace.hide(self.lsm_files.root());
+        Ok((Box::new(engine), trouble))
+    }
+
+    /// Gives times to jobs that were begun.
+    pub(super) fn plan_jobs(&mut self) {
+        for job in self.lsm_files.new_jobs() {
+            let node = job.place.node;
+            let Some(incarnation) = self.machine(node).incarnation() else { continue };
+            let random = &mut self.lsm_files.random;
+            let most = *random.pick(&[500, 20_000, 200_000, 900_000]).expect("not empty");
+            let wait = 50 + random.below(most);
+            self.after(wait, Event::Job { node, incarnation, job });
+        }
+    }
+
+    pub(super) fn run_job(&mut self, node: u32, incarnation: u64, job: NewJob) {
+        if self.machine(node).incarnation() != Some(incarnation) {
+            return;
+        }
+        let stuck_until = self.machine(node).stuck_until;
+        if stuck_until > self.now {
+            let wait = stuck_until.saturating_sub(self.now).min(1_000_000);
+            return self.after(wait, Event::Job { node, incarnation, job });
+        }
+        if self.lsm_files.run(job) {
+            let (wait, partition) = (1 + self.lsm_files.random.below(300), job.place.partition);
+            self.after(wait, Event::GoOn { node, incarnation, partition });
+        }
+    }
+
+    /// Begins to write an LSM engine to disk.
+    pub(super) fn begin_checkpoint(&mut self, node: u32, partition: PartitionId) {
+        self.checkpointing(node, partition, |replica| replica.begin_checkpoint(&unasked()));
+    }
+
+    /// Goes on with it.
+    pub(super) fn go_on_checkpoint(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
+        if self.machine(node).incarnation() == Some(incarnation) {
+            self.checkpointing(node, partition, replica::Replica::go_on_checkpoint);
+        }
+    }
+
+    fn checkpointing(
+        &mut self,
+        node: u32,
+        partition: PartitionId,
+        act: impl FnOnce(&mut replica::Replica) -> Result<Checkpoint, EngineError>,
+    ) {
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        let Some(replica) = process.host.replica_mut(partition) else { return };
+        let before = replica.engine().persisted();
+        let outcome = act(replica);
+        let now = replica.engine().persisted();
+        if now != before {
+            self.trace.note(self.now, format_args!("n{node} makes a component of p{} at {now}", partition.0));
+            self.injected("lsm-checkpoint");
+        }
+        match outcome {
+            // It is as it was, and the log keeps what the files lack.
+            Ok(_) | Err(EngineError::Full(_)) => {}
+            Err(EngineError::Io(error)) => {
+                self.trace.note(self.now, format_args!("n{node} p{}: {error}", partition.0));
+                self.end(node, End::Crash);
+                self.start_later(node, 300_000);
+            }
+            Err(error) => {
+                let why = format!("its checkpoint failed: {error}");
+                self.input(node, |host, now, out| host.fail(now, partition, why, out));
+            }
+        }
+        self.look_at(node);
+    }
+}
+
+/// The engine in memory on what a simulated disk has.
+fn open_memory(
+    disk: &crate::disk::Disk,
+    (directory_of, id): (&str, PartitionId),
+    (rules, ships): (Rules, bool),
+) -> Result<(Box<dyn Engine>, Option<String>), String> {
+    let text = |error: types::EngineError| error.to_string();
+    let snapshot = || Box::new(SnapshotFile::new(disk, directory_of, id));
+    let (engine, trouble) = match MemoryEngine::with_store_and(snapshot(), rules) {
+        Ok(engine) => (engine, None),
+        Err(types::EngineError::Corrupt(reason)) => {
+            disk.remove(&SnapshotFile::name(directory_of, id)).map_err(|error| error.to_string())?;
+            (MemoryEngine::with_store_and(snapshot(), rules).map_err(text)?, Some(reason))
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    if !ships {
+        return Ok((Box::new(engine), trouble));
+    }
+    let parts = Box::new(PartFiles::new(disk, directory_of, id));
+    Ok((Box::new(PartsEngine::new(engine, snapshot(), parts).map_err(text)?), trouble))
+}
