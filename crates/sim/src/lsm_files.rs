@@ -458,3 +458,86 @@ fn all_files(dir: &Path, found: &mut Vec<PathBuf>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Concern;
+    use types::engine::{Checkpoint, ReadAt};
+    use types::{Engine, Lsn, Mutation, Position, Term};
+
+    const PLACE: Place = Place { node: 1, second: false, partition: PartitionId(64) };
+
+    fn files(seed: u64) -> LsmFiles {
+        LsmFiles::new(Stream::new(seed, Concern::Engines, 1))
+    }
+
+    fn write(engine: &mut LsmEngine, lsn: u64) -> Checkpoint {
+        let at = Position::new(Term(1), Lsn(lsn));
+        let value = Some(lsn.to_string().into_bytes().into());
+        engine.execute(at, &[Mutation { key: vec![types::engine::space::ROW, lsn as u8].into(), value }]);
+        engine.publish(at.lsn).expect("takes it");
+        engine.begin_checkpoint(&(Arc::new(|| {}) as types::engine::Wake)).expect("begins")
+    }
+
+    fn persisted(engine: &LsmEngine) -> u64 {
+        engine.persisted().lsn.0
+    }
+
+    #[test]
+    fn a_job_runs_when_it_is_told_to_or_waited_for() {
+        let mut files = files(1);
+        let (mut engine, trouble) = files.open(PLACE).expect("opens");
+        assert_eq!((trouble, files.new_jobs()), (None, vec![]));
+        assert_eq!(write(&mut engine, 1), Checkpoint::Waiting);
+        let jobs = files.new_jobs();
+        assert_eq!(jobs.len(), 1);
+        assert_eq!(
+            (engine.go_on_checkpoint().expect("goes on"), persisted(&engine)),
+            (Checkpoint::Waiting, 0)
+        );
+        assert!(files.run(jobs[0]) && !files.run(jobs[0]));
+        assert_eq!((engine.go_on_checkpoint().expect("goes on"), persisted(&engine)), (Checkpoint::Idle, 1));
+        write(&mut engine, 2);
+        assert_eq!(engine.checkpoint().expect("waits"), Position::new(Term(1), Lsn(2)));
+        let jobs = files.new_jobs();
+        assert!(!files.run(jobs[0]), "it was run for who waited");
+    }
+
+    #[test]
+    fn a_crash_drops_a_job_or_cuts_it_off_and_what_was_durable_stays() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..60 {
+            let mut files = files(seed);
+            let (mut engine, _) = files.open(PLACE).expect("opens");
+            write(&mut engine, 1);
+            engine.checkpoint().expect("waits");
+            write(&mut engine, 2);
+            files.stop(1);
+            drop(engine);
+            files.stopped(1, seed % 2 == 0);
+            let (engine, trouble) = files.open(PLACE).expect("opens");
+            assert_eq!(trouble, None);
+            let found = persisted(&engine);
+            let rows = engine.scan(&[], &[], ReadAt::Applied, 9, 999).expect("reads").len() as u64;
+            assert_eq!(rows, found, "seed {seed}");
+            seen.insert(found);
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn a_damaged_file_is_known_until_it_is_gone() {
+        let mut files = files(3);
+        let (mut engine, _) = files.open(PLACE).expect("opens");
+        assert!(!files.rot(1), "there is none");
+        write(&mut engine, 1);
+        engine.checkpoint().expect("waits");
+        assert!(!files.is_damaged(1) && files.rot(1) && files.is_damaged(1) && !files.is_damaged(2));
+        assert!(engine.verify().is_err());
+        drop(engine);
+        files.wipe(1, false);
+        assert!(!files.is_damaged(1) && files.places(1).is_empty());
+        assert!(files.root().is_some_and(Path::is_dir));
+    }
+}

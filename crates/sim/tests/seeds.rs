@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use understudy_sim::faults::Fault;
+use understudy_sim::plan::RunPlan;
 use understudy_sim::{Options, run, run_all, run_range};
 
 /// Seeds that are run by every build.
@@ -113,4 +114,21 @@ fn the_same_seed_gives_the_same_trace() {
 fn threads_do_not_change_the_summary() {
     let (one, two) = (run_range(0..6, None, |_, _| {}, 1), run_range(0..6, None, |_, _| {}, 2));
     assert_eq!(one, two);
+}
+
+#[test]
+fn a_fifth_of_the_seeds_have_tables_on_the_lsm_engine_and_they_repeat_themselves() {
+    let has_trees = |seed: &u64| RunPlan::new(*seed, 300, None).tables.iter().any(|table| table.lsm);
+    let with_trees: Vec<u64> = (0..1000).filter(has_trees).collect();
+    assert!(with_trees.len() >= 200, "{}", with_trees.len());
+    for seed in &with_trees[..6] {
+        let (first, second) = (run(*seed, Options::default()), run(*seed, Options::default()));
+        assert!(first.violations.is_empty(), "seed {seed}: {:?}", first.violations);
+        assert_eq!(
+            (first.event_hash, first.trace_hash),
+            (second.event_hash, second.trace_hash),
+            "seed {seed}"
+        );
+        assert!(first.faults.contains_key("lsm-checkpoint"), "seed {seed}");
+    }
 }
