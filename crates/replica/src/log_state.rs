@@ -11,6 +11,19 @@ use wire::peer::LogSummary;
 /// A damaged replica remembers so many bytes of its log at least, and whatever was not everywhere.
 const REMEMBERED: usize = 64 << 20;
 
+/// What is in a log where another one has a given entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Compared {
+    /// That entry, as far as it is known.
+    Same,
+    /// An entry of another term.
+    Other,
+    /// Nothing, or nothing is known of it.
+    Missing,
+    /// An entry of the same term with other contents: this is its checksum here. One of the two logs is damaged (PR-01).
+    Damaged(u32),
+}
+
 /// A replica's log.
 pub(crate) struct LogState {
     /// The newest entries, in memory.
@@ -120,6 +133,17 @@ impl LogState {
             return None;
         }
         self.history.term_at(lsn).map(|term| (Position::new(term, lsn), None))
+    }
+
+    /// Compares `at`, with its checksum, with what is here (R2, R3). What is published is compared too: where two logs part is
+    /// known when the other one's entries behind that come.
+    pub fn compare(&self, at: Position, crc: u32) -> Compared {
+        match self.position_at(at.lsn) {
+            None => Compared::Missing,
+            Some((here, _)) if here != at => Compared::Other,
+            Some((here, Some(known))) if known != crc && here.lsn > Lsn::ZERO => Compared::Damaged(known),
+            Some(_) => Compared::Same,
+        }
     }
 
     /// True if it has this entry, as far as that is known.
@@ -390,6 +414,17 @@ mod tests {
         log.base = at(1, 0);
         log.history = History::new(vec![(Term(2), Lsn(1))]).expect("ascends");
         assert!(log.validate().is_err_and(|what| what.starts_with("R3")));
+    }
+
+    #[test]
+    fn r3_one_position_has_one_content() {
+        let log = log(&[1, 1, 3]);
+        let crc = log.end_crc();
+        assert_eq!(log.compare(at(3, 3), crc), Compared::Same);
+        assert_eq!(log.compare(at(3, 3), !crc), Compared::Damaged(crc));
+        assert_eq!(log.compare(at(2, 3), crc), Compared::Other);
+        assert_eq!(log.compare(at(3, 4), crc), Compared::Missing);
+        assert_eq!(log.compare(Position::ZERO, 0), Compared::Same, "before every log");
     }
 
     #[test]

@@ -59,6 +59,12 @@ impl Marks {
         self.log_floor = self.log_floor.max(to.min(self.secured));
     }
 
+    /// Up to where nothing of a log that is `durable` so far can be cut any more. A cold standby forgets it in memory, and may
+    /// wait for a load when it publishes it.
+    pub fn surely_kept(&self, durable: Lsn) -> Lsn {
+        self.publishable().min(durable)
+    }
+
     /// A member is to join: what nobody can have published yet is not secured before it has it too.
     pub fn secure_with_joiner(&mut self, published: Lsn) {
         self.secured = self.publishable().max(published);

@@ -1,7 +1,9 @@
 //! One replica of one partition: a log, an engine, a configuration and a role (design sections 2, 5, 6).
 //!
 //! What a primary does is in `primary`, what a backup does in `backup`, the state on its way to a member in `transfer`, what
-//! tables can do beside keeping rows in `features`. Here:
+//! tables can do beside keeping rows in `features`. What all roles share is parts with fields of their own: the log
+//! (`log_state`), how far the partition is (`marks`), its configuration (`config`), who reads (`readers`), what this
+//! replica is (`role`) and what is damaged (`damage`). Functions that need more than one part are here:
 //!
 //! | file | what |
 //! | --- | --- |
@@ -267,7 +269,7 @@ impl Replica {
             false => ordered(
                 "the tail holds what is not published",
                 self.log.tail().base().lsn,
-                published.lsn.max(self.log.base().lsn).max(self.surely_kept()),
+                published.lsn.max(self.log.base().lsn).max(self.marks.surely_kept(self.log.durable())),
             )?,
         }
         if applied != end && !self.may_lag() {

@@ -1,5 +1,6 @@
 //! The backup's side: appends are checked, taken in and acknowledged; a missed primary is reported.
 
+use crate::log_state::Compared;
 use crate::output::Output;
 use crate::replica::state::Unfit;
 use crate::replica::{Ctx, Replica, Role};
@@ -99,19 +100,15 @@ impl Replica {
         if !self.rules.tails_are_truncated() {
             return Ok(());
         }
-        match self.log.position_at(append.prev.lsn) {
-            // Even if it is published: where the logs part is known when the primary sends what follows that.
-            Some((here, _)) if here != append.prev => {
+        let (prev, crc) = (append.prev, append.prev_crc);
+        match self.log.compare(prev, crc) {
+            Compared::Same => Ok(()),
+            Compared::Other | Compared::Missing => {
                 Err(AppendOutcome::Refused(Refusal::Mismatch(self.log.summary())))
             }
-            Some((here, Some(crc))) if crc != append.prev_crc && append.prev.lsn > Lsn::ZERO => {
-                Err(AppendOutcome::Broken(format!(
-                    "R3: {here} has checksum {crc:08x} here and {:08x} at the primary",
-                    append.prev_crc
-                )))
-            }
-            Some(_) => Ok(()),
-            None => Err(AppendOutcome::Refused(Refusal::Mismatch(self.log.summary()))),
+            Compared::Damaged(here) => Err(AppendOutcome::Broken(format!(
+                "R3: {prev} has checksum {here:08x} here and {crc:08x} at the primary"
+            ))),
         }
     }
 
@@ -120,17 +117,15 @@ impl Replica {
             if !self.rules.tails_are_truncated() {
                 return Ok(());
             }
-            match self.log.position_at(entry.lsn()) {
-                Some((here, crc)) if here == entry.at() => {
-                    // PR-01: one (epoch, LSN), one content.
-                    if crc.is_some_and(|crc| crc != entry.crc()) {
-                        return Err(AppendOutcome::Broken(format!(
-                            "R3: {here} came twice with different contents"
-                        )));
-                    }
-                    return Ok(());
+            match self.log.compare(entry.at(), entry.crc()) {
+                Compared::Same => return Ok(()),
+                Compared::Damaged(_) => {
+                    let at = entry.at();
+                    return Err(AppendOutcome::Broken(format!(
+                        "R3: {at} came twice with different contents"
+                    )));
                 }
-                _ => {
+                Compared::Other | Compared::Missing => {
                     let common = entry.lsn().prev();
                     if !self.truncate(ctx, common) {
                         return Err(match self.start_over(ctx, common) {

@@ -71,3 +71,47 @@ impl Backup {
         self.acks.validate()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, Member, PartitionId, Position};
+
+    fn append(committed: u64, echo_us: u64) -> Append {
+        Append {
+            partition: PartitionId(1),
+            epoch: Epoch(1),
+            from: Member::default(),
+            number: 1,
+            prev: Position::ZERO,
+            prev_crc: 0,
+            committed: Lsn(committed),
+            secured: Lsn(0),
+            log_floor: Lsn(0),
+            sent_us: 0,
+            echo_us,
+            entries: bytes::Bytes::new(),
+        }
+    }
+
+    #[test]
+    fn pr_18_what_is_committed_is_here_only_as_far_as_it_is_kept() {
+        let mut backup = Backup::new(Micros(1));
+        backup.heard(&append(7, 0), Lsn(5), Micros(1));
+        assert_eq!(backup.has_committed(Lsn::MAX), None);
+        backup.heard(&append(7, 0), Lsn(9), Micros(1));
+        assert_eq!(backup.has_committed(Lsn::MAX), Some(Lsn(9)));
+        assert_eq!((backup.has_committed(Lsn(7)), backup.has_committed(Lsn(6))), (Some(Lsn(7)), None));
+        backup.copy.begin(1);
+        assert_eq!(backup.has_committed(Lsn::MAX), None, "half a copy is no state");
+        assert_eq!(backup.validate(), Ok(()));
+    }
+
+    #[test]
+    fn pr_27_an_older_append_makes_nothing_fresher() {
+        let mut backup = Backup::new(Micros(1));
+        backup.heard(&append(7, 40), Lsn(5), Micros(1));
+        backup.heard(&append(6, 30), Lsn(5), Micros(1));
+        assert_eq!(backup.fresh_at(), Micros(40));
+    }
+}

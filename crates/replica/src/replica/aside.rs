@@ -273,3 +273,67 @@ fn next_rows(
     rows.from = to;
     Ok(rows.from.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::History;
+    use crate::replica::Recovered;
+    use types::{Position, Term};
+    use wire::entry::Header;
+
+    fn at(lsn: u64) -> Position {
+        Position::new(Term(1), Lsn(lsn))
+    }
+
+    /// A log from 10 to 20, nothing of which is in memory.
+    fn log() -> LogState {
+        let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
+        let found = Recovered { base: at(10), end: at(20), history, ..Recovered::nothing() };
+        LogState::recover(&found, at(20), false)
+    }
+
+    fn entry(lsn: u64) -> Entry {
+        Entry::encode(Header::new(Kind::Noop, PartitionId(1), at(lsn), 0), b"")
+    }
+
+    #[test]
+    fn r9_entries_are_read_back_in_order_and_asked_for_again() {
+        let (log, resend) = (log(), Micros(10));
+        let base = log.tail().base().lsn;
+        let mut aside = Aside::new(Lsn(15), &log, Lsn::ZERO, true);
+        assert!(!aside.has_rows() && !aside.is_done(base));
+        assert_eq!(aside.reads(Micros(5), base, resend), Some(Lsn(16)));
+        assert_eq!(aside.reads(Micros(100), base, resend), None, "the answer may come yet");
+        assert_eq!(aside.reads(Micros(105), base, resend), Some(Lsn(16)));
+        assert!(aside.came(Lsn(11), base, Ok(vec![entry(11)])).is_none(), "nobody asked for that");
+        let came = aside.came(Lsn(16), base, Ok((16..19).map(entry).collect()));
+        assert!(came.is_some_and(|entries| entries.is_ok_and(|entries| entries.len() == 3)));
+        assert_eq!(aside.reads(Micros(105), base, resend), Some(Lsn(19)));
+        aside.came(Lsn(19), base, Ok(vec![entry(19), entry(20), entry(21)]));
+        assert!(aside.is_done(base));
+    }
+
+    #[test]
+    fn r9_what_cannot_be_read_is_given_up_after_some_attempts() {
+        let log = log();
+        let base = log.tail().base().lsn;
+        let mut aside = Aside::new(Lsn(15), &log, Lsn::ZERO, true);
+        for _ in 0..READS {
+            assert!(aside.came(Lsn(16), base, Err("no".into())).is_none() && !aside.is_done(base));
+        }
+        assert!(aside.came(Lsn(16), base, Err("no".into())).is_some_and(|came| came.is_err()));
+        assert!(aside.is_done(base));
+    }
+
+    #[test]
+    fn r9_below_the_log_rows_come_first_and_an_untrusted_log_is_not_read() {
+        let log = log();
+        let base = log.tail().base().lsn;
+        let mut aside = Aside::new(Lsn(5), &log, Lsn(20), true);
+        assert!(aside.has_rows());
+        assert_eq!(aside.reads(Micros(5), base, Micros(1)), None);
+        assert!(!Aside::new(Lsn(5), &log, Lsn(9), true).has_rows(), "files of another log");
+        assert!(Aside::new(Lsn(15), &log, Lsn::ZERO, false).is_done(base));
+    }
+}

@@ -293,11 +293,6 @@ impl Replica {
         }
     }
 
-    /// Up to where nothing of the log can be cut any more. A cold standby forgets it in memory, and may wait for a load when it publishes it.
-    pub(crate) fn surely_kept(&self) -> Lsn {
-        self.marks.publishable().min(self.log.durable())
-    }
-
     /// Forgets what nobody needs: in memory above a budget, in the log at or below every bound (R8).
     pub(crate) fn forget(&mut self, ctx: &mut Ctx) {
         // What is to be set aside stays until it is.
@@ -307,7 +302,7 @@ impl Replica {
             let keep = ctx.settings.tail_bytes;
             // What the engine is to follow later is read back from the disk then.
             let upto = match self.lags() || self.is_cold() {
-                true => self.surely_kept(),
+                true => self.marks.surely_kept(self.log.durable()),
                 false => self.engine.published().lsn,
             };
             let upto = upto.prev();
