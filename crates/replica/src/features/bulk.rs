@@ -445,19 +445,17 @@ impl Replica {
         let counts = self.lease_members().contains(&refused.from);
         let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
         let Some(progress) = self.progress(refused.from) else { return };
-        let current = matches!(progress.mode, Mode::Stream)
-            && refused.number + 64 > progress.number
-            && refused.number <= progress.number;
+        let current = progress.is_current(refused.number);
         if !current {
             return;
         }
         if persisted >= lsn {
             self.start_copy(ctx, refused.from);
         } else if counts {
-            progress.tainted = true;
+            progress.health.taint();
         } else {
             progress.mode = Mode::Probe { asked_at: now };
-            progress.level_since = None;
+            progress.health.forget_level();
             // The entry may have to wait for this very member: it is given the load's files from here.
             let load = self.loads.named.iter().find(|(at, _)| *at == lsn).map(|(_, load)| *load);
             load.into_iter().for_each(|load| self.stage_at(ctx, refused.from, load));

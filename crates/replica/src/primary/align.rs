@@ -32,11 +32,11 @@ impl Replica {
                 let counts =
                     self.config.record().is_some_and(|record| record.in_sync.contains(&refused.from));
                 match self.progress(refused.from) {
-                    Some(progress) if counts => progress.tainted = true,
+                    Some(progress) if counts => progress.health.taint(),
                     // It need not leave what it is not in. When it has room it goes on from what it then has.
                     Some(progress) if matches!(progress.mode, Mode::Stream) => {
                         progress.mode = Mode::Probe { asked_at: now };
-                        progress.level_since = None;
+                        progress.health.forget_level();
                     }
                     _ => {}
                 }
@@ -46,12 +46,7 @@ impl Replica {
 
     /// Finds where a member's log agrees, and goes on from there.
     fn realign(&mut self, ctx: &mut Ctx, member: Member, number: u64, theirs: &LogSummary) {
-        let current = self.progress(member).is_some_and(|progress| {
-            matches!(progress.mode, Mode::Stream)
-                && number + 64 > progress.number
-                && number <= progress.number
-        });
-        if current {
+        if self.progress(member).is_some_and(|progress| progress.is_current(number)) {
             self.align(ctx, member, theirs);
         }
     }

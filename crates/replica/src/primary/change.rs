@@ -161,7 +161,7 @@ impl Primary {
 
     /// How long a member has not answered a heartbeat, although this node listened.
     fn silence(&self, ctx: &Ctx, member: Member) -> Micros {
-        let since = self.members.get(&member).map_or(Micros::ZERO, |progress| progress.since);
+        let since = self.members.get(&member).map_or(Micros::ZERO, |progress| progress.health.since());
         let listening = ctx.leases.listening_since(ctx.now.mono);
         ctx.now.mono.since(ctx.leases.answered_at(member).max(since).max(listening))
     }
@@ -187,7 +187,8 @@ impl Primary {
             });
             return true;
         }
-        let tainted = |member: &&Member| self.members.get(member).is_some_and(|progress| progress.tainted);
+        let tainted =
+            |member: &&Member| self.members.get(member).is_some_and(|progress| progress.health.is_tainted());
         if let Some(member) = others.iter().find(tainted).copied() {
             return self.demote(view, ctx, Cause::EvictedChanged, member);
         }
@@ -254,7 +255,7 @@ impl Primary {
         if ctx.now.mono.since(since) > JOIN_PATIENCE {
             self.membership.end_join();
             if let Some(progress) = self.members.get_mut(&member) {
-                progress.level_since = None;
+                progress.health.forget_level();
             }
         }
         false
@@ -265,9 +266,7 @@ impl Primary {
         let now = ctx.now.mono;
         let level = |member: &&Member| {
             self.members.get(member).is_some_and(|progress| {
-                matches!(progress.mode, Mode::Stream)
-                    && !progress.tainted
-                    && progress.level_since.is_some_and(|since| now.since(since) >= ctx.settings.level)
+                matches!(progress.mode, Mode::Stream) && progress.health.may_join(now, ctx.settings.level)
             }) && !self.disk_hangs(now, member, ctx.settings.evict_slow)
                 && !self.is_silent(view, ctx, **member)
         };
@@ -284,7 +283,7 @@ impl Primary {
         let gone = |member: &&Member| {
             let stuck = self.hangs(now, member, GIVE_UP)
                 || self.disk_hangs(now, member, GIVE_UP)
-                || self.members.get(*member).is_some_and(|progress| progress.stuck);
+                || self.members.get(*member).is_some_and(|progress| progress.health.is_stuck());
             stuck
                 || self.membership.later_incarnation(member).is_some()
                 || self.silence(ctx, **member) > GIVE_UP
@@ -400,18 +399,12 @@ impl Primary {
         ctx.out.push(Output::Propose(propose));
     }
 
-    /// True if an append to this member was not answered for so long, or what it was sent got no further: a disk that does
-    /// nothing holds up what was received long ago (F19).
     fn hangs(&self, now: Micros, member: &Member, patience: Micros) -> bool {
-        self.members.get(member).is_some_and(|progress| {
-            let oldest = progress.in_flight.front().map(|(_, _, sent)| *sent);
-            now.since(oldest.unwrap_or(now).min(progress.still.1)) >= patience
-        })
+        self.members.get(member).is_some_and(|progress| progress.hangs(now, patience))
     }
 
-    /// True if this member's disk has had something to do for so long and did nothing.
     fn disk_hangs(&self, now: Micros, member: &Member, patience: Micros) -> bool {
-        self.members.get(member).is_some_and(|progress| now.since(progress.disk.1) >= patience)
+        self.members.get(member).is_some_and(|progress| progress.health.disk_hangs(now, patience))
     }
 
     /// In another record of the same term: who is a member, and what was decided.
@@ -421,11 +414,11 @@ impl Primary {
         self.members.retain(|member, _| others.contains(member));
         for member in others {
             let progress = self.members.entry(member).or_insert_with(|| crate::primary::Progress::new(now));
-            if progress.tainted && record.catching_up.contains(&member) {
+            if progress.health.is_tainted() && record.catching_up.contains(&member) {
                 progress.begin_from_scratch(now);
             }
             if !record.in_sync.contains(&member) {
-                progress.level_since = progress.level_since.map(|_| now);
+                progress.health.restart_level(now);
             }
         }
         self.membership.settle(record);

@@ -53,8 +53,8 @@ impl Replica {
             let (end, log_base) = (self.log.end().lsn, self.log.base().lsn);
             let tail_base = self.log.tail().base().lsn;
             let Some(progress) = self.progress(member) else { return };
-            let next = progress.next;
-            if next > end || progress.in_flight_bytes >= ctx.settings.window_bytes {
+            let next = progress.flight.next();
+            if next > end || progress.flight.bytes() >= ctx.settings.window_bytes {
                 return;
             }
             let prev = next.prev();
@@ -102,24 +102,18 @@ impl Replica {
             (record.epoch, self.marks.committed(), self.marks.publishable(), self.marks.log_floor());
         let (id, me, now, led_at) = (self.id, self.me, ctx.now.mono, self.led_at(ctx));
         let Some(progress) = self.progress(member) else { return };
-        progress.number += 1;
-        if !entries.is_empty() {
-            progress.next = last.next();
-            progress.in_flight.push_back((last, entries.len(), now));
-            progress.in_flight_bytes += entries.len();
-        }
         let append = Append {
             partition: id,
             epoch,
             from: me,
-            number: progress.number,
+            number: progress.flight.send(now, last, entries.len()),
             prev: prev.0,
             prev_crc: prev.1,
             committed,
             secured,
             log_floor,
             sent_us: now.0,
-            echo_us: progress.echo.tell(led_at),
+            echo_us: progress.acks.tell(led_at),
             entries,
         };
         ctx.out.push(Output::Send { to: member, message: PeerMessage::Append(append) });
@@ -142,7 +136,7 @@ impl Replica {
             .members
             .iter()
             .filter(|(_, progress)| matches!(progress.mode, Mode::Stream))
-            .map(|(member, progress)| (*member, progress.next.prev()))
+            .map(|(member, progress)| (*member, progress.flight.next().prev()))
             .collect();
         for (member, prev) in streaming {
             if let Some((position, crc)) = self.log.tail().at(prev) {
@@ -173,7 +167,7 @@ impl Replica {
             return;
         }
         progress.mode = Mode::Stream;
-        let next = progress.next;
+        let next = progress.flight.next();
         let Ok(entries) = entries else { return self.start_copy(ctx, member) };
         let before = entries.iter().take_while(|entry| entry.lsn() < next).last().map(|e| (e.at(), e.crc()));
         let rest: Vec<&Entry> = entries.iter().skip_while(|entry| entry.lsn() < next).collect();
@@ -199,34 +193,18 @@ impl Replica {
             return;
         }
         let Some(progress) = leader.members.get_mut(&ack.from) else { return };
-        if ack.number > progress.number || ack.number <= progress.fence {
+        if !progress.flight.takes_ack(ack.number) {
             return;
         }
-        let back =
-            ack.marks.durable < progress.marks.durable || ack.marks.persisted < progress.marks.persisted;
-        if back && ack.sent_us > progress.member_us && regress {
-            progress.tainted = true;
+        let back = progress.raise(&ack.marks);
+        let newest = progress.acks.note(ctx.now.mono, ack.sent_us);
+        if back && newest && regress {
+            progress.health.taint();
         }
-        progress.marks.received = progress.marks.received.max(ack.marks.received);
-        progress.marks.durable = progress.marks.durable.max(ack.marks.durable);
-        progress.marks.applied = progress.marks.applied.max(ack.marks.applied);
-        progress.marks.persisted = progress.marks.persisted.max(ack.marks.persisted);
-        progress.acked_at = ctx.now.mono;
-        progress.member_us = progress.member_us.max(ack.sent_us);
-        progress.echo.note(ctx.now.mono, ack.sent_us);
-        progress.echo_us = progress.echo_us.max(ack.echo_us);
-        let done = done(&policy, &progress.marks);
-        while progress.in_flight.front().is_some_and(|(last, _, _)| *last <= done) {
-            let (_, bytes, _) = progress.in_flight.pop_front().expect("a front");
-            progress.in_flight_bytes -= bytes;
-        }
+        progress.flight.acknowledged(done(&policy, &progress.marks));
         // Level: nothing is missing but what is on its way right now.
-        let level = progress.marks.received.0 + 4096 >= end.0 && progress.in_flight_bytes < (1 << 20);
-        progress.level_since = match (level, progress.level_since) {
-            (false, _) => None,
-            (true, None) => Some(ctx.now.mono),
-            (true, since) => since,
-        };
+        let level = progress.marks.received.0 + 4096 >= end.0 && progress.flight.bytes() < (1 << 20);
+        progress.health.note_level(ctx.now.mono, level);
     }
 
     /// A new connection to a member: what was on its way is lost.
@@ -236,7 +214,7 @@ impl Replica {
         }
         if let Some(progress) = self.progress(member) {
             match &mut progress.mode {
-                Mode::Stream if progress.next > Lsn::ZERO => progress.again(),
+                Mode::Stream if progress.flight.next() > Lsn::ZERO => progress.again(),
                 Mode::Copying(copy) => copy.resend(),
                 _ => {}
             }
@@ -260,19 +238,16 @@ impl Replica {
                 Mode::Shipping => progress.files.as_ref().is_some_and(|files| files.is_alive(now)),
                 Mode::Probe { .. } | Mode::Stream => false,
             };
-            if !marked || busy || done >= end || done > progress.still.0 {
-                progress.still = (done, now);
-            }
             let durable = if policy.log == LogKind::Disk { progress.marks.durable } else { end };
-            if !marked || busy || durable >= end || durable > progress.disk.0 {
-                progress.disk = (durable, now);
-            }
+            progress.health.observe(now, (done, durable), end, !marked || busy);
             match &progress.mode {
                 Mode::Reading { since } if now.since(*since) > patience => progress.mode = Mode::Stream,
                 Mode::Stream => {
-                    let oldest = progress.in_flight.front().map(|(_, _, at)| *at);
-                    let missing = progress.marks.received.next() < progress.next;
-                    if missing && oldest.is_some_and(|at| now.since(at.max(progress.acked_at)) > patience) {
+                    let oldest = progress.flight.oldest();
+                    let missing = progress.marks.received.next() < progress.flight.next();
+                    if missing
+                        && oldest.is_some_and(|at| now.since(at.max(progress.acks.came_at())) > patience)
+                    {
                         progress.again();
                     }
                 }

@@ -6,12 +6,12 @@ use crate::transfer::offer::Shipping;
 use std::collections::VecDeque;
 use types::{Lsn, Micros, Watermarks};
 
-/// How a member is brought level.
+/// How a member is brought level. The table of its transitions is in `docs/rules.md`.
 #[derive(Debug)]
 pub(crate) enum Mode {
     /// Its log is asked for.
     Probe { asked_at: Micros },
-    /// It is sent what follows `next`.
+    /// It is sent what follows [`Flight::next`].
     Stream,
     /// Entries for it are being read back from the log.
     Reading { since: Micros },
@@ -21,39 +21,234 @@ pub(crate) enum Mode {
     Shipping,
 }
 
+/// A refused append is of use as long as not so many were sent after it.
+const CURRENT: u64 = 64;
+
+/// Appends on their way to a member.
+///
+/// Invariants: what is in flight is in the order of LSNs and below `next`; an acknowledgement above `number` is of nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    /// The next LSN to send.
+    next: Lsn,
+    /// What the member's log or its copy was found to have in common with this one, whether acknowledged or not.
+    agreed: Lsn,
+    /// Sent and not acknowledged as the policy needs it: last LSN, bytes, when.
+    sent: VecDeque<(Lsn, usize, Micros)>,
+    bytes: usize,
+    /// Of the newest append.
+    number: u64,
+    /// Acknowledgements of appends up to this one tell of what the member was before it was made anew.
+    fence: u64,
+}
+
+impl Flight {
+    pub fn next(&self) -> Lsn {
+        self.next
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// When the oldest of what is not acknowledged was sent.
+    pub fn oldest(&self) -> Option<Micros> {
+        self.sent.front().map(|(_, _, at)| *at)
+    }
+
+    /// An append goes out; `last` is the LSN of its last entry. Gives its number.
+    pub fn send(&mut self, now: Micros, last: Lsn, bytes: usize) -> u64 {
+        self.number += 1;
+        if bytes > 0 {
+            assert!(last >= self.next, "R3: {last} is sent again, and {} is next", self.next);
+            self.next = last.next();
+            self.sent.push_back((last, bytes, now));
+            self.bytes += bytes;
+        }
+        self.number
+    }
+
+    /// True if an acknowledgement of this append tells of the member as it is now.
+    pub fn takes_ack(&self, number: u64) -> bool {
+        (self.fence + 1..=self.number).contains(&number)
+    }
+
+    /// True if a refusal of this append is of what is being sent now.
+    pub fn is_current(&self, number: u64) -> bool {
+        number + CURRENT > self.number && number <= self.number
+    }
+
+    /// What is needed up to `done` has been acknowledged.
+    pub fn acknowledged(&mut self, done: Lsn) {
+        while let Some((_, bytes, _)) = self.sent.pop_front_if(|(last, _, _)| *last <= done) {
+            self.bytes -= bytes;
+        }
+    }
+
+    /// The member has up to `lsn` what this replica has.
+    pub fn agree(&mut self, lsn: Lsn) {
+        self.agreed = lsn;
+        self.rewind(lsn.next());
+    }
+
+    /// What was on its way is lost: sends again what is not known to have arrived.
+    pub fn again(&mut self, received: Lsn) {
+        self.rewind(received.max(self.agreed).next());
+    }
+
+    /// Starts sending again from behind what the member has surely taken.
+    pub fn rewind(&mut self, to: Lsn) {
+        self.next = to;
+        self.sent.clear();
+        self.bytes = 0;
+    }
+
+    /// Nothing is known of what the member has, and what it acknowledges of earlier appends says nothing.
+    fn from_scratch(&self) -> Flight {
+        Flight { number: self.number, fence: self.number, ..Flight::default() }
+    }
+
+    /// What holds of it after every event.
+    pub fn validate(&self) -> Result<(), String> {
+        let sorted = self.sent.iter().is_sorted_by_key(|(last, _, _)| *last);
+        let bytes: usize = self.sent.iter().map(|(_, bytes, _)| bytes).sum();
+        let below = self.sent.back().is_none_or(|(last, _, _)| *last < self.next);
+        match sorted && below && bytes == self.bytes && self.fence <= self.number {
+            true => Ok(()),
+            false => Err(format!("R3: appends in flight do not fit together: {self:?}")),
+        }
+    }
+}
+
+/// Whether a member gets on, and whether it may count.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// Since when it has been a member.
+    since: Micros,
+    /// How far it had come, as the policy needs it, and when it last got on or had nothing to do.
+    still: (Lsn, Micros),
+    /// The same of its disk, whatever the policy needs: what is not durable anywhere holds `secured` back (R7, PR-31).
+    disk: (Lsn, Micros),
+    /// Since when it has been level.
+    level_since: Option<Micros>,
+    /// It said that it is damaged, or its `durable` went back (PR-18).
+    tainted: bool,
+    /// It takes part in being sent files, and gets no further.
+    stuck: bool,
+}
+
+impl Health {
+    fn new(now: Micros) -> Health {
+        let still = (Lsn::ZERO, now);
+        Health { since: now, still, disk: still, level_since: None, tainted: false, stuck: false }
+    }
+
+    pub fn since(&self) -> Micros {
+        self.since
+    }
+
+    /// How far the member has come, and its disk, in a log that ends at `end`. `excused`: nothing is expected of it now.
+    pub fn observe(&mut self, now: Micros, (done, durable): (Lsn, Lsn), end: Lsn, excused: bool) {
+        for (seen, reached) in [(&mut self.still, done), (&mut self.disk, durable)] {
+            if excused || reached >= end || reached > seen.0 {
+                *seen = (reached, now);
+            }
+        }
+    }
+
+    /// True if what the member was sent was not answered for so long, `oldest` being when it was, or got no further: a disk that
+    /// does nothing holds up what was received long ago (F19).
+    pub fn hangs(&self, now: Micros, oldest: Option<Micros>, patience: Micros) -> bool {
+        now.since(oldest.unwrap_or(now).min(self.still.1)) >= patience
+    }
+
+    /// True if the member's disk has had something to do for so long and did nothing.
+    pub fn disk_hangs(&self, now: Micros, patience: Micros) -> bool {
+        now.since(self.disk.1) >= patience
+    }
+
+    /// Whether nothing is missing but what is on its way right now.
+    pub fn note_level(&mut self, now: Micros, level: bool) {
+        self.level_since = level.then(|| self.level_since.unwrap_or(now));
+    }
+
+    /// It has to show anew that it is level.
+    pub fn forget_level(&mut self) {
+        self.level_since = None;
+    }
+
+    /// It is level from now on, if it is.
+    pub fn restart_level(&mut self, now: Micros) {
+        self.level_since = self.level_since.map(|_| now);
+    }
+
+    pub fn is_level(&self) -> bool {
+        self.level_since.is_some()
+    }
+
+    /// True if it has been level for so long, and may count.
+    pub fn may_join(&self, now: Micros, time: Micros) -> bool {
+        !self.tainted && self.level_since.is_some_and(|since| now.since(since) >= time)
+    }
+
+    /// It is not what it was: it must leave the set.
+    pub fn taint(&mut self) {
+        self.tainted = true;
+    }
+
+    pub fn is_tainted(&self) -> bool {
+        self.tainted
+    }
+
+    /// It takes part in being sent files, and gets no further.
+    pub fn note_stuck(&mut self) {
+        self.stuck = true;
+    }
+
+    pub fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+}
+
+/// What a member's acknowledgements say of time.
+#[derive(Debug, Default)]
+pub(crate) struct Acks {
+    /// When the newest came.
+    came_at: Micros,
+    /// The member's own clock in it.
+    member_us: u64,
+    /// What it is told of its own clock.
+    echo: Echo,
+}
+
+impl Acks {
+    pub fn came_at(&self) -> Micros {
+        self.came_at
+    }
+
+    /// An acknowledgement came. True if no newer one was there before.
+    pub fn note(&mut self, now: Micros, member_us: u64) -> bool {
+        let newest = member_us > self.member_us;
+        self.came_at = now;
+        self.member_us = self.member_us.max(member_us);
+        self.echo.note(now, member_us);
+        newest
+    }
+
+    /// What the next append says of the member's clock, by a primary that surely led at `led_at`.
+    pub fn tell(&mut self, led_at: Micros) -> u64 {
+        self.echo.tell(led_at)
+    }
+}
+
 /// What a primary knows of one other member.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub marks: Watermarks,
     pub mode: Mode,
-    /// The next LSN to send.
-    pub next: Lsn,
-    /// What its log or its copy was found to have in common with this one, whether acknowledged or not.
-    pub agreed: Lsn,
-    /// Sent and not acknowledged as the policy needs it: last LSN, bytes, when.
-    pub in_flight: VecDeque<(Lsn, usize, Micros)>,
-    pub in_flight_bytes: usize,
-    pub number: u64,
-    /// Acknowledgements of appends up to this one tell of what it was before it was made anew.
-    pub fence: u64,
-    /// When the newest acknowledgement came.
-    pub acked_at: Micros,
-    /// The member's own clock in it.
-    pub member_us: u64,
-    /// What it is told of its own clock.
-    pub echo: Echo,
-    /// The clock that it echoed: everything sent before has been processed.
-    pub echo_us: u64,
-    /// How far it had come, as the policy needs it, and when it last got on or had nothing to do.
-    pub still: (Lsn, Micros),
-    /// The same of its disk, whatever the policy needs: what is not durable anywhere holds `secured` back (R7, PR-31).
-    pub disk: (Lsn, Micros),
-    /// Since when it has been level.
-    pub level_since: Option<Micros>,
-    /// It said that it is damaged, or its `durable` went back (PR-18).
-    pub tainted: bool,
-    /// It takes part in being sent files, and gets no further.
-    pub stuck: bool,
+    pub flight: Flight,
+    pub health: Health,
+    pub acks: Acks,
     /// It cannot be given files.
     pub rows_only: bool,
     /// Files were offered instead of the log, and it took none: the log alone brings it level.
@@ -66,7 +261,6 @@ pub(crate) struct Progress {
     pub wants_flush: bool,
     /// The log from behind here on goes with the copy that it was given, or is given, or with what it has of the log.
     pub needs: Lsn,
-    pub since: Micros,
 }
 
 impl Progress {
@@ -74,53 +268,150 @@ impl Progress {
         Progress {
             marks: Watermarks::default(),
             mode: Mode::Probe { asked_at: Micros::ZERO },
-            next: Lsn::ZERO,
-            agreed: Lsn::ZERO,
-            in_flight: VecDeque::new(),
-            in_flight_bytes: 0,
-            number: 0,
-            fence: 0,
-            acked_at: Micros::ZERO,
-            member_us: 0,
-            echo: Echo::default(),
-            echo_us: 0,
-            still: (Lsn::ZERO, now),
-            disk: (Lsn::ZERO, now),
-            level_since: None,
-            tainted: false,
-            stuck: false,
+            flight: Flight::default(),
+            health: Health::new(now),
+            acks: Acks::default(),
             rows_only: false,
             log_only: false,
             files: None,
             delivered: Lsn::ZERO,
             wants_flush: false,
             needs: Lsn::MAX,
-            since: now,
         }
+    }
+
+    /// It acknowledges these. True if a mark that never goes back did.
+    pub fn raise(&mut self, marks: &Watermarks) -> bool {
+        let back = marks.durable < self.marks.durable || marks.persisted < self.marks.persisted;
+        self.marks = Watermarks {
+            received: self.marks.received.max(marks.received),
+            durable: self.marks.durable.max(marks.durable),
+            applied: self.marks.applied.max(marks.applied),
+            persisted: self.marks.persisted.max(marks.persisted),
+        };
+        back
     }
 
     /// It has up to `lsn` what this replica has.
     pub fn agree(&mut self, lsn: Lsn) {
-        self.agreed = lsn;
-        self.rewind(lsn.next());
+        self.flight.agree(lsn);
     }
 
     /// What was on its way is lost: sends again what is not known to have arrived.
     pub fn again(&mut self) {
-        self.rewind(self.marks.received.max(self.agreed).next());
+        self.flight.again(self.marks.received);
     }
 
     /// It is not what it was, as it left the set or is given a copy: what it has is found out anew.
     pub fn begin_from_scratch(&mut self, now: Micros) {
-        let (number, stuck) = (self.number, self.stuck);
         let (rows_only, log_only) = (self.rows_only, self.log_only);
-        *self = Progress { number, fence: number, stuck, rows_only, log_only, ..Progress::new(now) };
+        let health = Health { stuck: self.health.stuck, ..Health::new(now) };
+        *self = Progress {
+            flight: self.flight.from_scratch(),
+            health,
+            rows_only,
+            log_only,
+            ..Progress::new(now)
+        };
     }
 
     /// Starts sending again from behind what the member has surely taken.
     pub fn rewind(&mut self, to: Lsn) {
-        self.next = to;
-        self.in_flight.clear();
-        self.in_flight_bytes = 0;
+        self.flight.rewind(to);
+    }
+
+    /// True if it is followed by the log, and a refusal of this append is of what is being sent now.
+    pub fn is_current(&self, number: u64) -> bool {
+        matches!(self.mode, Mode::Stream) && self.flight.is_current(number)
+    }
+
+    /// True if what it was sent was not answered for so long, or got no further (F19).
+    pub fn hangs(&self, now: Micros, patience: Micros) -> bool {
+        self.health.hangs(now, self.flight.oldest(), patience)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Micros = Micros(1_000_000);
+    const LATER: Micros = Micros(3_000_000);
+
+    #[test]
+    fn what_is_in_flight_shrinks_with_acknowledgements_and_goes_again_when_it_is_lost() {
+        let mut flight = Flight::default();
+        flight.agree(Lsn(4));
+        assert_eq!((flight.send(NOW, Lsn(6), 20), flight.send(LATER, Lsn(9), 30)), (1, 2));
+        assert_eq!((flight.next(), flight.bytes(), flight.oldest()), (Lsn(10), 50, Some(NOW)));
+        flight.validate().expect("in order");
+        flight.acknowledged(Lsn(8));
+        assert_eq!((flight.bytes(), flight.oldest()), (30, Some(LATER)));
+        flight.again(Lsn(2));
+        assert_eq!((flight.next(), flight.bytes(), flight.oldest()), (Lsn(5), 0, None), "it agreed up to 4");
+        flight.send(LATER, Lsn(4), 0);
+        assert_eq!(flight.next(), Lsn(5), "an append without entries moves nothing");
+        flight.validate().expect("in order");
+    }
+
+    #[test]
+    fn pr18_what_a_member_was_before_it_was_made_from_scratch_is_not_acknowledged_any_more() {
+        let mut progress = Progress::new(NOW);
+        progress.flight.send(NOW, Lsn(3), 10);
+        assert!(progress.flight.takes_ack(1) && !progress.flight.takes_ack(2));
+        progress.raise(&Watermarks { received: Lsn(3), durable: Lsn(3), ..Watermarks::default() });
+        progress.health.taint();
+        progress.health.note_stuck();
+        progress.begin_from_scratch(LATER);
+        assert!(!progress.flight.takes_ack(1), "it was of what it had before");
+        assert_eq!((progress.marks, progress.flight.next()), (Watermarks::default(), Lsn::ZERO));
+        assert!(!progress.health.is_tainted() && progress.health.is_stuck());
+        let number = progress.flight.send(LATER, Lsn(3), 10);
+        assert!(progress.flight.takes_ack(number) && progress.flight.is_current(number));
+    }
+
+    #[test]
+    fn pr18_a_durable_mark_that_goes_back_is_noticed_and_no_mark_falls() {
+        let mut progress = Progress::new(NOW);
+        let high = Watermarks { received: Lsn(9), durable: Lsn(8), applied: Lsn(9), persisted: Lsn(2) };
+        assert!(!progress.raise(&high));
+        assert!(
+            !progress.raise(&Watermarks { received: Lsn(5), ..high }),
+            "received may be told out of order"
+        );
+        assert!(progress.raise(&Watermarks { durable: Lsn(7), ..high }));
+        assert_eq!(progress.marks, high);
+    }
+
+    #[test]
+    fn f19_who_gets_no_further_hangs_and_who_has_nothing_to_do_does_not() {
+        let mut health = Health::new(NOW);
+        let second = Micros(1_000_000);
+        health.observe(LATER, (Lsn(5), Lsn(5)), Lsn(5), false);
+        assert!(!health.hangs(LATER, None, second) && !health.disk_hangs(LATER, second));
+        // One entry more is received at once, and never durable.
+        let end = LATER + second;
+        health.observe(end, (Lsn(6), Lsn(5)), Lsn(7), false);
+        assert!(!health.hangs(end, None, second) && health.disk_hangs(end, second));
+        assert!(health.hangs(end, Some(LATER), second), "an append was not answered");
+        health.observe(end, (Lsn(6), Lsn(5)), Lsn(7), true);
+        assert!(!health.disk_hangs(end, second), "nothing is expected of who is given a copy");
+    }
+
+    #[test]
+    fn who_was_level_for_a_time_and_is_sound_may_join() {
+        let mut health = Health::new(NOW);
+        let time = Micros(500_000);
+        health.note_level(NOW, true);
+        health.note_level(NOW + time, true);
+        assert!(health.may_join(NOW + time, time));
+        health.restart_level(LATER);
+        assert!(health.is_level() && !health.may_join(LATER, time));
+        health.note_level(LATER, false);
+        health.restart_level(LATER);
+        assert!(!health.is_level());
+        health.note_level(NOW, true);
+        health.taint();
+        assert!(!health.may_join(LATER, time));
     }
 }

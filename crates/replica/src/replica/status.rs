@@ -33,7 +33,7 @@ impl Replica {
         if let Role::Leader(leader) = &self.role {
             let end = self.log.end().lsn;
             for (member, progress) in &leader.members {
-                let oldest = progress.in_flight.front().map_or(now.mono, |(_, _, sent)| *sent);
+                let oldest = progress.flight.oldest().unwrap_or(now.mono);
                 let lag = if progress.marks.received >= end { Micros::ZERO } else { now.mono.since(oldest) };
                 let bytes = self.log.bytes_above(progress.marks.received);
                 status.members.push((*member, progress.marks, bytes, lag.0));

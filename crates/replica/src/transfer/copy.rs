@@ -47,7 +47,7 @@ impl Replica {
         let Some(progress) = self.progress(member) else { return };
         if !catching_up {
             // A member of the set whose log does not agree is not what it was: it must leave the set first.
-            progress.tainted = true;
+            progress.health.taint();
             return;
         }
         // Its positions go back with the copy, and that is no damage (PR-18).

@@ -120,7 +120,7 @@ impl Replica {
         let Some(progress) = self.progress(member) else { return };
         if progress.files.is_none() {
             let lacks = progress.marks.persisted < persisted && progress.delivered < persisted;
-            if !(ships && serves && lacks) || progress.rows_only || progress.level_since.is_none() {
+            if !(ships && serves && lacks) || progress.rows_only || !progress.health.is_level() {
                 return;
             }
             let files = self.new_shipping(ctx.now.mono);
@@ -143,7 +143,9 @@ impl Replica {
             let stuck = shipping.is_stuck(now);
             self.look_again(member);
             if let Some(progress) = self.progress(member) {
-                progress.stuck |= stuck && !matches!(progress.mode, Mode::Stream);
+                if stuck && !matches!(progress.mode, Mode::Stream) {
+                    progress.health.note_stuck();
+                }
             }
         } else if !shipping.answered && now.since(shipping.offered_at) >= Micros(resend.0 * 20) {
             self.send_transfer_offer(ctx, member);
