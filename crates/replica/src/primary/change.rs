@@ -2,6 +2,7 @@
 //! outcome is known both sets count (N3, PR-16).
 
 use crate::output::Output;
+use crate::primary::hops::next_hops;
 use crate::primary::membership::{HandOver, Undecided};
 use crate::primary::progress::Mode;
 use crate::primary::{Primary, View};
@@ -409,8 +410,7 @@ impl Primary {
 
     /// In another record of the same term: who is a member, and what was decided.
     pub fn go_on(&mut self, now: Micros, record: &PartitionRecord) {
-        let others: Vec<Member> =
-            record.members().filter(|member| **member != record.primary).copied().collect();
+        let others: Vec<Member> = next_hops(record, &record.primary).copied().collect();
         self.members.retain(|member, _| others.contains(member));
         for member in others {
             let progress = self.members.entry(member).or_insert_with(|| crate::primary::Progress::new(now));

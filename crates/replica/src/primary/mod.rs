@@ -7,6 +7,7 @@
 //! | `promotion` | the phases of a term, and who has reported what |
 //! | `membership` | what is under way at the set: a proposal, who joins, a hand-over |
 //! | `progress` | what is known of one member |
+//! | `hops` | who sends the log to whom |
 //! | `reply_queue` | replies that wait, and what each waits for |
 //!
 //! What needs several of them, or the log and the engine:
@@ -25,6 +26,7 @@ pub(crate) mod align;
 pub(crate) mod change;
 pub(crate) mod commit;
 pub(crate) mod expire;
+pub(crate) mod hops;
 pub(crate) mod lead;
 pub(crate) mod membership;
 pub(crate) mod progress;
@@ -34,6 +36,7 @@ pub(crate) mod reply_queue;
 pub(crate) mod serve;
 
 use crate::features::pause::Pause;
+use crate::primary::hops::next_hops;
 use crate::primary::membership::Membership;
 use crate::primary::progress::Progress;
 use crate::primary::promotion::Promotion;
@@ -74,12 +77,11 @@ pub(crate) struct View<'a> {
 impl Primary {
     /// A term begins.
     pub fn begin(now: Micros, record: &PartitionRecord, promotion: Promotion) -> Primary {
-        let others = record.members().filter(|member| **member != record.primary);
         Primary {
             term: record.term,
             promotion,
             membership: Membership::default(),
-            members: others.map(|member| (*member, Progress::new(now))).collect(),
+            members: next_hops(record, &record.primary).map(|member| (*member, Progress::new(now))).collect(),
             replies: ReplyQueue::default(),
             told: (now, Lsn::ZERO),
             sessions_checked: now,
