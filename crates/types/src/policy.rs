@@ -75,16 +75,6 @@ impl Need {
     }
 }
 
-/// How entries travel to the backups.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Forwarding {
-    /// The primary sends to every backup.
-    Star,
-    /// Each replica sends to the next.
-    Chain,
-}
-
 /// What a backup does with what it receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -116,8 +106,6 @@ pub struct Policy {
     pub factor: u8,
     /// Demands by rank: the primary's first; the last one holds for all further ranks.
     pub ranks: Vec<Need>,
-    /// How entries travel.
-    pub forwarding: Forwarding,
     /// What backups do.
     pub standby: Standby,
     /// Fewest members of the in-sync set, the primary included, with which commits are allowed.
@@ -268,7 +256,6 @@ impl Policy {
             version: 1,
             factor,
             ranks,
-            forwarding: Forwarding::Star,
             standby: Standby::Hot,
             min_in_sync: if factor >= 3 { 2 } else { 1 },
             below: Below::Strict,
