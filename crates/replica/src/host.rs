@@ -222,8 +222,9 @@ impl<L: Leases> Host<L> {
     }
 
     fn note_aggregates(&mut self, partition: PartitionId) {
-        let aggregates =
-            self.replica(partition).is_some_and(|replica| replica.aggregates() || replica.has_replay());
+        let aggregates = self
+            .replica(partition)
+            .is_some_and(|replica| !replica.readers.aggregates.is_empty() || replica.has_replay());
         if aggregates && !self.aggregating.contains(&partition) {
             self.aggregating.push_back(partition);
         }
@@ -241,23 +242,22 @@ impl<L: Leases> Host<L> {
             PeerMessage::Fetch(fetch) => replica.on_fetch(ctx, &fetch),
             PeerMessage::Fetched(fetched) => replica.on_fetched(ctx, fetched),
             PeerMessage::Copy(copy) => replica.on_copy(ctx, copy),
-            PeerMessage::Copied(copied) => replica.on_copied(ctx, &copied),
+            PeerMessage::Copied(_) | PeerMessage::Installed(_) | PeerMessage::TransferRequest(_) => {
+                replica.on_transfer(ctx, &message)
+            }
             PeerMessage::Inform(inform) => {
                 if let Ok(record) = inform.record.read() {
                     replica.configure(ctx, record);
                 }
             }
             PeerMessage::TransferOffer(offer) => replica.on_transfer_offer(ctx, offer),
-            PeerMessage::TransferRequest(want) => replica.on_transfer_request(ctx, &want),
             PeerMessage::Chunk(chunk) => replica.on_chunk(ctx, &chunk),
-            PeerMessage::Installed(taken) => replica.on_installed(ctx, &taken),
-            PeerMessage::Withdrawn(withdrawn) => replica.on_withdrawn(&withdrawn),
-            PeerMessage::FlushRequest(request) => replica.on_flush_request(ctx, &request),
-            PeerMessage::FlushAnswer(answer) => replica.on_flush_answer(ctx, &answer),
-            PeerMessage::Stage(stage) => replica.on_stage(ctx, &stage),
+            PeerMessage::Withdrawn(withdrawn) => replica.transfer.incoming.withdraw(&withdrawn),
+            PeerMessage::FlushRequest(_) | PeerMessage::FlushAnswer(_) => replica.on_flush(ctx, &message),
+            PeerMessage::Stage(_) | PeerMessage::StagePiece(_) | PeerMessage::Unstage(_) => {
+                replica.on_staging(ctx, &message)
+            }
             PeerMessage::StageAnswer(told) => replica.on_stage_answer(ctx, told),
-            PeerMessage::StagePiece(piece) => replica.on_stage_piece(ctx, &piece),
-            PeerMessage::Unstage(unstage) => replica.on_unstage(ctx, &unstage),
         });
         if let Some(partition) = wanted {
             self.note_shipping(partition);
@@ -278,7 +278,7 @@ impl<L: Leases> Host<L> {
     }
 
     fn note_shipping(&mut self, partition: PartitionId) {
-        let ships = self.replica(partition).is_some_and(Replica::has_pieces_to_send);
+        let ships = self.replica(partition).is_some_and(|replica| !replica.role.wait_for_pieces().is_empty());
         if ships && !self.shipping.contains(&partition) {
             self.shipping.push_back(partition);
         }
@@ -299,7 +299,7 @@ impl<L: Leases> Host<L> {
     }
 
     fn note_scrub(&mut self, partition: PartitionId) {
-        let scrubs = self.replica(partition).is_some_and(Replica::scrubs);
+        let scrubs = self.replica(partition).is_some_and(|replica| replica.features.scrub.is_running());
         if scrubs && !self.scrubbing.contains(&partition) {
             self.scrubbing.push_back(partition);
         }
@@ -309,7 +309,7 @@ impl<L: Leases> Host<L> {
     pub fn short_of_room(&mut self, now: Now, out: &mut Vec<Output>) {
         let partitions: Vec<PartitionId> = self.replicas.keys().copied().collect();
         for partition in partitions {
-            self.with(now, partition, out, |replica, _| replica.offer_newer());
+            self.with(now, partition, out, |replica, ctx| replica.offer_newer(ctx));
         }
     }
 

@@ -8,6 +8,8 @@ mod budget;
 pub mod cluster_snapshot;
 mod config;
 mod damage;
+#[cfg(test)]
+mod fake;
 mod features;
 pub mod history;
 pub mod host;
@@ -25,6 +27,7 @@ pub mod tail;
 mod transfer;
 
 pub use cluster_snapshot::ClusterSnapshot;
+pub use features::index::definitions_at;
 pub use host::Host;
 pub use lease::{LeaseManager, Leases};
 pub use output::{ClientRef, LogOp, Note, Output, ReadFor};

@@ -146,6 +146,12 @@ impl LogState {
         }
     }
 
+    /// Up to where this log and a state at `at` are the same, if the state is of this log; else zero. A damaged replica's files may be of
+    /// another one (F15).
+    pub fn common_end(&self, at: Position) -> Lsn {
+        if self.holds(at) { at.lsn } else { Lsn::ZERO }
+    }
+
     /// True if it has this entry, as far as that is known.
     pub fn holds(&self, at: Position) -> bool {
         self.position_at(at.lsn).is_some_and(|(here, _)| here == at)

@@ -17,6 +17,14 @@ pub struct ClientRef {
     pub request: u64,
 }
 
+/// Whom a message to another replica is from, and in which configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub partition: PartitionId,
+    pub epoch: Epoch,
+    pub me: Member,
+}
+
 /// A small value kept beside a partition's log; the newest counts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u16)]

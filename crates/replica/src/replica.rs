@@ -24,24 +24,21 @@ pub(crate) mod status;
 
 use crate::config::Config;
 use crate::damage::Damage;
-use crate::features::scrub::Scrub;
+use crate::features::Features;
 use crate::lease::Leases;
 use crate::log_state::LogState;
 use crate::marks::Marks;
-use crate::output::Output;
+use crate::output::{Origin, Output};
 use crate::primary::{Primary, View};
 use crate::readers::Readers;
 pub(crate) use crate::role::Role;
 use crate::settings::Settings;
 use crate::tail::Tail;
-use crate::transfer::failback::FailbackState;
-use crate::transfer::flush::PendingFlush;
-use crate::transfer::receive::Incoming;
+use crate::transfer::Transfer;
 use aside::Aside;
 pub use decommission::{STAYS, has_moved};
 pub use recovered::Recovered;
-use std::collections::BTreeSet;
-use types::{Engine, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, PinId, Position, Rules};
+use types::{Engine, Lsn, Member, Micros, Now, PartitionId, PartitionRecord, Position, Rules};
 
 /// What every input is handled with.
 pub(crate) struct Ctx<'a> {
@@ -60,34 +57,14 @@ pub struct Replica {
     pub(crate) engine: Box<dyn Engine>,
     pub(crate) log: LogState,
     pub(crate) marks: Marks,
-    /// Its own files are read back, or were.
-    pub(crate) scrub: Option<Box<Scrub>>,
     pub(crate) role: Role,
     pub(crate) readers: Readers,
-    /// What is known of the indexes, for a leader.
-    pub(crate) indexes: Option<crate::features::index::Known>,
-    /// The number of the newest offer of files.
-    pub(crate) offers: u64,
-    /// Files kept for members.
-    pub(crate) pins: BTreeSet<PinId>,
-    /// Who was sent the last piece of a file.
-    pub(crate) served_piece: Option<Member>,
-    /// Files that are being received.
-    pub(crate) incoming: Option<Box<Incoming>>,
-    /// The newest offer of this term that was installed.
-    pub(crate) installed: u64,
-    /// There may be files of a set that was never installed.
-    pub(crate) leftovers: bool,
+    /// Indexes, bulk loads, scrubbing.
+    pub(crate) features: Features,
+    /// The state itself on its way from here, or to here.
+    pub(crate) transfer: Transfer,
     /// Entries that the engine is to execute are being read back.
     pub(crate) replay_reads: bool,
-    /// The primary is asked for files.
-    pub(crate) pending_flush: Option<PendingFlush>,
-    /// It gave none for long: the next checkpoint is this replica's own.
-    pub(crate) makes_own_files: bool,
-    /// How it comes back into the set, or did.
-    pub(crate) failback: FailbackState,
-    /// Bulk loads that are staged.
-    pub(crate) loads: crate::features::bulk::Loads,
     pub(crate) commits: u64,
 }
 
@@ -124,21 +101,11 @@ impl Replica {
             config: Config::default(),
             log: LogState::recover(&found, persisted, is_damaged),
             marks: Marks::new(committed, found.secured.max(files)),
-            scrub: None,
             role,
             readers: Readers::default(),
-            indexes: None,
-            offers: 0,
-            pins: BTreeSet::new(),
-            served_piece: None,
-            incoming: None,
-            installed: 0,
-            leftovers: engine.capabilities().ships_files,
+            features: Features::default(),
+            transfer: Transfer::new(engine.capabilities().ships_files),
             replay_reads: false,
-            pending_flush: None,
-            makes_own_files: false,
-            failback: FailbackState::default(),
-            loads: crate::features::bulk::Loads::default(),
             commits: 0,
             engine,
         }
@@ -192,6 +159,12 @@ impl Replica {
     /// Commits acknowledged here.
     pub fn commits(&self) -> u64 {
         self.commits
+    }
+
+    /// Whom its messages are from; none before the first configuration.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        let epoch = self.config.record()?.epoch;
+        Some(Origin { partition: self.id, epoch, me: self.me })
     }
 
     pub(crate) fn leader(&mut self) -> Option<&mut Primary> {
@@ -263,6 +236,9 @@ impl Replica {
         self.marks
             .validate(end.lsn, published.lsn, self.engine.persisted().lsn)
             .map_err(|what| format!("{}: {what}", self.id))?;
+        self.transfer.validate(self.role.pins_sent()).map_err(|why| format!("{}: {why}", self.id))?;
+        self.readers.aggregates.validate()?;
+        self.features.validate(self.role.term(), end.lsn).map_err(|why| format!("{}: {why}", self.id))?;
         ordered("published <= applied", published.lsn, applied.lsn)?;
         match self.lags() {
             true => ordered("the log holds what is not applied", self.log.base().lsn, applied.lsn)?,
@@ -295,9 +271,12 @@ impl Replica {
     /// Sends what is due after a batch of inputs.
     pub(crate) fn flush(&mut self, ctx: &mut Ctx) {
         self.settle_torn(ctx);
-        match &self.role {
-            Role::Leader(_) => {
-                self.answer_flushes(ctx);
+        let (persisted, origin) = (self.engine.persisted(), self.origin());
+        match &mut self.role {
+            Role::Leader(leader) => {
+                if let Some(origin) = origin {
+                    leader.answer_flushes(origin, persisted, ctx.out);
+                }
                 self.ship(ctx);
                 self.advance(ctx);
                 self.hand_over_step(ctx);
@@ -305,7 +284,7 @@ impl Replica {
             Role::Backup(_) => self.acknowledge(ctx, false),
             _ => {}
         }
-        self.sweep_pins();
+        self.transfer.outgoing.sweep(self.engine.as_mut(), self.role.pins_sent());
         self.forget(ctx);
     }
 

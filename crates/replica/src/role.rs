@@ -14,6 +14,7 @@
 use crate::backup::Backup;
 use crate::damage::Damage;
 use crate::primary::Primary;
+use types::Term;
 
 pub(crate) enum Role {
     /// Holds data, perhaps, but no part in the configuration.
@@ -43,6 +44,14 @@ impl Role {
         };
         assert!(may, "R1: what is {} becomes {}", self.word(), next.word());
         *self = next;
+    }
+
+    /// The term that it leads in.
+    pub fn term(&self) -> Option<Term> {
+        match self {
+            Role::Leader(primary) => Some(primary.term),
+            _ => None,
+        }
     }
 
     pub fn is_damaged(&self) -> bool {

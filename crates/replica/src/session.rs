@@ -1,9 +1,10 @@
 //! Sessions as rows of the data (N12, N13): what a retry is told again, at the same LSN as the effect.
 
+use crate::primary::serve::SCAN_BYTES;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::engine::space;
-use types::{FeedId, Lsn, Position, SessionId, Term};
-use wire::Outcome;
+use types::{Engine, EngineError, FeedId, Lsn, Mutation, Position, ReadAt, Rules, SessionId, Term};
+use wire::{Body, Effects, Entry, Outcome, Request, Status};
 
 /// The most outcomes kept for one session: the most a client may have unconfirmed.
 pub const MAX_OUTCOMES: usize = 1024;
@@ -73,6 +74,12 @@ impl Session {
 
     /// Notes an applied request.
     pub fn apply(&mut self, kept: Kept, confirmed: u64, wall_ms: u64) {
+        assert!(
+            self.kept.last().is_none_or(|last| last.at < kept.at),
+            "R11: an outcome is older than one before it: {} of {:?}",
+            kept.at,
+            self.kept.last()
+        );
         self.last = self.last.max(kept.seq);
         self.touched_ms = self.touched_ms.max(wall_ms);
         self.kept.retain(|old| old.seq > confirmed);
@@ -159,6 +166,107 @@ pub fn row_key(key: &[u8]) -> Bytes {
     stored.freeze()
 }
 
+/// A session as executed so far.
+pub(crate) fn read(engine: &dyn Engine, id: SessionId) -> Result<Option<Session>, EngineError> {
+    let row = engine.get(&session_key(id), ReadAt::Applied)?;
+    row.map(|(_, value)| Session::decode(&value).map_err(EngineError::Corrupt)).transpose()
+}
+
+/// The row of an entry's session after it.
+pub(crate) fn mutation_of(
+    engine: &dyn Engine,
+    entry: &Entry,
+    effects: &Effects,
+) -> Result<Option<Mutation>, EngineError> {
+    let header = entry.header();
+    if !header.session.is_some() {
+        return Ok(None);
+    }
+    let key = session_key(header.session);
+    let mut session = read(engine, header.session)?.unwrap_or_default();
+    let outcome = Outcome::from_number(effects.outcome).ok_or_else(|| {
+        let (at, number) = (entry.at(), effects.outcome);
+        EngineError::Corrupt(format!("the entry at {at} has the unknown outcome {number}"))
+    })?;
+    let kept = Kept {
+        seq: header.seq,
+        hash: effects.request_hash,
+        outcome,
+        affected: effects.affected,
+        at: entry.at(),
+    };
+    session.apply(kept, effects.confirmed, header.wall_ms);
+    Ok(Some(Mutation { key, value: Some(session.encode()) }))
+}
+
+/// A request that is not to be done: what is said of it, and the entry that did it before.
+pub(crate) struct Seen {
+    pub status: Status,
+    pub body: Body,
+    pub at: Option<Position>,
+}
+
+/// Where a request stands in its session: none to go on; else what was seen of it.
+pub(crate) fn check(
+    engine: &dyn Engine,
+    rules: Rules,
+    request: &Request,
+    hash: u64,
+) -> Result<Option<Seen>, EngineError> {
+    if !request.session.is_some() || !rules.retries_are_applied_once() {
+        return Ok(None);
+    }
+    let seen = |status| Ok(Some(Seen { status, body: Body::None, at: None }));
+    let Some(session) = read(engine, request.session)? else {
+        let why = "the session is not known here: it expired, or its opening was lost";
+        return seen(Status::Unknown(why.into()));
+    };
+    match session.standing(request.seq, hash, rules.sessions_have_no_gaps()) {
+        Standing::Next => Ok(None),
+        Standing::Gap(next) => seen(Status::Expected(next)),
+        Standing::Wrong => {
+            let seq = request.seq;
+            seen(Status::Bad(format!("sequence {seq} was used for another request, or confirmed")))
+        }
+        Standing::Repeated(kept) => {
+            let done = kept.outcome == Outcome::Done;
+            let status = if done { Status::Ok } else { Status::Refused(kept.outcome) };
+            Ok(Some(Seen { status, body: Body::Affected(kept.affected), at: Some(kept.at) }))
+        }
+    }
+}
+
+/// Sessions that nobody used for so long.
+pub(crate) fn idle(engine: &dyn Engine, wall_ms: u64, ttl_ms: u64) -> Result<Vec<SessionId>, EngineError> {
+    let rows = engine.scan(&[space::SESSION], &[space::SESSION + 1], ReadAt::Applied, 10_000, SCAN_BYTES)?;
+    let idle = |value: &[u8]| Session::decode(value).is_ok_and(|s| s.touched_ms + ttl_ms < wall_ms);
+    let idle = rows.iter().filter(|row| idle(&row.value));
+    Ok(idle.filter_map(|row| session_of(&row.key)).take(1000).collect())
+}
+
+/// The payload that names expired sessions: epoch and LSN of each, little-endian.
+pub(crate) fn encode_expired(sessions: &[SessionId]) -> Bytes {
+    let mut out = BytesMut::with_capacity(sessions.len() * 16);
+    for session in sessions {
+        out.put_u64_le(session.0.term.0);
+        out.put_u64_le(session.0.lsn.0);
+    }
+    out.freeze()
+}
+
+/// What expires by such an entry. The error is a sentence.
+pub(crate) fn decode_expired(mut payload: Bytes) -> Result<Vec<Mutation>, String> {
+    if !payload.len().is_multiple_of(16) {
+        return Err(format!("a list of expired sessions of {} bytes", payload.len()));
+    }
+    let mut mutations = Vec::with_capacity(payload.len() / 16);
+    while payload.has_remaining() {
+        let id = SessionId(Position::new(Term(payload.get_u64_le()), Lsn(payload.get_u64_le())));
+        mutations.push(Mutation { key: session_key(id), value: None });
+    }
+    Ok(mutations)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +289,39 @@ mod tests {
         session.apply(kept(6, 600), 4, 8);
         assert_eq!(session.standing(4, 400, true), Standing::Wrong, "it was confirmed and forgotten");
         assert_eq!(session.kept.len(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "older than one before it")]
+    fn r11_outcomes_are_kept_in_the_order_of_the_log() {
+        let mut session = Session::default();
+        session.apply(kept(2, 1), 0, 7);
+        session.apply(kept(1, 1), 0, 7);
+    }
+
+    #[test]
+    fn r11_what_is_asked_again_was_seen_and_what_nobody_uses_is_idle() {
+        use crate::fake::{FakeEngine, at, request};
+        let id = SessionId(at(1));
+        let mut engine = FakeEngine::new();
+        let mut asked = request(wire::Op::OpenSession);
+        (asked.session, asked.seq) = (id, 5);
+        let seen = |engine: &FakeEngine, request: &Request, hash: u64| {
+            check(engine, Rules::ALL, request, hash).expect("reads").map(|seen| (seen.status, seen.at))
+        };
+        assert!(matches!(seen(&engine, &asked, 500), Some((Status::Unknown(_), None))));
+        let mut session = Session { last: 4, ..Session::default() };
+        session.apply(kept(5, 500), 0, 7);
+        let mutation = Mutation { key: session_key(id), value: Some(session.encode()) };
+        engine.execute(at(15), &[mutation]);
+        assert_eq!(seen(&engine, &asked, 500), Some((Status::Ok, Some(at(15)))));
+        assert!(matches!(seen(&engine, &asked, 501), Some((Status::Bad(_), None))));
+        asked.seq = 6;
+        assert_eq!(seen(&engine, &asked, 600), None, "it is the next one");
+        asked.seq = 7;
+        assert_eq!(seen(&engine, &asked, 700), Some((Status::Expected(6), None)));
+        assert_eq!(idle(&engine, 17, 9).expect("reads"), [id]);
+        assert_eq!(idle(&engine, 17, 10).expect("reads"), []);
     }
 
     #[test]

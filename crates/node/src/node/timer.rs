@@ -224,7 +224,11 @@ impl Node {
         self.timer.checkpoint = None;
         let Some(replica) = self.host.replica_mut(id) else { return Ok(()) };
         let before = replica.engine().persisted();
-        let outcome = if begins { replica.begin_checkpoint(&self.wake) } else { replica.go_on_checkpoint() };
+        let outcome = if begins {
+            replica.begin_checkpoint(&self.wake)
+        } else {
+            replica.engine_mut().go_on_checkpoint()
+        };
         match outcome {
             Ok(Checkpoint::Idle) if replica.engine().persisted() == before => {}
             Ok(Checkpoint::Idle) => {

@@ -50,6 +50,12 @@ impl CopyIn {
 
     /// A piece was taken in. With the last one the state is whole.
     pub fn installed(&mut self, copy: &Copy) {
+        assert!(
+            self.next_piece == Some(copy.piece) && self.newest == copy.number,
+            "R3: the piece is not the next one: {} of {}, {self:?}",
+            copy.piece,
+            copy.number
+        );
         if copy.last {
             self.next_piece = None;
         } else if let Some(next) = &mut self.next_piece {

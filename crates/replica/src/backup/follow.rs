@@ -87,7 +87,7 @@ impl Replica {
                 return taken;
             }
         }
-        self.count_log(append.entries.len() as u64);
+        self.transfer.failback.count_log(append.entries.len() as u64);
         self.note_append(ctx, append, last);
         AppendOutcome::Yes
     }

@@ -5,6 +5,7 @@
 //! backup is as fresh as an acknowledgement of its own that the primary had before that moment: so one that follows a primary
 //! which leads no more gets older too.
 
+use crate::features::bulk::readable;
 use crate::replica::{Ctx, Replica, Role};
 use types::{Lsn, Micros};
 use wire::Status;
@@ -60,7 +61,7 @@ impl Replica {
         if !self.rules.stale_reads_are_refused() {
             return None;
         }
-        let committed = self.readable();
+        let committed = readable(self.engine.as_ref(), self.marks.committed());
         if committed < min_lsn {
             return Some(Status::NotYet(format!("this replica is at LSN {committed}, not at {min_lsn} yet")));
         }

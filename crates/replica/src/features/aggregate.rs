@@ -2,10 +2,11 @@
 //! nor the node's signs of life wait for them.
 
 use crate::output::ClientRef;
-use crate::replica::{Ctx, Replica, Role};
+use crate::replica::{Ctx, Replica};
 use crate::session::row_key;
+use crate::settings::Settings;
 use std::collections::VecDeque;
-use types::engine::{EngineError, Row, row_hash, space};
+use types::engine::{Engine, EngineError, Row, row_hash, space};
 use types::{Lsn, Micros, ReadAt, Term};
 use wire::{Body, Op, ReadLevel, Request, Status};
 
@@ -30,7 +31,7 @@ impl Kind {
 
 /// A read of many rows that is under way.
 #[derive(Debug)]
-struct AggregateScan {
+pub(crate) struct AggregateScan {
     kind: Kind,
     to: ClientRef,
     request: Request,
@@ -49,31 +50,30 @@ struct AggregateScan {
     deadline: Micros,
 }
 
-/// The aggregate scans of one replica. Their versions are kept for them.
-#[derive(Debug, Default)]
-pub(crate) struct AggregateScans(VecDeque<AggregateScan>);
-
-impl AggregateScans {
-    /// The lowest position that one of them reads at.
-    pub fn lowest(&self) -> Option<Lsn> {
-        self.0.iter().map(|aggregate| aggregate.lsn).min()
-    }
+/// An aggregate scan that is over, and what its client is told.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub to: ClientRef,
+    pub request: Request,
+    pub status: Status,
+    pub body: Body,
+    /// The position of the answer.
+    pub lsn: Lsn,
+    /// The answer rests on the lease of the primary.
+    pub leased: bool,
+    /// What was found to be damaged.
+    pub damage: Option<String>,
 }
 
-impl Replica {
-    /// True if a read of many rows waits for its next turn.
-    pub(crate) fn aggregates(&self) -> bool {
-        !self.readers.aggregates.0.is_empty()
-    }
-
-    /// Takes a count or a digest in; few rows are answered at once. The request has passed the checks of every read.
-    pub(crate) fn start_aggregate(
-        &mut self,
-        ctx: &mut Ctx,
+impl AggregateScan {
+    /// A scan that has read nothing yet. `leading` is the term that this replica leads in.
+    pub fn new(
         to: ClientRef,
         request: Request,
         (at, lsn): (ReadAt, Lsn),
-    ) {
+        leading: Option<Term>,
+        now: Micros,
+    ) -> AggregateScan {
         let (kind, from, end) = match &request.op {
             Op::Count { from, to, .. } if to.is_empty() => {
                 (Kind::Count, row_key(from).to_vec(), vec![space::ROW + 1])
@@ -81,92 +81,244 @@ impl Replica {
             Op::Count { from, to, .. } => (Kind::Count, row_key(from).to_vec(), row_key(to).to_vec()),
             _ => (Kind::Digest, vec![space::SESSION], Vec::new()),
         };
-        if self.readers.aggregates.0.len() >= MOST {
-            let status = Status::NotYet("too many counts of this partition are under way".into());
-            return self.answer(ctx, to, &request, status, Body::None, None);
-        }
         let deadline = match request.deadline_ms {
             0 => Micros::ZERO,
-            ms => ctx.now.mono + Micros::from_millis(ms),
+            ms => now + Micros::from_millis(ms),
         };
         let term = match request.read {
-            ReadLevel::Primary => self.term(),
+            ReadLevel::Primary => leading,
             ReadLevel::Any { .. } => None,
         };
-        self.slice(ctx, AggregateScan { kind, to, request, at, lsn, term, from, end, sum: 0, deadline });
+        AggregateScan { kind, to, request, at, lsn, term, from, end, sum: 0, deadline }
+    }
+
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Why there will be no answer, if so: what was true of the replica when it was asked may have passed.
+    fn void(&self, leading: Option<Term>, committed: Lsn, now: Micros) -> Option<Status> {
+        if self.term.is_some() && self.term != leading {
+            return Some(Status::NotYet("another primary led the partition while the rows were read".into()));
+        }
+        if committed < self.lsn {
+            return Some(Status::NotYet(format!("this replica went back below LSN {}", self.lsn)));
+        }
+        let late = self.deadline > Micros::ZERO && now >= self.deadline;
+        late.then(|| Status::NotYet("so many rows could not be read in time".into()))
+    }
+
+    fn ended(self, status: Status, body: Body) -> Ended {
+        let (lsn, leased) = (self.lsn, self.term.is_some());
+        Ended { to: self.to, request: self.request, status, body, lsn, leased, damage: None }
+    }
+
+    /// It is over without an answer.
+    pub fn refused(self, status: Status) -> (ClientRef, Request, Status) {
+        (self.to, self.request, status)
+    }
+}
+
+/// The aggregate scans of one replica. Their versions are kept for them.
+///
+/// Invariants (`validate`): no more than [`MOST`].
+#[derive(Debug, Default)]
+pub(crate) struct AggregateScans {
+    /// The one that has waited longest is the first.
+    waiting: VecDeque<AggregateScan>,
+}
+
+impl AggregateScans {
+    /// True if none waits for its next turn.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The lowest position that one of them reads at.
+    pub fn lowest(&self) -> Option<Lsn> {
+        self.waiting.iter().map(|scan| scan.lsn).min()
+    }
+
+    /// Takes a scan in, to be the next one. Gives it back if there are too many.
+    pub fn begin(&mut self, scan: AggregateScan) -> Result<(), AggregateScan> {
+        if self.waiting.len() >= MOST {
+            return Err(scan);
+        }
+        self.waiting.push_front(scan);
+        Ok(())
+    }
+
+    /// The scan whose turn it is. Whoever takes it ends it or goes on with it ([`AggregateScans::go_on`]).
+    pub fn next(&mut self) -> Option<AggregateScan> {
+        self.waiting.pop_front()
+    }
+
+    /// Reads the scan's next slice, and keeps it unless it is over then.
+    pub fn go_on(
+        &mut self,
+        engine: &dyn Engine,
+        settings: &Settings,
+        mut scan: AggregateScan,
+        (leading, committed, now): (Option<Term>, Lsn, Micros),
+    ) -> Result<(), Box<Ended>> {
+        if let Some(status) = scan.void(leading, committed, now) {
+            return Err(Box::new(Ended { lsn: committed, leased: false, ..scan.ended(status, Body::None) }));
+        }
+        let (limit, bytes) = (settings.slice_rows, settings.slice_bytes);
+        let rows = match engine.scan(&scan.from, &scan.end, scan.at, limit, bytes) {
+            Ok(rows) => rows,
+            // Its state was replaced by a copy meanwhile, or it cannot be read just now.
+            Err(error @ (EngineError::SnapshotTooOld { .. } | EngineError::Later(_))) => {
+                return Err(Box::new(scan.ended(Status::NotYet(error.to_string()), Body::None)));
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                // Who only compares copies changes nothing: that one is damaged is for an operator to act on.
+                let compares = matches!(scan.request.op, Op::DigestAt { .. });
+                let ended = scan.ended(Status::Corrupt(reason.clone()), Body::None);
+                return Err(Box::new(Ended { damage: (!compares).then_some(reason), ..ended }));
+            }
+        };
+        scan.sum = scan.sum.wrapping_add(scan.kind.of(&rows));
+        let read: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+        match rows.last() {
+            Some(last) if rows.len() >= limit || read >= bytes => {
+                scan.from = [&last.key[..], &[0]].concat();
+                self.waiting.push_back(scan);
+                Ok(())
+            }
+            _ => {
+                let sum = scan.sum;
+                Err(Box::new(scan.ended(Status::Ok, Body::Number(sum))))
+            }
+        }
+    }
+
+    /// What must hold of them.
+    pub fn validate(&self) -> Result<(), String> {
+        if self.waiting.len() > MOST {
+            return Err(format!("{} aggregate scans are more than {MOST}", self.waiting.len()));
+        }
+        Ok(())
+    }
+}
+
+impl Replica {
+    /// Takes a count or a digest in; few rows are answered at once. The request has passed the checks of every read.
+    pub(crate) fn start_aggregate(
+        &mut self,
+        ctx: &mut Ctx,
+        to: ClientRef,
+        request: Request,
+        at: (ReadAt, Lsn),
+    ) {
+        let scan = AggregateScan::new(to, request, at, self.role.term(), ctx.now.mono);
+        if let Err(scan) = self.readers.aggregates.begin(scan) {
+            let status = Status::NotYet("too many counts of this partition are under way".into());
+            let (to, request, status) = scan.refused(status);
+            return self.answer(ctx, to, &request, status, Body::None, None);
+        }
+        self.aggregate(ctx);
     }
 
     /// Goes on with the one that has waited longest, for one slice.
     pub(crate) fn aggregate(&mut self, ctx: &mut Ctx) {
-        let Some(aggregate) = self.readers.aggregates.0.pop_front() else { return };
-        match self.tainted(ctx, &aggregate) {
-            Some(status) => self.answer(ctx, aggregate.to, &aggregate.request, status, Body::None, None),
-            None => self.slice(ctx, aggregate),
+        let Some(scan) = self.readers.aggregates.next() else { return };
+        let any = matches!(scan.request().read, ReadLevel::Any { .. });
+        if let Some(status) = self.not_here(scan.request(), any) {
+            let (to, request, status) = scan.refused(status);
+            return self.answer(ctx, to, &request, status, Body::None, None);
         }
+        let here = (self.role.term(), self.marks.committed(), ctx.now.mono);
+        let aggregates = &mut self.readers.aggregates;
+        let Err(ended) = aggregates.go_on(self.engine.as_ref(), ctx.settings, scan, here) else { return };
+        if let Some(reason) = ended.damage {
+            self.fail(ctx, reason);
+        }
+        // As with every read: the data were read first, the clock is compared when the bytes leave (F01, PR-03).
+        let valid_until = if ended.leased { self.lease_until(ctx) } else { None };
+        let answer = (ended.status, ended.body);
+        self.answer_as_of(ctx, ended.to, &ended.request, answer, ended.lsn, valid_until);
     }
 
     /// The replica is about to go: whoever asked for a count here asks somebody else.
     pub(crate) fn dismiss(&mut self, ctx: &mut Ctx) {
         self.step_down(ctx, "the partition is not on this node any more");
-        for aggregate in std::mem::take(&mut self.readers.aggregates.0) {
-            self.answer(ctx, aggregate.to, &aggregate.request, Status::NotPrimary, Body::None, None);
+        while let Some(scan) = self.readers.aggregates.next() {
+            let (to, request, status) = scan.refused(Status::NotPrimary);
+            self.answer(ctx, to, &request, status, Body::None, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeEngine, at};
+    use bytes::Bytes;
+    use types::Mutation;
+    use wire::request::Snapshot;
+
+    fn count() -> Request {
+        let op = Op::Count { from: Bytes::new(), to: Bytes::new(), at: Snapshot::Newest };
+        crate::fake::request(op)
+    }
+
+    fn scan(term: u64) -> AggregateScan {
+        let to = ClientRef { connection: 1, request: 1 };
+        AggregateScan::new(to, count(), (ReadAt::Lsn(Lsn(3)), Lsn(3)), Some(Term(term)), Micros::ZERO)
+    }
+
+    fn engine() -> FakeEngine {
+        let mut engine = FakeEngine::new();
+        for lsn in 1..=3u64 {
+            let key = row_key(&lsn.to_be_bytes());
+            engine.execute(at(lsn), &[Mutation { key, value: Some(Bytes::from_static(b"row")) }]);
+        }
+        engine.publish(Lsn(3)).expect("in memory");
+        engine
+    }
+
+    fn settings() -> Settings {
+        Settings { slice_rows: 2, ..Settings::default() }
+    }
+
+    #[test]
+    fn a_scan_takes_its_turns_and_ends_with_the_sum() {
+        let (engine, settings) = (engine(), settings());
+        let (mut scans, here) = (AggregateScans::default(), (Some(Term(1)), Lsn(3), Micros::ZERO));
+        scans.begin(scan(1)).expect("there is room");
+        assert_eq!(scans.lowest(), Some(Lsn(3)));
+        let first = scans.next().expect("just begun");
+        assert!(scans.go_on(&engine, &settings, first, here).is_ok(), "two of three rows are read");
+        scans.validate().expect("valid");
+        let second = scans.next().expect("it goes on");
+        let ended = scans.go_on(&engine, &settings, second, here).expect_err("all rows are read");
+        assert_eq!((ended.status, ended.body, ended.leased), (Status::Ok, Body::Number(3), true));
+        assert!(scans.is_empty());
+    }
+
+    #[test]
+    fn f01_a_scan_of_another_term_a_lost_position_or_too_late_has_no_answer() {
+        let (engine, settings) = (engine(), settings());
+        let mut scans = AggregateScans::default();
+        let late = Micros::from_millis(10);
+        for here in [
+            (Some(Term(2)), Lsn(3), Micros::ZERO),
+            (None, Lsn(3), Micros::ZERO),
+            (Some(Term(1)), Lsn(2), Micros::ZERO),
+            (Some(Term(1)), Lsn(3), late),
+        ] {
+            let ended = scans.go_on(&engine, &settings, scan(1), here).expect_err("it is over");
+            assert!(matches!(ended.status, Status::NotYet(_)) && !ended.leased, "{here:?}");
         }
     }
 
-    fn term(&self) -> Option<Term> {
-        match &self.role {
-            Role::Leader(leader) => Some(leader.term),
-            _ => None,
-        }
-    }
-
-    /// Why there will be no answer, if so: what was true of this replica when it was asked may have passed.
-    fn tainted(&self, ctx: &Ctx, aggregate: &AggregateScan) -> Option<Status> {
-        let any = matches!(aggregate.request.read, ReadLevel::Any { .. });
-        if let Some(status) = self.not_here(&aggregate.request, any) {
-            return Some(status);
-        }
-        if aggregate.term.is_some() && aggregate.term != self.term() {
-            return Some(Status::NotYet("another primary led the partition while the rows were read".into()));
-        }
-        if self.marks.committed() < aggregate.lsn {
-            return Some(Status::NotYet(format!("this replica went back below LSN {}", aggregate.lsn)));
-        }
-        let late = aggregate.deadline > Micros::ZERO && ctx.now.mono >= aggregate.deadline;
-        late.then(|| Status::NotYet("so many rows could not be read in time".into()))
-    }
-
-    fn slice(&mut self, ctx: &mut Ctx, mut aggregate: AggregateScan) {
-        let (limit, bytes) = (ctx.settings.slice_rows, ctx.settings.slice_bytes);
-        let (status, body) =
-            match self.engine.scan(&aggregate.from, &aggregate.end, aggregate.at, limit, bytes) {
-                Ok(rows) => {
-                    aggregate.sum = aggregate.sum.wrapping_add(aggregate.kind.of(&rows));
-                    let read: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
-                    if let Some(last) = rows.last()
-                        && (rows.len() >= limit || read >= bytes)
-                    {
-                        aggregate.from = last.key.to_vec();
-                        aggregate.from.push(0);
-                        return self.readers.aggregates.0.push_back(aggregate);
-                    }
-                    (Status::Ok, Body::Number(aggregate.sum))
-                }
-                // Its state was replaced by a copy meanwhile, or it cannot be read just now.
-                Err(error @ (EngineError::SnapshotTooOld { .. } | EngineError::Later(_))) => {
-                    (Status::NotYet(error.to_string()), Body::None)
-                }
-                Err(error) => {
-                    let reason = error.to_string();
-                    // Who only compares copies changes nothing: that one is damaged is for an operator to act on.
-                    if !matches!(aggregate.request.op, Op::DigestAt { .. }) {
-                        self.fail(ctx, reason.clone());
-                    }
-                    (Status::Corrupt(reason), Body::None)
-                }
-            };
-        // As with every read: the data were read first, the clock is compared when the bytes leave (F01, PR-03).
-        let valid_until = aggregate.term.and_then(|_| self.lease_until(ctx));
-        self.answer_as_of(ctx, aggregate.to, &aggregate.request, (status, body), aggregate.lsn, valid_until);
+    #[test]
+    fn there_are_never_too_many() {
+        let mut scans = AggregateScans::default();
+        (0..MOST).for_each(|_| scans.begin(scan(1)).expect("there is room"));
+        assert!(scans.begin(scan(1)).is_err());
+        scans.validate().expect("valid");
     }
 }

@@ -3,15 +3,17 @@
 //!
 //! Only the primary thinks. What it finds out is in the entries, so backups apply index rows and definitions like any others.
 
+use crate::features::bulk::loading;
 use crate::primary::serve::Evaluated;
 use crate::replica::{Ctx, Replica, Role};
 use crate::session::row_key;
+use crate::settings::Settings;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::engine::{EngineError, mutation_fault, space};
+use types::engine::{Engine, EngineError, mutation_fault, space};
 use types::index::{self, Definition, IndexState, Wanted};
-use types::{Lsn, Mutation, ReadAt, Term};
+use types::{Lsn, Mutation, PartitionId, Position, ReadAt, Rules, Term};
 use wire::effects::MAX_MUTATIONS;
 use wire::entry::{Kind, MAX_PAYLOAD_BYTES};
 use wire::request::{IndexStatus, MAX_FOUND};
@@ -26,8 +28,11 @@ const BESIDE_BYTES: usize = 16 << 10;
 const FOUND_BYTES: usize = 4 << 20;
 
 /// What a leader knows of its indexes. Good for one term: in it nobody else changes the state.
-#[derive(Debug)]
-pub(crate) struct Known {
+///
+/// Invariants (`validate`): the last entry about indexes is not behind the log's end.
+#[derive(Debug, Default)]
+pub(crate) struct KnownIndexes {
+    /// The term that all of this is of; zero: none.
     term: Term,
     /// The last entry about indexes that was made in it.
     last: Lsn,
@@ -66,39 +71,38 @@ fn next_step(definitions: &[Definition], wanted: &Wanted) -> Option<Step> {
     })
 }
 
-impl Replica {
-    /// The indexes as executed so far. Only a leader asks.
-    fn definitions(&mut self) -> Result<Arc<[Definition]>, EngineError> {
-        let Role::Leader(leader) = &self.role else { return Ok(Arc::new([])) };
-        let term = leader.term;
-        if let Some(Known { term: of, definitions: Some(definitions), .. }) = &self.indexes
-            && *of == term
-        {
+impl KnownIndexes {
+    /// The indexes as executed so far. Only a leader has a term, and asks.
+    fn definitions(
+        &mut self,
+        engine: &dyn Engine,
+        leading: Option<Term>,
+    ) -> Result<Arc<[Definition]>, EngineError> {
+        let Some(term) = leading else { return Ok(Arc::new([])) };
+        if let Some(definitions) = self.definitions.as_ref().filter(|_| self.term == term) {
             return Ok(definitions.clone());
         }
-        let definitions: Arc<[Definition]> = self.definitions_at(ReadAt::Applied)?.into();
-        let last = self.indexes.as_ref().filter(|known| known.term == term).map_or(Lsn::ZERO, |k| k.last);
-        self.indexes = Some(Known { term, last, definitions: Some(definitions.clone()) });
+        let definitions: Arc<[Definition]> = definitions_at(engine, ReadAt::Applied)?.into();
+        let last = if self.term == term { self.last } else { Lsn::ZERO };
+        *self = KnownIndexes { term, last, definitions: Some(definitions.clone()) };
         Ok(definitions)
     }
 
-    /// The indexes of a state, by number.
-    pub fn definitions_at(&self, at: ReadAt) -> Result<Vec<Definition>, EngineError> {
-        let (from, to) = index::definition_range();
-        let rows = self.engine.scan(&from, &to, at, MAX_INDEX_ROWS, usize::MAX)?;
-        let read = |row: &types::engine::Row| Definition::decode(&row.key, &row.value);
-        rows.iter().map(read).collect::<Result<_, _>>().map_err(EngineError::Corrupt)
-    }
-
     /// Adds to what a write changes what it changes in the indexes, or refuses it.
-    pub(crate) fn with_index_rows(&mut self, evaluated: Evaluated) -> Result<Evaluated, EngineError> {
+    pub fn with_index_rows(
+        &mut self,
+        engine: &dyn Engine,
+        leading: Option<Term>,
+        rules: Rules,
+        evaluated: Evaluated,
+    ) -> Result<Evaluated, EngineError> {
         let (outcome, affected, mut mutations) = evaluated;
-        let definitions = self.definitions()?;
+        let definitions = self.definitions(engine, leading)?;
         if outcome != Outcome::Done {
             return Ok((outcome, affected, mutations));
         }
         if definitions.iter().any(Definition::is_maintained) {
-            let Some(changes) = self.index_changes(&definitions, &mutations)? else {
+            let Some(changes) = index_changes(engine, rules, &definitions, &mutations)? else {
                 return Ok((Outcome::Unindexable, 0, Vec::new()));
             };
             mutations.extend(changes);
@@ -110,206 +114,257 @@ impl Replica {
         Ok((outcome, affected, mutations))
     }
 
-    /// What these changes of rows change in the indexes. None: a row cannot be indexed.
-    fn index_changes(
-        &self,
-        definitions: &[Definition],
-        mutations: &[Mutation],
-    ) -> Result<Option<Vec<Mutation>>, EngineError> {
-        let mut changes = Vec::new();
-        // A write sees its own earlier operations.
-        let mut own: BTreeMap<&Bytes, Option<&Bytes>> = BTreeMap::new();
-        for mutation in mutations.iter().filter(|mutation| mutation.key[0] == space::ROW) {
-            let old = match own.insert(&mutation.key, mutation.value.as_ref()) {
-                Some(old) => old.cloned(),
-                None => self.engine.get(&mutation.key, ReadAt::Applied)?.map(|(_, value)| value),
-            };
-            for definition in definitions.iter().filter(|definition| definition.is_maintained()) {
-                let entry = |row: &Bytes| definition.entry(&mutation.key[1..], row);
-                // While an index is built there may be rows that have no place in it and have not been come to yet.
-                let before = old.as_ref().and_then(|row| entry(row).ok());
-                let Ok(after) = mutation.value.as_ref().map(entry).transpose() else { return Ok(None) };
-                if before == after {
-                    continue;
-                }
-                if let Some(key) = before.filter(|_| self.rules.indexes_lose_old_values()) {
-                    changes.push(Mutation { key, value: None });
-                }
-                changes.extend(after.map(|key| Mutation { key, value: Some(Bytes::new()) }));
-            }
-        }
-        Ok(Some(changes))
+    /// True if the last step of this term is not committed yet.
+    fn is_pending(&self, term: Term, committed: Lsn) -> bool {
+        self.term == term && self.last > committed
     }
 
+    /// What the next step towards `wanted` changes, if there is one.
+    fn next_mutations(
+        &mut self,
+        engine: &dyn Engine,
+        term: Term,
+        settings: &Settings,
+        wanted: &Wanted,
+    ) -> Result<Option<Vec<Mutation>>, EngineError> {
+        let definitions = self.definitions(engine, Some(term))?;
+        let step = next_step(&definitions, wanted);
+        step.map(|step| take_step(engine, settings, wanted, step)).transpose()
+    }
+
+    /// An entry at `at` has changed the definitions, or will have when it is executed.
+    pub fn changed_at(&mut self, at: Position) {
+        assert!(at.term >= self.term, "indexes of term {} change in the older {}", self.term, at.term);
+        *self = KnownIndexes { term: at.term, last: at.lsn, definitions: None };
+    }
+
+    /// What must hold of them in a log that ends at `end`.
+    pub fn validate(&self, leading: Option<Term>, end: Lsn) -> Result<(), String> {
+        match leading == Some(self.term) && self.last > end {
+            true => {
+                Err(format!("the last entry about indexes, {}, is behind the log's end {end}", self.last))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// The indexes of a state, by number.
+pub fn definitions_at(engine: &dyn Engine, at: ReadAt) -> Result<Vec<Definition>, EngineError> {
+    let (from, to) = index::definition_range();
+    let rows = engine.scan(&from, &to, at, MAX_INDEX_ROWS, usize::MAX)?;
+    let read = |row: &types::engine::Row| Definition::decode(&row.key, &row.value);
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(EngineError::Corrupt)
+}
+
+/// What these changes of rows change in the indexes. None: a row cannot be indexed.
+fn index_changes(
+    engine: &dyn Engine,
+    rules: Rules,
+    definitions: &[Definition],
+    mutations: &[Mutation],
+) -> Result<Option<Vec<Mutation>>, EngineError> {
+    let mut changes = Vec::new();
+    // A write sees its own earlier operations.
+    let mut own: BTreeMap<&Bytes, Option<&Bytes>> = BTreeMap::new();
+    for mutation in mutations.iter().filter(|mutation| mutation.key[0] == space::ROW) {
+        let old = match own.insert(&mutation.key, mutation.value.as_ref()) {
+            Some(old) => old.cloned(),
+            None => engine.get(&mutation.key, ReadAt::Applied)?.map(|(_, value)| value),
+        };
+        for definition in definitions.iter().filter(|definition| definition.is_maintained()) {
+            let entry = |row: &Bytes| definition.entry(&mutation.key[1..], row);
+            // While an index is built there may be rows that have no place in it and have not been come to yet.
+            let before = old.as_ref().and_then(|row| entry(row).ok());
+            let Ok(after) = mutation.value.as_ref().map(entry).transpose() else { return Ok(None) };
+            if before == after {
+                continue;
+            }
+            if let Some(key) = before.filter(|_| rules.indexes_lose_old_values()) {
+                changes.push(Mutation { key, value: None });
+            }
+            changes.extend(after.map(|key| Mutation { key, value: Some(Bytes::new()) }));
+        }
+    }
+    Ok(Some(changes))
+}
+
+fn take_step(
+    engine: &dyn Engine,
+    settings: &Settings,
+    wanted: &Wanted,
+    step: Step,
+) -> Result<Vec<Mutation>, EngineError> {
+    match step {
+        Step::Begin(index) => Ok(vec![Definition::begin(index, wanted.schema.clone()).mutation()]),
+        Step::Drop(definition) => Ok(vec![definition.mutation()]),
+        Step::Build(definition) => build(engine, settings, definition),
+        Step::Remove(definition) => remove_index(engine, settings, definition),
+    }
+}
+
+/// Index rows for the next rows, and how far that is.
+fn build(
+    engine: &dyn Engine,
+    settings: &Settings,
+    mut definition: Definition,
+) -> Result<Vec<Mutation>, EngineError> {
+    let (limit, bytes) = (settings.slice_rows, settings.slice_bytes);
+    let from = row_key(&definition.next);
+    let rows = engine.scan(&from, &[space::ROW + 1], ReadAt::Applied, limit, bytes)?;
+    let read: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+    let mut whole = rows.len() < limit && read < bytes;
+    let (mut mutations, mut size) = (Vec::with_capacity(rows.len() + 1), 0);
+    for row in &rows {
+        let key = match definition.entry(&row.key[1..], &row.value) {
+            Ok(key) => key,
+            Err(why) => {
+                definition.note = format!("a row cannot be indexed: {why}");
+                return Ok(vec![definition.turned(IndexState::Failed).mutation()]);
+            }
+        };
+        size += key.len();
+        mutations.push(Mutation { key, value: Some(Bytes::new()) });
+        definition.next = [&row.key[1..], &[0]].concat().into();
+        definition.entries += 1;
+        if size >= bytes {
+            whole &= mutations.len() == rows.len();
+            break;
+        }
+    }
+    if whole {
+        definition = definition.turned(IndexState::Ready);
+    }
+    mutations.push(definition.mutation());
+    Ok(mutations)
+}
+
+/// Takes the next index rows away; behind the last the definition.
+fn remove_index(
+    engine: &dyn Engine,
+    settings: &Settings,
+    mut definition: Definition,
+) -> Result<Vec<Mutation>, EngineError> {
+    let number = definition.index.number;
+    let from = match definition.next.is_empty() {
+        true => index::index_prefix(number),
+        false => definition.next.to_vec(),
+    };
+    let end = index::index_end(number);
+    let (limit, bytes) = (settings.slice_rows, settings.slice_bytes);
+    let rows = engine.scan(&from, &end, ReadAt::Applied, limit, bytes)?;
+    let mut mutations: Vec<Mutation> =
+        rows.iter().map(|row| Mutation { key: row.key.clone(), value: None }).collect();
+    match rows.last() {
+        Some(last) => {
+            definition.next = [&last.key[..], &[0]].concat().into();
+            mutations.push(definition.mutation());
+        }
+        None => mutations.push(Mutation { key: index::definition_key(number), value: None }),
+    }
+    Ok(mutations)
+}
+
+/// Which indexes there are, for a client.
+pub(crate) fn index_status(engine: &dyn Engine, at: ReadAt) -> Result<Body, EngineError> {
+    let status = |definition: Definition| IndexStatus {
+        number: definition.index.number,
+        name: definition.index.name,
+        state: definition.state,
+        entries: definition.entries,
+        note: definition.note,
+    };
+    Ok(Body::Indexes(definitions_at(engine, at)?.into_iter().map(status).collect()))
+}
+
+/// Rows by an index.
+pub(crate) fn find(
+    engine: &dyn Engine,
+    partition: PartitionId,
+    op: &Op,
+    at: ReadAt,
+) -> Result<(Status, Body), EngineError> {
+    let Op::Find { index: number, from, to, limit, .. } = op else { return Ok((Status::Ok, Body::None)) };
+    let columns = match ready_columns(engine, partition, *number, at)? {
+        Ok(columns) => columns,
+        Err(why) => return Ok((Status::NoIndex(why), Body::None)),
+    };
+    let begin = [&index::index_prefix(*number)[..], from].concat();
+    let end = match to.is_empty() {
+        true => index::index_end(*number),
+        false => [&index::index_prefix(*number)[..], to].concat(),
+    };
+    if begin >= end {
+        return Ok((Status::Ok, Body::Found { rows: Vec::new(), next: Bytes::new() }));
+    }
+    let limit = (*limit as usize).clamp(1, MAX_FOUND);
+    let entries = engine.scan(&begin, &end, at, limit + 1, FOUND_BYTES)?;
+    let (mut rows, mut bytes, mut next) = (Vec::with_capacity(entries.len()), 0, Bytes::new());
+    let full = entries.iter().map(|entry| entry.key.len()).sum::<usize>() >= FOUND_BYTES;
+    for (place, entry) in entries.iter().enumerate() {
+        let key =
+            index::row_of(&entry.key, columns).map_err(|error| EngineError::Corrupt(error.to_string()))?;
+        let Some((lsn, row)) = engine.get(&row_key(key), at)? else {
+            let why = format!("index {number} of {partition} has an entry of a row that is not there");
+            return Ok((Status::Corrupt(why), Body::None));
+        };
+        bytes += key.len() + row.len();
+        rows.push((entry.key.slice_ref(key), lsn, row));
+        let more = place + 1 < entries.len() || full;
+        if more && (place + 1 >= limit || bytes >= FOUND_BYTES || place + 1 == entries.len()) {
+            next = [index::entry_of(&entry.key), &[0]].concat().into();
+            break;
+        }
+    }
+    Ok((Status::Ok, Body::Found { rows, next }))
+}
+
+/// How many columns an index has that is ready in this state, or why it cannot be read by.
+fn ready_columns(
+    engine: &dyn Engine,
+    partition: PartitionId,
+    number: u32,
+    at: ReadAt,
+) -> Result<Result<usize, String>, EngineError> {
+    let Some((_, value)) = engine.get(&index::definition_key(number), at)? else {
+        return Ok(Err(format!("partition {partition} has no index {number}")));
+    };
+    Ok(match index::state_of(&value).map_err(EngineError::Corrupt)? {
+        (IndexState::Ready, columns) => Ok(columns),
+        (state, _) => Err(format!("index {number} of partition {partition} is {}", state.name())),
+    })
+}
+
+impl Replica {
     /// One step towards the indexes that the table's record wants, if the one before is committed and nothing else is in the way.
     pub(crate) fn keep_indexes(&mut self, ctx: &mut Ctx, wanted: &Wanted) {
         let Role::Leader(leader) = &self.role else { return };
+        let term = leader.term;
         let serving = leader.takes_requests();
-        let pending = self
-            .indexes
-            .as_ref()
-            .is_some_and(|known| known.term == leader.term && known.last > self.marks.committed());
         if !serving
-            || pending
-            || self.is_loading().is_some()
+            || self.features.indexes.is_pending(term, self.marks.committed())
+            || loading(self.engine.as_ref()).is_some()
             || self.too_few().is_some()
             || self.overfull(ctx).is_some()
         {
             return;
         }
-        let mutations = self.definitions().and_then(|definitions| {
-            let step = next_step(&definitions, wanted);
-            step.map(|step| self.take_step(ctx, wanted, step)).transpose()
-        });
-        match mutations {
-            Ok(Some(mutations)) => self.log_index_step(ctx, wanted, mutations),
+        let indexes = &mut self.features.indexes;
+        let mutations = match indexes.next_mutations(self.engine.as_ref(), term, ctx.settings, wanted) {
+            Ok(Some(mutations)) => mutations,
             // What cannot be read just now can be at a later tick.
-            Ok(None) | Err(EngineError::Later(_)) => {}
-            Err(error) => self.fail(ctx, error.to_string()),
-        }
-    }
-
-    fn take_step(&self, ctx: &Ctx, wanted: &Wanted, step: Step) -> Result<Vec<Mutation>, EngineError> {
-        match step {
-            Step::Begin(index) => Ok(vec![Definition::begin(index, wanted.schema.clone()).mutation()]),
-            Step::Drop(definition) => Ok(vec![definition.mutation()]),
-            Step::Build(definition) => self.build(ctx, definition),
-            Step::Remove(definition) => self.remove_index(ctx, definition),
-        }
-    }
-
-    /// Index rows for the next rows, and how far that is.
-    fn build(&self, ctx: &Ctx, mut definition: Definition) -> Result<Vec<Mutation>, EngineError> {
-        let (limit, bytes) = (ctx.settings.slice_rows, ctx.settings.slice_bytes);
-        let from = row_key(&definition.next);
-        let rows = self.engine.scan(&from, &[space::ROW + 1], ReadAt::Applied, limit, bytes)?;
-        let read: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
-        let mut whole = rows.len() < limit && read < bytes;
-        let (mut mutations, mut size) = (Vec::with_capacity(rows.len() + 1), 0);
-        for row in &rows {
-            let key = match definition.entry(&row.key[1..], &row.value) {
-                Ok(key) => key,
-                Err(why) => {
-                    definition.note = format!("a row cannot be indexed: {why}");
-                    return Ok(vec![definition.turned(IndexState::Failed).mutation()]);
-                }
-            };
-            size += key.len();
-            mutations.push(Mutation { key, value: Some(Bytes::new()) });
-            definition.next = [&row.key[1..], &[0]].concat().into();
-            definition.entries += 1;
-            if size >= bytes {
-                whole &= mutations.len() == rows.len();
-                break;
-            }
-        }
-        if whole {
-            definition = definition.turned(IndexState::Ready);
-        }
-        mutations.push(definition.mutation());
-        Ok(mutations)
-    }
-
-    /// Takes the next index rows away; behind the last the definition.
-    fn remove_index(&self, ctx: &Ctx, mut definition: Definition) -> Result<Vec<Mutation>, EngineError> {
-        let number = definition.index.number;
-        let from = match definition.next.is_empty() {
-            true => index::index_prefix(number),
-            false => definition.next.to_vec(),
+            Ok(None) | Err(EngineError::Later(_)) => return,
+            Err(error) => return self.fail(ctx, error.to_string()),
         };
-        let end = index::index_end(number);
-        let (limit, bytes) = (ctx.settings.slice_rows, ctx.settings.slice_bytes);
-        let rows = self.engine.scan(&from, &end, ReadAt::Applied, limit, bytes)?;
-        let mut mutations: Vec<Mutation> =
-            rows.iter().map(|row| Mutation { key: row.key.clone(), value: None }).collect();
-        match rows.last() {
-            Some(last) => {
-                definition.next = [&last.key[..], &[0]].concat().into();
-                mutations.push(definition.mutation());
-            }
-            None => mutations.push(Mutation { key: index::definition_key(number), value: None }),
-        }
-        Ok(mutations)
-    }
-
-    /// An entry at `at` has changed the definitions.
-    pub(crate) fn forget_definitions(&mut self, at: types::Position) {
-        self.indexes = Some(Known { term: at.term, last: at.lsn, definitions: None });
-    }
-
-    fn log_index_step(&mut self, ctx: &mut Ctx, wanted: &Wanted, mutations: Vec<Mutation>) {
         let mut header = self.next_header(ctx, Kind::Schema);
         header.table = self.config.record().map_or(types::TableId(0), |record| record.table);
         header.schema = wanted.schema.version();
-        let (at, outcome) = (header.at, Outcome::Done as u8);
+        self.features.indexes.changed_at(header.at);
+        let outcome = Outcome::Done as u8;
         let effects = Effects { request_hash: 0, confirmed: 0, outcome, affected: 0, mutations };
-        self.indexes = Some(Known { term: at.term, last: at.lsn, definitions: None });
         if let Err(unfit) = self.append(ctx, Entry::encode(header, &effects.encode())) {
             self.fail(ctx, unfit.reason());
         }
-    }
-
-    /// Which indexes there are, for a client.
-    pub(crate) fn index_status(&self, at: ReadAt) -> Result<Body, EngineError> {
-        let status = |definition: Definition| IndexStatus {
-            number: definition.index.number,
-            name: definition.index.name,
-            state: definition.state,
-            entries: definition.entries,
-            note: definition.note,
-        };
-        Ok(Body::Indexes(self.definitions_at(at)?.into_iter().map(status).collect()))
-    }
-
-    /// Rows by an index.
-    pub(crate) fn find(&mut self, ctx: &Ctx, op: &Op, at: ReadAt) -> Result<(Status, Body), EngineError> {
-        let Op::Find { index: number, from, to, limit, .. } = op else { return Ok((Status::Ok, Body::None)) };
-        let columns = match self.ready_columns(*number, at)? {
-            Ok(columns) => columns,
-            Err(why) => return Ok((Status::NoIndex(why), Body::None)),
-        };
-        let begin = [&index::index_prefix(*number)[..], from].concat();
-        let end = match to.is_empty() {
-            true => index::index_end(*number),
-            false => [&index::index_prefix(*number)[..], to].concat(),
-        };
-        if begin >= end {
-            return Ok((Status::Ok, Body::Found { rows: Vec::new(), next: Bytes::new() }));
-        }
-        let limit = (*limit as usize).clamp(1, MAX_FOUND);
-        let entries = self.engine.scan(&begin, &end, at, limit + 1, FOUND_BYTES)?;
-        let (mut rows, mut bytes, mut next) = (Vec::with_capacity(entries.len()), 0, Bytes::new());
-        let full = entries.iter().map(|entry| entry.key.len()).sum::<usize>() >= FOUND_BYTES;
-        for (place, entry) in entries.iter().enumerate() {
-            let key = index::row_of(&entry.key, columns)
-                .map_err(|error| EngineError::Corrupt(error.to_string()))?;
-            let Some((lsn, row)) = self.engine.get(&row_key(key), at)? else {
-                let why = format!("index {number} of {} has an entry of a row that is not there", self.id);
-                return Ok((Status::Corrupt(why), Body::None));
-            };
-            bytes += key.len() + row.len();
-            rows.push((entry.key.slice_ref(key), lsn, row));
-            let more = place + 1 < entries.len() || full;
-            if more && (place + 1 >= limit || bytes >= FOUND_BYTES || place + 1 == entries.len()) {
-                next = [index::entry_of(&entry.key), &[0]].concat().into();
-                break;
-            }
-        }
-        if let (ReadAt::Lsn(lsn), false) = (at, next.is_empty()) {
-            self.readers.open(lsn, ctx.now.mono);
-        }
-        Ok((Status::Ok, Body::Found { rows, next }))
-    }
-
-    /// How many columns an index has that is ready in this state, or why it cannot be read by.
-    fn ready_columns(&self, number: u32, at: ReadAt) -> Result<Result<usize, String>, EngineError> {
-        let Some((_, value)) = self.engine.get(&index::definition_key(number), at)? else {
-            return Ok(Err(format!("partition {} has no index {number}", self.id)));
-        };
-        Ok(match index::state_of(&value).map_err(EngineError::Corrupt)? {
-            (IndexState::Ready, columns) => Ok(columns),
-            (state, _) => Err(format!("index {number} of partition {} is {}", self.id, state.name())),
-        })
     }
 }
 
@@ -330,6 +385,7 @@ pub(crate) fn decode(entry: &Entry) -> Result<Vec<Mutation>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::{FakeEngine, at};
     use types::data::{Column, ColumnType, Schema};
     use types::index::Indexes;
 
@@ -362,6 +418,28 @@ mod tests {
             assert!(matches!(step, Some(Step::Drop(to)) if to.state == IndexState::Dropping), "{state:?}");
         }
         assert!(matches!(next_step(&has(&one, IndexState::Dropping), &gone), Some(Step::Remove(_))));
+    }
+
+    #[test]
+    fn what_is_known_is_of_one_term_and_a_step_waits_for_the_one_before() {
+        let (engine, settings) = (FakeEngine::new(), Settings::default());
+        let (one, mut indexes) = (wanted(&["a"], &[]), KnownIndexes::default());
+        let step = indexes.next_mutations(&engine, Term(1), &settings, &one).expect("no error");
+        assert_eq!(step.map(|mutations| mutations.len()), Some(1), "its definition");
+        assert!(!indexes.is_pending(Term(1), Lsn(3)));
+        indexes.changed_at(at(4));
+        assert!(indexes.is_pending(Term(1), Lsn(3)) && !indexes.is_pending(Term(1), Lsn(4)));
+        assert!(!indexes.is_pending(Term(2), Lsn(3)), "another primary's steps are not waited for");
+        indexes.validate(Some(Term(1)), Lsn(4)).expect("valid");
+        assert!(indexes.validate(Some(Term(1)), Lsn(3)).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "change in the older")]
+    fn indexes_do_not_change_in_a_term_that_is_over() {
+        let mut indexes = KnownIndexes::default();
+        indexes.changed_at(Position::new(Term(2), Lsn(4)));
+        indexes.changed_at(at(5));
     }
 
     #[test]

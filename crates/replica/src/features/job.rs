@@ -7,16 +7,17 @@
 //! Rows of jobs that ended are forgotten when there are many, oldest first. The horizon then says up to which name a job that has
 //! no row may have had one.
 
-use crate::features::index::BESIDE;
+use crate::features::bulk::loading;
+use crate::features::index::{BESIDE, KnownIndexes};
 use crate::output::ClientRef;
 use crate::primary::reply_queue::AckCondition;
-use crate::primary::serve::{SCAN_BYTES, hash_row};
+use crate::primary::serve::{self, SCAN_BYTES, hash_row};
 use crate::replica::{Ctx, Replica};
 use crate::session::row_key;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use types::job::{MOST_AHEAD_MS, horizon_key, job_key, job_of, job_range};
-use types::{EngineError, JobId, Mutation, ReadAt};
+use types::{Engine, EngineError, JobId, Mutation, ReadAt, Rules, Term};
 use wire::job::{JobRecord, JobRefusal, JobState, JobStatus};
 use wire::{Body, Effects, Op, Outcome, Reply, Request, RowOp, Status};
 
@@ -98,89 +99,33 @@ struct Evaluated {
     refused: Option<Outcome>,
 }
 
-impl Replica {
-    /// [`Op::Job`] and [`Op::EndJob`].
-    pub(crate) fn on_job(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
-        let Some(job) = request.op.job().filter(|_| request.session.is_some()) else {
-            let why = Status::Bad("a job's records need a session".into());
-            return self.answer(ctx, to, request, why, Body::None, None);
-        };
-        if let Some(status) = self.too_few().or_else(|| self.overfull(ctx)) {
-            return self.answer(ctx, to, request, status, Body::None, None);
-        }
-        let hash = request_hash(&request.op);
-        match self.check_session(request, hash) {
-            Ok(None) => {}
-            Ok(Some(reply)) => return self.repeat(ctx, to, request, job, reply),
-            Err(error) => return self.engine_failed(ctx, to, request, error),
-        }
-        if let Some(status) = self.is_loading() {
-            return self.answer(ctx, to, request, status, Body::None, None);
-        }
-        let step = match self.step(ctx, &request.op, job) {
-            Ok(Ok(step)) => step,
-            Ok(Err(status)) => {
-                let reply = self.reply(request, status, Body::None);
-                return self.answer_seen(ctx, to, request, reply);
-            }
-            Err(error) => return self.engine_failed(ctx, to, request, error),
-        };
-        let Step { outcome, affected, mutations, status: done } = step;
-        let confirmed = request.confirmed;
-        let effects = Effects { request_hash: hash, confirmed, outcome: outcome as u8, affected, mutations };
-        let at = match self.log_effects(ctx, request, effects) {
-            Ok(at) => at,
-            Err(error) => return self.engine_failed(ctx, to, request, error),
-        };
-        let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
-        let mut reply = self.reply(request, status, Body::Job(done));
-        (reply.lsn, reply.epoch) = (at.lsn, at.term.began());
-        self.hold_back(ctx, to, request, (at.lsn, how_told(&request.op, &done)), reply);
-    }
+/// What a primary does for one request of a job: it reads the job's row, and evaluates records on the newest state.
+struct JobWork<'a> {
+    engine: &'a dyn Engine,
+    indexes: &'a mut KnownIndexes,
+    /// The term that this replica leads in.
+    leading: Option<Term>,
+    rules: Rules,
+    wall_ms: u64,
+    /// An open job that nobody goes on with is forgotten after so long.
+    idle_ms: u64,
+}
 
-    /// A request that was answered before, or out of its turn: what its job has done is said as it is now.
-    fn repeat(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, job: JobId, mut reply: Reply) {
-        if !matches!(reply.status, Status::Ok | Status::Refused(_)) {
-            return self.answer_seen(ctx, to, request, reply);
-        }
-        let done = match self.job_status(job, ReadAt::Applied) {
-            Ok(done) => done,
-            Err(error) => return self.engine_failed(ctx, to, request, error),
-        };
-        reply.body = Body::Job(done);
-        match how_told(&request.op, &done) {
-            AckCondition::Secured => {
-                let seen = self.log.end().lsn;
-                self.hold_back(ctx, to, request, (seen, AckCondition::Secured), reply);
-            }
-            _ => self.answer_seen(ctx, to, request, reply),
-        }
-    }
-
-    /// What a job has done, as of a state.
-    pub(crate) fn job_status(&self, job: JobId, at: ReadAt) -> Result<JobStatus, EngineError> {
-        Ok(self.job_row(job, at)?.map(|row| row.status).unwrap_or_default())
-    }
-
-    fn job_row(&self, job: JobId, at: ReadAt) -> Result<Option<Row>, EngineError> {
-        let row = self.engine.get(&job_key(job), at)?;
-        row.map(|(_, value)| Row::decode(&value).map_err(EngineError::Corrupt)).transpose()
-    }
-
+impl JobWork<'_> {
     /// What the request comes to; or why nothing comes of it.
-    fn step(&mut self, ctx: &Ctx, op: &Op, job: JobId) -> Result<Result<Step, Status>, EngineError> {
-        let found = self.job_row(job, ReadAt::Applied)?;
+    fn step(&mut self, op: &Op, job: JobId) -> Result<Result<Step, Status>, EngineError> {
+        let found = row_of(self.engine, job, ReadAt::Applied)?;
         let mut forgotten = Vec::new();
         if found.is_none() {
-            if job.wall_ms() > ctx.now.wall_ms.saturating_add(MOST_AHEAD_MS) {
+            if job.wall_ms() > self.wall_ms.saturating_add(MOST_AHEAD_MS) {
                 let why = format!("job {job} is of a time more than a day ahead: are the clocks right?");
                 return Ok(Err(Status::Bad(why)));
             }
-            if job <= self.horizon()? {
+            if job <= horizon(self.engine)? {
                 let why = "the job is not known here: it ended and was forgotten, or its name is too old";
                 return Ok(Err(Status::Unknown(why.into())));
             }
-            match self.forget_jobs(ctx)? {
+            match forget_jobs(self.engine, self.wall_ms, self.idle_ms)? {
                 Some(mutations) => forgotten = mutations,
                 None => {
                     let why = "the partition has as many jobs as it may".into();
@@ -195,7 +140,7 @@ impl Replica {
             _ => unreachable!("other requests are no job's"),
         };
         if step.status != row.status || found.is_some() {
-            let row = Row { status: step.status, touched_ms: ctx.now.wall_ms.max(row.touched_ms) };
+            let row = Row { status: step.status, touched_ms: self.wall_ms.max(row.touched_ms) };
             step.mutations.push(Mutation { key: job_key(job), value: Some(row.encode()) });
             step.mutations.extend(forgotten);
         }
@@ -231,10 +176,9 @@ impl Replica {
 
     /// As many of the records as can be done, with what they change in indexes.
     fn evaluate_records(&mut self, records: &[JobRecord]) -> Result<Evaluated, EngineError> {
-        let rows = self.evaluate_rows(records)?;
+        let rows = evaluate_rows(self.engine, records)?;
         let (done, refused) = (rows.done, rows.refused);
-        let (whole, affected, mutations) =
-            self.with_index_rows((Outcome::Done, rows.affected, rows.mutations))?;
+        let (whole, affected, mutations) = self.with_index_rows(rows)?;
         if whole == Outcome::Done {
             return Ok(Evaluated { done, affected, mutations, refused });
         }
@@ -252,75 +196,90 @@ impl Replica {
         Ok(Evaluated { done: fits, affected, mutations, refused: Some(why) })
     }
 
-    fn indexed_rows(
-        &mut self,
-        records: &[JobRecord],
-    ) -> Result<crate::primary::serve::Evaluated, EngineError> {
-        let rows = self.evaluate_rows(records)?;
-        self.with_index_rows((Outcome::Done, rows.affected, rows.mutations))
+    fn indexed_rows(&mut self, records: &[JobRecord]) -> Result<serve::Evaluated, EngineError> {
+        let rows = evaluate_rows(self.engine, records)?;
+        self.with_index_rows(rows)
     }
 
-    /// What the records change, up to the first that is refused for a row that is there.
-    fn evaluate_rows(&self, records: &[JobRecord]) -> Result<Evaluated, EngineError> {
-        let mut mutations = Vec::with_capacity(records.len());
-        // Each record sees those before it.
-        let mut own: BTreeMap<Bytes, bool> = BTreeMap::new();
-        let looks = records.iter().any(|record| !matches!(record.op, RowOp::Put { .. }));
-        let mut affected = 0;
-        for (done, JobRecord { op, .. }) in records.iter().enumerate() {
-            let key = row_key(op.key());
-            let exists = match (op, own.get(&key)) {
-                (RowOp::Put { .. }, _) => true,
-                (_, Some(exists)) => *exists,
-                _ => self.engine.get(&key, ReadAt::Applied)?.is_some(),
-            };
-            match op {
-                RowOp::Insert { .. } if exists => {
-                    return Ok(Evaluated { done, affected, mutations, refused: Some(Outcome::Exists) });
-                }
-                RowOp::Delete { .. } | RowOp::Update { .. } if !exists => continue,
-                RowOp::Keep { .. } => continue,
-                _ => {}
-            }
-            if looks {
-                own.insert(key.clone(), op.row().is_some());
-            }
-            affected += 1;
-            mutations.push(Mutation { key, value: op.row().cloned() });
-        }
-        Ok(Evaluated { done: records.len(), affected, mutations, refused: None })
+    fn with_index_rows(&mut self, rows: Evaluated) -> Result<serve::Evaluated, EngineError> {
+        let changes = (Outcome::Done, rows.affected, rows.mutations);
+        self.indexes.with_index_rows(self.engine, self.leading, self.rules, changes)
     }
+}
 
-    /// Jobs up to this one that have no row may have had one.
-    fn horizon(&self) -> Result<JobId, EngineError> {
-        let row = self.engine.get(&horizon_key(), ReadAt::Applied)?;
-        let number = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
-        Ok(JobId(number.unwrap_or(0)))
-    }
+/// What a job has done, as of a state.
+pub(crate) fn status_of(engine: &dyn Engine, job: JobId, at: ReadAt) -> Result<JobStatus, EngineError> {
+    Ok(row_of(engine, job, at)?.map(|row| row.status).unwrap_or_default())
+}
 
-    /// What makes room for another job's row. None: there is no room.
-    fn forget_jobs(&self, ctx: &Ctx) -> Result<Option<Vec<Mutation>>, EngineError> {
-        let (from, to) = job_range();
-        let rows = self.engine.scan(&from, &to, ReadAt::Applied, 4 * MOST, SCAN_BYTES)?;
-        if rows.len() < MOST {
-            return Ok(Some(Vec::new()));
-        }
-        let (wall_ms, idle_ms) = (ctx.now.wall_ms, ctx.settings.session_ttl.as_millis());
-        let full = rows.len() >= 4 * MOST;
-        let may_go = |row: &&types::engine::Row| {
-            let decoded = Row::decode(&row.value).unwrap_or_default();
-            decoded.is_over(wall_ms, idle_ms) || full && decoded.status.state != JobState::Open
+fn row_of(engine: &dyn Engine, job: JobId, at: ReadAt) -> Result<Option<Row>, EngineError> {
+    let row = engine.get(&job_key(job), at)?;
+    row.map(|(_, value)| Row::decode(&value).map_err(EngineError::Corrupt)).transpose()
+}
+
+/// What the records change, up to the first that is refused for a row that is there.
+fn evaluate_rows(engine: &dyn Engine, records: &[JobRecord]) -> Result<Evaluated, EngineError> {
+    let mut mutations = Vec::with_capacity(records.len());
+    // Each record sees those before it.
+    let mut own: BTreeMap<Bytes, bool> = BTreeMap::new();
+    let looks = records.iter().any(|record| !matches!(record.op, RowOp::Put { .. }));
+    let mut affected = 0;
+    for (done, JobRecord { op, .. }) in records.iter().enumerate() {
+        let key = row_key(op.key());
+        let exists = match (op, own.get(&key)) {
+            (RowOp::Put { .. }, _) => true,
+            (_, Some(exists)) => *exists,
+            _ => engine.get(&key, ReadAt::Applied)?.is_some(),
         };
-        let gone: Vec<JobId> =
-            rows.iter().filter(may_go).filter_map(|row| job_of(&row.key)).take(AT_ONCE).collect();
-        let Some(last) = gone.last() else { return Ok((!full).then(Vec::new)) };
-        let horizon = self.horizon()?.max(*last);
-        let mut mutations: Vec<Mutation> =
-            gone.iter().map(|job| Mutation { key: job_key(*job), value: None }).collect();
-        let value = Some(Bytes::copy_from_slice(&horizon.0.to_le_bytes()));
-        mutations.push(Mutation { key: horizon_key(), value });
-        Ok(Some(mutations))
+        match op {
+            RowOp::Insert { .. } if exists => {
+                return Ok(Evaluated { done, affected, mutations, refused: Some(Outcome::Exists) });
+            }
+            RowOp::Delete { .. } | RowOp::Update { .. } if !exists => continue,
+            RowOp::Keep { .. } => continue,
+            _ => {}
+        }
+        if looks {
+            own.insert(key.clone(), op.row().is_some());
+        }
+        affected += 1;
+        mutations.push(Mutation { key, value: op.row().cloned() });
     }
+    Ok(Evaluated { done: records.len(), affected, mutations, refused: None })
+}
+
+/// Jobs up to this one that have no row may have had one.
+fn horizon(engine: &dyn Engine) -> Result<JobId, EngineError> {
+    let row = engine.get(&horizon_key(), ReadAt::Applied)?;
+    let number = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
+    Ok(JobId(number.unwrap_or(0)))
+}
+
+/// What makes room for another job's row. None: there is no room.
+fn forget_jobs(
+    engine: &dyn Engine,
+    wall_ms: u64,
+    idle_ms: u64,
+) -> Result<Option<Vec<Mutation>>, EngineError> {
+    let (from, to) = job_range();
+    let rows = engine.scan(&from, &to, ReadAt::Applied, 4 * MOST, SCAN_BYTES)?;
+    if rows.len() < MOST {
+        return Ok(Some(Vec::new()));
+    }
+    let full = rows.len() >= 4 * MOST;
+    let may_go = |row: &&types::engine::Row| {
+        let decoded = Row::decode(&row.value).unwrap_or_default();
+        decoded.is_over(wall_ms, idle_ms) || full && decoded.status.state != JobState::Open
+    };
+    let gone: Vec<JobId> =
+        rows.iter().filter(may_go).filter_map(|row| job_of(&row.key)).take(AT_ONCE).collect();
+    let Some(last) = gone.last() else { return Ok((!full).then(Vec::new)) };
+    let horizon = horizon(engine)?.max(*last);
+    let mut mutations: Vec<Mutation> =
+        gone.iter().map(|job| Mutation { key: job_key(*job), value: None }).collect();
+    let value = Some(Bytes::copy_from_slice(&horizon.0.to_le_bytes()));
+    mutations.push(Mutation { key: horizon_key(), value });
+    Ok(Some(mutations))
 }
 
 /// The end of a job. One that has ended stays as it is.
@@ -364,9 +323,78 @@ fn request_hash(op: &Op) -> u64 {
     hash.digest()
 }
 
+impl Replica {
+    /// [`Op::Job`] and [`Op::EndJob`].
+    pub(crate) fn on_job(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
+        let Some(job) = request.op.job().filter(|_| request.session.is_some()) else {
+            let why = Status::Bad("a job's records need a session".into());
+            return self.answer(ctx, to, request, why, Body::None, None);
+        };
+        if let Some(status) = self.too_few().or_else(|| self.overfull(ctx)) {
+            return self.answer(ctx, to, request, status, Body::None, None);
+        }
+        let hash = request_hash(&request.op);
+        match self.check_session(request, hash) {
+            Ok(None) => {}
+            Ok(Some(reply)) => return self.repeat(ctx, to, request, job, reply),
+            Err(error) => return self.engine_failed(ctx, to, request, error),
+        }
+        if let Some(status) = loading(self.engine.as_ref()) {
+            return self.answer(ctx, to, request, status, Body::None, None);
+        }
+        let mut work = JobWork {
+            engine: self.engine.as_ref(),
+            indexes: &mut self.features.indexes,
+            leading: self.role.term(),
+            rules: self.rules,
+            wall_ms: ctx.now.wall_ms,
+            idle_ms: ctx.settings.session_ttl.as_millis(),
+        };
+        let step = match work.step(&request.op, job) {
+            Ok(Ok(step)) => step,
+            Ok(Err(status)) => {
+                let reply = self.reply(request, status, Body::None);
+                return self.answer_seen(ctx, to, request, reply);
+            }
+            Err(error) => return self.engine_failed(ctx, to, request, error),
+        };
+        let Step { outcome, affected, mutations, status: done } = step;
+        let confirmed = request.confirmed;
+        let effects = Effects { request_hash: hash, confirmed, outcome: outcome as u8, affected, mutations };
+        let at = match self.log_effects(ctx, request, effects) {
+            Ok(at) => at,
+            Err(error) => return self.engine_failed(ctx, to, request, error),
+        };
+        let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
+        let mut reply = self.reply(request, status, Body::Job(done));
+        (reply.lsn, reply.epoch) = (at.lsn, at.term.began());
+        self.hold_back(ctx, to, request, (at.lsn, how_told(&request.op, &done)), reply);
+    }
+
+    /// A request that was answered before, or out of its turn: what its job has done is said as it is now.
+    fn repeat(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, job: JobId, mut reply: Reply) {
+        if !matches!(reply.status, Status::Ok | Status::Refused(_)) {
+            return self.answer_seen(ctx, to, request, reply);
+        }
+        let done = match status_of(self.engine.as_ref(), job, ReadAt::Applied) {
+            Ok(done) => done,
+            Err(error) => return self.engine_failed(ctx, to, request, error),
+        };
+        reply.body = Body::Job(done);
+        match how_told(&request.op, &done) {
+            AckCondition::Secured => {
+                let seen = self.log.end().lsn;
+                self.hold_back(ctx, to, request, (seen, AckCondition::Secured), reply);
+            }
+            _ => self.answer_seen(ctx, to, request, reply),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake::{FakeEngine, at};
 
     fn status(state: JobState, through: u64) -> JobStatus {
         JobStatus { state, records: through, through, refused: None }
@@ -381,6 +409,30 @@ mod tests {
         for cut in 0..bytes.len() {
             assert!(Row::decode(&bytes[..cut]).is_err());
         }
+    }
+
+    #[test]
+    fn pr47_records_are_done_in_their_order_and_once() {
+        let (mut engine, mut indexes, job) = (FakeEngine::new(), KnownIndexes::default(), JobId(7));
+        let record = |number: u64| {
+            let op = RowOp::Insert { key: Bytes::copy_from_slice(&[number as u8]), row: Bytes::new() };
+            JobRecord { number, op }
+        };
+        let mut lsn = 0;
+        let mut does = |after: u64, numbers: &[u64]| {
+            let records = numbers.iter().map(|number| record(*number)).collect();
+            let (leading, rules) = (Some(Term(1)), Rules::ALL);
+            let mut work =
+                JobWork { engine: &engine, indexes: &mut indexes, leading, rules, wall_ms: 9, idle_ms: 9 };
+            let step = work.step(&Op::Job { job, after, records }, job).expect("reads").expect("is known");
+            lsn += 1;
+            engine.execute(at(lsn), &step.mutations);
+            (step.outcome, step.affected, step.status.through)
+        };
+        assert_eq!(does(0, &[1, 3]), (Outcome::Done, 2, 3));
+        assert_eq!(does(0, &[1, 3]), (Outcome::Done, 0, 3), "it was done before");
+        assert_eq!(does(4, &[5]), (Outcome::Stopped, 0, 3), "record 4 is missing");
+        assert_eq!(does(3, &[5]), (Outcome::Done, 1, 5));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use crate::output::{ClientRef, Output, ReadFor};
 use crate::replica::{Ctx, Replica, Role};
 use std::collections::BTreeSet;
-use types::{Component, ComponentSet, EngineError, LogKind, Lsn, Micros, NodeId, PinId};
+use types::{Component, ComponentSet, Engine, EngineError, LogKind, Lsn, Micros, NodeId, PinId};
 use wire::scrub::{Damage, MAX_DAMAGE, Scrubbed};
 use wire::{Body, Entry, Request, Status};
 use xxhash_rust::xxh3::Xxh3;
@@ -36,8 +36,73 @@ struct Files {
     hash: Xxh3,
 }
 
+/// What is known of the log that is read back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogOnDisk {
+    pub kind: LogKind,
+    /// The last entry that the log does not have any more.
+    pub base: Lsn,
+    pub durable: Lsn,
+}
+
+/// The scrubbing of one replica: none yet, under way, or over.
+#[derive(Default)]
+pub(crate) struct Scrubber {
+    newest: Option<Box<Scrub>>,
+}
+
+impl Scrubber {
+    /// [`wire::Op::Scrub`]: begins one if there is none under way and `start` says so, and tells how far it is.
+    pub fn ask(&mut self, start: bool) -> (Status, Body) {
+        if start && !self.is_running() {
+            self.newest = Some(Box::new(Scrub::new()));
+        }
+        match &self.newest {
+            Some(scrub) => (Status::Ok, Body::Scrubbed(scrub.found.clone())),
+            None => {
+                (Status::NotFound("this replica was not scrubbed since its node started".into()), Body::None)
+            }
+        }
+    }
+
+    /// True if there is more to read.
+    pub fn is_running(&self) -> bool {
+        self.newest.as_ref().is_some_and(|scrub| scrub.found.running)
+    }
+
+    /// Reads the next piece. Gives its length in bytes; and the first LSN of the log that is to be read back.
+    pub fn read_on(&mut self, engine: &mut dyn Engine, log: LogOnDisk, now: Micros) -> (usize, Option<Lsn>) {
+        let Some(scrub) = &mut self.newest else { return (0, None) };
+        let (read, from) = scrub.piece(engine, log, now);
+        let bytes = read + std::mem::take(&mut scrub.uncounted);
+        scrub.found.running = !matches!(scrub.stage, Stage::Over);
+        (bytes, from)
+    }
+
+    /// There is nothing any more that could be read back, if one is under way.
+    pub fn end(&mut self, engine: &mut dyn Engine) {
+        if let Some(scrub) = self.newest.as_mut().filter(|scrub| scrub.found.running) {
+            scrub.end(engine);
+        }
+    }
+
+    /// Entries came back from the log, which lies between `base` and `end`, or could not be read.
+    pub fn log_read(&mut self, bounds: (Lsn, Lsn), from: Lsn, entries: Result<Vec<Entry>, String>) {
+        if let Some(scrub) = &mut self.newest {
+            scrub.scrub_read(bounds, from, entries);
+        }
+    }
+
+    /// What must hold of it.
+    pub fn validate(&self) -> Result<(), String> {
+        self.newest.as_ref().map_or(Ok(()), |scrub| scrub.validate())
+    }
+}
+
 /// A scrubbing, under way or over.
-pub(crate) struct Scrub {
+///
+/// Invariants (`validate`): it runs until its last stage is over, and has read no more than there is.
+struct Scrub {
     stage: Stage,
     /// Digests of files that were read and are as they were written: they need not be read again where files come in between.
     sound: BTreeSet<u128>,
@@ -47,29 +112,190 @@ pub(crate) struct Scrub {
 }
 
 impl Scrub {
+    fn new() -> Scrub {
+        let found = Scrubbed { running: true, ..Scrubbed::default() };
+        Scrub { stage: Stage::Pinning, sound: BTreeSet::new(), uncounted: 0, found }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let over = matches!(self.stage, Stage::Over);
+        if over == self.found.running {
+            return Err(format!("a scrubbing is over: {over}, and runs: {}", self.found.running));
+        }
+        match self.found.files.1 > self.found.files.0 {
+            true => {
+                Err(format!("a scrubbing has read {} of {} files", self.found.files.1, self.found.files.0))
+            }
+            false => Ok(()),
+        }
+    }
+
     fn damage(&mut self, file: impl Into<String>, what: impl Into<String>) {
         if self.found.damage.len() < MAX_DAMAGE {
             self.found.damage.push(Damage { file: file.into(), what: what.into() });
         }
     }
+
+    fn end(&mut self, engine: &mut dyn Engine) {
+        self.end_files(engine);
+        self.damage("components", "the replica is damaged or takes in a copy");
+        self.stage = Stage::Over;
+        self.found.running = false;
+    }
+
+    fn piece(&mut self, engine: &mut dyn Engine, log: LogOnDisk, now: Micros) -> (usize, Option<Lsn>) {
+        match &mut self.stage {
+            Stage::Pinning => {
+                self.pin_to_scrub(engine, log.kind);
+                (0, None)
+            }
+            Stage::Files(_) => (self.file_piece(engine, log.kind), None),
+            Stage::Log { next, asked_at } => {
+                if asked_at.is_some_and(|at| now.since(at) < READ_PATIENCE) {
+                    return (0, None);
+                }
+                // What was cut off meanwhile, because the components have it, is not there to be read.
+                let from = (*next).max(log.base.next());
+                if from > log.durable {
+                    self.stage = Stage::Over;
+                    return (0, None);
+                }
+                (*next, *asked_at) = (from, Some(now));
+                (0, Some(from))
+            }
+            Stage::Over => (0, None),
+        }
+    }
+
+    fn pin_to_scrub(&mut self, engine: &mut dyn Engine, kind: LogKind) {
+        let has_files = engine.capabilities().ships_files && engine.persisted().lsn > Lsn::ZERO;
+        let pinned = match has_files {
+            true => engine.pin(),
+            false => Ok(None),
+        };
+        match pinned {
+            Ok(Some((pin, set))) => {
+                let read = |file: &&Component| self.sound.contains(&file.digest);
+                let read: Vec<u64> = set.files.iter().filter(read).map(|file| file.bytes).collect();
+                self.found.files = (set.files.len() as u32, read.len() as u32);
+                self.found.bytes = (set.bytes(), read.iter().sum());
+                self.stage = Stage::Files(Box::new(Files { pin, set, file: 0, from: 0, hash: Xxh3::new() }));
+            }
+            Ok(None) if has_files => {}
+            // That a file cannot be opened just now says nothing of it.
+            Err(EngineError::Later(_)) => {}
+            Ok(None) => self.scrub_log(kind),
+            Err(error) => {
+                self.damage("components", error.to_string());
+                self.scrub_log(kind);
+            }
+        }
+    }
+
+    fn file_piece(&mut self, engine: &mut dyn Engine, kind: LogKind) -> usize {
+        let Stage::Files(files) = &mut self.stage else { return 0 };
+        let Some(file) = files.set.files.get(files.file).copied() else {
+            self.end_files(engine);
+            self.scrub_log(kind);
+            return 0;
+        };
+        if files.from == 0 && self.sound.contains(&file.digest) {
+            files.file += 1;
+            return 0;
+        }
+        let name = format!("component {}", file.number);
+        let wrong = match engine.read_component(files.pin, files.file, files.from, PIECE) {
+            Ok(Some(bytes)) if !bytes.is_empty() && files.from < file.bytes => {
+                files.hash.update(&bytes);
+                files.from += bytes.len() as u64;
+                self.found.bytes.1 += bytes.len() as u64;
+                return bytes.len();
+            }
+            Ok(Some(more)) => {
+                let same =
+                    files.from == file.bytes && more.is_empty() && files.hash.digest128() == file.digest;
+                (!same).then(|| "it does not match its digest".to_string())
+            }
+            // The files were exchanged for others, which has compared all that stayed; what was found is not there any more.
+            Ok(None) => {
+                self.found.damage.clear();
+                self.stage = Stage::Pinning;
+                return 0;
+            }
+            Err(EngineError::Later(_)) => return 0,
+            Err(error) => Some(error.to_string()),
+        };
+        (files.file, files.from, files.hash) = (files.file + 1, 0, Xxh3::new());
+        self.found.files.1 += 1;
+        match wrong {
+            Some(what) => self.damage(name, what),
+            None => drop(self.sound.insert(file.digest)),
+        }
+        0
+    }
+
+    fn end_files(&self, engine: &mut dyn Engine) {
+        if let Stage::Files(files) = &self.stage {
+            engine.unpin(files.pin);
+        }
+    }
+
+    fn scrub_log(&mut self, kind: LogKind) {
+        self.stage = match kind {
+            LogKind::Disk => Stage::Log { next: Lsn(1), asked_at: None },
+            LogKind::Memory => Stage::Over,
+        };
+    }
+
+    /// Entries came back from the log, or could not be read.
+    pub fn scrub_read(&mut self, (base, end): (Lsn, Lsn), from: Lsn, entries: Result<Vec<Entry>, String>) {
+        let Stage::Log { next, asked_at } = &mut self.stage else { return };
+        if *next != from || asked_at.is_none() {
+            return;
+        }
+        *asked_at = None;
+        // It was cut off at one end or the other between the question and the answer.
+        let moved = from <= base || from > end;
+        match entries {
+            Ok(entries) if !entries.is_empty() => {
+                let chained = entries.windows(2).all(|pair| pair[1].header().prev_crc == pair[0].crc());
+                *next = entries.last().expect("not empty").lsn().next();
+                self.found.entries += entries.len() as u64;
+                self.uncounted += entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
+                if !chained {
+                    self.damage("log", format!("an entry from {from} on does not follow the one before it"));
+                }
+            }
+            Ok(_) => self.stage = Stage::Over,
+            Err(_) if moved => {}
+            Err(why) => {
+                self.damage("log", format!("entries from {from} on cannot be read: {why}"));
+                self.stage = Stage::Over;
+            }
+        }
+        self.found.running = !matches!(self.stage, Stage::Over);
+    }
 }
 
 impl Replica {
-    /// [`wire::Op::Scrub`]: begins one if there is none under way and `start` says so, and tells how far it is.
-    pub(crate) fn on_scrub(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, start: bool) {
-        let over = self.scrub.as_ref().is_none_or(|scrub| !scrub.found.running);
-        if start && over {
-            let found = Scrubbed { running: true, ..Scrubbed::default() };
-            self.scrub =
-                Some(Box::new(Scrub { stage: Stage::Pinning, sound: BTreeSet::new(), uncounted: 0, found }));
+    /// Reads the next piece of its own files or log. Gives its length in bytes.
+    pub(crate) fn scrub_on(&mut self, ctx: &mut Ctx) -> usize {
+        let (engine, scrub) = (self.engine.as_mut(), &mut self.features.scrub);
+        if matches!(&self.role, Role::Damaged(_)) || self.role.is_copying() {
+            scrub.end(engine);
+            return 0;
         }
-        let (status, body) = match &self.scrub {
-            Some(scrub) => (Status::Ok, Body::Scrubbed(scrub.found.clone())),
-            None => {
-                (Status::NotFound("this replica was not scrubbed since its node started".into()), Body::None)
-            }
+        let log = LogOnDisk {
+            kind: self.config.log_kind(),
+            base: self.log.base().lsn,
+            durable: self.log.durable(),
         };
-        self.answer(ctx, to, request, status, body, None);
+        let (bytes, read) = scrub.read_on(engine, log, ctx.now.mono);
+        if let Some(from) = read {
+            let (partition, purpose) = (self.id, ReadFor::Scrub { from });
+            ctx.out.push(Output::ReadLog { partition, from, max_bytes: PIECE, purpose });
+        }
+        bytes
     }
 
     /// [`wire::Op::GiveUp`]: this replica is damaged by an operator's word, and waits for a copy. Not if nobody else has one: the
@@ -95,172 +321,74 @@ impl Replica {
         self.fail_with_log(ctx, format!("given up by an operator: {why}"));
         self.answer(ctx, to, request, Status::Ok, Body::None, None);
     }
+}
 
-    /// True if there is more to read.
-    pub(crate) fn scrubs(&self) -> bool {
-        self.scrub.as_ref().is_some_and(|scrub| scrub.found.running)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeEngine, at};
+    use bytes::Bytes;
+    use wire::Header;
+    use wire::entry::Kind;
+
+    const LOG: LogOnDisk = LogOnDisk { kind: LogKind::Disk, base: Lsn(3), durable: Lsn(4) };
+
+    fn engine() -> FakeEngine {
+        let mut engine = FakeEngine::new();
+        (engine.persisted, engine.file) = (at(3), Bytes::from_static(b"rows"));
+        engine
     }
 
-    /// Reads the next piece. Gives its length in bytes.
-    pub(crate) fn scrub_on(&mut self, ctx: &mut Ctx) -> usize {
-        let Some(mut scrub) = self.scrub.take() else { return 0 };
-        if self.is_damaged() || self.copying() {
-            self.scrub = Some(scrub);
-            self.end_scrub();
-            return 0;
-        }
-        let bytes = self.piece(ctx, &mut scrub) + std::mem::take(&mut scrub.uncounted);
-        scrub.found.running = !matches!(scrub.stage, Stage::Over);
-        self.scrub = Some(scrub);
-        bytes
-    }
-
-    /// There is nothing any more that could be read back, if one is under way.
-    pub(crate) fn end_scrub(&mut self) {
-        let Some(mut scrub) = self.scrub.take() else { return };
-        if scrub.found.running {
-            self.end_files(&mut scrub);
-            scrub.damage("components", "the replica is damaged or takes in a copy");
-            scrub.stage = Stage::Over;
-            scrub.found.running = false;
-        }
-        self.scrub = Some(scrub);
-    }
-
-    fn piece(&mut self, ctx: &mut Ctx, scrub: &mut Scrub) -> usize {
-        match &mut scrub.stage {
-            Stage::Pinning => {
-                self.pin_to_scrub(scrub);
-                0
-            }
-            Stage::Files(_) => self.file_piece(scrub),
-            Stage::Log { next, asked_at } => {
-                if asked_at.is_some_and(|at| ctx.now.mono.since(at) < READ_PATIENCE) {
-                    return 0;
-                }
-                // What was cut off meanwhile, because the components have it, is not there to be read.
-                let from = (*next).max(self.log.base().lsn.next());
-                if from > self.log.durable() {
-                    scrub.stage = Stage::Over;
-                    return 0;
-                }
-                (*next, *asked_at) = (from, Some(ctx.now.mono));
-                let (partition, purpose) = (self.id, ReadFor::Scrub { from });
-                ctx.out.push(Output::ReadLog { partition, from, max_bytes: PIECE, purpose });
-                0
-            }
-            Stage::Over => 0,
+    fn found(scrubber: &mut Scrubber) -> Scrubbed {
+        scrubber.validate().expect("valid");
+        match scrubber.ask(false) {
+            (Status::Ok, Body::Scrubbed(found)) => found,
+            other => panic!("{other:?}"),
         }
     }
 
-    fn pin_to_scrub(&mut self, scrub: &mut Scrub) {
-        let has_files = self.engine.capabilities().ships_files && self.engine.persisted().lsn > Lsn::ZERO;
-        let pinned = match has_files {
-            true => self.engine.pin(),
-            false => Ok(None),
-        };
-        match pinned {
-            Ok(Some((pin, set))) => {
-                let read = |file: &&Component| scrub.sound.contains(&file.digest);
-                let read: Vec<u64> = set.files.iter().filter(read).map(|file| file.bytes).collect();
-                scrub.found.files = (set.files.len() as u32, read.len() as u32);
-                scrub.found.bytes = (set.bytes(), read.iter().sum());
-                scrub.stage = Stage::Files(Box::new(Files { pin, set, file: 0, from: 0, hash: Xxh3::new() }));
-            }
-            Ok(None) if has_files => {}
-            // That a file cannot be opened just now says nothing of it.
-            Err(EngineError::Later(_)) => {}
-            Ok(None) => self.scrub_log(scrub),
-            Err(error) => {
-                scrub.damage("components", error.to_string());
-                self.scrub_log(scrub);
-            }
+    #[test]
+    fn files_are_read_first_and_then_the_log() {
+        let (mut scrubber, mut engine) = (Scrubber::default(), engine());
+        assert!(matches!(scrubber.ask(false), (Status::NotFound(_), Body::None)));
+        scrubber.ask(true);
+        let mut asked = None;
+        for _ in 0..8 {
+            asked = asked.or(scrubber.read_on(&mut engine, LOG, Micros(1)).1);
         }
+        assert_eq!(asked, Some(Lsn(4)), "what the log has no more is not read");
+        assert!(engine.pinned.is_empty(), "the files are let go of when they are read");
+        let entry = Entry::encode(Header::new(Kind::Noop, types::PartitionId(1), at(4), 0), &[]);
+        scrubber.log_read((Lsn(3), Lsn(4)), Lsn(4), Ok(vec![entry]));
+        let _ = scrubber.read_on(&mut engine, LOG, Micros(1));
+        let found = found(&mut scrubber);
+        assert!(!found.running && found.damage.is_empty(), "{found:?}");
+        assert_eq!((found.files, found.entries), ((1, 1), 1));
     }
 
-    fn file_piece(&mut self, scrub: &mut Scrub) -> usize {
-        let Stage::Files(files) = &mut scrub.stage else { return 0 };
-        let Some(file) = files.set.files.get(files.file).copied() else {
-            self.end_files(scrub);
-            self.scrub_log(scrub);
-            return 0;
-        };
-        if files.from == 0 && scrub.sound.contains(&file.digest) {
-            files.file += 1;
-            return 0;
+    #[test]
+    fn what_is_not_as_it_was_written_is_damage() {
+        let (mut scrubber, mut engine) = (Scrubber::default(), engine());
+        scrubber.ask(true);
+        let _ = scrubber.read_on(&mut engine, LOG, Micros(1));
+        engine.file = Bytes::from_static(b"rots");
+        for _ in 0..8 {
+            let _ = scrubber.read_on(&mut engine, LOG, Micros(1));
         }
-        let name = format!("component {}", file.number);
-        let wrong = match self.engine.read_component(files.pin, files.file, files.from, PIECE) {
-            Ok(Some(bytes)) if !bytes.is_empty() && files.from < file.bytes => {
-                files.hash.update(&bytes);
-                files.from += bytes.len() as u64;
-                scrub.found.bytes.1 += bytes.len() as u64;
-                return bytes.len();
-            }
-            Ok(Some(more)) => {
-                let same =
-                    files.from == file.bytes && more.is_empty() && files.hash.digest128() == file.digest;
-                (!same).then(|| "it does not match its digest".to_string())
-            }
-            // The files were exchanged for others, which has compared all that stayed; what was found is not there any more.
-            Ok(None) => {
-                scrub.found.damage.clear();
-                scrub.stage = Stage::Pinning;
-                return 0;
-            }
-            Err(EngineError::Later(_)) => return 0,
-            Err(error) => Some(error.to_string()),
-        };
-        (files.file, files.from, files.hash) = (files.file + 1, 0, Xxh3::new());
-        scrub.found.files.1 += 1;
-        match wrong {
-            Some(what) => scrub.damage(name, what),
-            None => drop(scrub.sound.insert(file.digest)),
-        }
-        0
+        scrubber.log_read((Lsn(3), Lsn(4)), Lsn(4), Err("torn".into()));
+        let found = found(&mut scrubber);
+        assert_eq!(found.damage.len(), 2, "{found:?}");
+        assert!(!scrubber.is_running());
     }
 
-    fn end_files(&mut self, scrub: &mut Scrub) {
-        if let Stage::Files(files) = &scrub.stage {
-            self.engine.unpin(files.pin);
-        }
-    }
-
-    fn scrub_log(&self, scrub: &mut Scrub) {
-        scrub.stage = match self.config.log_kind() {
-            LogKind::Disk => Stage::Log { next: Lsn(1), asked_at: None },
-            LogKind::Memory => Stage::Over,
-        };
-    }
-
-    /// Entries came back from the log, or could not be read.
-    pub(crate) fn scrub_read(&mut self, from: Lsn, entries: Result<Vec<Entry>, String>) {
-        let (base, end) = (self.log.base().lsn, self.log.end().lsn);
-        let Some(scrub) = &mut self.scrub else { return };
-        let Stage::Log { next, asked_at } = &mut scrub.stage else { return };
-        if *next != from || asked_at.is_none() {
-            return;
-        }
-        *asked_at = None;
-        // It was cut off at one end or the other between the question and the answer.
-        let moved = from <= base || from > end;
-        match entries {
-            Ok(entries) if !entries.is_empty() => {
-                let chained = entries.windows(2).all(|pair| pair[1].header().prev_crc == pair[0].crc());
-                *next = entries.last().expect("not empty").lsn().next();
-                scrub.found.entries += entries.len() as u64;
-                scrub.uncounted += entries.iter().map(|entry| entry.bytes().len()).sum::<usize>();
-                if !chained {
-                    scrub.damage("log", format!("an entry from {from} on does not follow the one before it"));
-                }
-            }
-            Ok(_) => scrub.stage = Stage::Over,
-            Err(_) if moved => {}
-            Err(why) => {
-                scrub.damage("log", format!("entries from {from} on cannot be read: {why}"));
-                scrub.stage = Stage::Over;
-            }
-        }
-        scrub.found.running = !matches!(scrub.stage, Stage::Over);
+    #[test]
+    fn the_end_lets_go_of_what_was_pinned() {
+        let (mut scrubber, mut engine) = (Scrubber::default(), engine());
+        scrubber.ask(true);
+        let _ = scrubber.read_on(&mut engine, LOG, Micros(1));
+        assert_eq!(engine.pinned.len(), 1);
+        scrubber.end(&mut engine);
+        assert!(engine.pinned.is_empty() && !found(&mut scrubber).running);
+        scrubber.end(&mut engine);
     }
 }

@@ -57,8 +57,8 @@ impl Replica {
         if common.lsn < self.log.base().lsn || common.lsn < theirs.base.lsn {
             return self.start_copy(ctx, member);
         }
-        if self.files_may_be_less(ctx, member, common.lsn) {
-            return self.offer_choice(ctx, member, common.lsn);
+        if self.offers_choice(ctx, member, common.lsn) {
+            return;
         }
         if let Some(progress) = self.progress(member) {
             progress.mode = Mode::Stream;

@@ -1,11 +1,9 @@
 //! What ends by itself: replies that nobody waits for any more, and sessions that nobody uses.
 
 use crate::output::Output;
-use crate::primary::serve::SCAN_BYTES;
 use crate::replica::{Ctx, Replica};
-use crate::session::{Session, session_of};
-use types::engine::space;
-use types::{Micros, ReadAt, SessionId};
+use crate::session;
+use types::Micros;
 use wire::entry::Kind;
 use wire::{Entry, Status};
 
@@ -30,24 +28,12 @@ impl Replica {
             return;
         }
         leader.sessions_checked = now.mono;
-        let Ok(rows) =
-            self.engine.scan(&[space::SESSION], &[space::SESSION + 1], ReadAt::Applied, 10_000, SCAN_BYTES)
-        else {
-            return;
-        };
-        let idle =
-            |value: &[u8]| Session::decode(value).is_ok_and(|s| s.touched_ms + ttl.as_millis() < now.wall_ms);
-        let expired: Vec<SessionId> = rows
-            .iter()
-            .filter(|row| idle(&row.value))
-            .filter_map(|row| session_of(&row.key))
-            .take(1000)
-            .collect();
+        let Ok(expired) = session::idle(self.engine.as_ref(), now.wall_ms, ttl.as_millis()) else { return };
         if expired.is_empty() {
             return;
         }
         let header = self.next_header(ctx, Kind::SessionExpire);
-        let entry = Entry::encode(header, &crate::replica::state::encode_expired(&expired));
+        let entry = Entry::encode(header, &session::encode_expired(&expired));
         if let Err(unfit) = self.append(ctx, entry) {
             self.fail(ctx, unfit.reason());
         }

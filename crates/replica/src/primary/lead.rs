@@ -4,6 +4,7 @@ use crate::output::{Output, ReadFor};
 use crate::primary::progress::{Mode, Progress};
 use crate::primary::reply_queue::AckCondition;
 use crate::replica::{Ctx, Replica, Role};
+use crate::transfer::failback::kept_for_absent;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
 use types::{LogKind, Lsn, Member, Micros, Policy, Position, Term, Watermarks};
@@ -27,10 +28,14 @@ impl Replica {
                 }
                 Mode::Stream if marked => {
                     self.ship_to(ctx, member, &mut cached);
-                    self.deliver(ctx, member);
+                    self.send_state(ctx, member, |sender| sender.deliver());
                 }
-                Mode::Copying(_) => self.copy_on(ctx, member),
-                Mode::Shipping => self.ship_on(ctx, member),
+                Mode::Copying(_) => {
+                    self.send_state(ctx, member, |sender| sender.copy_on());
+                }
+                Mode::Shipping => {
+                    self.send_state(ctx, member, |sender| sender.ship_on());
+                }
                 _ => {}
             }
         }
@@ -157,7 +162,10 @@ impl Replica {
             ReadFor::Fetch(fetch) => self.fetch_read(ctx, &fetch, entries),
             ReadFor::Replay { from } => self.replay_read(ctx, from, entries),
             ReadFor::Aside { from } => self.aside_read(ctx, from, entries),
-            ReadFor::Scrub { from } => self.scrub_read(from, entries),
+            ReadFor::Scrub { from } => {
+                let bounds = (self.log.base().lsn, self.log.end().lsn);
+                self.features.scrub.log_read(bounds, from, entries);
+            }
         }
     }
 
@@ -271,13 +279,24 @@ impl Replica {
     pub(crate) fn advance(&mut self, ctx: &mut Ctx) {
         let Some((primary, view)) = self.leading() else { return };
         let (secured, kept) = primary.bounds(&view);
-        let kept = kept.min(self.kept_for_absent(ctx.settings.failback_keep_bytes));
+        let (end, keep_bytes) = (self.log.end().lsn, ctx.settings.failback_keep_bytes);
+        let absent = match self.config.no_room() {
+            true => Lsn::MAX,
+            false => kept_for_absent(view.record, end, self.log.bytes_above(end.prev()), keep_bytes),
+        };
+        let kept = kept.min(absent);
         self.marks.secure(secured.min(self.log.end().lsn));
         self.marks.raise_log_floor(kept);
         let Some((primary, view)) = self.leading() else { return };
-        let reached = self.held_at(ctx, primary.commit_point(&view, ctx));
-        let point = self.up_to_load(ctx, reached);
+        let point = primary.commit_point(&view, ctx);
         let Role::Leader(leader) = &self.role else { return };
+        let reached = leader.held_at(ctx.now.mono, self.marks.committed(), point);
+        let (loads, engine, times) =
+            (&mut self.features.loads, self.engine.as_mut(), (ctx.now.mono, ctx.settings.resend));
+        let (point, flushes) = loads.bound(engine, &self.marks, leader.promotion.marker(), reached, times);
+        if flushes {
+            ctx.out.push(Output::Checkpoint { partition: self.id });
+        }
         // Entries of older terms commit only with this term's marker (PR-12).
         let covered = match leader.promotion.marker() {
             Some(marker) => reached >= marker || !self.rules.markers_commit_first(),

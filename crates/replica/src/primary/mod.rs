@@ -56,7 +56,7 @@ pub(crate) struct Primary {
     pub(crate) told: (Micros, Lsn),
     pub(crate) sessions_checked: Micros,
     /// `committed` is held back, or was a moment ago.
-    pub(crate) pause: Option<Pause>,
+    pub(crate) pause: Pause,
 }
 
 /// What a primary looks at beside its own parts.
@@ -85,7 +85,7 @@ impl Primary {
             replies: ReplyQueue::default(),
             told: (now, Lsn::ZERO),
             sessions_checked: now,
-            pause: None,
+            pause: Pause::default(),
         }
     }
 

@@ -1,10 +1,12 @@
 //! Clients' requests at a replica: writes with exactly-once sessions (N13), reads at `committed` (R4, R5), and replies that
 //! wait for what they did and saw (N7, R12).
 
+use crate::features::bulk::{loading, readable};
+use crate::features::{index, job};
 use crate::output::{ClientRef, Output};
 use crate::primary::reply_queue::{AckCondition, Waiting};
 use crate::replica::{Ctx, Replica, Role};
-use crate::session::{Standing, feed_key, row_key};
+use crate::session::{self, Seen, feed_key, row_key};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::engine::{EngineError, space};
@@ -33,9 +35,11 @@ impl Replica {
         match &request.op {
             Op::Write { ops, mark, since } => self.write(ctx, to, &request, ops, (*mark, *since)),
             Op::OpenSession => self.open_session(ctx, to, &request),
-            Op::Pause { for_ms } => self.pause(ctx, to, &request, *for_ms),
-            Op::Resume { at } => self.resume(ctx, to, &request, *at),
-            Op::Scrub { start } => self.on_scrub(ctx, to, &request, *start),
+            Op::Pause { .. } | Op::Resume { .. } => self.on_pause(ctx, to, &request),
+            Op::Scrub { start } => {
+                let (status, body) = self.features.scrub.ask(*start);
+                self.answer(ctx, to, &request, status, body, None);
+            }
             Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
                 self.on_load(ctx, to, request)
             }
@@ -219,10 +223,13 @@ impl Replica {
             }
             Err(error) => return self.engine_failed(ctx, to, request, error),
         }
-        if let Some(status) = self.is_loading() {
+        if let Some(status) = loading(self.engine.as_ref()) {
             return self.answer(ctx, to, request, status, Body::None, None);
         }
-        let evaluated = self.evaluate(ops, mark, since).and_then(|evaluated| self.with_index_rows(evaluated));
+        let evaluated = self.evaluate(ops, mark, since).and_then(|evaluated| {
+            let (indexes, engine) = (&mut self.features.indexes, self.engine.as_ref());
+            indexes.with_index_rows(engine, self.role.term(), self.rules, evaluated)
+        });
         let (outcome, affected, mutations) = match evaluated {
             Ok(evaluated) => evaluated,
             Err(error) => return self.engine_failed(ctx, to, request, error),
@@ -289,30 +296,14 @@ impl Replica {
 
     /// Where the request stands in its session: `None` to go on; else a reply to what was seen.
     pub(crate) fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Reply>, EngineError> {
-        if !request.session.is_some() || !self.rules.retries_are_applied_once() {
-            return Ok(None);
-        }
-        let Some(session) = self.session(request.session)? else {
-            let status =
-                Status::Unknown("the session is not known here: it expired, or its opening was lost".into());
-            return Ok(Some(self.reply(request, status, Body::None)));
-        };
-        let reply = match session.standing(request.seq, hash, self.rules.sessions_have_no_gaps()) {
-            Standing::Next => return Ok(None),
-            Standing::Gap(next) => self.reply(request, Status::Expected(next), Body::None),
-            Standing::Wrong => {
-                let what = format!("sequence {} was used for another request, or confirmed", request.seq);
-                self.reply(request, Status::Bad(what), Body::None)
+        let seen = session::check(self.engine.as_ref(), self.rules, request, hash)?;
+        Ok(seen.map(|Seen { status, body, at }| {
+            let mut reply = self.reply(request, status, body);
+            if let Some(at) = at {
+                (reply.lsn, reply.epoch) = (at.lsn, at.term.began());
             }
-            Standing::Repeated(kept) => {
-                let status =
-                    if kept.outcome == Outcome::Done { Status::Ok } else { Status::Refused(kept.outcome) };
-                let mut reply = self.reply(request, status, Body::Affected(kept.affected));
-                (reply.lsn, reply.epoch) = (kept.at.lsn, kept.at.term.began());
-                reply
-            }
-        };
-        Ok(Some(reply))
+            reply
+        }))
     }
 
     /// Runs the operations on the newest state: their outcome, how many rows change, and how.
@@ -383,7 +374,7 @@ impl Replica {
         header.unit = request.op.job().map_or(0, |job| job.0);
         let at = header.at;
         let entry = Entry::encode(header, &effects.encode());
-        let session = self.session_mutation(&entry, &effects)?;
+        let session = session::mutation_of(self.engine.as_ref(), &entry, &effects)?;
         let mut mutations = effects.mutations;
         mutations.extend(session);
         self.append_known(ctx, entry, &mutations);
@@ -429,13 +420,18 @@ impl Replica {
             return self.start_aggregate(ctx, to, request, (at, lsn));
         }
         let looked = match &request.op {
-            op @ Op::Find { .. } => self.find(ctx, op, at),
+            op @ Op::Find { .. } => index::find(self.engine.as_ref(), self.id, op, at),
             op => self.look(ctx, op, at).map(|body| (Status::Ok, body)),
         };
         let (status, body) = match looked {
             Ok(answer) => answer,
             Err(error) => return self.engine_failed(ctx, to, &request, error),
         };
+        if matches!(&body, Body::Found { next, .. } if !next.is_empty())
+            && let ReadAt::Lsn(lsn) = at
+        {
+            self.readers.open(lsn, ctx.now.mono);
+        }
         // The data were read first; the clock is compared when the bytes leave (F01, PR-03).
         let leads = matches!(self.role, Role::Leader(_));
         let valid_until = if any || !leads { None } else { self.lease_until(ctx) };
@@ -444,7 +440,7 @@ impl Replica {
 
     /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept from now on.
     fn position_of(&mut self, ctx: &Ctx, snapshot: Snapshot) -> Result<(ReadAt, Lsn), Status> {
-        let committed = self.readable();
+        let committed = readable(self.engine.as_ref(), self.marks.committed());
         let newest =
             if self.rules.reads_are_at_committed() { ReadAt::Lsn(committed) } else { ReadAt::Applied };
         let wanted = match snapshot {
@@ -479,8 +475,8 @@ impl Replica {
                 Body::Number(position.unwrap_or(0))
             }
             Op::TermEnd { term } => Body::TermEnd(self.log.history().ended(*term)),
-            Op::Indexes => return self.index_status(at),
-            Op::ShowJob { job } => Body::Job(self.job_status(*job, at)?),
+            Op::Indexes => return index::index_status(self.engine.as_ref(), at),
+            Op::ShowJob { job } => Body::Job(job::status_of(self.engine.as_ref(), *job, at)?),
             // Each of these is handled by itself, or reads nothing.
             _ => Body::None,
         })

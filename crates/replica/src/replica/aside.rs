@@ -198,7 +198,7 @@ impl Replica {
         if self.log.aside().is_none_or(|aside| aside.above > common) {
             // A log that cannot be trusted has nothing to be read back.
             let readable = !self.is_damaged() || self.log.is_whole();
-            let aside = Aside::new(common, &self.log, self.published_in_log(), readable);
+            let aside = Aside::new(common, &self.log, self.log.common_end(self.engine.published()), readable);
             self.log.put_aside(Box::new(aside));
         }
         self.read_aside(ctx);

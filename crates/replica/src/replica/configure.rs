@@ -20,8 +20,8 @@ impl Replica {
         ctx.out.push(Output::Log(LogOp::Promise { partition: self.id, epoch: record.epoch }));
         let same_term = matches!(&self.role, Role::Leader(leader) if record.primary == self.me && leader.term == record.term);
         let old = self.config.replace(record.clone(), ctx.now.mono);
-        self.reconsider_incoming(&record, old.as_ref());
-        self.reconsider_return(ctx.now.mono, &record);
+        let same_term_as_before = old.as_ref().is_some_and(|old| old.term == record.term);
+        self.transfer.reconsider(ctx.now.mono, &record, &self.me, same_term_as_before);
         if same_term {
             self.go_on(ctx, &record);
         } else if record.primary == self.me {
@@ -104,7 +104,8 @@ impl Replica {
     pub(crate) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
         let hint = self.config.record().map(|record| Box::new(Hint::new(record)));
         let partition = self.id;
-        self.stop_staging(ctx);
+        let waiting = self.features.loads.stop();
+        self.refuse_loads(ctx, waiting, &Status::NotPrimary);
         let Some(leader) = self.leader() else { return };
         for waiting in leader.replies.drain() {
             let mut reply = waiting.reply;

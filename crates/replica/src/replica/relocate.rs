@@ -23,12 +23,12 @@ impl Replica {
         }
         assert!(empty.applied().lsn == Lsn::ZERO, "{}: what stands in for a lost engine is empty", self.id);
         self.fail(ctx, reason);
-        self.end_scrub();
+        self.features.scrub.end(self.engine.as_mut());
         // All of these were of the engine that is gone.
-        self.pins.clear();
         self.readers.close_all();
-        self.forget_loads(Lsn::ZERO);
-        (self.incoming, self.pending_flush, self.leftovers, self.replay_reads) = (None, None, false, false);
+        self.features.loads.forget_above(Lsn::ZERO);
+        self.transfer.engine_lost();
+        self.replay_reads = false;
         if let Some(damage) = self.role.damage_mut() {
             damage.lose_storage();
         }
@@ -49,7 +49,7 @@ impl Replica {
     pub(crate) fn relocate(&mut self, engine: Box<dyn Engine>) {
         assert!(self.storage_lost(), "{}: its engine has a place", self.id);
         assert!(engine.applied().lsn == Lsn::ZERO, "F15: {}: a copy comes to an empty engine", self.id);
-        self.leftovers = engine.capabilities().ships_files;
+        self.transfer.incoming.expect_leftovers(engine.capabilities().ships_files);
         self.engine = engine;
         if let Some(damage) = self.role.damage_mut() {
             damage.give_storage();

@@ -1,17 +1,16 @@
 //! What all roles share: the log's end, tentative execution, publication, cuts and truncation.
 
 use crate::damage::Damage;
+use crate::features::bulk::staged_load;
 use crate::history::History;
 use crate::output::{LogOp, Note, Output};
 use crate::replica::{Ctx, Replica, Role};
-use crate::session::{Kept, Session, session_key};
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crate::session::{self, Session, session_key};
+use bytes::Bytes;
 use types::engine::mutation_fault;
-use types::{
-    Durable, EngineError, LogKind, Lsn, Micros, Mutation, Position, ReadAt, SessionId, Term, Watermarks,
-};
+use types::{Durable, EngineError, LogKind, Lsn, Micros, Mutation, Position, SessionId, Watermarks};
 use wire::entry::Kind;
-use wire::{Effects, Entry, Outcome};
+use wire::{Effects, Entry};
 
 /// A partition whose log could be shorter has it cut at least this often.
 const TRIM_EVERY: Micros = Micros::from_millis(5_000);
@@ -123,12 +122,12 @@ impl Replica {
         if self.lags() || self.is_cold() {
             understood(&entry)?;
             if entry.header().kind == Kind::Bulk {
-                self.staged_load(&entry)?;
+                staged_load(self.engine.as_ref(), self.rules, &entry)?;
             }
         } else {
             self.execute(&entry)?;
         }
-        self.note_load(&entry);
+        self.features.loads.note(&entry);
         Ok(self.log.append(entry))
     }
 
@@ -137,7 +136,7 @@ impl Replica {
         let mutations = self.mutations(entry)?;
         match entry.header().kind {
             Kind::Bulk => {
-                let load = self.staged_load(entry)?.load;
+                let load = staged_load(self.engine.as_ref(), self.rules, entry)?.load;
                 self.engine.execute_load(entry.at(), load, &mutations);
             }
             _ => self.engine.execute(entry.at(), &mutations),
@@ -178,14 +177,14 @@ impl Replica {
                 if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
                     return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
                 }
-                let session = self.session_mutation(entry, &effects)?;
+                let session = session::mutation_of(self.engine.as_ref(), entry, &effects)?;
                 let mut mutations = effects.mutations;
                 mutations.extend(session);
                 Ok(mutations)
             }
             Kind::Bulk => {
-                let effects = self.staged_load(entry)?.effects;
-                let session = self.session_mutation(entry, &effects)?;
+                let effects = staged_load(self.engine.as_ref(), self.rules, entry)?.effects;
+                let session = session::mutation_of(self.engine.as_ref(), entry, &effects)?;
                 let mut mutations = effects.mutations;
                 mutations.extend(session);
                 Ok(mutations)
@@ -195,44 +194,11 @@ impl Replica {
                 let key = session_key(SessionId(entry.at()));
                 Ok(vec![Mutation { key, value: Some(session.encode()) }])
             }
-            Kind::SessionExpire => decode_expired(entry.payload()).map_err(Unfit::Entry),
+            Kind::SessionExpire => session::decode_expired(entry.payload()).map_err(Unfit::Entry),
             Kind::Schema => crate::features::index::decode(entry).map_err(Unfit::Entry),
             Kind::Policy | Kind::Configuration | Kind::Noop => Ok(Vec::new()),
             _ => Err(not_understood(entry)),
         }
-    }
-
-    /// The session's row after this entry.
-    pub(crate) fn session_mutation(
-        &self,
-        entry: &Entry,
-        effects: &Effects,
-    ) -> Result<Option<Mutation>, EngineError> {
-        let header = entry.header();
-        if !header.session.is_some() {
-            return Ok(None);
-        }
-        let key = session_key(header.session);
-        let mut session = self.session(header.session)?.unwrap_or_default();
-        let outcome = Outcome::from_number(effects.outcome).ok_or_else(|| {
-            let (at, number) = (entry.at(), effects.outcome);
-            EngineError::Corrupt(format!("the entry at {at} has the unknown outcome {number}"))
-        })?;
-        let kept = Kept {
-            seq: header.seq,
-            hash: effects.request_hash,
-            outcome,
-            affected: effects.affected,
-            at: entry.at(),
-        };
-        session.apply(kept, effects.confirmed, header.wall_ms);
-        Ok(Some(Mutation { key, value: Some(session.encode()) }))
-    }
-
-    /// A session as executed so far.
-    pub(crate) fn session(&self, id: SessionId) -> Result<Option<Session>, EngineError> {
-        let row = self.engine.get(&session_key(id), ReadAt::Applied)?;
-        row.map(|(_, value)| Session::decode(&value).map_err(EngineError::Corrupt)).transpose()
     }
 
     /// The position before the first entry that its log still has.
@@ -297,7 +263,7 @@ impl Replica {
     pub(crate) fn forget(&mut self, ctx: &mut Ctx) {
         // What is to be set aside stays until it is.
         let diverges = self.log.aside().is_some();
-        let installing = self.incoming.as_ref().is_some_and(|incoming| incoming.is_installing());
+        let installing = self.transfer.incoming.is_installing();
         if !self.is_damaged() && !diverges && !installing {
             let keep = ctx.settings.tail_bytes;
             // What the engine is to follow later is read back from the disk then.
@@ -315,7 +281,11 @@ impl Replica {
             self.note(ctx, Note::Secured, value);
         }
         let bound = match self.rules.log_is_kept_for_members() {
-            true => self.marks.log_floor().min(self.persisted()).min(self.held()),
+            true => self
+                .marks
+                .log_floor()
+                .min(self.persisted())
+                .min(self.leading().map_or(Lsn::MAX, |(primary, view)| primary.held(&view))),
             false => self.marks.committed(),
         };
         // A full log takes a truncation ahead of what waits for room only if it names what the log has. One that catches up may
@@ -343,7 +313,7 @@ impl Replica {
         }
         let (position, _) = self.log.tail().at(to).expect("at or above the base");
         let cut = self.log.truncate(to);
-        self.forget_loads(to);
+        self.features.loads.forget_above(to);
         self.set_aside(ctx, cut);
         ctx.out.push(Output::Log(LogOp::Truncate { partition: self.id, to: position }));
         self.note(ctx, Note::History, self.log.history().encode());
@@ -392,7 +362,7 @@ impl Replica {
             return false;
         }
         self.cut_aside(ctx, common);
-        self.incoming = None;
+        self.transfer.incoming.forget();
         if let Err(error) = self.engine.reset(Position::ZERO).and_then(|()| self.engine.finish_install()) {
             self.fail(ctx, error.to_string());
             return false;
@@ -403,7 +373,7 @@ impl Replica {
 
     /// Makes log and positions begin at `at`, which the engine holds.
     pub(crate) fn rebase(&mut self, ctx: &mut Ctx, at: Position, crc: u32, history: History) {
-        self.forget_loads(Lsn::ZERO);
+        self.features.loads.forget_above(Lsn::ZERO);
         // The log says when it begins there: until then a start finds another one beside the files (PR-35).
         let durable = match self.config.log_kind() {
             LogKind::Disk => self.log.durable().min(at.lsn),
@@ -426,7 +396,7 @@ impl Replica {
             return;
         }
         self.log.note_whole();
-        self.incoming = None;
+        self.transfer.incoming.forget();
         self.step_down(ctx, "this replica is damaged");
         ctx.leases.lead(self.id, None);
         ctx.out.push(Output::Damaged { partition: self.id, reason: reason.clone() });
@@ -440,26 +410,4 @@ impl Replica {
             self.log.distrust();
         }
     }
-}
-
-/// The payload that names expired sessions: epoch and LSN of each, little-endian.
-pub(crate) fn encode_expired(sessions: &[SessionId]) -> Bytes {
-    let mut out = BytesMut::with_capacity(sessions.len() * 16);
-    for session in sessions {
-        out.put_u64_le(session.0.term.0);
-        out.put_u64_le(session.0.lsn.0);
-    }
-    out.freeze()
-}
-
-fn decode_expired(mut payload: Bytes) -> Result<Vec<Mutation>, String> {
-    if !payload.len().is_multiple_of(16) {
-        return Err(format!("a list of expired sessions of {} bytes", payload.len()));
-    }
-    let mut mutations = Vec::with_capacity(payload.len() / 16);
-    while payload.has_remaining() {
-        let id = SessionId(Position::new(Term(payload.get_u64_le()), Lsn(payload.get_u64_le())));
-        mutations.push(Mutation { key: session_key(id), value: None });
-    }
-    Ok(mutations)
 }

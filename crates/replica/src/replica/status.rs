@@ -27,7 +27,7 @@ impl Replica {
             committed: self.marks.committed(),
             waits: self.waits(),
             replay_ns: self.engine.replay_ns(),
-            failback: self.failback(now.mono),
+            failback: self.transfer.failback(now.mono, self.role.is_copying()),
             ..ReplicaStatus::default()
         };
         if let Role::Leader(leader) = &self.role {
@@ -52,7 +52,7 @@ impl Replica {
             Role::Leader(leader) => leader.members.values().any(|progress| progress.files.is_some()),
             _ => false,
         };
-        sends || self.incoming.is_some()
+        sends || self.transfer.incoming.is_receiving()
     }
 
     fn waits(&self) -> String {
@@ -60,7 +60,7 @@ impl Replica {
             Role::Leader(leader) => leader,
             Role::Damaged(damage) => return format!("damaged: {}", damage.reason()),
             Role::Backup(backup) if backup.copy.is_open() => return "taking in a copy".into(),
-            _ => return self.incoming.as_ref().map(|incoming| incoming.words()).unwrap_or_default(),
+            _ => return self.transfer.incoming.words().unwrap_or_default(),
         };
         let shipping = leader.members.iter().find_map(|(member, progress)| {
             let (have, all) = progress.files.as_ref()?.progress();

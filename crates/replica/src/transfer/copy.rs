@@ -6,8 +6,9 @@ use crate::history::History;
 use crate::output::Output;
 use crate::primary::progress::Mode;
 use crate::replica::{Ctx, Replica, Role};
-use types::engine::{Row, space};
-use types::{Lsn, Member, Micros, Position, ReadAt};
+use crate::transfer::offer::{Given, Sender};
+use types::engine::{EngineError, Row, space};
+use types::{Lsn, Micros, Position, ReadAt};
 use wire::PeerMessage;
 use wire::peer::{Copied, Copy};
 
@@ -36,29 +37,26 @@ impl CopyOut {
     }
 }
 
-impl Replica {
+impl Sender<'_> {
     /// Begins to send the state itself: by files if both have them, else as published now.
-    pub(crate) fn start_copy(&mut self, ctx: &mut Ctx, member: Member) {
+    pub fn start_copy(&mut self) -> Result<(), EngineError> {
+        if !self.catching_up {
+            // A member of the set whose log does not agree is not what it was: it must leave the set first.
+            self.progress.health.taint();
+            return Ok(());
+        }
+        let ships = self.engine.capabilities().ships_files && self.engine.persisted() != Position::ZERO;
+        // Its positions go back with the copy, and that is no damage (PR-18).
+        self.progress.begin_from_scratch(self.now);
+        if ships && !self.progress.rows_only {
+            return self.start_shipping();
+        }
         let at = self.engine.published();
         let at_crc = self.log.tail().at(at.lsn).map_or(0, |(_, crc)| crc);
-        let ships = self.engine.capabilities().ships_files && self.engine.persisted() != Position::ZERO;
-        let catching_up = self.config.is_catching_up(&member);
-        let now = ctx.now.mono;
-        let Some(progress) = self.progress(member) else { return };
-        if !catching_up {
-            // A member of the set whose log does not agree is not what it was: it must leave the set first.
-            progress.health.taint();
-            return;
-        }
-        // Its positions go back with the copy, and that is no damage (PR-18).
-        progress.begin_from_scratch(now);
-        if ships && !progress.rows_only {
-            return self.start_shipping(ctx, member);
-        }
-        progress.rewind(at.lsn.next());
-        progress.needs = at.lsn;
-        progress.mode = Mode::Copying(CopyOut {
-            number: now.0,
+        self.progress.rewind(at.lsn.next());
+        self.progress.needs = at.lsn;
+        self.progress.mode = Mode::Copying(CopyOut {
+            number: self.now.0,
             at,
             at_crc,
             next_key: vec![space::SESSION],
@@ -66,98 +64,84 @@ impl Replica {
             sent_at: Micros::ZERO,
             resent: 0,
         });
-        self.copy_on(ctx, member);
+        self.copy_on()
     }
 
     /// Sends the next piece, or the same again if it was not answered in time.
-    pub(crate) fn copy_on(&mut self, ctx: &mut Ctx, member: Member) {
-        let (now, patience) = (ctx.now.mono, Micros(ctx.settings.resend.0 * 20));
-        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
-        let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &mut progress.mode) else {
-            return;
-        };
-        if let Some(pending) = &mut copy.pending {
-            if now.since(copy.sent_at) < patience {
-                return;
-            }
-            if copy.resent >= RESENT {
-                return self.restart_copy(member);
-            }
-            copy.resent += 1;
-            copy.sent_at = now;
-            pending.epoch = epoch;
-            let message = PeerMessage::Copy(pending.clone());
-            return ctx.out.push(Output::Send { to: member, message });
+    pub fn copy_on(&mut self) -> Result<(), EngineError> {
+        let (now, patience) = (self.now, Micros(self.settings.resend.0 * 20));
+        let Mode::Copying(copy) = &mut self.progress.mode else { return Ok(()) };
+        let Some(pending) = &mut copy.pending else { return self.next_piece(0) };
+        if now.since(copy.sent_at) < patience {
+            return Ok(());
         }
-        self.next_piece(ctx, member, 0);
+        if copy.resent >= RESENT {
+            self.probe();
+            return Ok(());
+        }
+        copy.resent += 1;
+        copy.sent_at = now;
+        pending.epoch = self.origin.epoch;
+        let message = PeerMessage::Copy(pending.clone());
+        self.send(message);
+        Ok(())
     }
 
-    fn next_piece(&mut self, ctx: &mut Ctx, member: Member, piece: u32) {
-        let now = ctx.now.mono;
-        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
-        let (id, me) = (self.id, self.me);
-        let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &progress.mode) else { return };
-        let (at, next_key) = (copy.at, copy.next_key.clone());
-        let rows =
-            match self.engine.scan(&next_key, &[], ReadAt::Lsn(at.lsn), 20_000, ctx.settings.copy_bytes) {
-                Ok(rows) => rows,
-                Err(types::EngineError::SnapshotTooOld { .. } | types::EngineError::Later(_)) => {
-                    return self.restart_copy(member);
-                }
-                Err(error) => return self.fail(ctx, error.to_string()),
-            };
-        // All of it: the member finds out by it what this replica never had.
-        let history = self.log.history().starts().to_vec();
-        self.readers.open(at.lsn, now);
-        let Some(Mode::Copying(copy)) = self.progress(member).map(|progress| &mut progress.mode) else {
-            return;
+    fn next_piece(&mut self, piece: u32) -> Result<(), EngineError> {
+        let Mode::Copying(copy) = &mut self.progress.mode else { return Ok(()) };
+        let (at, bytes) = (copy.at, self.settings.copy_bytes);
+        let rows = match self.engine.scan(&copy.next_key, &[], ReadAt::Lsn(at.lsn), 20_000, bytes) {
+            Ok(rows) => rows,
+            Err(EngineError::SnapshotTooOld { .. } | EngineError::Later(_)) => {
+                self.probe();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         };
+        self.readers.open(at.lsn, self.now);
         if let Some(last) = rows.last() {
-            copy.next_key = last.key.to_vec();
-            copy.next_key.push(0);
+            copy.next_key = [&last.key[..], &[0]].concat();
         }
         let message = Copy {
-            partition: id,
-            epoch,
-            from: me,
+            partition: self.origin.partition,
+            epoch: self.origin.epoch,
+            from: self.origin.me,
             number: copy.number,
             piece,
             at,
             at_crc: copy.at_crc,
-            history,
+            // All of it: the member finds out by it what this replica never had.
+            history: self.log.history().starts().to_vec(),
             last: rows.is_empty(),
             rows: rows.into_iter().map(|row| (row.key, row.lsn, row.value)).collect(),
         };
         copy.pending = Some(message.clone());
         copy.resent = 0;
-        copy.sent_at = now;
-        ctx.out.push(Output::Send { to: member, message: PeerMessage::Copy(message) });
-    }
-
-    fn restart_copy(&mut self, member: Member) {
-        if let Some(progress) = self.progress(member) {
-            progress.mode = Mode::Probe { asked_at: Micros::ZERO };
-        }
+        copy.sent_at = self.now;
+        self.send(PeerMessage::Copy(message));
+        Ok(())
     }
 
     /// A piece was taken in.
-    pub(crate) fn on_copied(&mut self, ctx: &mut Ctx, copied: &Copied) {
-        let Some(progress) = self.progress(copied.from) else { return };
-        let Mode::Copying(copy) = &mut progress.mode else { return };
-        let Some(pending) = &copy.pending else { return };
+    pub fn on_copied(&mut self, copied: &Copied) -> Result<Given, EngineError> {
+        let Mode::Copying(copy) = &mut self.progress.mode else { return Ok(Given::Nothing) };
+        let Some(pending) = &copy.pending else { return Ok(Given::Nothing) };
         if copy.number != copied.number || pending.piece != copied.piece {
-            return;
+            return Ok(Given::Nothing);
         }
         if pending.last {
             let at = copy.at.lsn;
-            progress.mode = Mode::Stream;
-            progress.agree(at);
-            return self.ship(ctx);
+            self.progress.mode = Mode::Stream;
+            self.progress.agree(at);
+            return Ok(Given::Log);
         }
         copy.pending = None;
-        self.next_piece(ctx, copied.from, copied.piece + 1);
+        self.next_piece(copied.piece + 1)?;
+        Ok(Given::Nothing)
     }
+}
 
+impl Replica {
     /// A piece of the state arrives at a catching-up replica.
     pub(crate) fn on_copy(&mut self, ctx: &mut Ctx, copy: Copy) {
         let Some(record) = self.config.record() else { return };
@@ -165,29 +149,24 @@ impl Replica {
         if !ours || !record.catching_up.contains(&self.me) {
             return;
         }
-        let begins = copy.piece == 0 && self.awaits_copy(ctx);
-        let taken = if begins { self.begin_copy(ctx, &copy) } else { self.continues(ctx, &copy) };
-        if !taken {
-            return;
-        }
-        if let Err(error) = self.install_piece(ctx, &copy) {
-            return self.fail(ctx, error);
-        }
-        self.send_copied(ctx, &copy);
-    }
-
-    /// True if this piece is to be taken in now. One that was taken in before is answered again.
-    fn continues(&mut self, ctx: &mut Ctx, copy: &Copy) -> bool {
-        let Some(backup) = self.role.backup() else { return false };
-        match backup.copy.place(copy, self.log.base() == copy.at) {
-            PieceIs::Next => true,
-            PieceIs::First => self.begin_copy(ctx, copy),
-            PieceIs::Again => {
-                self.send_copied(ctx, copy);
-                false
+        let piece = match &self.role {
+            _ if copy.piece == 0 && self.awaits_copy(ctx) => PieceIs::First,
+            Role::Backup(backup) => backup.copy.place(&copy, self.log.base() == copy.at),
+            _ => PieceIs::Stale,
+        };
+        match piece {
+            PieceIs::Stale => return,
+            PieceIs::First if !self.begin_copy(ctx, &copy) => return,
+            PieceIs::First | PieceIs::Next => {
+                if let Err(error) = self.install_piece(ctx, &copy) {
+                    return self.fail(ctx, error);
+                }
             }
-            PieceIs::Stale => false,
+            PieceIs::Again => {}
         }
+        let (partition, number) = (self.id, copy.number);
+        let copied = Copied { partition, epoch: copy.epoch, from: self.me, number, piece: copy.piece };
+        ctx.out.push(Output::Send { to: copy.from, message: PeerMessage::Copied(copied) });
     }
 
     /// False if nothing can be installed here.
@@ -205,7 +184,7 @@ impl Replica {
         if self.is_damaged() {
             self.role.becomes(Role::Backup(Backup::new(ctx.settings.resend)));
         }
-        self.incoming = None;
+        self.transfer.incoming.forget();
         if let Err(error) = self.engine.stop_receiving().and_then(|()| self.engine.reset(copy.at)) {
             self.fail(ctx, error.to_string());
             return false;
@@ -216,12 +195,6 @@ impl Replica {
         true
     }
 
-    /// Up to where the engine has published this log. A damaged replica's files may be of another one (F15).
-    pub(crate) fn published_in_log(&self) -> Lsn {
-        let published = self.engine.published();
-        if self.log.holds(published) { published.lsn } else { Lsn::ZERO }
-    }
-
     fn install_piece(&mut self, ctx: &mut Ctx, copy: &Copy) -> Result<(), String> {
         let rows: Vec<Row> = copy
             .rows
@@ -229,9 +202,11 @@ impl Replica {
             .map(|(key, lsn, value)| Row { key: key.clone(), lsn: *lsn, value: value.clone() })
             .collect();
         self.engine.install(&rows).map_err(|error| error.to_string())?;
-        self.count_rows(rows.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum());
+        let bytes = rows.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum();
+        self.transfer.failback.count_rows(bytes);
         if copy.last {
-            self.given(self.wants_all(ctx));
+            let whole = self.wants_all(ctx);
+            self.transfer.failback.given(whole);
             self.engine.finish_install().map_err(|error| error.to_string())?;
             let mut history = History::new(copy.history.clone())?;
             history.truncate(copy.at.lsn);
@@ -243,16 +218,5 @@ impl Replica {
             backup.acks.begin_at(copy.at.lsn);
         }
         Ok(())
-    }
-
-    fn send_copied(&self, ctx: &mut Ctx, copy: &Copy) {
-        let copied = Copied {
-            partition: self.id,
-            epoch: copy.epoch,
-            from: self.me,
-            number: copy.number,
-            piece: copy.piece,
-        };
-        ctx.out.push(Output::Send { to: copy.from, message: PeerMessage::Copied(copied) });
     }
 }

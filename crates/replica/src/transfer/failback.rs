@@ -1,12 +1,20 @@
 //! How a replica comes back into its set: stages and bytes, for people and for measuring, and the setting by which it ignores what
 //! it has. Nothing here decides what is safe.
 
-use crate::output::Output;
-use crate::replica::{Ctx, Replica};
+use crate::settings::Settings;
 use types::{Lsn, Micros, PartitionRecord};
 use wire::control::{Failback, Stage, Way};
 
 /// A failback into the set.
+///
+/// | from | to | by |
+/// | --- | --- | --- |
+/// | Idle, InSync | Admitted | [`FailbackState::reconsider`] |
+/// | Admitted | Rows | [`FailbackState::count_rows`] |
+/// | Admitted, Rows | Log | [`FailbackState::count_log`] |
+/// | any but Idle | InSync | [`FailbackState::reconsider`] |
+///
+/// Between Admitted and Log, the stages of files on their way are those of the files ([`FailbackState::told`]).
 #[derive(Debug, Default)]
 pub(crate) struct FailbackState {
     told: Failback,
@@ -16,56 +24,42 @@ pub(crate) struct FailbackState {
     given: bool,
 }
 
-impl Replica {
+impl FailbackState {
+    fn is_under_way(&self) -> bool {
+        !matches!(self.told.stage, Stage::Idle | Stage::InSync)
+    }
+
     /// In another configuration: a failback begins, goes on or ends.
-    pub(crate) fn reconsider_return(&mut self, now: Micros, record: &PartitionRecord) {
-        let back = &mut self.failback;
-        let on_its_way = !matches!(back.told.stage, Stage::Idle | Stage::InSync);
-        if record.catching_up.contains(&self.me) {
-            if !on_its_way {
-                *back = FailbackState { since: now, ..FailbackState::default() };
-                back.told.stage = Stage::Admitted;
+    pub fn reconsider(&mut self, now: Micros, catching_up: bool, in_sync: bool) {
+        if catching_up {
+            if !self.is_under_way() {
+                *self = FailbackState { since: now, ..FailbackState::default() };
+                self.told.stage = Stage::Admitted;
             }
-        } else if record.in_sync.contains(&self.me) && on_its_way {
-            back.told.stage = Stage::InSync;
-            back.told.took_us = now.since(back.since).0;
+        } else if in_sync && self.is_under_way() {
+            self.told.stage = Stage::InSync;
+            self.told.took_us = now.since(self.since).0;
         }
     }
 
     /// True if everything is to be sent, whatever is here.
-    pub(crate) fn wants_all(&self, ctx: &Ctx) -> bool {
-        let catching_up = self.config.is_catching_up(&self.me);
-        ctx.settings.failback_full && catching_up && !self.failback.given
+    pub fn wants_all(&self, settings: &Settings, catching_up: bool) -> bool {
+        settings.failback_full && catching_up && !self.given
     }
 
     /// It is given files, with so many bytes in all.
-    pub(crate) fn returns_by_files(&mut self, set_bytes: u64) {
-        if self.is_offered_state() {
-            let told = &mut self.failback.told;
-            (told.way, told.set_bytes) = (Way::Files, set_bytes);
-        }
+    pub fn is_offered_files(&mut self, set_bytes: u64) {
+        (self.told.way, self.told.set_bytes) = (Way::Files, set_bytes);
     }
 
-    /// True if the log alone would bring it level too.
-    pub(crate) fn may_choose_log(&self) -> bool {
-        self.incoming.as_ref().is_some_and(|incoming| incoming.logs().0.is_some())
-    }
-
-    /// Compares what is lacking of the files that are offered, and the log above them, with the log alone, if that would do too. What
-    /// is cheaper is chosen, and said.
-    pub(crate) fn chooses_log(&mut self, ctx: &mut Ctx) -> bool {
-        if !self.is_offered_state() {
-            return false;
-        }
-        let Some(incoming) = &self.incoming else { return false };
-        let (log_alone, log_above) = incoming.logs();
-        let files = incoming.lacking(&self.engine.missing());
+    /// Chooses between `files`, the bytes that it lacks of a set, with the log above them, and the log alone, if that would do too. True
+    /// if that is the log; and a sentence about it.
+    pub fn choose(&mut self, files: u64, log_alone: Option<u64>, log_above: u64) -> (bool, String) {
         let lacking = files.saturating_add(log_above);
         let log = log_alone.is_some_and(|log_alone| log_alone <= lacking);
-        let told = &mut self.failback.told;
-        (told.lacking_bytes, told.log_alone_bytes) = (lacking, log_alone);
-        told.way = if log { Way::Log } else { Way::Files };
-        let set = told.set_bytes;
+        (self.told.lacking_bytes, self.told.log_alone_bytes) = (lacking, log_alone);
+        self.told.way = if log { Way::Log } else { Way::Files };
+        let set = self.told.set_bytes;
         let why = match log_alone {
             None => "the log does not reach back so far".to_string(),
             Some(bytes) => format!("the log alone would be {bytes}"),
@@ -79,72 +73,104 @@ impl Replica {
                 "comes back by files: it lacks {files} of {set} bytes, and {log_above} of log above them; {why}"
             ),
         };
-        ctx.out.push(Output::Notice { partition: self.id, what });
-        log
+        (log, what)
     }
 
     /// Bytes of files came in, or of what describes them.
-    pub(crate) fn count_files(&mut self, bytes: u64) {
-        if self.is_offered_state() {
-            self.failback.told.file_bytes += bytes;
-        }
-    }
-
-    /// What goes beside the log to one that follows it is no part of its failback.
-    fn is_offered_state(&self) -> bool {
-        self.incoming.as_ref().is_some_and(|incoming| !incoming.is_beside())
+    pub fn count_files(&mut self, bytes: u64) {
+        self.told.file_bytes += bytes;
     }
 
     /// Bytes of rows came in.
-    pub(crate) fn count_rows(&mut self, bytes: u64) {
-        let told = &mut self.failback.told;
-        (told.way, told.stage) = (Way::Rows, told.stage.max(Stage::Rows));
-        told.row_bytes += bytes;
+    pub fn count_rows(&mut self, bytes: u64) {
+        (self.told.way, self.told.stage) = (Way::Rows, self.told.stage.max(Stage::Rows));
+        self.told.row_bytes += bytes;
     }
 
     /// Bytes of the log came in.
-    pub(crate) fn count_log(&mut self, bytes: u64) {
-        let told = &mut self.failback.told;
-        if !matches!(told.stage, Stage::Idle | Stage::InSync) {
-            told.log_bytes += bytes;
-            told.stage = Stage::Log;
+    pub fn count_log(&mut self, bytes: u64) {
+        if self.is_under_way() {
+            self.told.log_bytes += bytes;
+            self.told.stage = Stage::Log;
         }
     }
 
     /// The state is here, and the log goes on above it.
-    pub(crate) fn given(&mut self, full: bool) {
-        self.failback.given = true;
-        self.failback.told.full = full;
+    pub fn given(&mut self, full: bool) {
+        self.given = true;
+        self.told.full = full;
     }
 
-    /// What lies above here is kept for copies that are missing and may come back, unless room is short.
-    pub(crate) fn kept_for_absent(&self, keep_bytes: u64) -> Lsn {
-        let end = self.log.end().lsn;
-        // Until it has said what it has, a copy that comes back counts as missing.
-        let absent = self
-            .config
-            .record()
-            .is_some_and(|record| record.in_sync.len() < usize::from(record.policy.factor));
-        if keep_bytes == 0 || !absent || self.config.no_room() {
-            return Lsn::MAX;
-        }
-        // As many entries as have these bytes, by the mean of those in memory.
-        let mean = self.log.bytes_above(Lsn(end.0.saturating_sub(1))).max(1);
-        Lsn(end.0.saturating_sub(keep_bytes / mean))
-    }
-
-    /// As it is told.
-    pub(crate) fn failback(&self, now: Micros) -> Failback {
-        let mut told = self.failback.told;
-        if matches!(told.stage, Stage::Idle | Stage::InSync) {
+    /// As it is told. `files`: how far files are that are to be the state. `rows`: they come in now.
+    pub fn told(&self, now: Micros, files: Option<Stage>, rows: bool) -> Failback {
+        let mut told = self.told;
+        if !self.is_under_way() {
             return told;
         }
-        if let Some(incoming) = self.incoming.as_ref().filter(|incoming| !incoming.is_beside()) {
-            told.stage = incoming.stage();
-        } else if self.copying() {
+        if let Some(stage) = files {
+            told.stage = stage;
+        } else if rows {
             told.stage = Stage::Rows;
         }
-        told.took_us = now.since(self.failback.since).0;
+        told.took_us = now.since(self.since).0;
         told
+    }
+}
+
+/// What lies above here is kept for copies that are missing and may come back, unless room is short: so many bytes, of entries that
+/// have `mean` bytes each.
+pub(crate) fn kept_for_absent(record: &PartitionRecord, end: Lsn, mean: u64, keep_bytes: u64) -> Lsn {
+    // Until it has said what it has, a copy that comes back counts as missing.
+    let absent = record.in_sync.len() < usize::from(record.policy.factor);
+    match keep_bytes > 0 && absent {
+        true => Lsn(end.0.saturating_sub(keep_bytes / mean.max(1))),
+        false => Lsn::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted() -> FailbackState {
+        let mut back = FailbackState::default();
+        back.reconsider(Micros(10), true, false);
+        back
+    }
+
+    #[test]
+    fn a_failback_begins_goes_on_and_ends_with_the_configuration() {
+        let mut back = admitted();
+        back.reconsider(Micros(20), true, false);
+        assert_eq!(back.told(Micros(30), None, false).stage, Stage::Admitted);
+        assert_eq!(back.told(Micros(30), None, false).took_us, 20, "the same one goes on");
+        assert_eq!(back.told(Micros(30), Some(Stage::Installing), false).stage, Stage::Installing);
+        assert_eq!(back.told(Micros(30), None, true).stage, Stage::Rows);
+        back.count_log(7);
+        back.reconsider(Micros(40), false, true);
+        let told = back.told(Micros(99), Some(Stage::Files), true);
+        assert_eq!((told.stage, told.took_us, told.log_bytes), (Stage::InSync, 30, 7));
+        back.count_log(7);
+        assert_eq!(back.told(Micros(99), None, false).log_bytes, 7, "it is over");
+    }
+
+    #[test]
+    fn what_is_less_is_chosen() {
+        let mut back = admitted();
+        back.is_offered_files(100);
+        for (files, alone, above, log) in
+            [(50, Some(60), 10, true), (50, Some(61), 10, false), (0, None, 0, false)]
+        {
+            assert_eq!(back.choose(files, alone, above).0, log, "{files} {alone:?} {above}");
+        }
+    }
+
+    #[test]
+    fn the_whole_state_is_wanted_once() {
+        let settings = Settings { failback_full: true, ..Settings::default() };
+        let mut back = admitted();
+        assert!(back.wants_all(&settings, true) && !back.wants_all(&settings, false));
+        back.given(true);
+        assert!(!back.wants_all(&settings, true));
     }
 }

@@ -3,10 +3,11 @@
 //!
 //! A member that gets nothing for long makes files of its own; the primary's next ones take their place.
 
-use crate::output::Output;
-use crate::replica::{Ctx, Replica};
+use crate::output::{Origin, Output};
+use crate::primary::Primary;
+use crate::replica::{Ctx, Replica, Role};
 use types::engine::{Checkpoint, Wake};
-use types::{EngineError, LogKind, Lsn, Member, Micros, Position};
+use types::{Engine, EngineError, LogKind, Lsn, Member, Micros, Position};
 use wire::PeerMessage;
 use wire::ship::{FlushAnswer, FlushRequest};
 
@@ -17,7 +18,7 @@ const WAIT_LIMIT: Micros = Micros::from_millis(5_000);
 
 /// What a member wants of its primary.
 #[derive(Debug)]
-pub(crate) struct PendingFlush {
+struct PendingFlush {
     /// What its files held then.
     persisted: Lsn,
     /// Since when nothing came; zero: since the next tick.
@@ -25,146 +26,264 @@ pub(crate) struct PendingFlush {
     asked_at: Micros,
 }
 
+/// A member's requests for a flush, one at a time.
+///
+/// | from | to | by |
+/// | --- | --- | --- |
+/// | nothing | pending | [`FlushRequests::leave_to_primary`], [`FlushRequests::want_load`] |
+/// | pending | nothing: its files have more, or need no more | [`FlushRequests::tick`], [`FlushRequests::hear`] |
+/// | pending, for long | makes files of its own | [`FlushRequests::tick`] |
+/// | makes files of its own | nothing | [`FlushRequests::leave_to_primary`] |
+///
+/// Whatever it waits for, what a checkpoint may do is decided by [`FlushRequests::leave_to_primary`] alone.
+#[derive(Debug, Default)]
+pub(crate) struct FlushRequests {
+    /// The primary is asked for files.
+    pending: Option<PendingFlush>,
+    /// It gave none for long: the next checkpoint is this replica's own.
+    makes_own: bool,
+}
+
+/// How a member's files stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilesHere {
+    /// It follows a primary.
+    pub follows: bool,
+    pub persisted: Lsn,
+    /// It has published more than its files hold, or waits for a load to be in them.
+    pub lacks: bool,
+    /// Files are on their way.
+    pub receives: bool,
+}
+
+/// What is to be done for a pending request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FlushStep {
+    Nothing,
+    /// The primary is to be asked.
+    Ask,
+    /// It gave nothing for long.
+    GiveUp,
+}
+
+impl FlushRequests {
+    /// A checkpoint is due. True if it is left to the primary, which is asked for it, as `shipped` says that it may be.
+    pub fn leave_to_primary(&mut self, shipped: bool, persisted: Lsn) -> bool {
+        let ours = std::mem::take(&mut self.makes_own);
+        if !shipped || ours {
+            return false;
+        }
+        self.want(persisted, Micros::ZERO);
+        true
+    }
+
+    /// A load is to be in this member's files.
+    pub fn want_load(&mut self, persisted: Lsn, now: Micros) {
+        self.want(persisted, now);
+    }
+
+    fn want(&mut self, persisted: Lsn, asked_at: Micros) {
+        self.pending.get_or_insert(PendingFlush { persisted, since: Micros::ZERO, asked_at });
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Micros, here: FilesHere) -> FlushStep {
+        let Some(pending) = &mut self.pending else { return FlushStep::Nothing };
+        if !here.follows || pending.persisted < here.persisted {
+            self.pending = None;
+            return FlushStep::Nothing;
+        }
+        if here.receives || pending.since == Micros::ZERO {
+            pending.since = now;
+        }
+        if now.since(pending.since) >= WAIT_LIMIT {
+            (self.pending, self.makes_own) = (None, here.lacks);
+            return FlushStep::GiveUp;
+        }
+        if here.receives || now.since(pending.asked_at) < ASKS {
+            return FlushStep::Nothing;
+        }
+        pending.asked_at = now;
+        FlushStep::Ask
+    }
+
+    /// The primary has files for this replica, or knows of nothing that is not in files here.
+    pub fn hear(&mut self, now: Micros, answer: &FlushAnswer, persisted: Lsn) {
+        let Some(pending) = self.pending.as_mut() else { return };
+        if answer.flushed {
+            pending.since = now;
+        } else if answer.at.lsn <= persisted {
+            self.pending = None;
+        }
+    }
+
+    /// The engine that had the files is gone.
+    pub fn forget(&mut self) {
+        self.pending = None;
+    }
+}
+
+/// Tells a member whether a flush gave it anything.
+fn answer_flush(origin: Origin, to: Member, at: Position, theirs: Lsn) -> Output {
+    let Origin { partition, epoch, me: from } = origin;
+    let answer = FlushAnswer { partition, epoch, from, at, flushed: at.lsn > theirs };
+    Output::Send { to, message: PeerMessage::FlushAnswer(answer) }
+}
+
 impl Replica {
     /// Writes the engine's published state to disk, so that the log below it can go; or has the primary asked for it.
     pub fn checkpoint(&mut self) -> Result<Position, EngineError> {
-        if self.is_damaged() || self.copying() || self.leaves_files_to_primary() {
-            return Ok(self.engine.persisted());
+        match self.makes_files() {
+            true => self.engine.checkpoint(),
+            false => Ok(self.engine.persisted()),
         }
-        self.engine.checkpoint()
     }
 
     /// Begins the same beside other work. The log goes only when the engine says that it is persisted.
     pub fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
-        if self.is_damaged() || self.copying() || self.leaves_files_to_primary() {
-            return Ok(Checkpoint::Idle);
+        match self.makes_files() {
+            true => self.engine.begin_checkpoint(wake),
+            false => Ok(Checkpoint::Idle),
         }
-        self.engine.begin_checkpoint(wake)
     }
 
-    /// Goes on with it, for a bounded time.
-    pub fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
-        self.engine.go_on_checkpoint()
-    }
-
-    /// True if the primary makes this replica's files. It is asked for some then.
-    fn leaves_files_to_primary(&mut self) -> bool {
-        let follows = self.role.backup().is_some();
-        let counts = self.config.record().is_some_and(|record| record.holds(&self.me));
-        let shipped = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
-        let ours = std::mem::take(&mut self.makes_own_files);
-        if !(follows && counts && shipped) || ours {
+    /// True if this replica makes its files itself, and can. Else the primary is asked for some.
+    fn makes_files(&mut self) -> bool {
+        if self.is_damaged() || self.role.is_copying() {
             return false;
         }
+        let follows = self.role.backup().is_some();
+        let counts = self.config.record().is_some_and(|record| record.holds(&self.me));
+        let ships = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
         let persisted = self.engine.persisted().lsn;
-        if self.pending_flush.is_none() {
-            self.pending_flush =
-                Some(PendingFlush { persisted, since: Micros::ZERO, asked_at: Micros::ZERO });
-        }
-        true
+        !self.transfer.flush.leave_to_primary(follows && counts && ships, persisted)
     }
 
-    /// Asks the primary, and gives up waiting for it.
+    /// Asks the primary, and gives up waiting for it. A load that is committed, secured and not in this member's files is in the
+    /// primary's next set.
     pub(crate) fn pending_flush_tick(&mut self, ctx: &mut Ctx) {
         let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
-        let loads = self.awaits_load();
-        let busy = self.incoming.is_some();
-        let ours = loads || self.engine.published().lsn > persisted;
-        if loads && self.pending_flush.is_none() {
-            self.pending_flush = Some(PendingFlush { persisted, since: Micros::ZERO, asked_at: now });
-        }
-        let (Some(record), Some(pending_flush)) = (self.config.record(), &mut self.pending_flush) else {
-            return;
-        };
-        if self.role.backup().is_none() || pending_flush.persisted < persisted {
-            self.pending_flush = None;
-            return;
-        }
-        if busy || pending_flush.since == Micros::ZERO {
-            pending_flush.since = now;
-        }
-        if now.since(pending_flush.since) >= WAIT_LIMIT {
-            (self.pending_flush, self.makes_own_files) = (None, ours);
-            if loads {
-                ctx.out.push(Output::Checkpoint { partition: self.id });
-            }
-            return;
-        }
-        if busy || now.since(pending_flush.asked_at) < ASKS {
-            return;
-        }
-        pending_flush.asked_at = now;
-        let request = FlushRequest { partition: self.id, epoch: record.epoch, from: self.me, persisted };
-        let to = record.primary;
-        ctx.out.push(Output::Send { to, message: PeerMessage::FlushRequest(request) });
-    }
-
-    /// True if a bulk load is committed, secured and not in this member's files. The primary's next set has it.
-    fn awaits_load(&mut self) -> bool {
-        let (committed, secured) = (self.marks.committed(), self.marks.secured());
-        let Some(at) = self.engine.pending_load() else { return false };
-        let here = self.role.backup().is_some() && committed.min(secured) >= at.lsn;
-        if here {
+        let follows = self.role.backup().is_some();
+        let load = self.engine.pending_load().filter(|at| follows && self.marks.publishable() >= at.lsn);
+        if let Some(at) = load {
             self.engine.allow_load(at.lsn);
+            self.transfer.flush.want_load(persisted, now);
         }
-        here
+        let Some(record) = self.config.record() else { return };
+        let lacks = load.is_some() || self.engine.published().lsn > persisted;
+        let receives = self.transfer.incoming.is_receiving();
+        match self.transfer.flush.tick(now, FilesHere { follows, persisted, lacks, receives }) {
+            FlushStep::Nothing => {}
+            FlushStep::Ask => {
+                let (partition, epoch, from) = (self.id, record.epoch, self.me);
+                let request = FlushRequest { partition, epoch, from, persisted };
+                let message = PeerMessage::FlushRequest(request);
+                ctx.out.push(Output::Send { to: record.primary, message });
+            }
+            FlushStep::GiveUp if load.is_some() => ctx.out.push(Output::Checkpoint { partition: self.id }),
+            FlushStep::GiveUp => {}
+        }
     }
 
-    /// A member's log is too long.
-    pub(crate) fn on_flush_request(&mut self, ctx: &mut Ctx, request: &FlushRequest) {
-        let (persisted, published) = (self.engine.persisted(), self.engine.published());
-        let serves = self.serves();
-        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
-        let Some(leader) = self.leader() else { return };
-        if request.epoch < leader.term.began() || request.epoch > epoch || !serves {
-            return;
+    /// A member's log is too long; or its primary says what came of that.
+    pub(crate) fn on_flush(&mut self, ctx: &mut Ctx, message: &PeerMessage) {
+        let Some(origin) = self.origin() else { return };
+        let (serves, engine) = (self.serves(), self.engine.as_ref());
+        match (message, &mut self.role) {
+            (PeerMessage::FlushRequest(request), Role::Leader(leader)) if serves => {
+                if request.epoch >= leader.term.began() && request.epoch <= origin.epoch {
+                    ctx.out.extend(leader.on_flush_request(engine, origin, request));
+                }
+            }
+            (PeerMessage::FlushAnswer(answer), _) => {
+                if self.config.record().is_some_and(|record| record.primary == answer.from) {
+                    self.transfer.flush.hear(ctx.now.mono, answer, engine.persisted().lsn);
+                }
+            }
+            _ => {}
         }
-        let Some(progress) = leader.members.get_mut(&request.from) else { return };
+    }
+}
+
+impl Primary {
+    /// What a member is told whose log is too long, or what is to be done first.
+    fn on_flush_request(
+        &mut self,
+        engine: &dyn Engine,
+        origin: Origin,
+        request: &FlushRequest,
+    ) -> Option<Output> {
+        let (persisted, published) = (engine.persisted(), engine.published());
+        let progress = self.members.get_mut(&request.from)?;
         // Whatever became of the last offer, it comes again.
         if progress.files.is_none() {
             progress.delivered = Lsn::ZERO;
         }
         if persisted.lsn <= request.persisted && published.lsn > persisted.lsn {
             progress.wants_flush = true;
-            return ctx.out.push(Output::Checkpoint { partition: self.id });
+            return Some(Output::Checkpoint { partition: origin.partition });
         }
-        self.answer_flush(ctx, request.from, request.persisted);
+        Some(answer_flush(origin, request.from, persisted, request.persisted))
     }
 
-    fn answer_flush(&self, ctx: &mut Ctx, to: Member, theirs: Lsn) {
-        let Some(record) = self.config.record() else { return };
-        let at = self.engine.persisted();
-        let flushed = at.lsn > theirs;
-        let answer = FlushAnswer { partition: self.id, epoch: record.epoch, from: self.me, at, flushed };
-        ctx.out.push(Output::Send { to, message: PeerMessage::FlushAnswer(answer) });
-    }
-
-    /// Answers those who waited for the end of a flush.
-    pub(crate) fn answer_flushes(&mut self, ctx: &mut Ctx) {
-        let persisted = self.engine.persisted().lsn;
-        let Some(leader) = self.leader() else { return };
-        let waiting = leader.members.iter_mut().filter(|(_, progress)| progress.wants_flush);
-        let flushed = waiting.filter(|(_, progress)| progress.marks.persisted < persisted);
-        let flushed: Vec<_> = flushed
-            .map(|(member, progress)| {
+    /// Answers those who waited for the end of a flush: files hold all up to `at`.
+    pub(crate) fn answer_flushes(&mut self, origin: Origin, at: Position, out: &mut Vec<Output>) {
+        for (member, progress) in &mut self.members {
+            let theirs = progress.marks.persisted;
+            if progress.wants_flush && theirs < at.lsn {
                 progress.wants_flush = false;
-                (*member, progress.marks.persisted)
-            })
-            .collect();
-        for (member, theirs) in flushed {
-            self.answer_flush(ctx, member, theirs);
+                out.push(answer_flush(origin, *member, at, theirs));
+            }
         }
     }
+}
 
-    /// The primary has files for this replica, or knows of nothing that is not in files here.
-    pub(crate) fn on_flush_answer(&mut self, ctx: &mut Ctx, answer: &FlushAnswer) {
-        let ours = self.config.record().is_some_and(|record| record.primary == answer.from);
-        let persisted = self.engine.persisted().lsn;
-        let Some(pending_flush) = self.pending_flush.as_mut().filter(|_| ours) else { return };
-        if answer.flushed {
-            pending_flush.since = ctx.now.mono;
-        } else if answer.at.lsn <= persisted {
-            self.pending_flush = None;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: FilesHere = FilesHere { follows: true, persisted: Lsn(3), lacks: true, receives: false };
+
+    fn answer(flushed: bool, lsn: u64) -> FlushAnswer {
+        let (partition, from) = (types::PartitionId(1), crate::fake::member());
+        FlushAnswer { partition, epoch: types::Epoch(1), from, at: crate::fake::at(lsn), flushed }
+    }
+
+    #[test]
+    fn pr38_files_are_the_primarys_until_it_gives_none_for_long() {
+        let mut flush = FlushRequests::default();
+        assert!(!flush.leave_to_primary(false, Lsn(3)), "nobody else makes its files");
+        assert!(flush.leave_to_primary(true, Lsn(3)));
+        let begun = Micros::from_millis(2_000);
+        assert_eq!(flush.tick(begun, HERE), FlushStep::Ask);
+        assert_eq!(flush.tick(begun, HERE), FlushStep::Nothing, "it was asked just now");
+        assert_eq!(flush.tick(begun + ASKS, HERE), FlushStep::Ask);
+        assert_eq!(flush.tick(begun + WAIT_LIMIT, HERE), FlushStep::GiveUp);
+        assert!(!flush.leave_to_primary(true, Lsn(3)), "one checkpoint is its own");
+        assert!(flush.leave_to_primary(true, Lsn(3)), "and the next one is not");
+    }
+
+    #[test]
+    fn a_request_ends_when_there_is_nothing_more_to_be_had() {
+        let begun = Micros::from_millis(2_000);
+        let pending = || {
+            let mut flush = FlushRequests::default();
+            flush.want_load(Lsn(3), Micros::ZERO);
+            assert_eq!(flush.tick(begun, HERE), FlushStep::Ask);
+            flush
+        };
+        for here in [FilesHere { persisted: Lsn(4), ..HERE }, FilesHere { follows: false, ..HERE }] {
+            let mut flush = pending();
+            assert_eq!(flush.tick(begun + WAIT_LIMIT, here), FlushStep::Nothing, "{here:?}");
+            assert_eq!(flush.tick(begun + WAIT_LIMIT, HERE), FlushStep::Nothing, "it is over");
         }
+        let mut flush = pending();
+        flush.hear(begun + WAIT_LIMIT, &answer(true, 4), Lsn(3));
+        assert_eq!(flush.tick(begun + WAIT_LIMIT, HERE), FlushStep::Ask, "files are to come");
+        flush.hear(begun, &answer(false, 3), Lsn(3));
+        assert_eq!(flush.tick(begun + WAIT_LIMIT, HERE), FlushStep::Nothing, "the primary has no more");
+        let mut flush = pending();
+        let receives = FilesHere { receives: true, ..HERE };
+        assert_eq!(flush.tick(begun + WAIT_LIMIT, receives), FlushStep::Nothing, "they are on their way");
     }
 }

@@ -5,13 +5,14 @@
 //! copy. To members that follow the log they go beside it, whenever the primary has flushed: only the primary makes files, so
 //! that all replicas have the same ones (PR-38).
 
-use crate::output::Output;
-use crate::primary::progress::Mode;
-use crate::replica::{Ctx, Replica, Role};
+use crate::log_state::LogState;
+use crate::output::{Origin, Output};
+use crate::primary::progress::{Mode, Progress};
+use crate::readers::Readers;
 use crate::settings::Settings;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
-use types::{ComponentSet, EngineError, LogKind, Lsn, Member, Micros, PinId, Position};
+use types::{ComponentSet, Engine, EngineError, Lsn, Member, Micros, PinId, Position};
 use wire::PeerMessage;
 use wire::ship::{
     Chunk, DESCRIPTION, Installed, MAX_DESCRIPTION_BYTES, MAX_PIECES, Outcome, Piece, TransferOffer,
@@ -72,6 +73,41 @@ impl Shipping {
         (self.have.0.min(all), all)
     }
 
+    /// The files that are kept for it.
+    pub fn pin(&self) -> Option<PinId> {
+        self.pinned.as_ref().map(|pinned| pinned.pin)
+    }
+
+    /// True if a piece is wanted.
+    pub fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// The next piece that is wanted, and the number of the offer.
+    fn take_wanted(&mut self) -> Option<(u64, Piece)> {
+        Some((self.number, self.wanted.pop_front()?))
+    }
+
+    /// A member says what it lacks. True if it has just chosen the files: the log below them is not kept for it any more.
+    fn hear(&mut self, want: &TransferRequest, now: Micros) -> bool {
+        (self.heard_at, self.answered) = (now, true);
+        if want.have != self.have.0 {
+            self.have = (want.have, now);
+        }
+        for piece in &want.pieces {
+            if self.wanted.len() < 2 * MAX_PIECES && !self.wanted.contains(piece) {
+                self.wanted.push_back(*piece);
+            }
+        }
+        let takes_files = want.pieces.iter().any(|piece| piece.file != DESCRIPTION);
+        takes_files && self.agreed.take().is_some()
+    }
+
+    /// True if newer files than these are on disk, up to `persisted`.
+    pub fn is_older_than(&self, persisted: Lsn) -> bool {
+        self.pinned.as_ref().is_some_and(|pinned| pinned.at.lsn < persisted)
+    }
+
     /// The member takes part, and gets on.
     pub fn is_alive(&self, now: Micros) -> bool {
         now.since(self.heard_at.max(self.since)) < SILENT && !self.is_stuck(now)
@@ -83,19 +119,20 @@ impl Shipping {
     }
 }
 
-impl Replica {
-    /// Begins to ship files to a member that was just made anew.
-    pub(crate) fn start_shipping(&mut self, ctx: &mut Ctx, member: Member) {
-        let persisted = self.engine.persisted();
-        let files = self.new_shipping(ctx.now.mono);
-        let Some(progress) = self.progress(member) else { return };
-        progress.rewind(persisted.lsn.next());
-        progress.needs = persisted.lsn;
-        progress.mode = Mode::Shipping;
-        progress.files = Some(files);
-        self.ship_on(ctx, member);
-    }
+/// Files kept for members.
+///
+/// Invariants (`validate`): what is being sent is pinned. Pins are compared with what is still being sent after every turn
+/// ([`FilesOut::sweep`]), so nothing that ends a transfer has to think of them.
+#[derive(Debug, Default)]
+pub(crate) struct FilesOut {
+    /// The number of the newest offer of files.
+    offers: u64,
+    pins: BTreeSet<PinId>,
+    /// Who was sent the last piece of a file.
+    served: Option<Member>,
+}
 
+impl FilesOut {
     fn new_shipping(&mut self, now: Micros) -> Box<Shipping> {
         self.offers = now.0.max(self.offers + 1);
         Box::new(Shipping {
@@ -112,105 +149,198 @@ impl Replica {
         })
     }
 
+    /// Whose turn it is of those who wait for a piece: the one behind who was served last.
+    pub fn next_in_turn(&mut self, waiting: &[Member]) -> Option<Member> {
+        let next = waiting.iter().find(|member| Some(**member) > self.served).or(waiting.first()).copied()?;
+        self.served = Some(next);
+        Some(next)
+    }
+
+    /// Lets the files go that are not shipped any more, however that ended.
+    pub fn sweep(&mut self, engine: &mut dyn Engine, used: impl Iterator<Item = PinId>) {
+        if self.pins.is_empty() {
+            return;
+        }
+        let used: BTreeSet<PinId> = used.collect();
+        assert!(
+            used.is_subset(&self.pins),
+            "F14: files are sent that are not kept: {used:?}, {:?}",
+            self.pins
+        );
+        for pin in self.pins.difference(&used) {
+            engine.unpin(*pin);
+        }
+        self.pins = used;
+    }
+
+    /// The engine that had the files is gone.
+    pub fn forget(&mut self) {
+        self.pins.clear();
+    }
+
+    /// What must hold of them, while the files in `used` are being sent.
+    pub fn validate(&self, mut used: impl Iterator<Item = PinId>) -> Result<(), String> {
+        match used.find(|pin| !self.pins.contains(pin)) {
+            Some(pin) => Err(format!("F14: {pin:?} is sent and not kept")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a primary is to do after a member was given something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Given {
+    Nothing,
+    /// The member goes on with the log.
+    Log,
+}
+
+/// The state on its way to one member, by files or by rows, with all that a primary needs for it.
+pub(crate) struct Sender<'a> {
+    pub to: Member,
+    pub progress: &'a mut Progress,
+    pub files: &'a mut FilesOut,
+    pub engine: &'a mut dyn Engine,
+    pub log: &'a LogState,
+    pub readers: &'a mut Readers,
+    pub origin: Origin,
+    pub now: Micros,
+    pub settings: &'a Settings,
+    /// Clients are served, by engines with files and logs on disk.
+    pub delivers: bool,
+    pub catching_up: bool,
+    /// F14: an offer names the position of its files.
+    pub names_position: bool,
+    pub out: &'a mut Vec<Output>,
+}
+
+impl Sender<'_> {
+    pub(super) fn send(&mut self, message: PeerMessage) {
+        self.out.push(Output::Send { to: self.to, message });
+    }
+
+    pub(super) fn probe(&mut self) {
+        self.progress.mode = Mode::Probe { asked_at: Micros::ZERO };
+    }
+
+    /// Begins to ship files to a member that was just made anew.
+    pub(super) fn start_shipping(&mut self) -> Result<(), EngineError> {
+        assert!(self.progress.files.is_none(), "R8: {} is sent files already", self.to);
+        let persisted = self.engine.persisted();
+        self.progress.rewind(persisted.lsn.next());
+        self.progress.needs = persisted.lsn;
+        self.progress.mode = Mode::Shipping;
+        self.progress.files = Some(self.files.new_shipping(self.now));
+        self.ship_on()
+    }
+
+    /// Offers files to a member that the log alone would bring level, too. The log is kept until it has chosen.
+    pub fn offer_choice(&mut self, agreed: Lsn) -> Result<(), EngineError> {
+        let mut files = self.files.new_shipping(self.now);
+        files.agreed = Some(agreed);
+        self.progress.begin_from_scratch(self.now);
+        self.progress.rewind(agreed.next());
+        self.progress.needs = agreed;
+        self.progress.mode = Mode::Shipping;
+        self.progress.files = Some(files);
+        self.ship_on()
+    }
+
+    /// True if a member whose log agrees up to here may lack less in files than in the log.
+    pub fn files_may_be_less(&self, agreed: Lsn, ships: bool) -> bool {
+        let (persisted, missing) = (self.engine.persisted().lsn, self.log.bytes_above(agreed));
+        let asked = self.progress.log_only || self.progress.rows_only;
+        let long = persisted > agreed && missing > self.settings.failback_log_bytes;
+        ships && self.catching_up && !asked && long
+    }
+
     /// Files that a member which follows the log does not have yet go to it beside the log.
-    pub(crate) fn deliver(&mut self, ctx: &mut Ctx, member: Member) {
+    pub fn deliver(&mut self) -> Result<(), EngineError> {
         let persisted = self.engine.persisted().lsn;
-        let ships = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
-        let serves = self.serves();
-        let Some(progress) = self.progress(member) else { return };
+        let progress = &mut *self.progress;
         if progress.files.is_none() {
             let lacks = progress.marks.persisted < persisted && progress.delivered < persisted;
-            if !(ships && serves && lacks) || progress.rows_only || !progress.health.is_level() {
-                return;
+            if !(self.delivers && lacks) || progress.rows_only || !progress.health.is_level() {
+                return Ok(());
             }
-            let files = self.new_shipping(ctx.now.mono);
-            let Some(progress) = self.progress(member) else { return };
-            (progress.delivered, progress.files) = (persisted, Some(files));
+            (progress.delivered, progress.files) = (persisted, Some(self.files.new_shipping(self.now)));
         }
-        self.ship_on(ctx, member);
+        self.ship_on()
     }
 
     /// Offers what is to be shipped, or offers it again.
-    pub(crate) fn ship_on(&mut self, ctx: &mut Ctx, member: Member) {
-        let (now, resend) = (ctx.now.mono, ctx.settings.resend);
-        let Some(shipping) = self.shipping(member) else { return };
+    pub fn ship_on(&mut self) -> Result<(), EngineError> {
+        let (now, resend) = (self.now, self.settings.resend);
+        let Some(shipping) = self.progress.files.as_deref_mut() else { return Ok(()) };
         if shipping.pinned.is_none() {
             if now.since(shipping.tried_at) >= resend {
                 shipping.tried_at = now;
-                self.pin_for(ctx, member);
+                return self.pin();
             }
         } else if !shipping.is_alive(now) {
             let stuck = shipping.is_stuck(now);
-            self.look_again(member);
-            if let Some(progress) = self.progress(member) {
-                if stuck && !matches!(progress.mode, Mode::Stream) {
-                    progress.health.note_stuck();
-                }
+            self.look_again();
+            if stuck && !matches!(self.progress.mode, Mode::Stream) {
+                self.progress.health.note_stuck();
             }
         } else if !shipping.answered && now.since(shipping.offered_at) >= Micros(resend.0 * 20) {
-            self.send_transfer_offer(ctx, member);
+            self.send_transfer_offer();
         }
+        Ok(())
     }
 
-    fn shipping(&mut self, member: Member) -> Option<&mut Shipping> {
-        self.progress(member)?.files.as_deref_mut()
-    }
-
-    fn pin_for(&mut self, ctx: &mut Ctx, member: Member) {
-        let now = ctx.now.mono;
+    fn pin(&mut self) -> Result<(), EngineError> {
+        let now = self.now;
         let (pin, set) = match self.engine.pin() {
             Ok(Some(pinned)) => pinned,
             Ok(None) => {
-                let Some(since) = self.shipping(member).map(|shipping| shipping.since) else { return };
+                let since = self.progress.files.as_ref().map(|shipping| shipping.since);
                 // It may be writing some just now.
-                if now.since(since) >= PIN_PATIENCE || self.engine.persisted() == Position::ZERO {
-                    self.send_rows(ctx, member);
-                }
-                return;
+                let late = since.is_some_and(|since| now.since(since) >= PIN_PATIENCE);
+                return match late || self.engine.persisted() == Position::ZERO {
+                    true => self.send_rows(),
+                    false => Ok(()),
+                };
             }
             // It is tried again at the next tick.
-            Err(EngineError::Later(_)) => return,
-            Err(error) => return self.fail(ctx, error.to_string()),
+            Err(EngineError::Later(_)) => return Ok(()),
+            Err(error) => return Err(error),
         };
-        self.pins.insert(pin);
+        self.files.pins.insert(pin);
         // The log goes on where the files end.
-        let in_log =
-            set.at.lsn >= self.log.base().lsn && self.log.history().term_at(set.at.lsn) == Some(set.at.term);
-        let even = ctx.settings.even_descriptions;
+        let log = self.log;
+        let in_log = set.at.lsn >= log.base().lsn && log.history().term_at(set.at.lsn) == Some(set.at.term);
+        let even = self.settings.even_descriptions;
         let description = if even { encode_set_evenly(&set) } else { encode_set(&set) };
         if !in_log || set.fault().is_some() || description.len() as u64 > MAX_DESCRIPTION_BYTES {
-            return self.send_rows(ctx, member);
+            return self.send_rows();
         }
         let at = self.offered_position(&set);
-        let at_crc = self.log.tail().at(at.lsn).map_or(0, |(_, crc)| crc);
-        let (bytes, piece_bytes) = (set.bytes(), piece_bytes(ctx.settings));
-        let Some(progress) = self.progress(member) else { return };
-        let agreed = progress.files.as_ref().and_then(|shipping| shipping.agreed);
-        if matches!(progress.mode, Mode::Shipping) {
-            progress.rewind(at.lsn.next());
-            progress.needs = at.lsn.min(agreed.unwrap_or(Lsn::MAX));
+        let at_crc = log.tail().at(at.lsn).map_or(0, |(_, crc)| crc);
+        let (bytes, piece_bytes) = (set.bytes(), piece_bytes(self.settings));
+        let agreed = self.progress.files.as_ref().and_then(|shipping| shipping.agreed);
+        if matches!(self.progress.mode, Mode::Shipping) {
+            self.progress.rewind(at.lsn.next());
+            self.progress.needs = at.lsn.min(agreed.unwrap_or(Lsn::MAX));
         }
-        let Some(shipping) = progress.files.as_mut() else { return };
+        let Some(shipping) = self.progress.files.as_mut() else { return Ok(()) };
         shipping.pinned = Some(Pinned { pin, at, at_crc, description, bytes, piece_bytes });
         (shipping.heard_at, shipping.have.1) = (now, now);
-        self.send_transfer_offer(ctx, member);
+        self.send_transfer_offer();
+        Ok(())
     }
 
     /// The position of what was pinned. F14 without its rule: that of the state as it is meanwhile.
     fn offered_position(&self, set: &ComponentSet) -> Position {
-        if self.rules.copies_name_their_position() { set.at } else { self.engine.published() }
+        if self.names_position { set.at } else { self.engine.published() }
     }
 
-    fn send_transfer_offer(&mut self, ctx: &mut Ctx, member: Member) {
-        let now = ctx.now.mono;
-        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
-        let (partition, from, history) = (self.id, self.me, self.log.history().starts().to_vec());
-        let (log_alone, log_above) = self.log_bytes_for(member);
-        let Some(progress) = self.progress(member) else { return };
-        let beside = !matches!(progress.mode, Mode::Shipping);
-        let Some(shipping) = progress.files.as_deref_mut() else { return };
+    fn send_transfer_offer(&mut self) {
+        let Origin { partition, epoch, me: from } = self.origin;
+        let beside = !matches!(self.progress.mode, Mode::Shipping);
+        let Some(shipping) = self.progress.files.as_deref_mut() else { return };
         let Some(pinned) = &shipping.pinned else { return };
-        shipping.offered_at = now;
+        shipping.offered_at = self.now;
         let offer = TransferOffer {
             partition,
             epoch,
@@ -218,257 +348,152 @@ impl Replica {
             number: shipping.number,
             at: pinned.at,
             at_crc: pinned.at_crc,
-            history,
+            history: self.log.history().starts().to_vec(),
             description_bytes: pinned.description.len() as u64,
             piece_bytes: pinned.piece_bytes,
             beside,
-            log_alone,
-            log_above,
+            // What brings the member level without files, if it may choose.
+            log_alone: shipping.agreed.map(|agreed| self.log.bytes_above(agreed)),
+            log_above: self.log.bytes_above(pinned.at.lsn),
         };
-        ctx.out.push(Output::Send { to: member, message: PeerMessage::TransferOffer(offer) });
+        self.send(PeerMessage::TransferOffer(offer));
     }
 
     /// Files are of no use to this member, or there are none. One that follows the log needs none.
-    fn send_rows(&mut self, ctx: &mut Ctx, member: Member) {
-        let Some(progress) = self.progress(member) else { return };
-        progress.files = None;
-        if matches!(progress.mode, Mode::Shipping) {
-            progress.rows_only = true;
-            self.start_copy(ctx, member);
+    fn send_rows(&mut self) -> Result<(), EngineError> {
+        self.progress.files = None;
+        if matches!(self.progress.mode, Mode::Shipping) {
+            self.progress.rows_only = true;
+            return self.start_copy();
+        }
+        Ok(())
+    }
+
+    fn look_again(&mut self) {
+        let files = self.progress.files.take();
+        self.progress.log_only |= files.is_some_and(|shipping| shipping.agreed.is_some());
+        if matches!(self.progress.mode, Mode::Shipping) {
+            self.probe();
         }
     }
 
-    fn look_again(&mut self, member: Member) {
-        let Some(progress) = self.progress(member) else { return };
-        progress.log_only |= progress.files.as_ref().is_some_and(|shipping| shipping.agreed.is_some());
-        progress.files = None;
-        if matches!(progress.mode, Mode::Shipping) {
-            progress.mode = Mode::Probe { asked_at: Micros::ZERO };
+    /// The log is short of room: a member that is sent files is offered newer ones, which need less of it. For a member that comes
+    /// back by the log it is held no longer: who lacks what goes then is sent files, too. `met`: how far it holds the log.
+    pub fn offer_newer(&mut self, met: Lsn) {
+        let (persisted, progress) = (self.engine.persisted().lsn, &mut *self.progress);
+        let by_log = !matches!(progress.mode, Mode::Shipping | Mode::Copying(_));
+        if by_log && progress.needs.max(met) < persisted {
+            progress.needs = Lsn::MAX;
+        }
+        let older = progress.files.as_ref().is_some_and(|shipping| shipping.is_older_than(persisted));
+        if matches!(progress.mode, Mode::Shipping) && older {
+            (progress.files, progress.needs) = (None, Lsn::MAX);
+            self.probe();
         }
     }
 
-    /// The log is short of room: members that are sent files are offered newer ones, which need less of it. For members that come
-    /// back by the log it is held no longer: who lacks what goes then is sent files, too.
-    pub(crate) fn offer_newer(&mut self) {
-        let (persisted, memory) = (self.engine.persisted().lsn, self.config.log_kind() == LogKind::Memory);
-        self.config.note_no_room();
-        let Some(leader) = self.leader() else { return };
-        for progress in leader.members.values_mut() {
-            let met = if memory { progress.marks.received } else { progress.marks.durable };
-            let by_log = !matches!(progress.mode, Mode::Shipping | Mode::Copying(_));
-            if by_log && progress.needs.max(met) < persisted {
-                progress.needs = Lsn::MAX;
-            }
-            let pinned = progress.files.as_ref().and_then(|shipping| shipping.pinned.as_ref());
-            if matches!(progress.mode, Mode::Shipping)
-                && pinned.is_some_and(|pinned| pinned.at.lsn < persisted)
-            {
-                progress.mode = Mode::Probe { asked_at: Micros::ZERO };
-                (progress.files, progress.needs) = (None, Lsn::MAX);
-            }
-        }
-    }
-
-    /// A member lacks something.
-    pub(crate) fn on_transfer_request(&mut self, ctx: &mut Ctx, want: &TransferRequest) {
-        let (now, id, me) = (ctx.now.mono, self.id, self.me);
-        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return };
-        let Some(leader) = self.leader() else { return };
-        if want.epoch < leader.term.began() || want.epoch > epoch {
-            return;
-        }
-        let Some(progress) = leader.members.get_mut(&want.from) else { return };
-        let shipping = match &mut progress.files {
+    /// The member lacks something.
+    pub fn on_transfer_request(&mut self, want: &TransferRequest) {
+        let Origin { partition, epoch, me: from } = self.origin;
+        let shipping = match &mut self.progress.files {
             Some(shipping) if shipping.number == want.number => shipping,
             _ => {
-                let withdrawn = Withdrawn { partition: id, epoch, from: me, number: want.number };
-                let message = PeerMessage::Withdrawn(withdrawn);
-                return ctx.out.push(Output::Send { to: want.from, message });
+                let withdrawn = Withdrawn { partition, epoch, from, number: want.number };
+                return self.send(PeerMessage::Withdrawn(withdrawn));
             }
         };
-        (shipping.heard_at, shipping.answered) = (now, true);
-        if want.have != shipping.have.0 {
-            shipping.have = (want.have, now);
-        }
-        for piece in &want.pieces {
-            if shipping.wanted.len() < 2 * MAX_PIECES && !shipping.wanted.contains(piece) {
-                shipping.wanted.push_back(*piece);
-            }
-        }
-        let takes_files = want.pieces.iter().any(|piece| piece.file != DESCRIPTION);
-        if takes_files && shipping.agreed.take().is_some() {
-            // It has chosen: the log below the files is not kept for it any more.
-            progress.needs = shipping.pinned.as_ref().map_or(progress.needs, |pinned| pinned.at.lsn);
+        if shipping.hear(want, self.now) {
+            self.progress.needs =
+                shipping.pinned.as_ref().map_or(self.progress.needs, |pinned| pinned.at.lsn);
         }
         if want.tainted > 0 {
             let what =
                 format!("{} got {} files from here that were tainted on the way", want.from, want.tainted);
-            ctx.out.push(Output::Notice { partition: id, what });
+            self.out.push(Output::Notice { partition, what });
         }
     }
 
     /// The member is through with an offer.
-    pub(crate) fn on_installed(&mut self, ctx: &mut Ctx, taken: &Installed) {
-        let id = self.id;
-        let Some(progress) = self.progress(taken.from) else { return };
-        let pinned = progress.files.as_ref().filter(|shipping| shipping.number == taken.number);
-        let Some(at) = pinned.and_then(|shipping| shipping.pinned.as_ref()).map(|pinned| pinned.at.lsn)
+    pub fn on_installed(&mut self, taken: &Installed) -> Given {
+        let partition = self.origin.partition;
+        let progress = &mut *self.progress;
+        let offered = progress.files.as_ref().filter(|shipping| shipping.number == taken.number);
+        let Some(at) = offered.and_then(|shipping| shipping.pinned.as_ref()).map(|pinned| pinned.at.lsn)
         else {
-            return;
+            return Given::Nothing;
         };
         let agreed = progress.files.take().and_then(|shipping| shipping.agreed);
         let state = matches!(progress.mode, Mode::Shipping);
         match &taken.outcome {
-            Outcome::LogIsLess => self.send_log(ctx, taken.from, agreed),
+            Outcome::LogIsLess => return self.send_log(agreed),
             Outcome::Installed if state => {
                 progress.mode = Mode::Stream;
                 progress.agree(at);
-                self.ship(ctx);
+                return Given::Log;
             }
             Outcome::Installed => progress.delivered = progress.delivered.max(at),
             Outcome::Refused(why) => {
                 if state {
                     progress.rows_only = true;
-                    self.look_again(taken.from);
+                    self.look_again();
                 }
                 let what = format!("{} takes no files: {why}", taken.from);
-                ctx.out.push(Output::Notice { partition: id, what });
+                self.out.push(Output::Notice { partition, what });
             }
         }
+        Given::Nothing
     }
 
-    /// True if a member whose log agrees up to here may lack less in files than in the log.
-    pub(crate) fn files_may_be_less(&mut self, ctx: &Ctx, member: Member, agreed: Lsn) -> bool {
-        let (persisted, missing) = (self.engine.persisted().lsn, self.log.bytes_above(agreed));
-        let ships = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
-        let catching_up = self.config.is_catching_up(&member);
-        let asked = self.progress(member).is_some_and(|progress| progress.log_only || progress.rows_only);
-        ships && catching_up && !asked && persisted > agreed && missing > ctx.settings.failback_log_bytes
-    }
-
-    /// Offers files to a member that the log alone would bring level, too. The log is kept until it has chosen.
-    pub(crate) fn offer_choice(&mut self, ctx: &mut Ctx, member: Member, agreed: Lsn) {
-        let now = ctx.now.mono;
-        let mut files = self.new_shipping(now);
-        files.agreed = Some(agreed);
-        let Some(progress) = self.progress(member) else { return };
-        progress.begin_from_scratch(now);
-        progress.rewind(agreed.next());
-        progress.needs = agreed;
-        progress.mode = Mode::Shipping;
-        progress.files = Some(files);
-        self.ship_on(ctx, member);
-    }
-
-    /// Bytes of log that bring a member level without files, if it may choose, and above the files that it is offered.
-    fn log_bytes_for(&self, member: Member) -> (Option<u64>, u64) {
-        let Role::Leader(leader) = &self.role else { return (None, 0) };
-        let shipping = leader.members.get(&member).and_then(|progress| progress.files.as_ref());
-        let Some(shipping) = shipping else { return (None, 0) };
-        let above = shipping.pinned.as_ref().map_or(0, |pinned| self.log.bytes_above(pinned.at.lsn));
-        (shipping.agreed.map(|agreed| self.log.bytes_above(agreed)), above)
-    }
-
-    /// A member chose the log.
-    fn send_log(&mut self, ctx: &mut Ctx, member: Member, agreed: Option<Lsn>) {
-        let log_base = self.log.base().lsn;
-        let Some(progress) = self.progress(member) else { return };
-        progress.log_only = true;
-        if !matches!(progress.mode, Mode::Shipping) {
-            return;
+    /// The member chose the log.
+    fn send_log(&mut self, agreed: Option<Lsn>) -> Given {
+        self.progress.log_only = true;
+        if !matches!(self.progress.mode, Mode::Shipping) {
+            return Given::Nothing;
         }
-        match agreed.filter(|agreed| *agreed >= log_base) {
+        match agreed.filter(|agreed| *agreed >= self.log.base().lsn) {
             Some(agreed) => {
-                progress.mode = Mode::Stream;
-                progress.needs = agreed;
-                progress.agree(agreed);
-                self.ship(ctx);
+                self.progress.mode = Mode::Stream;
+                self.progress.needs = agreed;
+                self.progress.agree(agreed);
+                Given::Log
             }
-            None => progress.mode = Mode::Probe { asked_at: Micros::ZERO },
+            None => {
+                self.probe();
+                Given::Nothing
+            }
         }
     }
 
-    /// True if a member waits for a piece.
-    pub(crate) fn has_pieces_to_send(&self) -> bool {
-        let Role::Leader(leader) = &self.role else { return false };
-        let mut shipped = leader.members.values().filter_map(|progress| progress.files.as_ref());
-        shipped.any(|shipping| !shipping.wanted.is_empty())
-    }
-
-    /// Sends one piece, to one member after the other. Gives its length.
-    pub(crate) fn send_piece(&mut self, ctx: &mut Ctx) -> usize {
-        let Some((member, number, piece)) = self.next_wanted() else { return 0 };
-        self.served_piece = Some(member);
-        let bytes = match self.piece_of(member, piece) {
+    /// Sends the next piece that the member wants. Gives its length.
+    pub fn send_piece(&mut self) -> Result<usize, EngineError> {
+        let wanted = self.progress.files.as_mut().and_then(|shipping| shipping.take_wanted());
+        let Some((number, piece)) = wanted else { return Ok(0) };
+        let bytes = match self.piece(piece) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => {
-                self.look_again(member);
-                return 0;
+                self.look_again();
+                return Ok(0);
             }
             // The member asks for it again.
-            Err(EngineError::Later(_)) => return 0,
-            Err(error) => {
-                self.fail(ctx, error.to_string());
-                return 0;
-            }
+            Err(EngineError::Later(_)) => return Ok(0),
+            Err(error) => return Err(error),
         };
-        let Some(epoch) = self.config.record().map(|record| record.epoch) else { return 0 };
-        let crc = Chunk::checksum(&bytes);
-        let length = bytes.len();
-        let chunk = Chunk { partition: self.id, epoch, from: self.me, number, piece, crc, bytes };
-        ctx.out.push(Output::Send { to: member, message: PeerMessage::Chunk(chunk) });
-        length
+        let (length, crc) = (bytes.len(), Chunk::checksum(&bytes));
+        let Origin { partition, epoch, me: from } = self.origin;
+        self.send(PeerMessage::Chunk(Chunk { partition, epoch, from, number, piece, crc, bytes }));
+        Ok(length)
     }
 
-    fn next_wanted(&mut self) -> Option<(Member, u64, Piece)> {
-        let last = self.served_piece;
-        let leader = self.leader()?;
-        let wants = |(member, progress): (&Member, &crate::primary::progress::Progress)| {
-            progress.files.as_ref().filter(|shipping| !shipping.wanted.is_empty()).map(|_| *member)
-        };
-        let waiting: Vec<Member> = leader.members.iter().filter_map(wants).collect();
-        let next = waiting.iter().find(|member| Some(**member) > last).or(waiting.first()).copied()?;
-        let shipping = leader.members.get_mut(&next)?.files.as_mut()?;
-        Some((next, shipping.number, shipping.wanted.pop_front()?))
-    }
-
-    fn piece_of(&mut self, member: Member, piece: Piece) -> Result<Option<Bytes>, EngineError> {
-        let Some(shipping) = self.shipping(member) else { return Ok(None) };
-        let Some(pinned) = &shipping.pinned else { return Ok(None) };
+    fn piece(&self, piece: Piece) -> Result<Option<Bytes>, EngineError> {
+        let shipping = self.progress.files.as_ref();
+        let Some(pinned) = shipping.and_then(|shipping| shipping.pinned.as_ref()) else { return Ok(None) };
         let most = pinned.piece_bytes as usize;
         if piece.file == DESCRIPTION {
             let from = piece.from.min(pinned.description.len() as u64) as usize;
             let to = from.saturating_add(most).min(pinned.description.len());
             return Ok(Some(pinned.description.slice(from..to)));
         }
-        let pin = pinned.pin;
-        self.engine.read_component(pin, piece.file as usize, piece.from, most)
-    }
-
-    /// Lets the files go that are not shipped any more, however that ended.
-    pub(crate) fn sweep_pins(&mut self) {
-        if self.pins.is_empty() {
-            return;
-        }
-        let mut used = BTreeSet::new();
-        if let Role::Leader(leader) = &self.role {
-            let shipped = leader.members.values().filter_map(|progress| progress.files.as_ref());
-            used.extend(shipped.filter_map(|shipping| shipping.pinned.as_ref()).map(|pinned| pinned.pin));
-        }
-        for pin in self.pins.difference(&used) {
-            self.engine.unpin(*pin);
-        }
-        self.pins = used;
-    }
-
-    /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent or is being sent (R8, F14).
-    pub(crate) fn held(&self) -> Lsn {
-        let Some((primary, view)) = self.leading() else { return Lsn::MAX };
-        let needs = |member: &Member| {
-            let progress = primary.members.get(member)?;
-            Some(progress.needs.max(primary.met(&view, member)))
-        };
-        view.record.catching_up.iter().filter_map(needs).min().unwrap_or(Lsn::MAX)
+        self.engine.read_component(pinned.pin, piece.file as usize, piece.from, most)
     }
 }
 
@@ -477,4 +502,57 @@ fn piece_bytes(settings: &Settings) -> u32 {
     let (most, rate) = (settings.copy_bytes.clamp(1, PIECE_BYTES) as u64, settings.ship_bytes_per_second);
     let piece = if rate == 0 { most } else { most.min((rate / 8).max(LEAST_PIECE_BYTES)) };
     piece as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeEngine, at, member};
+    use types::{Epoch, NodeId, PartitionId};
+
+    fn other(node: u32) -> Member {
+        Member { node: NodeId(node), ..member() }
+    }
+
+    #[test]
+    fn pieces_are_sent_to_one_member_after_the_other() {
+        let mut files = FilesOut::default();
+        let waiting = [other(1), other(2), other(3)];
+        let turns: Vec<_> = (0..4).filter_map(|_| files.next_in_turn(&waiting)).collect();
+        assert_eq!(turns, [other(1), other(2), other(3), other(1)]);
+        assert_eq!(files.next_in_turn(&waiting[2..]), Some(other(3)));
+        assert_eq!(files.next_in_turn(&[]), None);
+    }
+
+    #[test]
+    fn f14_files_are_kept_as_long_as_they_are_sent() {
+        let mut engine = FakeEngine::new();
+        engine.persisted = at(3);
+        let mut files = FilesOut::default();
+        let (pin, _) = engine.pin().expect("no error").expect("it has files");
+        files.pins.insert(pin);
+        files.sweep(&mut engine, [pin].into_iter());
+        assert_eq!(engine.pinned, [pin]);
+        files.validate([pin].into_iter()).expect("valid");
+        files.sweep(&mut engine, [].into_iter());
+        assert!(engine.pinned.is_empty());
+        assert!(files.validate([pin].into_iter()).is_err(), "nobody keeps it");
+    }
+
+    #[test]
+    fn a_member_says_what_it_lacks_and_chooses_by_that() {
+        let mut shipping = FilesOut::default().new_shipping(Micros(1));
+        shipping.agreed = Some(Lsn(3));
+        let wants = |file: u32, have: u64| {
+            let (partition, epoch, number) = (PartitionId(1), Epoch(1), 1);
+            let pieces = vec![Piece { file, from: 0 }];
+            TransferRequest { partition, epoch, from: other(2), number, pieces, have, tainted: 0 }
+        };
+        assert!(!shipping.hear(&wants(DESCRIPTION, 0), Micros(2)), "it does not know the files yet");
+        assert!(shipping.hear(&wants(0, 7), Micros(3)), "it takes the files");
+        assert!(!shipping.hear(&wants(0, 7), Micros(4)), "and has said so");
+        assert_eq!(shipping.wanted.len(), 2, "what is asked for twice is sent once");
+        assert!(shipping.is_alive(Micros(3) + SILENT), "it was heard later than that");
+        assert!(!shipping.is_alive(Micros(4) + SILENT));
+    }
 }

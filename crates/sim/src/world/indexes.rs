@@ -120,7 +120,8 @@ impl World {
     pub(super) fn lacks_indexes(&self, record: &PartitionRecord) -> Option<String> {
         let wanted: &Indexes = &self.wanted.get(&record.table)?.indexes;
         let process = self.machine(record.primary.node.0).process.as_ref()?;
-        let definitions = process.host.replica(record.id)?.definitions_at(ReadAt::Applied).ok()?;
+        let definitions =
+            replica::definitions_at(process.host.replica(record.id)?.engine(), ReadAt::Applied).ok()?;
         let ready = |number: u32| {
             definitions.iter().any(|known| known.index.number == number && known.state == IndexState::Ready)
         };
