@@ -139,13 +139,15 @@ impl AggregateScans {
         self.waiting.iter().map(|scan| scan.lsn).min()
     }
 
-    /// Takes a scan in, to be the next one. Gives it back if there are too many.
-    pub fn begin(&mut self, scan: AggregateScan) -> Result<(), AggregateScan> {
-        if self.waiting.len() >= MOST {
-            return Err(scan);
-        }
+    /// True if no more are taken in.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= MOST
+    }
+
+    /// Takes a scan in, to be the next one.
+    pub fn begin(&mut self, scan: AggregateScan) {
+        assert!(!self.is_full(), "{MOST} aggregate scans are as many as there may be");
         self.waiting.push_front(scan);
-        Ok(())
     }
 
     /// The scan whose turn it is. Whoever takes it ends it or goes on with it ([`AggregateScans::go_on`]).
@@ -212,12 +214,12 @@ impl Replica {
         request: Request,
         at: (ReadAt, Lsn),
     ) {
-        let scan = AggregateScan::new(to, request, at, self.role.term(), ctx.now.mono);
-        if let Err(scan) = self.readers.aggregates.begin(scan) {
+        if self.readers.aggregates.is_full() {
             let status = Status::NotYet("too many counts of this partition are under way".into());
-            let (to, request, status) = scan.refused(status);
             return self.answer(ctx, to, &request, status, Body::None, None);
         }
+        let scan = AggregateScan::new(to, request, at, self.role.term(), ctx.now.mono);
+        self.readers.aggregates.begin(scan);
         self.aggregate(ctx);
     }
 
@@ -287,7 +289,7 @@ mod tests {
     fn a_scan_takes_its_turns_and_ends_with_the_sum() {
         let (engine, settings) = (engine(), settings());
         let (mut scans, here) = (AggregateScans::default(), (Some(Term(1)), Lsn(3), Micros::ZERO));
-        scans.begin(scan(1)).expect("there is room");
+        scans.begin(scan(1));
         assert_eq!(scans.lowest(), Some(Lsn(3)));
         let first = scans.next().expect("just begun");
         assert!(scans.go_on(&engine, &settings, first, here).is_ok(), "two of three rows are read");
@@ -317,8 +319,8 @@ mod tests {
     #[test]
     fn there_are_never_too_many() {
         let mut scans = AggregateScans::default();
-        (0..MOST).for_each(|_| scans.begin(scan(1)).expect("there is room"));
-        assert!(scans.begin(scan(1)).is_err());
+        (0..MOST).for_each(|_| scans.begin(scan(1)));
+        assert!(scans.is_full());
         scans.validate().expect("valid");
     }
 }

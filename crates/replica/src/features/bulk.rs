@@ -61,25 +61,26 @@ struct Asked {
 }
 
 impl BulkLoads {
-    /// A client asks for a load to be staged, and waits for what the members say. Gives the number of the question to them.
-    pub fn ask(
+    /// Stages the files of a load here.
+    pub fn stage(
         &mut self,
         engine: &mut dyn Engine,
         now: Micros,
         (load, files): (LoadId, &[Component]),
-        who: (ClientRef, Request),
-    ) -> Result<u64, (EngineError, (ClientRef, Request))> {
+    ) -> Result<(), EngineError> {
         self.touched.insert(load, now);
-        if let Err(error) = engine.stage(load, files) {
-            return Err((error, who));
-        }
+        engine.stage(load, files).map(|_| ())
+    }
+
+    /// A client waits for what the members say of a load. Gives the number of the question to them.
+    pub fn ask(&mut self, now: Micros, load: LoadId, who: (ClientRef, Request)) -> u64 {
         self.number += 1;
         let number = self.number;
         let asked = self.asked.remove(&load);
         let mut waiting = asked.map(|asked| asked.waiting).unwrap_or_default();
         waiting.push(who);
         self.asked.insert(load, Asked { number, since: now, told: BTreeMap::new(), waiting });
-        Ok(number)
+        number
     }
 
     /// How far a load is on all of `members` and here, and who waits to hear it; none before all of them have said it.
@@ -416,7 +417,8 @@ mod tests {
     fn asks(loads: &mut BulkLoads, engine: &mut FakeEngine, now: Micros) -> u64 {
         let op = Op::Stage { load: LOAD, files: Vec::new() };
         let who = (ClientRef { connection: 1, request: 1 }, crate::fake::request(op));
-        loads.ask(engine, now, (LOAD, &[]), who).expect("it has room")
+        loads.stage(engine, now, (LOAD, &[])).expect("it has room");
+        loads.ask(now, LOAD, who)
     }
 
     fn tells(number: u64, staging: Staging) -> StageAnswer {

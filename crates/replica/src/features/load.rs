@@ -82,14 +82,15 @@ impl Replica {
             return self.answer(ctx, to, &request, why, Body::None, None);
         }
         let loads = &mut self.features.loads;
-        let number = match loads.ask(self.engine.as_mut(), ctx.now.mono, (load, &files), (to, request)) {
-            Ok(number) => number,
-            Err((EngineError::Full(error), (to, request))) => {
+        match loads.stage(self.engine.as_mut(), ctx.now.mono, (load, &files)) {
+            Ok(()) => {}
+            Err(EngineError::Full(error)) => {
                 let why = Status::Full(format!("the load has no room: {error}"));
                 return self.answer(ctx, to, &request, why, Body::None, None);
             }
-            Err((error, (to, request))) => return self.engine_failed(ctx, to, &request, error),
-        };
+            Err(error) => return self.engine_failed(ctx, to, &request, error),
+        }
+        let number = loads.ask(ctx.now.mono, load, (to, request));
         let Some(origin) = self.origin() else { return };
         for to in self.lease_members() {
             let message = origin.stage(number, load, files.clone());

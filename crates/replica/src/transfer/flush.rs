@@ -189,16 +189,15 @@ impl Replica {
     pub(crate) fn on_flush(&mut self, ctx: &mut Ctx, message: &PeerMessage) {
         let Some(origin) = self.origin() else { return };
         let (serves, engine) = (self.serves(), self.engine.as_ref());
+        let primary = self.config.record().map(|record| record.primary);
         match (message, &mut self.role) {
-            (PeerMessage::FlushRequest(request), Role::Leader(leader)) if serves => {
-                if request.epoch >= leader.term.began() && request.epoch <= origin.epoch {
-                    ctx.out.extend(leader.on_flush_request(engine, origin, request));
-                }
+            (PeerMessage::FlushRequest(request), Role::Leader(leader))
+                if serves && (leader.term.began()..=origin.epoch).contains(&request.epoch) =>
+            {
+                ctx.out.extend(leader.on_flush_request(engine, origin, request));
             }
-            (PeerMessage::FlushAnswer(answer), _) => {
-                if self.config.record().is_some_and(|record| record.primary == answer.from) {
-                    self.transfer.flush.hear(ctx.now.mono, answer, engine.persisted().lsn);
-                }
+            (PeerMessage::FlushAnswer(answer), _) if Some(answer.from) == primary => {
+                self.transfer.flush.hear(ctx.now.mono, answer, engine.persisted().lsn);
             }
             _ => {}
         }
