@@ -78,7 +78,7 @@ impl World {
     /// Goes on with it.
     pub(super) fn go_on_checkpoint(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
         if self.machine(node).incarnation() == Some(incarnation) {
-            self.checkpointing(node, partition, replica::Replica::go_on_checkpoint);
+            self.checkpointing(node, partition, |replica| replica.engine_mut().go_on_checkpoint());
         }
     }
 
