@@ -301,11 +301,10 @@ impl Primary {
     fn take_advice(&mut self, view: &View, ctx: &mut Ctx) {
         let record = view.record;
         match self.membership.take_advice() {
-            Some(Advice::Admit(member)) => {
-                if record.member_on(member.node).is_none() {
-                    self.propose(view, ctx, Cause::CatchingUp, |record| record.catching_up.push(member));
-                }
+            Some(Advice::Admit(member)) if record.member_on(member.node).is_none() => {
+                self.propose(view, ctx, Cause::CatchingUp, |record| record.catching_up.push(member));
             }
+            Some(Advice::Admit(_)) => {}
             Some(Advice::Remove(member)) => {
                 let last = record.in_sync.len() == 1 && record.in_sync.contains(&member);
                 if record.holds(&member) && member != view.me && !last {

@@ -104,7 +104,7 @@ impl Flight {
     }
 
     /// Nothing is known of what the member has, and what it acknowledges of earlier appends says nothing.
-    fn from_scratch(&self) -> Flight {
+    fn renewed(&self) -> Flight {
         Flight { number: self.number, fence: self.number, ..Flight::default() }
     }
 
@@ -306,13 +306,7 @@ impl Progress {
     pub fn begin_from_scratch(&mut self, now: Micros) {
         let (rows_only, log_only) = (self.rows_only, self.log_only);
         let health = Health { stuck: self.health.stuck, ..Health::new(now) };
-        *self = Progress {
-            flight: self.flight.from_scratch(),
-            health,
-            rows_only,
-            log_only,
-            ..Progress::new(now)
-        };
+        *self = Progress { flight: self.flight.renewed(), health, rows_only, log_only, ..Progress::new(now) };
     }
 
     /// Starts sending again from behind what the member has surely taken.

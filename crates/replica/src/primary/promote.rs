@@ -18,7 +18,7 @@ impl Replica {
         let (now, resend, pass_over) = (ctx.now.mono, ctx.settings.resend, ctx.settings.pass_over);
         let others = self.asked();
         let Some(leader) = self.leader() else { return };
-        for member in leader.promotion.to_ask(now, resend, pass_over, others) {
+        for member in leader.promotion.unheard(now, resend, pass_over, others) {
             self.ask_report(ctx, member);
         }
         self.decide(ctx);

@@ -114,7 +114,13 @@ impl Promotion {
     }
 
     /// Who is to be asked now, of those whose report would help. Nobody but while reports are gathered.
-    pub fn to_ask(&mut self, now: Micros, resend: Micros, pass_over: Micros, of: Vec<Member>) -> Vec<Member> {
+    pub fn unheard(
+        &mut self,
+        now: Micros,
+        resend: Micros,
+        pass_over: Micros,
+        of: Vec<Member>,
+    ) -> Vec<Member> {
         self.skipped.retain(|_, since| now.since(*since) < pass_over);
         let Phase::Reconciling { asked_at, .. } = &mut self.phase else { return Vec::new() };
         if now.since(*asked_at) < resend && *asked_at != Micros::ZERO {
@@ -399,8 +405,8 @@ mod tests {
         let reports = promotion.reports().expect("gathers");
         assert!(reports.has_tried(&member(2)) && !reports.has(&member(2)));
         let pass_over = Micros(50_000);
-        assert_eq!(promotion.to_ask(now, RESEND, pass_over, vec![member(2), member(3)]), [member(3)]);
-        assert_eq!(promotion.to_ask(now + pass_over, RESEND, pass_over, vec![member(2)]), [member(2)]);
+        assert_eq!(promotion.unheard(now, RESEND, pass_over, vec![member(2), member(3)]), [member(3)]);
+        assert_eq!(promotion.unheard(now + pass_over, RESEND, pass_over, vec![member(2)]), [member(2)]);
     }
 
     #[test]

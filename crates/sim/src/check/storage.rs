@@ -13,6 +13,8 @@ pub struct Storage {
     given: BTreeSet<(NodeId, PartitionId, Position)>,
     /// Of these, what the replica has taken back since: a proof of it comes too late to bind.
     taken_back: BTreeSet<(NodeId, PartitionId, Position)>,
+    /// What each engine last said a restart finds in its files.
+    files: BTreeMap<(NodeId, PartitionId), Lsn>,
 }
 
 /// What a start found of a partition.
@@ -29,7 +31,7 @@ pub struct Start {
 }
 
 impl Storage {
-    /// A replica gives an entry to its log.
+    /// A replica gives an entry to its log, or has it begin there.
     pub fn given(&mut self, node: NodeId, id: PartitionId, at: Position) {
         self.taken_back.remove(&(node, id, at));
         self.given.insert((node, id, at));
@@ -67,6 +69,7 @@ impl Storage {
     pub fn removed(&mut self, node: NodeId, id: PartitionId) {
         self.proven.remove(&(node, id));
         self.settled.remove(&(node, id));
+        self.files.remove(&(node, id));
         self.forget_given(|of, other| (of, other) == (node, id));
     }
 
@@ -74,12 +77,33 @@ impl Storage {
     pub fn wiped(&mut self, node: NodeId) {
         self.proven.retain(|(of, _), _| *of != node);
         self.settled.retain(|(of, _), _| *of != node);
+        self.files.retain(|(of, _), _| *of != node);
         self.forget_given(|of, _| of == node);
     }
 
     fn forget_given(&mut self, which: impl Fn(NodeId, PartitionId) -> bool) {
         for entries in [&mut self.given, &mut self.taken_back] {
             entries.retain(|(of, id, _)| !which(*of, *id));
+        }
+    }
+
+    /// An engine says what a restart finds in its files.
+    pub fn says_persisted(&mut self, node: NodeId, id: PartitionId, persisted: Lsn) {
+        self.files.insert((node, id), persisted);
+    }
+
+    /// What an engine said last; zero if it never did.
+    pub fn said_persisted(&self, node: NodeId, id: PartitionId) -> Lsn {
+        self.files.get(&(node, id)).copied().unwrap_or(Lsn::ZERO)
+    }
+
+    /// An engine is opened and finds so much in its files, or less because the disk was `faulted`.
+    pub fn opens(&mut self, node: NodeId, id: PartitionId, found: Lsn, faulted: bool) -> Result<(), String> {
+        let said = self.said_persisted(node, id);
+        self.files.insert((node, id), found);
+        match found >= said || faulted {
+            true => Ok(()),
+            false => Err(format!("{node} {id}: files held the state at {said}, a start finds {found}")),
         }
     }
 
@@ -108,6 +132,32 @@ impl Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_that_was_taken_back_is_proven_again_as_a_begin() {
+        let mut storage = Storage::default();
+        let (node, id, at) = (NodeId(1), PartitionId(64), Position::new(types::Term(8), Lsn(162)));
+        storage.given(node, id, at);
+        storage.truncate(node, id, Position::ZERO);
+        storage.given(node, id, at);
+        storage.proven(node, id, at);
+        assert_eq!(storage.holds(node, id), Some(at));
+    }
+
+    #[test]
+    fn what_an_engine_said_to_be_in_its_files_is_there() {
+        let mut storage = Storage::default();
+        let (node, id) = (NodeId(1), PartitionId(64));
+        assert!(storage.opens(node, id, Lsn(0), false).is_ok());
+        storage.says_persisted(node, id, Lsn(7));
+        assert!(storage.opens(node, id, Lsn(8), false).is_ok());
+        assert!(storage.opens(node, id, Lsn(3), false).is_err());
+        storage.says_persisted(node, id, Lsn(7));
+        assert!(storage.opens(node, id, Lsn(3), true).is_ok());
+        storage.says_persisted(node, id, Lsn(7));
+        storage.removed(node, id);
+        assert!(storage.opens(node, id, Lsn(0), false).is_ok());
+    }
     use crate::check::lineage::tests::{P, at};
 
     const N: NodeId = NodeId(1);

@@ -27,6 +27,7 @@ impl World {
             let wait = 5 + self.timing.below(60);
             self.after(wait, Event::Flush { node, incarnation });
         }
+        self.look_at_files(node);
         self.carry_out(node, incarnation, &mut out);
         self.look_at(node);
         out.clear();

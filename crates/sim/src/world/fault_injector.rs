@@ -172,7 +172,8 @@ impl World {
             }
             Fault::Rot => {
                 let what = if self.fault_injector.random.chance(700) { "log/" } else { "snapshot/" };
-                if !(what == "snapshot/" && self.lsm_files.rot(node)) && !disk.rot(what) {
+                let rots = (what == "snapshot/" && self.lsm_files.rot(node)) || disk.rot(what);
+                if !rots {
                     return false;
                 }
                 self.faults(node);

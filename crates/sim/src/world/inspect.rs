@@ -66,6 +66,8 @@ impl World {
                     self.gives_up(node, *partition, Lsn::ZERO);
                     self.checks.storage.truncate(id, *partition, Position::ZERO);
                 }
+                // What was taken back may come again as the log's begin.
+                self.checks.storage.given(id, *partition, *at);
             }
             _ => {}
         }
@@ -292,6 +294,7 @@ impl World {
 
     /// After an event at a node: its invariants, and what became of its replicas.
     pub(super) fn look_at(&mut self, node: u32) {
+        self.look_at_files(node);
         let now = self.now;
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         if let Err(sentence) = process.host.validate() {

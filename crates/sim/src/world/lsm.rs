@@ -9,7 +9,7 @@ use engine::MemoryEngine;
 use engine::memory::PartsEngine;
 use std::sync::Arc;
 use types::engine::{Checkpoint, Wake};
-use types::{Engine, EngineError, PartitionId, Rules};
+use types::{Engine, EngineError, NodeId, PartitionId, Rules};
 
 /// Where a replica's files are.
 pub(super) fn place(node: u32, directory_of: &str, partition: PartitionId) -> Place {
@@ -41,6 +41,25 @@ impl World {
         let (engine, trouble) = self.lsm_files.open(place(node, directory_of, id))?;
         self.trace.hide(self.lsm_files.root());
         Ok((Box::new(engine), trouble))
+    }
+
+    /// I12: what an engine said a restart finds in its files, a start finds.
+    pub(super) fn finds_files(&mut self, node: u32, id: PartitionId, engine: &dyn Engine) {
+        let (found, faulted) = (engine.persisted().lsn, self.machine(node).impaired);
+        let verdict = self.checks.storage.opens(NodeId(node), id, found, faulted);
+        self.checks.expect("I12", self.now, verdict);
+    }
+
+    /// Notes what engines say of their files.
+    pub(super) fn look_at_files(&mut self, node: u32) {
+        let Some(process) = &self.machines[node as usize - 1].process else { return };
+        let storage = &mut self.checks.storage;
+        for replica in process.host.replicas().filter(|replica| !process.in_memory.contains(&replica.id())) {
+            let persisted = replica.engine().persisted().lsn;
+            if storage.said_persisted(NodeId(node), replica.id()) != persisted {
+                storage.says_persisted(NodeId(node), replica.id(), persisted);
+            }
+        }
     }
 
     /// Gives times to jobs that were begun.

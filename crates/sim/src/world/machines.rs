@@ -130,6 +130,7 @@ impl World {
         let rules = self.settings.rules;
         let storage_lost = self.machine(node).directory_of(id).is_none();
         let (engine, trouble) = self.engine_found(node, id)?;
+        self.finds_files(node, id, &*engine);
         let persisted = engine.persisted();
         let history = part.custom.get(&(Note::History as u16));
         let mut history = history.map(|bytes| History::decode(bytes)).transpose()?.unwrap_or_default();
