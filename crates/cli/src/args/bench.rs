@@ -56,7 +56,7 @@ pub struct LogArgs {
     /// What every bench takes.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// A program built from crates/bench/raft-engine, to be measured in the same rounds.
+    /// A program built from tools/bench/raft-engine, to be measured in the same rounds.
     #[arg(long, value_name = "PROGRAM")]
     pub raft_engine: Option<PathBuf>,
 }

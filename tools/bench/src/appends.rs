@@ -29,7 +29,7 @@ pub const LOG_LINES: [&str; 3] = ["outstanding-64", "waiting-10", "waiting-16"];
 pub struct LogOptions {
     /// Options of every bench.
     pub common: Common,
-    /// `--raft-engine PROGRAM`: a program built from `crates/bench/raft-engine`, measured in the same rounds as the sixteen
+    /// `--raft-engine PROGRAM`: a program built from `tools/bench/raft-engine`, measured in the same rounds as the sixteen
     /// waiting threads. `None`: the documented figure stands in, labelled as such.
     pub raft_engine: Option<PathBuf>,
 }
