@@ -445,6 +445,7 @@ impl World {
         }
         let others_sound = self.machines.iter().all(|machine| machine.id == node || !machine.impaired);
         others_sound
+            && !self.forced.is_under_way()
             && self.checks.epochs.records().all(|record| {
                 !record.in_sync.iter().any(|member| member.node.0 == node) || self.another_has(record, node)
             })

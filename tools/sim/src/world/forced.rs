@@ -40,6 +40,8 @@ pub enum Step {
 /// What has come of it.
 pub(super) struct Forced {
     random: Stream,
+    /// From when a primary is to be left alone until its clients may reach it again.
+    under_way: bool,
     /// Cut off, and does not know of the other term yet.
     away: Option<u32>,
     /// Partitions that another was forced to lead, and who led them before.
@@ -48,7 +50,12 @@ pub(super) struct Forced {
 
 impl Forced {
     pub fn new(random: Stream) -> Forced {
-        Forced { random, away: None, done: Vec::new() }
+        Forced { random, under_way: false, away: None, done: Vec::new() }
+    }
+
+    /// True while an operator is about to go on without the one that has everything: the disks of the others must do.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way
     }
 
     /// True if this is a client and the old primary, which does not know of the other term yet.
@@ -98,6 +105,7 @@ impl World {
             return self.after(LOOKS, Event::Force(Step::Begin));
         };
         let primary = record.primary.node.0;
+        self.forced.under_way = true;
         self.trace.note(self.now, format_args!("force: n{primary} is left alone with p{}", record.id.0));
         for member in record.members().filter(|member| **member != record.primary) {
             self.machine_mut(member.node.0).paused = true;
@@ -114,6 +122,7 @@ impl World {
 
     /// It is cut off, if it is alone.
     fn cut_alone(&mut self, partition: PartitionId, node: u32) {
+        self.forced.under_way = false;
         let Some(record) = self.checks.epochs.newest(partition) else { return };
         let alone = record.primary.node.0 == node && record.in_sync.len() == 1;
         if !alone || self.machine(node).process.is_none() || !self.is_serving(&record.clone()) {
@@ -130,7 +139,7 @@ impl World {
                 }
             }
         }
-        self.forced.away = Some(node);
+        (self.forced.under_way, self.forced.away) = (true, Some(node));
         self.after(PAUSES - ALONE + LOOKS, Event::Force(Step::Force(partition, node)));
         self.after(AWAY + LOOKS, Event::Force(Step::Return(partition, node)));
     }
@@ -181,6 +190,7 @@ impl World {
             return self.after(LOOKS, Event::Force(Step::Return(partition, node)));
         }
         self.forced.away = self.forced.away.filter(|away| *away != node);
+        self.forced.under_way = self.forced.away.is_some();
         let here = Endpoint::Node(node);
         for client in self.clients_of() {
             for (from, to) in [(here, client), (client, here)] {

@@ -527,7 +527,7 @@ impl World {
             .machines
             .iter()
             .filter(|machine| machine.process.is_some() && machine.stuck_until < u64::MAX)
-            .filter(|machine| !self.is_removed(machine.id));
+            .filter(|machine| !self.is_removed(machine.id) && !self.is_decommissioning(machine.id));
         usize::from(record.policy.factor).min(alive.count())
     }
 

@@ -149,6 +149,12 @@ impl World {
             || self.machine(node).member().is_some_and(|me| self.removed.contains(&me.store))
     }
 
+    /// True if everything is to be moved away from the node: it is given no copies any more.
+    pub(super) fn is_decommissioning(&self, node: u32) -> bool {
+        let record = self.node_records.get(&NodeId(node));
+        record.is_some_and(|record| record.is_marked(NodeRecord::DECOMMISSIONING))
+    }
+
     /// What a healed world still lacks of what the tables' and nodes' records want.
     pub(super) fn what_is_wanted(&self) -> Option<String> {
         let able: BTreeSet<NodeId> = self
