@@ -4,12 +4,12 @@
 mod documents;
 mod ids;
 mod lexer;
+mod released;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Where crates are: the product's, and tools that test it and that no crate of the product may use.
 const FOLDERS: [&str; 2] = ["crates", "tools"];
@@ -64,35 +64,11 @@ pub fn check(root: &Path) -> Result<(), String> {
     check_documents(root, &files, &mut faults);
     check_ids(&files, &mut faults);
     check_words(&files, &mut faults);
-    check_released(root, &mut faults);
+    faults.extend(released::fault(root));
     if faults.is_empty() {
         return Ok(());
     }
     Err(format!("{} rules are broken:\n  {}", faults.len(), faults.join("\n  ")))
-}
-
-/// What is released has every rule in force: the feature that lets tests take one out is not in its tree.
-fn check_released(root: &Path, faults: &mut Vec<String>) {
-    let tree = Command::new("cargo")
-        .args(["tree", "--package", "understudy-cli", "--edges", "normal,build,features", "--prefix", "none"])
-        .current_dir(root)
-        .output();
-    match tree {
-        Ok(tree) if tree.status.success() => {
-            let tree = String::from_utf8_lossy(&tree.stdout);
-            if !tree.contains("understudy-types") {
-                faults.push("`cargo tree` does not show understudy-types below understudy-cli".into());
-            }
-            if tree.contains("feature \"mutants\"") {
-                faults.push(
-                    "the released binary has the feature `mutants`: only dev-dependencies may ask for it"
-                        .into(),
-                );
-            }
-        }
-        Ok(tree) => faults.push(format!("`cargo tree` failed: {}", String::from_utf8_lossy(&tree.stderr))),
-        Err(error) => faults.push(format!("`cargo tree` cannot be run: {error}")),
-    }
 }
 
 /// Every Rust file of the project.
