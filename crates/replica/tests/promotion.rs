@@ -51,8 +51,12 @@ impl Candidate {
 
     /// Names it primary of a set, after another one.
     fn named(&mut self, in_sync: &[u32], before: u32) {
+        self.named_under("durable", in_sync, before);
+    }
+
+    fn named_under(&mut self, policy: &str, in_sync: &[u32], before: u32) {
         let in_sync: Vec<Member> = in_sync.iter().map(|node| member(*node)).collect();
-        let policy = Policy::preset("durable", 3, LogKind::Disk).expect("a policy");
+        let policy = Policy::preset(policy, 3, LogKind::Disk).expect("a policy");
         let old = PreviousTerm {
             epoch: Epoch(1),
             primary: member(before),
@@ -87,18 +91,14 @@ impl Candidate {
 
     /// A report of a log that ends at this LSN of the first term.
     fn report(&mut self, from: u32, end: u64, torn: bool) {
+        self.report_of(member(from), end, torn);
+    }
+
+    fn report_of(&mut self, from: Member, end: u64, torn: bool) {
         let end = Position::new(Term(1), Lsn(end));
         let log = LogSummary { base: Position::ZERO, end, history: vec![(Term(1), Lsn(1))] };
         let marks = Watermarks { received: end.lsn, durable: end.lsn, ..Watermarks::default() };
-        let report = Report {
-            partition: P,
-            epoch: Epoch(2),
-            from: member(from),
-            log,
-            marks,
-            committed: Lsn::ZERO,
-            torn,
-        };
+        let report = Report { partition: P, epoch: Epoch(2), from, log, marks, committed: Lsn::ZERO, torn };
         let now = self.now();
         self.host.peer(now, PeerMessage::Report(report), &mut self.out);
     }
@@ -138,6 +138,26 @@ fn pr99_who_is_not_recorded_does_not_count() {
     assert_eq!(candidate.done(), [""; 0], "node 3 may have what no set ever had");
     candidate.report(1, 7, false);
     assert_eq!(candidate.done(), ["fetches from n1"]);
+}
+
+#[test]
+fn pr99_an_old_primary_that_was_started_again_is_recorded() {
+    // What it acknowledged alone is on its disk, whatever its life is called now.
+    let mut candidate = Candidate::new(false);
+    candidate.named_under("local", &[2, 1], 3);
+    candidate.report(1, 5, false);
+    candidate.report_of(Member { incarnation: Incarnation(2), ..member(3) }, 9, false);
+    candidate.wait(1_000);
+    assert!(candidate.done().contains(&"fetches from n3".into()));
+}
+
+#[test]
+fn pr99_where_disks_count_a_member_counts_in_its_next_life() {
+    let mut candidate = Candidate::new(true);
+    candidate.named(&[2, 1], 1);
+    candidate.report_of(Member { incarnation: Incarnation(2), ..member(1) }, 7, false);
+    candidate.wait(1_000);
+    assert!(candidate.done().contains(&"fetches from n1".into()));
 }
 
 #[test]

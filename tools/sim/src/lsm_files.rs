@@ -16,11 +16,14 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use types::{EngineError, PartitionId};
 
 /// Component files that the engines of one world keep open.
 const OPEN_FILES: usize = 48;
+
+/// Bytes that the worlds of a process that run at the same time need at most, by far.
+const ROOM: usize = 16 << 20;
 
 /// Where an engine's files are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -243,11 +246,32 @@ impl Drop for LsmFiles {
     }
 }
 
+/// Where worlds have their directories: on a file system in memory if there is one with room, else where temporary files are.
+/// The error is one line.
+pub fn scratch() -> Result<PathBuf, String> {
+    static BASE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    BASE.get_or_init(|| first_with_room(&[PathBuf::from("/dev/shm"), std::env::temp_dir()])).clone()
+}
+
+/// The first of these directories that takes what worlds write.
+fn first_with_room(bases: &[PathBuf]) -> Result<PathBuf, String> {
+    let mut faults = Vec::new();
+    for base in bases {
+        let probe = base.join(format!("understudy-sim-{}-probe", std::process::id()));
+        let written = fs::write(&probe, vec![1; ROOM]);
+        let _ = fs::remove_file(&probe);
+        match written {
+            Ok(()) => return Ok(base.clone()),
+            Err(error) => faults.push(format!("{}: {error}", base.display())),
+        }
+    }
+    Err(format!("there is no place for the simulator's {ROOM} bytes of files: {}", faults.join("; ")))
+}
+
 /// A directory that no other world uses.
 fn new_root() -> io::Result<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let memory = Path::new("/dev/shm");
-    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let base = scratch().map_err(io::Error::other)?;
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = base.join(format!("understudy-sim-{}-{number}", std::process::id()));
@@ -482,6 +506,14 @@ mod tests {
 
     fn persisted(engine: &LsmEngine) -> u64 {
         engine.persisted().lsn.0
+    }
+
+    #[test]
+    fn a_place_that_takes_nothing_is_passed_over_and_none_is_one_line() {
+        let none = PathBuf::from("/proc/none");
+        assert_eq!(first_with_room(&[none.clone(), std::env::temp_dir()]), Ok(std::env::temp_dir()));
+        let fault = first_with_room(&[none]).unwrap_err();
+        assert!(fault.contains("/proc/none") && !fault.contains('\n'), "{fault}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use types::Finding;
 
 /// Runs seeds, or one with its trace.
 pub fn run(args: &SimArgs, context: &mut Context) -> Result<(), Failure> {
+    sim::lsm_files::scratch().map_err(Failure::failed)?;
     match (&args.seeds, args.trace) {
         (_, Some(seed)) => trace(seed, args, context),
         (Some(seeds), None) => {

@@ -88,7 +88,13 @@ fn loss(record: &FailoverRecord) -> String {
     if !report.possible {
         return format!("nothing acknowledged; {commits} unacknowledged commits set aside");
     }
+    // The last entry that was kept is older than the old primary's term: of that nothing is left, whatever its LSNs (PR-98).
+    let of_old_term = report.kept_term.is_some_and(|term| term < record.old_term);
     let mut text = match (report.kept, report.last_heard) {
+        (Some(kept), _) if of_old_term => {
+            let term = record.old_term.0;
+            format!("possibly all that was acknowledged in term {term}, and above LSN {kept} in older ones")
+        }
         (Some(kept), Some(heard)) if heard > kept => {
             format!("possibly LSN {} to {} or beyond", kept.next(), heard)
         }
@@ -142,6 +148,11 @@ mod tests {
             last_heard: Some(Lsn(15)),
             ..LossReport::default()
         };
-        assert_eq!(loss(&record(lossy)), "possibly LSN 11 to 15 or beyond");
+        assert_eq!(loss(&record(lossy.clone())), "possibly LSN 11 to 15 or beyond");
+        let of_the_term = LossReport { kept_term: Some(Term(1)), ..lossy.clone() };
+        assert_eq!(loss(&record(of_the_term)), "possibly LSN 11 to 15 or beyond");
+        let before = LossReport { kept_term: Some(Term(0)), last_heard: Some(Lsn(10)), ..lossy };
+        let text = "possibly all that was acknowledged in term 1, and above LSN 10 in older ones";
+        assert_eq!(loss(&record(before)), text);
     }
 }

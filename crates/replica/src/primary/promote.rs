@@ -38,11 +38,21 @@ impl Replica {
         asked
     }
 
+    /// True if this one's report counts: it is recorded, or another life of a recorded store whose disk has what counts. That is so
+    /// for the old primary where commits rested on it alone, and for every member where commits were on their disks.
+    fn counts_report(&self, from: &Member) -> bool {
+        let Some(record) = self.config.record() else { return false };
+        let lives = record.policy.survives_restart();
+        let member = record.in_sync.iter().any(|member| member == from || lives && member.same_store(from));
+        let alone = record.policy.rests_on().is_primary();
+        member || alone && record.before.as_ref().is_some_and(|before| before.primary.same_store(from))
+    }
+
     /// A member's report.
     pub(crate) fn on_report(&mut self, ctx: &mut Ctx, report: Report) {
         let epoch = self.config.record().map(|record| record.epoch);
         let own_end = self.log.end();
-        let counts = self.asked().contains(&report.from);
+        let counts = self.counts_report(&report.from);
         let Some(leader) = self.leader() else { return self.take_leave(ctx, &report) };
         if Some(report.epoch) != epoch {
             return;
