@@ -152,7 +152,7 @@ fn pr99_an_old_primary_that_was_started_again_is_recorded() {
 }
 
 #[test]
-fn pr99_where_disks_count_a_member_counts_in_its_next_life() {
+fn pr99_where_disks_count_a_member_counts_in_its_next_incarnation() {
     let mut candidate = Candidate::new(true);
     candidate.named(&[2, 1], 1);
     candidate.report_of(Member { incarnation: Incarnation(2), ..member(1) }, 7, false);

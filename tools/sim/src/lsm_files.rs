@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_takes_nothing_is_passed_over_and_none_is_one_line() {
+    fn a_place_that_takes_nothing_is_skipped_and_none_is_one_line() {
         let none = PathBuf::from("/proc/none");
         assert_eq!(first_with_room(&[none.clone(), std::env::temp_dir()]), Ok(std::env::temp_dir()));
         let fault = first_with_room(&[none]).unwrap_err();

@@ -4,7 +4,7 @@ use super::World;
 use super::lsm::place;
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
-use crate::check::wanted::{rests_on_primary, wanted};
+use crate::check::wanted::{rests_on_primary, survives_restart, wanted};
 use crate::client::Client;
 use crate::node::{FIRST, Machine, PartFiles, Process, SECOND, Second};
 use replica::{ClientRef, LogOp};
@@ -498,8 +498,8 @@ impl World {
         self.clients.iter().find(waits).map(|_| "a client's operation does not end".to_string())
     }
 
-    /// A main-memory partition that everybody forgot stays closed until an operator speaks (PR-17), and so does one whose
-    /// set shrank, by a proposal that was on its way, to a member whose disk was lost just then.
+    /// A partition that everybody forgot, of main memory or with a member whose disk is gone, stays closed until an
+    /// operator speaks (PR-17), and so does one whose set shrank to a member whose disk was lost just then.
     fn is_closed_for_good(&self, record: &PartitionRecord) -> bool {
         let faulted = |member: &types::Member| {
             let machine = self.machine(member.node.0);
@@ -508,8 +508,12 @@ impl World {
         if record.in_sync.iter().all(faulted) {
             return true;
         }
-        let forgotten = |member: &types::Member| self.machine(member.node.0).member() != Some(*member);
-        record.policy.log == LogKind::Memory && record.in_sync.iter().all(forgotten)
+        let present = |member: &types::Member| self.machine(member.node.0).member();
+        let forgotten = |member: &types::Member| present(member) != Some(*member);
+        let replaced = |member: &types::Member| present(member).is_some_and(|now| !now.same_store(member));
+        let waits = record.policy.log == LogKind::Memory
+            || !survives_restart(&record.policy) && record.in_sync.iter().any(replaced);
+        waits && record.in_sync.iter().all(forgotten)
     }
 
     /// Partitions that no healing opens again.
