@@ -3,7 +3,7 @@
 use crate::check::lineage::Lineage;
 use crate::check::wanted::{rests_on_primary, survives_restart};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Member, NodeId, PartitionId, PartitionRecord, Position};
+use types::{Member, NodeId, PartitionId, PartitionRecord, Position, Term};
 
 /// An acknowledged commit.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub struct Survival {
     faulted: BTreeMap<NodeId, u64>,
     /// Partitions that had a failover which may have lost something.
     doubtful: BTreeSet<PartitionId>,
-    /// When an operator last forced a promotion.
-    forced: BTreeMap<PartitionId, u64>,
+    /// When an operator last forced a promotion, and its term.
+    forced: BTreeMap<PartitionId, (u64, Term)>,
 }
 
 impl Survival {
@@ -48,8 +48,16 @@ impl Survival {
     }
 
     /// An operator had another lead, and was told what that may lose.
-    pub fn forced(&mut self, time: u64, partition: PartitionId) {
-        self.forced.insert(partition, time);
+    pub fn forced(&mut self, time: u64, partition: PartitionId, term: Term) {
+        self.forced.insert(partition, (time, term));
+    }
+
+    /// True if it was acknowledged after an operator had another lead, by an old primary that was alone in its set: the
+    /// operator was told that it goes on until it hears of the new term, and that this is lost.
+    fn acknowledged_in_vain(&self, one: &Acknowledged) -> bool {
+        let alone = one.record.in_sync.len() == 1;
+        let forced = self.forced.get(&one.record.id);
+        forced.is_some_and(|(at, term)| alone && one.at.term < *term && *at < one.time)
     }
 
     /// Commits of a partition that are lost, and that this node acknowledged alone in its set, in the process that it has now.
@@ -109,10 +117,13 @@ impl Survival {
         record: &PartitionRecord,
     ) -> Result<(), String> {
         let what = format!("{} {} was acknowledged under '{}'", record.id, one.at, one.record.policy);
+        if self.acknowledged_in_vain(one) {
+            return Ok(());
+        }
         if !record.lossy {
             return Err(format!("{what} and is not in the log of {}, which names no loss", record.epoch));
         }
-        if self.forced.get(&record.id).is_some_and(|at| one.time <= *at) {
+        if self.forced.get(&record.id).is_some_and(|(at, _)| one.time <= *at) {
             return Ok(());
         }
         let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);
@@ -154,6 +165,14 @@ mod tests {
         lineage.add(&first).expect("adds");
         lineage.add(&entry(at(1, 2), first.crc(), "a", 2)).expect("adds");
         lineage.add(&entry(at(2, 2), first.crc(), "a", 3)).expect("adds");
+        lineage
+    }
+
+    /// (2,2) is replaced by (3,2), too.
+    fn lineage_with_third() -> Lineage {
+        let mut lineage = lineage();
+        let first = entry(at(1, 1), 0, "a", 1);
+        lineage.add(&entry(at(3, 2), first.crc(), "a", 4)).expect("adds");
         lineage
     }
 
@@ -201,6 +220,27 @@ mod tests {
         survival
             .serves(&lineage(), Some(&left), &after(true), at(2, 2))
             .expect("the last of the set forgot it");
+    }
+
+    #[test]
+    fn who_was_left_alone_acknowledges_in_vain_once_another_was_forced_to_lead() {
+        let alone =
+            PartitionRecord { in_sync: vec![record(1, 1, &[1]).primary], ..under("sync", LogKind::Disk) };
+        let id = alone.id;
+        let lost = |time: u64, record: &PartitionRecord, of: Position| {
+            let mut survival = Survival::default();
+            survival.forced(20, id, Term(2));
+            survival.acknowledged(time, of, record);
+            survival.serves(&lineage(), None, &after(false), at(2, 2)).map(|()| survival.lost().len())
+        };
+        assert_eq!(lost(30, &alone, at(1, 2)), Ok(1), "the operator was told so");
+        assert!(lost(10, &alone, at(1, 2)).is_err(), "what was there before is named by the forced term");
+        assert!(lost(30, &under("sync", LogKind::Disk), at(1, 2)).is_err(), "others had to acknowledge it");
+        let later = lineage_with_third();
+        let mut survival = Survival::default();
+        survival.forced(20, id, Term(2));
+        survival.acknowledged(30, at(2, 2), &alone);
+        assert!(survival.serves(&later, None, &after(false), at(3, 2)).is_err(), "of the forced term itself");
     }
 
     #[test]

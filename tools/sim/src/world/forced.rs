@@ -173,7 +173,7 @@ impl World {
             return;
         }
         self.injected("forced");
-        self.checks.survival.forced(self.now, record.id);
+        self.checks.survival.forced(self.now, record.id, record.term);
         if let Some(old) = &record.before {
             self.forced.done.push((record.id, old.primary.node.0));
         }
