@@ -8,7 +8,7 @@ use crate::ledger::{Ledger, Purpose};
 use crate::seal::{PER_TXN, SealPlan};
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{Cause, NodeRecord, PartitionRecord};
-use types::{Member, Micros, NodeId, Now, PartitionId};
+use types::{Epoch, Member, Micros, NodeId, Now, PartitionId};
 use wire::control::Suspect;
 
 /// What is remembered about seals.
@@ -17,6 +17,8 @@ pub(crate) struct Sealing {
     /// Partitions whose recorded primary's process is not the one that runs now: that one's life, and since when somebody
     /// of the recorded set is here to lead on.
     restarts: BTreeMap<PartitionId, (Member, Micros)>,
+    /// Terms that do not serve while a member of theirs, which forgot nothing, runs in a later incarnation: since when.
+    stalled: BTreeMap<PartitionId, (Epoch, Micros)>,
     /// When a failover's seal was answered, milliseconds since 1970, until its report is completed.
     pub(crate) answered_ms: BTreeMap<u64, u64>,
 }
@@ -38,6 +40,12 @@ impl Sealing {
     /// When the present life of a partition's primary was first seen, if it is not the recorded one.
     pub(crate) fn restarted_at(&self, partition: PartitionId) -> Option<Micros> {
         self.restarts.get(&partition).map(|(_, at)| *at)
+    }
+
+    /// How long this term has stood still with a member that was started again.
+    fn stalled_for(&self, record: &PartitionRecord, now: Now) -> Option<Micros> {
+        let (epoch, since) = self.stalled.get(&record.id)?;
+        (*epoch == record.term.began()).then(|| now.mono.since(*since))
     }
 
     /// Checks that no partition is being sealed twice at once. The error is a sentence.
@@ -80,6 +88,7 @@ impl Controller {
             self.failure_detector.forget_old(partition, self.records.partition(partition), now.mono, spans);
         }
         self.note_restarts(now);
+        self.note_stalled(now);
         if self.takes_numbers() {
             return;
         }
@@ -172,24 +181,43 @@ impl Controller {
         decision(true, true, self.after_all_restarted(now, record)?)
     }
 
-    /// A promotion that compares what all members kept waits for each of them. One that starts again meanwhile is asked in
-    /// its new life, which only another term can name (PR-17).
+    /// Remembers since when terms stand still that a member's later incarnation could help.
+    fn note_stalled(&mut self, now: Now) {
+        let mut stalled = BTreeMap::new();
+        for record in self.records.partitions() {
+            if record.before.is_none() || self.serves(record) || !self.is_another_here(now, record) {
+                continue;
+            }
+            let epoch = record.term.began();
+            let known = self.sealing.stalled.get(&record.id).filter(|(of, _)| *of == epoch);
+            stalled.insert(record.id, known.copied().unwrap_or((epoch, now.mono)));
+        }
+        self.sealing.stalled = stalled;
+    }
+
+    /// True if a member was started again, is fit, and counts in its later incarnation: all do where everyone is compared.
+    fn is_another_here(&self, now: Now, record: &PartitionRecord) -> bool {
+        record.in_sync.iter().any(|member| {
+            let node = self.records.node(member.node).map(NodeRecord::member);
+            let compared = node.filter(|present| record.lossy && present.same_store(member));
+            let present = compared.or_else(|| self.unforgetful(self.requirements(record), member));
+            present.is_some_and(|present| present != *member && self.fit(now, record, &present))
+        })
+    }
+
+    /// A promotion that compares what all members kept waits for each of them, and so does one whose reports fence nothing,
+    /// for instance of torn logs. A member that starts again meanwhile is asked in its later incarnation, which only
+    /// another term can name (PR-17, PR-102). Most promotions get on without: only those compared do not wait for that.
     fn after_another_restart(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
-        if !record.lossy || record.before.is_none() || self.serves(record) {
+        let stalled = self.sealing.stalled_for(record, now)?;
+        if !record.lossy && stalled < self.settings.restart_reconcile {
             return None;
         }
-        let started_again = |member: &&Member| {
-            self.records.node(member.node).is_some_and(|node| {
-                let present = node.member();
-                present != **member && present.same_store(member) && self.fit(now, record, &present)
-            })
-        };
-        record.in_sync.iter().find(started_again)?;
         let itself = Candidate { recorded: record.primary, present: record.primary };
         Some(FailoverDecision {
             cause: Cause::Restarted,
-            lossy: true,
-            compared: true,
+            lossy: record.lossy,
+            compared: record.lossy,
             candidates: vec![itself],
         })
     }

@@ -148,6 +148,7 @@ fn handed_over(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), Strin
     }
     let term = PreviousTerm {
         epoch: old.epoch,
+        term: old.term,
         primary: old.primary,
         handed_over: true,
         in_sync: old.in_sync.clone(),

@@ -147,6 +147,7 @@ impl Controller {
             cause: plan.cause,
             before: Some(PreviousTerm {
                 epoch: old.epoch,
+                term: old.term,
                 primary: old.primary,
                 handed_over: false,
                 in_sync: old.in_sync.clone(),

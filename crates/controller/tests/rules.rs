@@ -192,6 +192,7 @@ fn r1_only_the_primary_changes_the_set_and_only_by_the_rules() {
     refuse("a hand-over outside the set", 1, &|record| {
         record.before = Some(PreviousTerm {
             epoch: Epoch(1),
+            term: old.term,
             primary: old.primary,
             handed_over: true,
             in_sync: old.in_sync.clone(),

@@ -197,6 +197,7 @@ impl Replica {
             committed: self.marks.committed(),
             secured: self.marks.secured(),
             published,
+            end: self.log.end(),
             torn: self.log.is_torn(),
         };
         Some((primary, view))
@@ -212,6 +213,7 @@ impl Replica {
             committed: self.marks.committed(),
             secured: self.marks.secured(),
             published: self.engine.published().lsn,
+            end: self.log.end(),
             torn: self.log.is_torn(),
         }
     }

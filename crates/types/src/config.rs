@@ -219,6 +219,8 @@ pub enum Cause {
 pub struct PreviousTerm {
     /// The epoch that was sealed.
     pub epoch: Epoch,
+    /// Its term: a log that has nothing of it is of a primary that never came to serve (PR-103).
+    pub term: Term,
     /// Its primary.
     pub primary: Member,
     /// True if that primary itself agreed to stop (switchover): its promises need not run out.

@@ -170,6 +170,7 @@ fn hand_over(record: &mut PartitionRecord, to: Member) {
     let epoch = Epoch(record.epoch.0 - 1);
     record.before = Some(PreviousTerm {
         epoch,
+        term: record.term,
         primary: record.primary,
         handed_over: true,
         in_sync: record.in_sync.clone(),

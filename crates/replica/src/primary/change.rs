@@ -111,7 +111,7 @@ impl Primary {
         let lossy_promotion = !marked && view.record.lossy;
         // Whoever is silent while the reports do not fence may have what nobody else has (PR-101).
         let must_hear_all =
-            self.promotion.reports().is_some_and(|reports| !reports.fence(view.record, &view.me, view.torn));
+            self.promotion.reports().is_some_and(|reports| !reports.fence(view.record, &view.own()));
         if lossy_promotion || must_hear_all || self.evict(view, ctx) || !marked {
             return Next::Done;
         }
@@ -385,6 +385,7 @@ impl Primary {
         let propose = self.membership.hand_over_to(ctx.now.mono, record, |record| {
             record.before = Some(PreviousTerm {
                 epoch: types::Epoch(record.epoch.0 - 1),
+                term: record.term,
                 primary: me,
                 handed_over: true,
                 in_sync: record.in_sync.clone(),

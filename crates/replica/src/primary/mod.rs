@@ -39,10 +39,10 @@ use crate::features::pause::Pause;
 use crate::primary::hops::next_hops;
 use crate::primary::membership::Membership;
 use crate::primary::progress::Progress;
-use crate::primary::promotion::Promotion;
+use crate::primary::promotion::{Own, Promotion};
 use crate::primary::reply_queue::ReplyQueue;
 use std::collections::BTreeMap;
-use types::{Lsn, Member, Micros, PartitionId, PartitionRecord, Rules, Term, Watermarks};
+use types::{Lsn, Member, Micros, PartitionId, PartitionRecord, Position, Rules, Term, Watermarks};
 
 /// What a primary keeps beside the log, for one term.
 pub(crate) struct Primary {
@@ -70,8 +70,17 @@ pub(crate) struct View<'a> {
     pub committed: Lsn,
     pub secured: Lsn,
     pub published: Lsn,
+    /// Where the log ends.
+    pub end: Position,
     /// The log's end was torn, and what that may have taken is not here again (PR-18).
     pub torn: bool,
+}
+
+impl View<'_> {
+    /// What its own report would say.
+    pub fn own(&self) -> Own {
+        Own { me: self.me, end: self.end, torn: self.torn }
+    }
 }
 
 impl Primary {

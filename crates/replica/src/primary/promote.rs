@@ -3,7 +3,7 @@
 
 use crate::output::Output;
 use crate::primary::progress::Mode;
-use crate::primary::promotion::{AsksAgain, Phase, Question};
+use crate::primary::promotion::{AsksAgain, Own, Phase, Question};
 use crate::replica::state::Unfit;
 use crate::replica::{Ctx, Replica, Role};
 use types::{Member, Position};
@@ -84,8 +84,7 @@ impl Replica {
         let spares = record.policy.rests_on().is_primary();
         let question = Question {
             record,
-            me: self.me,
-            torn: self.log.is_torn(),
+            own: Own { me: self.me, end: self.log.end(), torn: self.log.is_torn() },
             spared: asked
                 .iter()
                 .filter(|member| spares && primary.is_silent(&view, ctx, **member))

@@ -254,15 +254,22 @@ pub(crate) enum AsksAgain {
 pub(crate) struct Question<'a> {
     /// The newest record of this term.
     pub record: &'a PartitionRecord,
-    pub me: Member,
-    /// The own log had a torn end, as a report would say.
-    pub torn: bool,
+    pub own: Own,
     /// Whose report would help.
     pub asked: Vec<Member>,
     /// Those of them that are not waited for.
     pub spared: Vec<Member>,
     /// Since when reports are reports.
     pub waited: Micros,
+}
+
+/// What the new primary's own report would say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    pub me: Member,
+    pub end: Position,
+    /// The log's end was torn, and what that may have taken is not here again (PR-18).
+    pub torn: bool,
 }
 
 /// What is known while reports are gathered.
@@ -284,19 +291,23 @@ impl Reports<'_> {
     }
 
     /// True if nobody else can have committed more than these reports and this replica's own log show (R6).
-    pub fn fence(&self, record: &PartitionRecord, me: &Member, torn: bool) -> bool {
+    pub fn fence(&self, record: &PartitionRecord, own: &Own) -> bool {
         // A member whose torn end was cut may lack what it had acknowledged (PR-18), the old primary too where its policy rests
         // on disks (PR-100).
         let whole = |torn: bool| !torn || !record.policy.survives_restart();
         // A hand-over is the old primary's report: it was recorded only when this replica had all there was, and nothing
         // came after it. Whoever was handed the lead need not find the other one alive.
         let old_reports = record.before.as_ref().is_none_or(|before| {
-            let old = before.primary;
+            // A primary whose log has nothing of its term never came to serve: others may have what was acknowledged in the
+            // term before, and it waited for their reports itself (PR-103).
+            let is_old = |from: &Member, end: Position, torn: bool| {
+                from.same_store(&before.primary) && whole(torn) && end.term >= before.term
+            };
             before.handed_over
-                || self.reports.values().any(|report| report.from.same_store(&old) && whole(report.torn))
-                || (old.same_store(me) && whole(torn))
+                || self.reports.values().any(|report| is_old(&report.from, report.log.end, report.torn))
+                || is_old(&own.me, own.end, own.torn)
         });
-        let reporters = self.reports.values().filter(|report| !report.torn).count() + usize::from(!torn);
+        let reporters = self.reports.values().filter(|report| !report.torn).count() + usize::from(!own.torn);
         record.policy.fenced_by(reporters, old_reports)
     }
 
@@ -305,11 +316,11 @@ impl Reports<'_> {
         let (record, policy) = (of.record, &of.record.policy);
         let all = of.asked.iter().all(|member| self.has(member));
         let tried = of.asked.iter().all(|member| self.has_tried(member));
-        let there = |member: &Member| *member == of.me || self.has(member) || of.spared.contains(member);
+        let there = |member: &Member| *member == of.own.me || self.has(member) || of.spared.contains(member);
         let members_all = record.in_sync.iter().all(there);
         let members_tried = record.in_sync.iter().all(|member| there(member) || self.has_tried(member));
         let bound = if policy.rests_on().is_primary() { settings.ask_old } else { settings.collect_reports };
-        match (record.lossy, self.fence(record, &of.me, of.torn)) {
+        match (record.lossy, self.fence(record, &of.own)) {
             // Members that forgot, all of them: the greatest of all their logs is the best there is (PR-17).
             (true, _) => members_tried && (tried || of.waited >= bound),
             (false, true) => tried || of.waited >= bound,

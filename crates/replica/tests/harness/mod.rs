@@ -207,6 +207,7 @@ impl World {
         let record = self.record.as_mut().expect("created");
         record.before = Some(PreviousTerm {
             epoch: record.epoch,
+            term: record.term,
             primary: record.primary,
             handed_over: false,
             in_sync: record.in_sync.clone(),
