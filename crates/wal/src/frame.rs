@@ -29,7 +29,7 @@
 use types::PartitionId;
 
 /// "USLG" as it lies in the file.
-const MAGIC: u32 = u32::from_le_bytes(*b"USLG");
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"USLG");
 /// The format that this version writes and reads.
 pub(crate) const FORMAT: u16 = 1;
 /// Length of a frame's header.
@@ -37,7 +37,7 @@ pub(crate) const HEADER: usize = 56;
 /// The longest body. A batch beyond it is a mistake of the caller.
 pub(crate) const MAX_BODY: usize = 1 << 30;
 /// Frames start at multiples of this.
-const ALIGN: u64 = 8;
+pub(crate) const ALIGN: u64 = 8;
 
 /// A place in the log: segment number and offset as one ordered number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -134,6 +134,12 @@ impl FrameHeader {
             body_crc: read_u32(bytes, 48),
             crc,
         })
+    }
+
+    /// Reads a header that says that it lies in this segment, wherever it was found.
+    pub fn of_segment(bytes: &[u8], segment: u32) -> Option<FrameHeader> {
+        let stated = LogOffset(read_u64(bytes.get(8..16)?, 0));
+        if stated.segment() == segment { FrameHeader::read(bytes, stated) } else { None }
     }
 
     /// Where the body ends, as an offset in the segment.

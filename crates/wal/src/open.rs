@@ -3,7 +3,8 @@
 //! The rule (F10): every frame says up to where the log was synced when it was written. The highest such mark of all whole
 //! frames, also of those behind a broken place, is what was synced for certain. Where the chain breaks at or above it, the
 //! end is torn: it is cut off, and what lies behind was never synced either. Where it breaks below, it is damage: it is
-//! reported, nothing is cut, and replay goes on at the next whole frame.
+//! reported, nothing is cut, and replay goes on at the next whole frame. Damage, too, is an end behind which a frame lies
+//! in another place than its own: a torn write leaves a part of itself where it belongs.
 
 use crate::error::LogError;
 use crate::file::Files;
@@ -163,6 +164,11 @@ impl Scan<'_> {
 
     /// The log ends at `offset`. It is a torn end only if nothing shows that more was there.
     fn stop(&mut self, loaded: &Loaded, offset: u64, following: Option<&Loaded>) {
+        let astray = loaded.has_astray(offset, self.generation)
+            || following.is_some_and(|following| following.has_astray(0, self.generation));
+        if astray && self.told_apart {
+            return self.damage(LogOffset::new(loaded.number, offset), DamageKind::Astray, EVERYONE);
+        }
         // A segment that shows no frame may never have had one, but then its file is whole.
         let empty = if offset == 0 { Some(loaded) } else { following };
         let short = empty.filter(|empty| (empty.bytes.len() as u64) < self.segment_bytes);

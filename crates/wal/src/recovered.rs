@@ -17,6 +17,8 @@ pub enum DamageKind {
     MissingSegment,
     /// A segment file is shorter than it was made.
     ShortFile,
+    /// A frame lies where another place's frame belongs: a disk wrote it there and acknowledged it.
+    Astray,
     /// Entries that should be in the log are not.
     Gap,
     /// An earlier opening found it, and the partition has not been repaired since.
@@ -30,6 +32,7 @@ impl fmt::Display for DamageKind {
             DamageKind::Chain => "a frame does not follow the one before it",
             DamageKind::MissingSegment => "a segment file is missing",
             DamageKind::ShortFile => "a segment file is too short",
+            DamageKind::Astray => "a frame lies in another place than its own",
             DamageKind::Gap => "entries are missing",
             DamageKind::Earlier => "damage found before",
         })

@@ -2,7 +2,7 @@
 
 use crate::error::LogError;
 use crate::file::Files;
-use crate::frame::{FrameHeader, HEADER, LogOffset, align};
+use crate::frame::{ALIGN, FrameHeader, HEADER, LogOffset, MAGIC, align};
 use crate::index::Segment;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -93,6 +93,18 @@ impl Loaded {
             let header = self.next(at, oldest)?;
             at = header.end();
             Some(header)
+        })
+    }
+
+    /// True if a frame at or behind `offset` says that it belongs to another place of this segment. No write that was cut short
+    /// looks like that: the disk wrote it over something else, and it may have been acknowledged there (F10, PR-104).
+    pub fn has_astray(&self, offset: u64, oldest: u32) -> bool {
+        // It may begin in the padding of the frame before.
+        let from = (offset.saturating_sub(ALIGN) as usize).min(self.bytes.len());
+        memchr::memmem::find_iter(&self.bytes[from..], &MAGIC.to_le_bytes()).any(|found| {
+            let at = from + found;
+            let header = FrameHeader::of_segment(&self.bytes[at..], self.number);
+            header.is_some_and(|header| header.generation >= oldest && header.at.offset() != at as u64)
         })
     }
 

@@ -261,3 +261,43 @@ fn a_last_segment_whose_head_cannot_be_read_is_noticed() {
         assert!(lost, "byte {at}: the segment holds an entry");
     }
 }
+
+#[test]
+fn pr104_a_write_that_went_astray_is_damage_and_no_torn_end() {
+    let options = Options { segment_bytes: 16 * 1024, ..small() };
+    let files = MemFiles::new();
+    let (mut log, _) = open_with(&files, options.clone());
+    for i in 0..4 {
+        add(&mut log, P, 1, &[i; 40]);
+        log.sync().expect("syncs");
+    }
+    let name = "00000001.log";
+    let before = files.contents(name);
+    // So large that it covers all batches when it is written to the beginning.
+    add(&mut log, P, 1, &[9; 900]);
+    log.sync().expect("syncs");
+    let (end, after) = (log.end(P).expect("known").0, files.contents(name));
+    drop(log);
+    let meant = before.iter().zip(&after).position(|(old, new)| old != new).expect("written");
+    let behind = after.iter().rposition(|byte| *byte != 0).expect("written") + 1;
+    for went in (0..meant).chain([behind + 8, behind + 4096]) {
+        let astray = files.copy();
+        let file = astray.open(name).expect("opens");
+        file.write_at(meant as u64, &vec![0; behind - meant]).expect("writes");
+        file.write_at(went as u64, &after[meant..behind]).expect("writes");
+        for opening in 0..2 {
+            let opened = Log::open(Arc::new(astray.clone()), options.clone());
+            if let Err(LogError::Missing { .. }) = opened {
+                continue;
+            }
+            let (mut log, recovered) = opened.expect("opens");
+            assert!(log.end(P).is_none_or(|found| found.0 < end), "it is gone");
+            let told =
+                recovered.partitions.get(&P).map_or(recovered.unknown_damaged, |p| p.damaged.is_some());
+            assert!(told, "written to {went} instead of {meant}, opening {opening}: {recovered:?}");
+            if !recovered.partitions.contains_key(&P) {
+                log.distrust(&[P]).expect("writes, as a node does");
+            }
+        }
+    }
+}
