@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 24] = [
+const FOUND: [(u64, &str); 36] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -40,6 +40,21 @@ const FOUND: [(u64, &str); 24] = [
     (11439, "PR-19: a seal was repeated for seconds, until the metastore answered"),
     (10601, "a node was heard on the connection registered last, and used another one"),
     (10720, "R6: the old primary died after it had handed over, and its log was waited for"),
+    (1557, "PR-98: a loss was denied where another term left the same LSN"),
+    (1668, "PR-99: a report of who is not recorded kept a promotion waiting"),
+    (1452, "R9: a checker: tails of logs that a node had later say nothing of it"),
+    (3945, "I12: a checker: what a fault of the disk has hit"),
+    (271, "I12: a checker: a log's begin is proven like an entry"),
+    (700, "I13: a checker: members that forgot wait for a disk that is gone"),
+    (51397, "I1: a checker: who was left alone acknowledges in vain once an operator forced another to lead"),
+    (50931, "PR-102: a promotion whose reports fence nothing waited for a member's earlier incarnation"),
+    (
+        53417,
+        "PR-104: a write went astray over the log's end, and what one copy had acknowledged was lost without a word",
+    ),
+    (52021, "PR-105: a member that was given rows once was never given files again, and its log grew"),
+    (53563, "PR-105"),
+    (20515, "PR-105"),
 ];
 
 #[test]

@@ -249,7 +249,8 @@ pub(crate) struct Progress {
     pub flight: Flight,
     pub health: Health,
     pub acks: Acks,
-    /// It cannot be given files.
+    /// It had no use for the files that were to bring it level: its state goes to it as rows. Once it is level it is offered
+    /// each new set beside the log like everybody else, or its files would never get any further (PR-105).
     pub rows_only: bool,
     /// Files were offered instead of the log, and it took none: the log alone brings it level.
     pub log_only: bool,

@@ -260,7 +260,7 @@ impl Sender<'_> {
         let progress = &mut *self.progress;
         if progress.files.is_none() {
             let lacks = progress.marks.persisted < persisted && progress.delivered < persisted;
-            if !(self.delivers && lacks) || progress.rows_only || !progress.health.is_level() {
+            if !(self.delivers && lacks) || !progress.health.is_level() {
                 return Ok(());
             }
             (progress.delivered, progress.files) = (persisted, Some(self.files.new_shipping(self.now)));
