@@ -107,15 +107,18 @@ impl Controller {
             return None;
         }
         let placement = self.records.placement(record);
-        let ready = |node: &NodeId| {
-            self.is_live(now, *node)
-                && record.member_on(*node).is_none()
-                && self.planner.forgiven(record.id, *node, now.mono)
-        };
+        let here = |node: &NodeId| self.is_live(now, *node) && record.member_on(*node).is_none();
+        let ready = |node: &NodeId| here(node) && self.planner.forgiven(record.id, *node, now.mono);
         let stay = record.members().filter(|member| self.stays(record, member)).count();
         let short = stay < self.wanted(record);
         let substituted = record.members().any(|member| !placement.contains(&member.node));
         if let Some(node) = placement.iter().find(|node| ready(node)).filter(|_| short || substituted) {
+            return self.records.node(*node).map(|node| node.member());
+        }
+        // Whoever failed often is better than nobody: without another copy nothing is acknowledged (PR-106).
+        if !record.policy.allows(record.in_sync.len())
+            && let Some(node) = placement.iter().find(|node| here(node))
+        {
             return self.records.node(*node).map(|node| node.member());
         }
         let since = self.planner.short.get(&record.id)?;
