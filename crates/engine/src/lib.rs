@@ -16,7 +16,6 @@ pub use overlay::Overlay;
 pub use types::engine::*;
 
 use std::path::Path;
-use types::EngineKind;
 
 /// Opens the engine of a replica in `dir`. The memory engine without a directory keeps nothing on disk; the LSM engine
 /// needs one.

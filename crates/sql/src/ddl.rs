@@ -102,11 +102,7 @@ fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
     let number = || text.parse::<u32>().map_err(|_| wrong("a whole number"));
     match name.as_str() {
         "engine" => {
-            request.engine = match text.as_str() {
-                "lsm" => EngineKind::Lsm,
-                "memory" => EngineKind::Memory,
-                _ => return Err(wrong("lsm or memory")),
-            }
+            request.engine = EngineKind::by_name(&text).ok_or_else(|| wrong("lsm or memory"))?;
         }
         "log" => {
             request.log = match text.as_str() {

@@ -2,9 +2,10 @@
 //! older process does not lose what a newer one wrote (design section 8).
 
 use crate::data::Schema;
+use crate::engine::EngineKind;
 use crate::ids::{ClusterId, Incarnation, Member, NodeId, PartitionId, ProposalId, StoreId, TableId};
 use crate::index::Indexes;
-use crate::policy::{EngineKind, LogKind, Policy};
+use crate::policy::{LogKind, Policy};
 use crate::position::{Epoch, Lsn, Position, Term};
 use crate::scheme::Scheme;
 use serde::{Deserialize, Serialize};

@@ -5,6 +5,10 @@
 //! to `min(committed, secured)`, so what an engine has published, flushed or merged is part of a divergent tail only if an
 //! operator forced a promotion, or a whole set forgot it (R7, PR-31); the engine's state is replaced then. Sessions, feed positions and the applied position are rows under reserved keys ([`crate::engine::space`]).
 
+mod kind;
+
+pub use kind::EngineKind;
+
 use crate::bulk::{LoadId, Staged, Staging};
 use crate::component::{Component, ComponentSet, Installation, Missing, PinId};
 use crate::position::{Lsn, Position};

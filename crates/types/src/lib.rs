@@ -23,13 +23,13 @@ pub mod time;
 pub use bulk::{LoadId, Staged, Staging};
 pub use component::{Component, ComponentSet, Installation, Missing, PinId};
 pub use config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
-pub use engine::{Engine, EngineError, Mutation, ReadAt};
+pub use engine::{Engine, EngineError, EngineKind, Mutation, ReadAt};
 pub use ids::{
     ClusterId, FeedId, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId, TableId,
 };
 pub use index::{IndexRecord, IndexState, Indexes};
 pub use job::JobId;
-pub use policy::{EngineKind, LogKind, Policy};
+pub use policy::{LogKind, Policy};
 pub use position::{Durable, Epoch, Lsn, Position, Term, Watermarks};
 pub use rules::{Finding, Rules};
 pub use scheme::Scheme;

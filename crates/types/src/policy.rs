@@ -16,22 +16,13 @@
 //! | [`Policy::survives_restart`]: does a member count in a later incarnation? | promotion, the controller |
 //! | [`Policy::promise`], [`Policy::gives`]: what people are told | documents, SQL |
 
+use crate::engine::EngineKind;
 use crate::position::{Lsn, Watermarks};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// The most copies a partition may have.
 pub const MAX_FACTOR: u8 = 7;
-
-/// Which engine a table's partitions run on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EngineKind {
-    /// A log-structured merge tree on disk.
-    Lsm,
-    /// Ordered and multi-version in memory, with snapshots on disk.
-    Memory,
-}
 
 /// Where a table's log lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -271,10 +262,10 @@ impl Policy {
         if self.min_in_sync == 0 || self.min_in_sync > self.factor {
             return Err(PolicyError::MinInSync { min: self.min_in_sync, factor: self.factor });
         }
-        if engine == EngineKind::Lsm && self.log == LogKind::Memory {
+        if engine.needs_log_on_disk() && self.log == LogKind::Memory {
             return Err(PolicyError::LsmNeedsDisk);
         }
-        if self.standby == Standby::Cold && engine != EngineKind::Lsm {
+        if self.standby == Standby::Cold && !engine.ships_files() {
             return Err(PolicyError::ColdNeedsFiles);
         }
         if self.standby == Standby::Cold && self.ranks.iter().skip(1).any(|need| need.applied) {

@@ -2,10 +2,8 @@
 
 use proptest::prelude::*;
 use std::fmt::Write as _;
-use types::policy::{
-    EngineKind, FailureScenario, LogKind, MAX_FACTOR, Policy, PolicyError, RestsOn, Standby,
-};
-use types::{Lsn, Watermarks};
+use types::policy::{FailureScenario, LogKind, MAX_FACTOR, Policy, PolicyError, RestsOn, Standby};
+use types::{EngineKind, Lsn, Watermarks};
 use understudy_types as types;
 
 /// States of one replica for the entry at LSN 1, with the letters used in the table.
@@ -107,7 +105,7 @@ fn section_12_the_promises() {
     }
     text.push_str("\nCombinations of engine, log, standby and policy that can be had:\n\n");
     text.push_str("| engine | log | standby | policies |\n| --- | --- | --- | --- |\n");
-    for engine in [EngineKind::Lsm, EngineKind::Memory] {
+    for engine in EngineKind::ALL {
         for log in [LogKind::Disk, LogKind::Memory] {
             for standby in [Standby::Hot, Standby::Cold] {
                 text.push_str(&combinations(engine, log, standby));
@@ -129,10 +127,9 @@ fn combinations(engine: EngineKind, log: LogKind, standby: Standby) -> String {
         }
     }
     let names = if names.is_empty() { format!("(refused: {why})") } else { names.join(", ") };
-    let engine = if engine == EngineKind::Lsm { "lsm" } else { "memory" };
     let log = if log == LogKind::Disk { "disk" } else { "memory" };
     let standby = if standby == Standby::Hot { "hot" } else { "cold" };
-    format!("| {engine} | {log} | {standby} | {names} |\n")
+    format!("| {} | {log} | {standby} | {names} |\n", engine.name())
 }
 
 #[test]

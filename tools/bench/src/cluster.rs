@@ -61,14 +61,11 @@ impl TableKind {
 
     /// In a few words.
     pub fn in_words(&self) -> String {
-        let engine = match self.engine {
-            EngineKind::Lsm => "lsm",
-            EngineKind::Memory => "memory",
-        };
         let log = match self.log {
             LogKind::Disk => "disk",
             LogKind::Memory => "memory",
         };
+        let engine = self.engine.name();
         format!("{} factor {}, engine {engine}, log {log}", self.policy, self.factor)
     }
 }

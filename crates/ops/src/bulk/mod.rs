@@ -105,7 +105,7 @@ pub struct BulkReport {
 
 /// Why a table of this kind cannot be loaded in bulk, as a failure.
 pub fn check_engine(table: &str, engine: EngineKind, log: LogKind) -> Result<(), Failure> {
-    if engine == EngineKind::Lsm && log == LogKind::Disk {
+    if engine.ships_files() && log == LogKind::Disk {
         return Ok(());
     }
     Err(Failure::failed(format!(

@@ -19,8 +19,8 @@ use client::table::Table;
 use client::{Client, ClientError, Options};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use types::policy::{EngineKind, LogKind, Promise};
-use types::{FailoverRecord, PartitionId, Policy};
+use types::policy::{LogKind, Promise};
+use types::{EngineKind, FailoverRecord, PartitionId, Policy};
 use wire::control::{AdminCommand, CreateTable};
 
 /// The table's name.
