@@ -7,6 +7,7 @@
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Instant;
+use types::engine::ShipsFiles;
 use types::engine::space;
 use types::{Component, Engine, Lsn, Mutation, Position, Term};
 use understudy_engine::LsmEngine;

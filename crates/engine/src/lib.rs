@@ -36,8 +36,12 @@ mod tests {
     fn engines_are_opened_by_name() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (memory, lsm) = (dir.path().join("memory"), dir.path().join("a/b/lsm"));
-        let persistent =
-            |kind, dir: Option<&Path>| open(kind, dir).map(|engine| engine.capabilities().persistent);
+        let persistent = |kind: EngineKind, dir: Option<&Path>| {
+            let engine = open(kind, dir)?;
+            assert_eq!(engine.ships_files(), kind.ships_files());
+            assert_eq!(engine.staging().is_some(), kind.ships_files());
+            Ok::<bool, EngineError>(engine.is_persistent())
+        };
         assert!(matches!(persistent(EngineKind::Memory, None), Ok(false)));
         assert!(matches!(persistent(EngineKind::Memory, Some(&memory)), Ok(true)));
         assert!(matches!(persistent(EngineKind::Lsm, Some(&lsm)), Ok(true)));

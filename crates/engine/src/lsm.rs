@@ -46,11 +46,8 @@ use staged::StagedLoad;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use tree::Tree;
-use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
-use types::{
-    Component, ComponentSet, Engine, EngineError, Installation, LoadId, Lsn, Missing, Mutation, PinId,
-    Position, Staged, Staging,
-};
+use types::engine::{BackgroundCheckpoints, Checkpoint, ReadAt, Row, ShipsFiles, StagesLoads, Wake};
+use types::{Engine, EngineError, Lsn, Mutation, Position};
 
 /// An engine on disk.
 pub struct LsmEngine {
@@ -298,10 +295,6 @@ impl LsmEngine {
 }
 
 impl Engine for LsmEngine {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { reads_at_any_lsn: true, ships_files: true, persistent: true }
-    }
-
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         assert!(self.installing.is_none(), "R4: entry {at} executed on half a state");
         let begun = self.replay_rate.begin(|| self.environment.now());
@@ -382,6 +375,10 @@ impl Engine for LsmEngine {
         self.replay_rate.nanos()
     }
 
+    fn is_persistent(&self) -> bool {
+        true
+    }
+
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
         self.sound()?;
         let outcome = self.end_flush();
@@ -395,30 +392,6 @@ impl Engine for LsmEngine {
         let outcome = self.install_loads();
         self.note(outcome)?;
         Ok(self.persisted)
-    }
-
-    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
-        self.sound()?;
-        if self.flush.is_some() {
-            return self.go_on_checkpoint();
-        }
-        let at = self.overlay.published();
-        // A merge that runs may take long; the log is kept until after it.
-        let nothing = at == self.persisted && self.pending.is_empty();
-        if self.installing.is_some() || nothing || self.merger.is_busy() {
-            return Ok(Checkpoint::Idle);
-        }
-        let outcome = self.begin_flush(at, wake);
-        self.note(outcome)
-    }
-
-    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
-        let Some(flush) = &self.flush else { return Ok(Checkpoint::Idle) };
-        let Some(outcome) = flush.outcome() else { return Ok(Checkpoint::Waiting) };
-        let flush = self.flush.take().expect("just seen");
-        let outcome = self.flushed(flush.kept, outcome);
-        self.note(outcome)?;
-        Ok(Checkpoint::Idle)
     }
 
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {
@@ -449,144 +422,53 @@ impl Engine for LsmEngine {
         self.note(outcome)
     }
 
-    fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
-        self.sound()?;
-        // While a flush runs, files and position may belong to different states.
-        if self.flush.is_some() || self.installing.is_some() || self.persisted == Position::ZERO {
-            return Ok(None);
-        }
-        Ok(self.tree.pin(self.persisted)?.map(|pinned| self.pins.add(pinned)))
-    }
-
-    fn read_component(
-        &self,
-        pin: PinId,
-        file: usize,
-        from: u64,
-        max_bytes: usize,
-    ) -> Result<Option<Bytes>, EngineError> {
-        self.pins.read(pin, file, from, max_bytes)
-    }
-
-    fn unpin(&mut self, pin: PinId) {
-        self.pins.remove(pin);
-    }
-
-    fn receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
-        self.usable()?;
-        let outcome = self.begin_receive(set, false);
-        self.note(outcome)
-    }
-
-    fn receive_whole(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
-        self.usable()?;
-        let outcome = self.begin_receive(set, true);
-        self.note(outcome)
-    }
-
-    fn missing(&self) -> Vec<Missing> {
-        self.incoming.as_ref().map(Incoming::missing).unwrap_or_default()
-    }
-
-    fn receive_piece(&mut self, file: usize, from: u64, bytes: &[u8]) -> Result<bool, EngineError> {
-        self.usable()?;
-        let Some(incoming) = self.incoming.as_mut().filter(|_| self.finishing.is_none()) else {
-            return Ok(false);
-        };
-        let outcome = incoming.write(file, from, bytes);
-        self.note(outcome)
-    }
-
-    fn begin_installation(&mut self, wake: &Wake) -> Result<Installation, EngineError> {
-        self.usable()?;
-        let outcome = self.begin_sealing(wake);
-        self.note(outcome)
-    }
-
-    fn go_on_installation(&mut self) -> Result<Installation, EngineError> {
-        self.usable()?;
-        let outcome = self.go_on_sealing();
-        self.note(outcome)
-    }
-
-    fn checked_bytes(&self) -> u64 {
-        self.finishing.as_ref().map_or(0, Sealing::checked)
-    }
-
     fn failed_write(&self) -> Option<&str> {
         self.failed_write.as_deref()
     }
 
-    fn stop_receiving(&mut self) -> Result<(), EngineError> {
-        let outcome = self.give_up_set();
-        self.note(outcome)
+    fn background_checkpoints(&mut self) -> Option<&mut dyn BackgroundCheckpoints> {
+        Some(self)
     }
 
-    fn stage(&mut self, load: LoadId, files: &[Component]) -> Result<Staging, EngineError> {
-        self.usable()?;
-        let outcome = self.begin_stage(load, files);
-        self.note(outcome)
+    fn shipping(&self) -> Option<&dyn ShipsFiles> {
+        Some(self)
     }
 
-    fn stage_piece(
-        &mut self,
-        load: LoadId,
-        file: usize,
-        from: u64,
-        bytes: &[u8],
-    ) -> Result<bool, EngineError> {
-        self.usable()?;
-        let outcome = self.stage.write(load, file, from, bytes);
-        self.note(outcome)
+    fn shipping_mut(&mut self) -> Option<&mut dyn ShipsFiles> {
+        Some(self)
     }
 
-    fn staged(&self, load: LoadId) -> Option<Staged> {
-        self.stage.ready(load)
+    fn staging(&self) -> Option<&dyn StagesLoads> {
+        Some(self)
     }
 
-    fn staged_files(&self, load: LoadId) -> Vec<Component> {
-        self.stage.files(load).unwrap_or_default().into_iter().map(|(file, _)| file).collect()
+    fn staging_mut(&mut self) -> Option<&mut dyn StagesLoads> {
+        Some(self)
     }
+}
 
-    fn read_staged(
-        &self,
-        load: LoadId,
-        file: usize,
-        from: u64,
-        max_bytes: usize,
-    ) -> Result<Option<Bytes>, EngineError> {
-        self.read_load(load, file, from, max_bytes)
-    }
-
-    fn loads(&self) -> Vec<LoadId> {
-        self.stage.loads()
-    }
-
-    fn to_stage(&self) -> u64 {
-        self.stage.lacking()
-    }
-
-    fn unstage(&mut self, load: LoadId) -> Result<(), EngineError> {
-        if self.pending.iter().any(|pending| pending.load == load) {
-            return Ok(());
+impl BackgroundCheckpoints for LsmEngine {
+    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        self.sound()?;
+        if self.flush.is_some() {
+            return self.go_on_checkpoint();
         }
-        let outcome = self.stage.remove(load).map_err(EngineError::from);
+        let at = self.overlay.published();
+        // A merge that runs may take long; the log is kept until after it.
+        let nothing = at == self.persisted && self.pending.is_empty();
+        if self.installing.is_some() || nothing || self.merger.is_busy() {
+            return Ok(Checkpoint::Idle);
+        }
+        let outcome = self.begin_flush(at, wake);
         self.note(outcome)
     }
 
-    fn execute_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]) {
-        self.push_load(at, load, mutations);
-    }
-
-    fn pending_load(&self) -> Option<Position> {
-        self.pending.front().map(|pending| pending.at)
-    }
-
-    fn allow_load(&mut self, upto: Lsn) {
-        self.allowed = self.allowed.max(upto.min(self.overlay.applied().lsn));
-    }
-
-    fn is_settled(&self) -> bool {
-        self.may_load_soon()
+    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
+        let Some(flush) = &self.flush else { return Ok(Checkpoint::Idle) };
+        let Some(outcome) = flush.outcome() else { return Ok(Checkpoint::Waiting) };
+        let flush = self.flush.take().expect("just seen");
+        let outcome = self.flushed(flush.kept, outcome);
+        self.note(outcome)?;
+        Ok(Checkpoint::Idle)
     }
 }

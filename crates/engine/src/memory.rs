@@ -23,7 +23,7 @@ use snapshot::Header;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use store::DirStore;
-use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake, mutation_fault, space};
+use types::engine::{BackgroundCheckpoints, Checkpoint, ReadAt, Row, Wake, mutation_fault, space};
 use types::{Engine, EngineError, Lsn, Mutation, Position, Rules};
 
 /// Keys whose old versions are collected when the floor rises.
@@ -285,10 +285,6 @@ impl Drop for MemoryEngine {
 }
 
 impl Engine for MemoryEngine {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { reads_at_any_lsn: true, ships_files: false, persistent: self.persistent() }
-    }
-
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         assert!(self.installing.is_none(), "R4: entry {at} executed on half a state");
         self.overlay.insert(at, mutations);
@@ -374,6 +370,15 @@ impl Engine for MemoryEngine {
         }
     }
 
+    fn replay_ns(&self) -> u64 {
+        // It does not measure it.
+        0
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.persistent()
+    }
+
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
         self.finish_saving()?;
         if self.store.is_none() {
@@ -384,30 +389,6 @@ impl Engine for MemoryEngine {
             self.save()?;
         }
         Ok(self.persisted)
-    }
-
-    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
-        if self.saving.is_some() {
-            return self.go_on_checkpoint();
-        }
-        let at = self.overlay.published();
-        if self.installing.is_some() || self.saved == at || self.read_floor > at.lsn {
-            return Ok(Checkpoint::Idle);
-        }
-        let what = saving::What { header: self.header(), at, unsaved: self.unsaved };
-        let Some(store) = self.store.take() else { return Ok(Checkpoint::Idle) };
-        self.saving = Some(Saving::start(store, what, self.rules.sessions_are_rows(), wake));
-        Ok(Checkpoint::Ready)
-    }
-
-    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
-        let Some(saving) = &mut self.saving else { return Ok(Checkpoint::Idle) };
-        let Some((store, saved)) = saving.outcome() else { return Ok(saving.go_on(&self.rows)) };
-        let what = saving.what;
-        (self.saving, self.store) = (None, store);
-        saved?;
-        self.note_written(what);
-        Ok(Checkpoint::Idle)
     }
 
     fn failed_write(&self) -> Option<&str> {
@@ -442,6 +423,36 @@ impl Engine for MemoryEngine {
         let base = self.installing.take().expect("an installation ends that was begun");
         assert_eq!(self.overlay.applied(), base, "nothing is executed during an installation");
         self.save()
+    }
+
+    fn background_checkpoints(&mut self) -> Option<&mut dyn BackgroundCheckpoints> {
+        Some(self)
+    }
+}
+
+impl BackgroundCheckpoints for MemoryEngine {
+    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        if self.saving.is_some() {
+            return self.go_on_checkpoint();
+        }
+        let at = self.overlay.published();
+        if self.installing.is_some() || self.saved == at || self.read_floor > at.lsn {
+            return Ok(Checkpoint::Idle);
+        }
+        let what = saving::What { header: self.header(), at, unsaved: self.unsaved };
+        let Some(store) = self.store.take() else { return Ok(Checkpoint::Idle) };
+        self.saving = Some(Saving::start(store, what, self.rules.sessions_are_rows(), wake));
+        Ok(Checkpoint::Ready)
+    }
+
+    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
+        let Some(saving) = &mut self.saving else { return Ok(Checkpoint::Idle) };
+        let Some((store, saved)) = saving.outcome() else { return Ok(saving.go_on(&self.rows)) };
+        let what = saving.what;
+        (self.saving, self.store) = (None, store);
+        saved?;
+        self.note_written(what);
+        Ok(Checkpoint::Idle)
     }
 }
 

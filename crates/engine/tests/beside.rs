@@ -8,6 +8,7 @@ use std::io::{self, Cursor, Read, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use types::engine::BackgroundCheckpoints;
 use types::engine::Checkpoint;
 use types::{Engine, Lsn, Position, ReadAt};
 use understudy_engine::MemoryEngine;
@@ -162,7 +163,7 @@ fn an_engine_goes_on_while_the_disk_is_stuck() {
     fill(&mut engine, ROWS * 2 + 1..=ROWS * 2 + 500);
     assert_eq!(read(&engine, "17", ReadAt::Applied), format!("{:500}@17", 17));
     assert_eq!(engine.go_on_checkpoint().unwrap(), Checkpoint::Waiting);
-    assert_eq!((engine.persisted(), engine.capabilities().persistent), (Position::ZERO, true));
+    assert_eq!((engine.persisted(), engine.is_persistent()), (Position::ZERO, true));
     assert!(engine.read_floor() <= Lsn(ROWS * 2), "what is still to be written can be read");
     go_on.send(()).unwrap();
     until_it_ends(&mut engine, &woken);

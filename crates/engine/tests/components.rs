@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use std::path::Path;
 use std::time::Duration;
+use types::engine::ShipsFiles;
 use types::{ComponentSet, Engine, Installation, Lsn, PinId, Position, ReadAt};
 use understudy_engine::LsmEngine;
 

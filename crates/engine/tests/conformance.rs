@@ -83,7 +83,7 @@ mod suite {
         assert_eq!(engine.applied(), Position::ZERO);
         assert_eq!(engine.published(), Position::ZERO);
         assert_eq!(engine.checkpoint().unwrap(), Position::ZERO);
-        assert_eq!(engine.capabilities().persistent, S::PERSISTENT);
+        assert_eq!(engine.is_persistent(), S::PERSISTENT);
         assert_eq!(read(&engine, "a", APPLIED), "-");
         assert_eq!(engine.digest(APPLIED).unwrap(), 0);
         engine.publish(Lsn(5)).unwrap();

@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use std::collections::BTreeSet;
+use types::engine::ShipsFiles;
 use types::{Component, Engine, Lsn};
 use understudy_engine::LsmEngine;
 

@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
+use types::engine::ShipsFiles;
 use types::{Engine, EngineError, Lsn, ReadAt};
 use understudy_engine::LsmEngine;
 

@@ -13,6 +13,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use types::bulk::load_key;
 use types::engine::Row;
+use types::engine::ShipsFiles;
+use types::engine::StagesLoads;
 use types::{Component, Engine, EngineError, Installation, LoadId, Lsn, Mutation, PinId, ReadAt, Staging};
 use understudy_engine::LsmEngine;
 use understudy_engine::lsm::write_load;

@@ -1,10 +1,11 @@
 //! An engine with files for the tests of single parts: rows as the memory engine has them, one file, and what was asked of it.
 
 use bytes::Bytes;
-use types::engine::{Capabilities, Row};
+use types::engine::{Row, ShipsFiles, StagesLoads, Wake};
 use types::{
-    Component, ComponentSet, Engine, EngineError, Incarnation, LoadId, Lsn, Member, Missing, Mutation,
-    NodeId, PartitionId, PinId, Position, ReadAt, SessionId, Staged, Staging, StoreId, TableId, Term,
+    Component, ComponentSet, Engine, EngineError, Incarnation, Installation, LoadId, Lsn, Member, Missing,
+    Mutation, NodeId, PartitionId, PinId, Position, ReadAt, SessionId, Staged, Staging, StoreId, TableId,
+    Term,
 };
 use understudy_engine::MemoryEngine;
 use wire::{Op, ReadLevel, Request};
@@ -54,10 +55,6 @@ impl FakeEngine {
 }
 
 impl Engine for FakeEngine {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { ships_files: true, ..self.rows.capabilities() }
-    }
-
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         self.rows.execute(at, mutations);
     }
@@ -109,6 +106,22 @@ impl Engine for FakeEngine {
         self.rows.memory_bytes()
     }
 
+    fn replay_ns(&self) -> u64 {
+        self.rows.replay_ns()
+    }
+
+    fn failed_write(&self) -> Option<&str> {
+        None
+    }
+
+    fn deletions(&self, from: &[u8], to: &[u8], above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
+        self.rows.deletions(from, to, above)
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.rows.is_persistent()
+    }
+
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
         self.persisted = self.rows.published();
         Ok(self.persisted)
@@ -126,6 +139,24 @@ impl Engine for FakeEngine {
         self.rows.finish_install()
     }
 
+    fn shipping(&self) -> Option<&dyn ShipsFiles> {
+        Some(self)
+    }
+
+    fn shipping_mut(&mut self) -> Option<&mut dyn ShipsFiles> {
+        Some(self)
+    }
+
+    fn staging(&self) -> Option<&dyn StagesLoads> {
+        Some(self)
+    }
+
+    fn staging_mut(&mut self) -> Option<&mut dyn StagesLoads> {
+        Some(self)
+    }
+}
+
+impl ShipsFiles for FakeEngine {
     fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
         if self.persisted == Position::ZERO {
             return Ok(None);
@@ -175,11 +206,21 @@ impl Engine for FakeEngine {
         Ok(true)
     }
 
+    fn begin_installation(&mut self, _: &Wake) -> Result<Installation, EngineError> {
+        Ok(Installation::Waiting)
+    }
+
+    fn go_on_installation(&mut self) -> Result<Installation, EngineError> {
+        Ok(Installation::Waiting)
+    }
+
     fn stop_receiving(&mut self) -> Result<(), EngineError> {
         self.receiving = None;
         Ok(())
     }
+}
 
+impl StagesLoads for FakeEngine {
     fn stage(&mut self, load: LoadId, _: &[Component]) -> Result<Staging, EngineError> {
         if let Some((_, staging)) = self.loads.iter().find(|(known, _)| *known == load) {
             return Ok(staging.clone());
@@ -200,6 +241,18 @@ impl Engine for FakeEngine {
         })
     }
 
+    fn staged_files(&self, _: LoadId) -> Vec<Component> {
+        Vec::new()
+    }
+
+    fn read_staged(&self, _: LoadId, _: usize, _: u64, _: usize) -> Result<Option<Bytes>, EngineError> {
+        Ok(None)
+    }
+
+    fn to_stage(&self) -> u64 {
+        0
+    }
+
     fn loads(&self) -> Vec<LoadId> {
         self.loads.iter().map(|(load, _)| *load).collect()
     }
@@ -207,6 +260,11 @@ impl Engine for FakeEngine {
     fn unstage(&mut self, load: LoadId) -> Result<(), EngineError> {
         self.loads.retain(|(known, _)| *known != load);
         Ok(())
+    }
+
+    fn execute_load(&mut self, at: Position, _: LoadId, mutations: &[Mutation]) {
+        self.rows.execute(at, mutations);
+        self.pending = self.pending.or(Some(at));
     }
 
     fn pending_load(&self) -> Option<Position> {

@@ -104,7 +104,7 @@ impl Replica {
             role,
             readers: Readers::default(),
             features: Features::default(),
-            transfer: Transfer::new(engine.capabilities().ships_files),
+            transfer: Transfer::new(engine.ships_files()),
             replay_reads: false,
             commits: 0,
             engine,

@@ -5,15 +5,18 @@
 //! to `min(committed, secured)`, so what an engine has published, flushed or merged is part of a divergent tail only if an
 //! operator forced a promotion, or a whole set forgot it (R7, PR-31); the engine's state is replaced then. Sessions, feed positions and the applied position are rows under reserved keys ([`crate::engine::space`]).
 
+mod background;
 mod kind;
+mod shipping;
+mod staging;
 
+pub use background::{BackgroundCheckpoints, Checkpoint, Wake};
 pub use kind::EngineKind;
+pub use shipping::ShipsFiles;
+pub use staging::StagesLoads;
 
-use crate::bulk::{LoadId, Staged, Staging};
-use crate::component::{Component, ComponentSet, Installation, Missing, PinId};
 use crate::position::{Lsn, Position};
 use bytes::Bytes;
-use std::sync::Arc;
 
 /// The first byte of every stored key says which space it belongs to.
 pub mod space {
@@ -94,17 +97,6 @@ pub struct Version {
     pub value: Option<Bytes>,
 }
 
-/// What an engine can do beyond the contract.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Capabilities {
-    /// Can read at any LSN above its floor, not only at the newest.
-    pub reads_at_any_lsn: bool,
-    /// Has files that can be shipped to another replica.
-    pub ships_files: bool,
-    /// Keeps its state on disk between runs.
-    pub persistent: bool,
-}
-
 /// Why an engine could not do what it was asked. All take the replica out of service (PR-62), but for [`EngineError::Full`] of a
 /// checkpoint, a set that is received, or a load, and for [`EngineError::Later`].
 #[derive(Debug, thiserror::Error)]
@@ -135,28 +127,11 @@ pub enum EngineError {
     Library(String),
 }
 
-/// Where a checkpoint beside the engine's other work stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Checkpoint {
-    /// None is under way.
-    Idle,
-    /// It can go on at once, when others have had their turn.
-    Ready,
-    /// It waits for the disk; the engine wakes its driver.
-    Waiting,
-}
-
-/// Called from another thread when [`Engine::go_on_checkpoint`] may have something to do.
-pub type Wake = Arc<dyn Fn() + Send + Sync>;
-
-/// An engine under one replica of one partition. Used by one thread at a time.
+/// An engine under one replica of one partition: what every engine must do. Used by one thread at a time.
 ///
 /// Order of calls: LSNs given to [`Engine::execute`] only grow between two [`Engine::discard_above`] (PR-77); an engine
-/// asserts this.
+/// asserts this. What an engine may offer beside it are traits of their own, at the end.
 pub trait Engine: Send {
-    /// What this engine can do.
-    fn capabilities(&self) -> Capabilities;
-
     /// Applies an entry tentatively: readable at [`ReadAt::Applied`] and at its LSN, and droppable.
     ///
     /// Panics if `at.lsn` is not above the applied position.
@@ -195,9 +170,7 @@ pub trait Engine: Send {
     /// Keys with `from <= key < to` (`to` empty: no end), in no order, whose newest published version is a deletion by an entry
     /// above `above`, and the entry's LSN: as far as the engine still knows. It may forget deletions that no read needs, and
     /// have none of what is not in its files.
-    fn deletions(&self, _from: &[u8], _to: &[u8], _above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError> {
-        Ok(Vec::new())
-    }
+    fn deletions(&self, from: &[u8], to: &[u8], above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError>;
 
     /// Versions that only reads below `read_floor` need may be collected from now on. Never lowers the floor.
     fn raise_read_floor(&mut self, read_floor: Lsn);
@@ -209,28 +182,18 @@ pub trait Engine: Send {
     fn memory_bytes(&self) -> u64;
 
     /// Nanoseconds that executing and publishing one entry took lately; 0 if the engine has not measured it. For estimates alone.
-    fn replay_ns(&self) -> u64 {
-        0
-    }
+    fn replay_ns(&self) -> u64;
+
+    /// True if it keeps its state on disk between runs.
+    fn is_persistent(&self) -> bool;
 
     /// Writes everything published to disk, fsynced, and returns the position that a restart will find. An engine
-    /// without files ([`Capabilities::persistent`] false) returns [`Position::ZERO`].
+    /// that is not [`Engine::is_persistent`] returns [`Position::ZERO`].
     fn checkpoint(&mut self) -> Result<Position, EngineError>;
 
-    /// Begins to write everything published to disk beside the engine's other work: no call of this or of
-    /// [`Engine::go_on_checkpoint`] takes long, and [`Engine::persisted`] moves when all is durable, not before. Begins
-    /// nothing if there is nothing to write or an engine is not ready for it.
-    ///
-    /// An engine that cannot do so does it at once.
-    fn begin_checkpoint(&mut self, _wake: &Wake) -> Result<Checkpoint, EngineError> {
-        self.checkpoint()?;
-        Ok(Checkpoint::Idle)
-    }
-
-    /// Goes on with it.
-    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
-        Ok(Checkpoint::Idle)
-    }
+    /// How a write of this engine's files failed, if one did: what the disk has is unknown then, and no later success may hide it
+    /// (F08), so only another engine in its place helps. Checkpoints tell it themselves.
+    fn failed_write(&self) -> Option<&str>;
 
     /// Drops everything, on disk too, and starts again as the state at `base`, still without rows. Rows of that state
     /// then come by [`Engine::install`]; until [`Engine::finish_install`] a restart finds an empty engine.
@@ -241,158 +204,6 @@ pub trait Engine: Send {
 
     /// Ends an installation: the state is complete, on disk too for a persistent engine.
     fn finish_install(&mut self) -> Result<(), EngineError>;
-
-    /// Keeps the files of the persisted state readable until [`Engine::unpin`], a [`Engine::reset`] or an installation. None if the
-    /// engine does not ship files, has none, or is just writing some.
-    fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
-        Ok(None)
-    }
-
-    /// At most `max_bytes` bytes of a pinned file from `from` on, none at its end. None at all if the pin is not known (any more)
-    /// or has no such file.
-    fn read_component(
-        &self,
-        _pin: PinId,
-        _file: usize,
-        _from: u64,
-        _max_bytes: usize,
-    ) -> Result<Option<Bytes>, EngineError> {
-        Ok(None)
-    }
-
-    /// Nobody reads these files any more.
-    fn unpin(&mut self, _pin: PinId) {}
-
-    /// Begins to receive a set, or goes on with it after a restart, beside reads and writes. Files that are here already are
-    /// not received. Gives up any other set that was being received. False if the set is of no use here: the engine does
-    /// not take files, has as much in files of its own, or no engine can have made the set.
-    ///
-    /// The caller makes sure that what the engine has published above the set follows the set's state (R3).
-    fn receive(&mut self, _set: ComponentSet) -> Result<bool, EngineError> {
-        Ok(false)
-    }
-
-    /// The same, as if the engine had no files of its own: all of the set comes in, but for what came of it before.
-    fn receive_whole(&mut self, _set: ComponentSet) -> Result<bool, EngineError> {
-        Ok(false)
-    }
-
-    /// What is missing of the set that is being received.
-    fn missing(&self) -> Vec<Missing> {
-        Vec::new()
-    }
-
-    /// Takes the bytes of a file from `from` on. False if they are not the next ones that are wanted; nothing is changed then,
-    /// nor if there is no room ([`EngineError::Full`]).
-    fn receive_piece(&mut self, _file: usize, _from: u64, _bytes: &[u8]) -> Result<bool, EngineError> {
-        Ok(false)
-    }
-
-    /// Checks a set of which nothing is missing, beside other work, and then makes it the engine's state. Entries above it stay,
-    /// published or tentative; the floor rises to it.
-    fn begin_installation(&mut self, _wake: &Wake) -> Result<Installation, EngineError> {
-        Ok(Installation::Refused("this engine takes no files".into()))
-    }
-
-    /// Goes on with it.
-    fn go_on_installation(&mut self) -> Result<Installation, EngineError> {
-        Ok(Installation::Refused("this engine takes no files".into()))
-    }
-
-    /// Bytes of the set that the installation under way has checked, for those who wait for it.
-    fn checked_bytes(&self) -> u64 {
-        0
-    }
-
-    /// How a write of this engine's files failed, if one did: what the disk has is unknown then, and no later success may hide it
-    /// (F08), so only another engine in its place helps. Checkpoints tell it themselves.
-    fn failed_write(&self) -> Option<&str> {
-        None
-    }
-
-    /// Gives up the set that is being received, and removes what is there of it.
-    fn stop_receiving(&mut self) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    /// Begins to stage the files of a bulk load, or says how far they are. The files of a load are always the same; what is
-    /// wanted comes by [`Engine::stage_piece`]. When all is here, the files are checked and made durable beside other work, and
-    /// this is to be asked again. Staged files are no part of the state.
-    fn stage(&mut self, _load: LoadId, _files: &[Component]) -> Result<Staging, EngineError> {
-        Ok(Staging::Refused("this engine has no files".into()))
-    }
-
-    /// Takes the bytes of a file from `from` on. False if they are not the next ones that are wanted; nothing is changed then,
-    /// nor if there is no room ([`EngineError::Full`]).
-    fn stage_piece(
-        &mut self,
-        _load: LoadId,
-        _file: usize,
-        _from: u64,
-        _bytes: &[u8],
-    ) -> Result<bool, EngineError> {
-        Ok(false)
-    }
-
-    /// What is staged of a load, if it is [`Staging::Ready`].
-    fn staged(&self, _load: LoadId) -> Option<Staged> {
-        None
-    }
-
-    /// The files of a load that is [`Staging::Ready`], in order; none if it is not.
-    fn staged_files(&self, _load: LoadId) -> Vec<Component> {
-        Vec::new()
-    }
-
-    /// At most `max_bytes` bytes of such a file from `from` on. None if there is no such file.
-    fn read_staged(
-        &self,
-        _load: LoadId,
-        _file: usize,
-        _from: u64,
-        _max_bytes: usize,
-    ) -> Result<Option<Bytes>, EngineError> {
-        Ok(None)
-    }
-
-    /// Every load of which something is staged.
-    fn loads(&self) -> Vec<LoadId> {
-        Vec::new()
-    }
-
-    /// Bytes of the loads that are being staged which are not here yet.
-    fn to_stage(&self) -> u64 {
-        0
-    }
-
-    /// Removes what is staged of a load. What is pending ([`Engine::pending_load`]) stays.
-    fn unstage(&mut self, _load: LoadId) -> Result<(), EngineError> {
-        Ok(())
-    }
-
-    /// [`Engine::execute`] for the entry that makes a staged load part of the state; its own mutations are reserved rows. The
-    /// rows of the load can be read when the entry is published, and not before, not even at [`ReadAt::Applied`].
-    /// [`Engine::publish`] stops below the entry until its files are installed: by a checkpoint, once that is allowed
-    /// ([`Engine::allow_load`]), or with a received set that has them.
-    ///
-    /// Panics if the load is not staged, or if the engine has no files.
-    fn execute_load(&mut self, _at: Position, _load: LoadId, _mutations: &[Mutation]) {
-        panic!("PR-39: this engine has no files")
-    }
-
-    /// The first such entry that is executed and whose files are not installed.
-    fn pending_load(&self) -> Option<Position> {
-        None
-    }
-
-    /// Such entries up to here are committed and secured: checkpoints may install their files, one each, when everything below
-    /// is persisted.
-    fn allow_load(&mut self, _upto: Lsn) {}
-
-    /// False while what would have to end before a load could be installed may take long.
-    fn is_settled(&self) -> bool {
-        true
-    }
 
     /// A hash of every row (reserved ones too, except the position) at `at`, independent of how it was stored (I6).
     fn digest(&self, at: ReadAt) -> Result<u64, EngineError> {
@@ -407,6 +218,31 @@ pub trait Engine: Send {
                 sum = sum.wrapping_add(row_hash(row));
             }
         }
+    }
+
+    /// Itself as an engine that writes checkpoints beside other work, if it offers that.
+    fn background_checkpoints(&mut self) -> Option<&mut dyn BackgroundCheckpoints> {
+        None
+    }
+
+    /// Itself as an engine that ships files, if it offers that: always the same answer.
+    fn shipping(&self) -> Option<&dyn ShipsFiles> {
+        None
+    }
+
+    /// The same, to change it.
+    fn shipping_mut(&mut self) -> Option<&mut dyn ShipsFiles> {
+        None
+    }
+
+    /// Itself as an engine that stages bulk loads, if it offers that: always the same answer.
+    fn staging(&self) -> Option<&dyn StagesLoads> {
+        None
+    }
+
+    /// The same, to change it.
+    fn staging_mut(&mut self) -> Option<&mut dyn StagesLoads> {
+        None
     }
 }
 

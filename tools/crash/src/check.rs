@@ -6,6 +6,7 @@ use engine::LsmEngine;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use types::engine::Row;
+use types::engine::StagesLoads;
 use types::{Engine, Lsn, ReadAt};
 
 /// What was found in files.

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use types::engine::BackgroundCheckpoints;
+use types::engine::ShipsFiles;
+use types::engine::StagesLoads;
 use types::engine::{Checkpoint, Wake};
 use types::{Component, Engine, EngineError, Installation, Lsn, Staging};
 

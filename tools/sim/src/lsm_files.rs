@@ -487,6 +487,7 @@ fn all_files(dir: &Path, found: &mut Vec<PathBuf>) {
 mod tests {
     use super::*;
     use crate::random::Concern;
+    use types::engine::BackgroundCheckpoints;
     use types::engine::{Checkpoint, ReadAt};
     use types::{Engine, Lsn, Mutation, Position, Term};
 

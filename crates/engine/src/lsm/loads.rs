@@ -8,7 +8,8 @@ use bytes::Bytes;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use types::{Component, EngineError, LoadId, Lsn, Mutation, Position, Staging};
+use types::engine::StagesLoads;
+use types::{Component, EngineError, LoadId, Lsn, Mutation, Position, Staged, Staging};
 
 /// A load waits for a flush first if so much is in memory.
 const MUCH: u64 = 8 << 20;
@@ -129,4 +130,74 @@ pub fn write_load(
     rows: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
 ) -> Result<Vec<(Component, PathBuf)>, EngineError> {
     Tree::write_load(dir, load, rows)
+}
+
+impl StagesLoads for LsmEngine {
+    fn stage(&mut self, load: LoadId, files: &[Component]) -> Result<Staging, EngineError> {
+        self.usable()?;
+        let outcome = self.begin_stage(load, files);
+        self.note(outcome)
+    }
+
+    fn stage_piece(
+        &mut self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        bytes: &[u8],
+    ) -> Result<bool, EngineError> {
+        self.usable()?;
+        let outcome = self.stage.write(load, file, from, bytes);
+        self.note(outcome)
+    }
+
+    fn staged(&self, load: LoadId) -> Option<Staged> {
+        self.stage.ready(load)
+    }
+
+    fn staged_files(&self, load: LoadId) -> Vec<Component> {
+        self.stage.files(load).unwrap_or_default().into_iter().map(|(file, _)| file).collect()
+    }
+
+    fn read_staged(
+        &self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        self.read_load(load, file, from, max_bytes)
+    }
+
+    fn loads(&self) -> Vec<LoadId> {
+        self.stage.loads()
+    }
+
+    fn to_stage(&self) -> u64 {
+        self.stage.lacking()
+    }
+
+    fn unstage(&mut self, load: LoadId) -> Result<(), EngineError> {
+        if self.pending.iter().any(|pending| pending.load == load) {
+            return Ok(());
+        }
+        let outcome = self.stage.remove(load).map_err(EngineError::from);
+        self.note(outcome)
+    }
+
+    fn execute_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]) {
+        self.push_load(at, load, mutations);
+    }
+
+    fn pending_load(&self) -> Option<Position> {
+        self.pending.front().map(|pending| pending.at)
+    }
+
+    fn allow_load(&mut self, upto: Lsn) {
+        self.allowed = self.allowed.max(upto.min(self.overlay.applied().lsn));
+    }
+
+    fn is_settled(&self) -> bool {
+        self.may_load_soon()
+    }
 }

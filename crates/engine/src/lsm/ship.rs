@@ -6,14 +6,15 @@
 
 use super::LsmEngine;
 use super::digest::order_files;
-use super::incoming::{Incoming, Made};
+use super::incoming::{Incoming, Made, Sealing};
 use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
 use super::tree::Tree;
 use crate::files::{not_made, not_written};
+use bytes::Bytes;
 use std::fs;
-use types::engine::Wake;
-use types::{ComponentSet, EngineError, Installation};
+use types::engine::{ShipsFiles, Wake};
+use types::{ComponentSet, EngineError, Installation, Missing, PinId, Position};
 
 impl LsmEngine {
     /// If it is to come `whole`, the files here count for nothing.
@@ -158,5 +159,76 @@ impl LsmEngine {
             remove_others(&self.dir, Some(self.number))?;
         }
         Ok(())
+    }
+}
+
+impl ShipsFiles for LsmEngine {
+    fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
+        self.sound()?;
+        // While a flush runs, files and position may belong to different states.
+        if self.flush.is_some() || self.installing.is_some() || self.persisted == Position::ZERO {
+            return Ok(None);
+        }
+        Ok(self.tree.pin(self.persisted)?.map(|pinned| self.pins.add(pinned)))
+    }
+
+    fn read_component(
+        &self,
+        pin: PinId,
+        file: usize,
+        from: u64,
+        max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        self.pins.read(pin, file, from, max_bytes)
+    }
+
+    fn unpin(&mut self, pin: PinId) {
+        self.pins.remove(pin);
+    }
+
+    fn receive(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+        self.usable()?;
+        let outcome = self.begin_receive(set, false);
+        self.note(outcome)
+    }
+
+    fn receive_whole(&mut self, set: ComponentSet) -> Result<bool, EngineError> {
+        self.usable()?;
+        let outcome = self.begin_receive(set, true);
+        self.note(outcome)
+    }
+
+    fn missing(&self) -> Vec<Missing> {
+        self.incoming.as_ref().map(Incoming::missing).unwrap_or_default()
+    }
+
+    fn receive_piece(&mut self, file: usize, from: u64, bytes: &[u8]) -> Result<bool, EngineError> {
+        self.usable()?;
+        let Some(incoming) = self.incoming.as_mut().filter(|_| self.finishing.is_none()) else {
+            return Ok(false);
+        };
+        let outcome = incoming.write(file, from, bytes);
+        self.note(outcome)
+    }
+
+    fn begin_installation(&mut self, wake: &Wake) -> Result<Installation, EngineError> {
+        self.usable()?;
+        let outcome = self.begin_sealing(wake);
+        self.note(outcome)
+    }
+
+    fn go_on_installation(&mut self) -> Result<Installation, EngineError> {
+        self.usable()?;
+        let outcome = self.go_on_sealing();
+        self.note(outcome)
+    }
+
+    fn checked_bytes(&self) -> u64 {
+        self.finishing.as_ref().map_or(0, Sealing::checked)
+    }
+
+    fn stop_receiving(&mut self) -> Result<(), EngineError> {
+        let outcome = self.give_up_set();
+        self.note(outcome)
     }
 }

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use staged::{Load, PendingLoad};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read};
-use types::engine::{Capabilities, Checkpoint, ReadAt, Row, Wake};
+use types::engine::{BackgroundCheckpoints, Checkpoint, ReadAt, Row, ShipsFiles, StagesLoads, Wake};
 use types::{
     Component, ComponentSet, Engine, EngineError, Installation, LoadId, Lsn, Missing, Mutation, PinId,
-    Position, Staged, Staging,
+    Position,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -306,10 +306,6 @@ impl PartsEngine {
 }
 
 impl Engine for PartsEngine {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities { ships_files: true, ..self.engine.capabilities() }
-    }
-
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         self.engine.execute(at, mutations);
         let persisted = self.engine.persisted().lsn;
@@ -373,6 +369,14 @@ impl Engine for PartsEngine {
         self.engine.memory_bytes()
     }
 
+    fn replay_ns(&self) -> u64 {
+        self.engine.replay_ns()
+    }
+
+    fn is_persistent(&self) -> bool {
+        self.engine.is_persistent()
+    }
+
     fn checkpoint(&mut self) -> Result<Position, EngineError> {
         self.engine.checkpoint()?;
         while self.install_load()? {}
@@ -380,20 +384,8 @@ impl Engine for PartsEngine {
         Ok(self.engine.persisted())
     }
 
-    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
-        if self.install_load()? {
-            self.note_files();
-            return Ok(Checkpoint::Idle);
-        }
-        let begun = self.engine.begin_checkpoint(wake);
-        self.note_files();
-        begun
-    }
-
-    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
-        let done = self.engine.go_on_checkpoint();
-        self.note_files();
-        done
+    fn failed_write(&self) -> Option<&str> {
+        self.engine.failed_write()
     }
 
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {
@@ -412,6 +404,50 @@ impl Engine for PartsEngine {
         self.engine.finish_install()
     }
 
+    fn digest(&self, at: ReadAt) -> Result<u64, EngineError> {
+        self.engine.digest(at)
+    }
+
+    fn background_checkpoints(&mut self) -> Option<&mut dyn BackgroundCheckpoints> {
+        Some(self)
+    }
+
+    fn shipping(&self) -> Option<&dyn ShipsFiles> {
+        Some(self)
+    }
+
+    fn shipping_mut(&mut self) -> Option<&mut dyn ShipsFiles> {
+        Some(self)
+    }
+
+    fn staging(&self) -> Option<&dyn StagesLoads> {
+        Some(self)
+    }
+
+    fn staging_mut(&mut self) -> Option<&mut dyn StagesLoads> {
+        Some(self)
+    }
+}
+
+impl BackgroundCheckpoints for PartsEngine {
+    fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
+        if self.install_load()? {
+            self.note_files();
+            return Ok(Checkpoint::Idle);
+        }
+        let begun = self.engine.begin_checkpoint(wake);
+        self.note_files();
+        begun
+    }
+
+    fn go_on_checkpoint(&mut self) -> Result<Checkpoint, EngineError> {
+        let done = self.engine.go_on_checkpoint();
+        self.note_files();
+        done
+    }
+}
+
+impl ShipsFiles for PartsEngine {
     fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
         if self.engine.installing.is_some() || self.engine.persisted() == Position::ZERO {
             return Ok(None);
@@ -510,62 +546,5 @@ impl Engine for PartsEngine {
             }
         }
         Ok(())
-    }
-
-    fn stage(&mut self, load: LoadId, files: &[Component]) -> Result<Staging, EngineError> {
-        self.begin_stage(load, files)
-    }
-
-    fn stage_piece(
-        &mut self,
-        load: LoadId,
-        file: usize,
-        from: u64,
-        bytes: &[u8],
-    ) -> Result<bool, EngineError> {
-        self.write_stage(load, file, from, bytes)
-    }
-
-    fn staged(&self, load: LoadId) -> Option<Staged> {
-        self.ready_load(load)
-    }
-
-    fn staged_files(&self, load: LoadId) -> Vec<Component> {
-        self.files_of_load(load)
-    }
-
-    fn read_staged(
-        &self,
-        load: LoadId,
-        file: usize,
-        from: u64,
-        max_bytes: usize,
-    ) -> Result<Option<Bytes>, EngineError> {
-        self.read_load(load, file, from, max_bytes)
-    }
-
-    fn loads(&self) -> Vec<LoadId> {
-        self.loads.keys().copied().collect()
-    }
-
-    fn unstage(&mut self, load: LoadId) -> Result<(), EngineError> {
-        if self.is_pending(load) { Ok(()) } else { self.remove_load(load) }
-    }
-
-    fn execute_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]) {
-        self.execute(at, mutations);
-        self.push_load(at, load, mutations);
-    }
-
-    fn pending_load(&self) -> Option<Position> {
-        self.pending.front().map(|pending| pending.at)
-    }
-
-    fn allow_load(&mut self, upto: Lsn) {
-        self.allowed = self.allowed.max(upto.min(self.engine.applied().lsn));
-    }
-
-    fn digest(&self, at: ReadAt) -> Result<u64, EngineError> {
-        self.engine.digest(at)
     }
 }

@@ -6,14 +6,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use types::engine::{Row, Wake, space};
+use types::engine::{BackgroundCheckpoints, Row, Wake, space};
 use types::{Engine, Lsn, Mutation, Position, ReadAt, Term};
 use understudy_engine::{LsmEngine, MemoryEngine};
 
 /// An engine that the suites are run on.
 pub trait Subject {
     /// The engine.
-    type Engine: Engine;
+    type Engine: Engine + BackgroundCheckpoints;
     /// Keeps its state between two calls of `open`.
     const PERSISTENT: bool;
     /// Opens what is in `dir`.

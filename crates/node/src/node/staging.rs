@@ -64,7 +64,9 @@ impl Node {
         }
         let further = self.further(id);
         let beside = self.host.replicas().filter(|replica| self.further(replica.id()) == further);
-        let promised = beside.map(|replica| replica.engine().to_stage()).fold(0, u64::saturating_add);
+        let promised = beside
+            .map(|replica| replica.engine().staging().map_or(0, |staging| staging.to_stage()))
+            .fold(0, u64::saturating_add);
         let bytes = files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
         let free = if further.is_some() { self.free_for(id) } else { free_bytes(self.dir.root()) };
         let room = free.saturating_sub(self.config.log.reserve_bytes).saturating_sub(promised);

@@ -52,7 +52,7 @@ impl Node {
         let Some(replica) = self.host.replica(id) else { return 0 };
         let engine = replica.engine();
         let entries = engine.published().lsn.0.saturating_sub(engine.persisted().lsn.0);
-        if !engine.capabilities().persistent {
+        if !engine.is_persistent() {
             return 0;
         }
         entries.saturating_mul(engine.replay_ns()) / 1000

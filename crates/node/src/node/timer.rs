@@ -180,7 +180,7 @@ impl Node {
         let budget = if is_full { 0 } else { self.config.log.checkpoint_bytes };
         let long = self.host.replicas().filter(|replica| {
             let persisted = replica.engine().persisted().lsn;
-            replica.engine().capabilities().persistent
+            replica.engine().is_persistent()
                 && replica.engine().published().lsn > persisted
                 && self.journal.bytes_since(replica.id(), persisted.next()) > budget
         });
@@ -206,7 +206,7 @@ impl Node {
             let replica = self.host.replica_mut(*id);
             replica.is_some_and(|replica| {
                 let engine = replica.engine();
-                engine.capabilities().persistent && engine.published().lsn > engine.persisted().lsn
+                engine.is_persistent() && engine.published().lsn > engine.persisted().lsn
             })
         });
         holding

@@ -22,7 +22,7 @@ impl Replica {
             let mut policies = record.next_policy.iter().chain([&record.policy]);
             policies.all(|policy| policy.standby == Standby::Cold)
         });
-        let files = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
+        let files = self.engine.ships_files() && self.config.log_kind() == LogKind::Disk;
         cold && files && self.role.backup().is_some()
     }
 

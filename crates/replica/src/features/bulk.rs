@@ -69,7 +69,7 @@ impl BulkLoads {
         (load, files): (LoadId, &[Component]),
     ) -> Result<(), EngineError> {
         self.touched.insert(load, now);
-        engine.stage(load, files).map(|_| ())
+        stage(engine, load, files).map(|_| ())
     }
 
     /// A client waits for what the members say of a load. Gives the number of the question to them.
@@ -98,7 +98,7 @@ impl BulkLoads {
             _ => None,
         });
         let (Some(told), Some(files)) = (told, files) else { return Ok(None) };
-        let own = match engine.stage(load, files) {
+        let own = match stage(engine, load, files) {
             Ok(own) => own,
             Err(EngineError::Full(_) | EngineError::Later(_)) => return Ok(None),
             Err(error) => return Err(error),
@@ -115,7 +115,8 @@ impl BulkLoads {
         (load, file, at, bytes): (LoadId, u32, u64, &Bytes),
     ) -> Result<(), EngineError> {
         self.touched.insert(load, now);
-        engine.stage_piece(load, file as usize, at, bytes).map(|_| ())
+        let Some(staging) = engine.staging_mut() else { return Ok(()) };
+        staging.stage_piece(load, file as usize, at, bytes).map(|_| ())
     }
 
     /// Why the entry cannot be made now, if so.
@@ -129,7 +130,7 @@ impl BulkLoads {
         if engine.pending_load().is_some() {
             return Some(NotStaged::Another);
         }
-        if !engine.is_settled() {
+        if engine.staging().is_some_and(|staging| !staging.is_settled()) {
             let since = *self.unsettled.get_or_insert(now);
             if now.since(since) < SETTLES {
                 return Some(NotStaged::Unsettled);
@@ -161,7 +162,9 @@ impl BulkLoads {
         let mut due = false;
         // What an older term is known to have committed stays so, whoever may commit now.
         if marks.secured() >= at.lsn && (covered || marks.committed() >= at.lsn) {
-            engine.allow_load(at.lsn);
+            if let Some(staging) = engine.staging_mut() {
+                staging.allow_load(at.lsn);
+            }
             let persisted = engine.persisted().lsn;
             let (asked_at, before) = self.checkpoint;
             due = persisted != before || now.since(asked_at) >= again;
@@ -197,7 +200,7 @@ impl BulkLoads {
         self.named.retain(|(lsn, _)| *lsn > persisted);
         match self.named.iter().any(|(_, named)| *named == load) {
             true => Ok(()),
-            false => engine.unstage(load),
+            false => engine.staging_mut().map_or(Ok(()), |staging| staging.unstage(load)),
         }
     }
 
@@ -219,7 +222,7 @@ impl BulkLoads {
             Ok(None) if !known.contains(&load) && known.len() >= 2 * MOST => {
                 Staging::Refused("a member has too many loads already".into())
             }
-            Ok(None) => match engine.stage(load, files) {
+            Ok(None) => match stage(engine, load, files) {
                 Ok(staging) => staging,
                 Err(EngineError::Full(error)) => Staging::Refused(format!("a member has no room: {error}")),
                 // It is asked again.
@@ -281,6 +284,14 @@ impl BulkLoads {
     }
 }
 
+/// Stages files, where that can be done.
+fn stage(engine: &mut dyn Engine, load: LoadId, files: &[Component]) -> Result<Staging, EngineError> {
+    match engine.staging_mut() {
+        Some(staging) => staging.stage(load, files),
+        None => Ok(Staging::Refused("this engine has no files".into())),
+    }
+}
+
 /// Clients that wait for an answer.
 pub(crate) type Waiting = Vec<(ClientRef, Request)>;
 
@@ -337,7 +348,7 @@ pub(crate) fn staged_load(engine: &dyn Engine, rules: Rules, entry: &Entry) -> R
 
 /// What a primary stages at a member by itself, if it has the files of this load.
 pub(crate) fn stage_of_ours(engine: &dyn Engine, from: &Origin, load: LoadId) -> Option<PeerMessage> {
-    let files = engine.staged_files(load);
+    let files = engine.staging()?.staged_files(load);
     let stage = || from.stage(OURS, load, files.clone());
     (!files.is_empty()).then(stage)
 }
@@ -351,9 +362,10 @@ pub(crate) fn pieces_of_ours(
     out: &mut Vec<Output>,
 ) -> Result<(), EngineError> {
     let Staging::Wants { file, from: first } = told.staging else { return Ok(()) };
+    let Some(staging) = engine.staging() else { return Ok(()) };
     let mut at = first;
     for _ in 0..AT_ONCE {
-        let bytes = match engine.read_staged(told.load, file as usize, at, most) {
+        let bytes = match staging.read_staged(told.load, file as usize, at, most) {
             Ok(bytes) => bytes.unwrap_or_default(),
             Err(EngineError::Later(_)) => break,
             Err(error) => return Err(error),
@@ -404,6 +416,7 @@ fn least(one: Staging, other: Staging) -> Staging {
 mod tests {
     use super::*;
     use crate::fake::{FakeEngine, at};
+    use types::engine::StagesLoads;
     use types::{NodeId, PartitionId, Staged};
     use wire::{Effects, Header};
 

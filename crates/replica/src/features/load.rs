@@ -20,7 +20,7 @@ use wire::{Body, Effects, Entry, Op, Outcome, PeerMessage, Request, Status};
 impl Replica {
     /// [`Op::Stage`], [`Op::StagePiece`], [`Op::Unstage`] and [`Op::Load`].
     pub(crate) fn on_load(&mut self, ctx: &mut Ctx, to: ClientRef, request: Request) {
-        let able = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
+        let able = self.engine.ships_files() && self.config.log_kind() == LogKind::Disk;
         if !able {
             let why = "bulk loads need an engine with files and a log on disk".into();
             return self.answer(ctx, to, &request, Status::Bad(why), Body::None, None);

@@ -5,6 +5,7 @@
 use crate::output::{ClientRef, Output, ReadFor};
 use crate::replica::{Ctx, Replica, Role};
 use std::collections::BTreeSet;
+use types::engine::ShipsFiles;
 use types::{Component, ComponentSet, Engine, EngineError, LogKind, Lsn, Micros, NodeId, PinId};
 use wire::scrub::{Damage, MAX_DAMAGE, Scrubbed};
 use wire::{Body, Entry, Request, Status};
@@ -168,10 +169,10 @@ impl Scrub {
     }
 
     fn pin_to_scrub(&mut self, engine: &mut dyn Engine, kind: LogKind) {
-        let has_files = engine.capabilities().ships_files && engine.persisted().lsn > Lsn::ZERO;
-        let pinned = match has_files {
-            true => engine.pin(),
-            false => Ok(None),
+        let has_files = engine.ships_files() && engine.persisted().lsn > Lsn::ZERO;
+        let pinned = match engine.shipping_mut().filter(|_| has_files) {
+            Some(files) => files.pin(),
+            None => Ok(None),
         };
         match pinned {
             Ok(Some((pin, set))) => {
@@ -204,7 +205,8 @@ impl Scrub {
             return 0;
         }
         let name = format!("component {}", file.number);
-        let wrong = match engine.read_component(files.pin, files.file, files.from, PIECE) {
+        let read = |from: &dyn ShipsFiles| from.read_component(files.pin, files.file, files.from, PIECE);
+        let wrong = match engine.shipping().map_or(Ok(None), read) {
             Ok(Some(bytes)) if !bytes.is_empty() && files.from < file.bytes => {
                 files.hash.update(&bytes);
                 files.from += bytes.len() as u64;
@@ -235,7 +237,9 @@ impl Scrub {
     }
 
     fn end_files(&self, engine: &mut dyn Engine) {
-        if let Stage::Files(files) = &self.stage {
+        if let Stage::Files(files) = &self.stage
+            && let Some(engine) = engine.shipping_mut()
+        {
             engine.unpin(files.pin);
         }
     }

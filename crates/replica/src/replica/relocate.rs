@@ -49,7 +49,7 @@ impl Replica {
     pub(crate) fn relocate(&mut self, engine: Box<dyn Engine>) {
         assert!(self.storage_lost(), "{}: its engine has a place", self.id);
         assert!(engine.applied().lsn == Lsn::ZERO, "F15: {}: a copy comes to an empty engine", self.id);
-        self.transfer.incoming.expect_leftovers(engine.capabilities().ships_files);
+        self.transfer.incoming.expect_leftovers(engine.ships_files());
         self.engine = engine;
         if let Some(damage) = self.role.damage_mut() {
             damage.give_storage();

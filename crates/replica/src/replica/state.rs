@@ -137,7 +137,8 @@ impl Replica {
         match entry.header().kind {
             Kind::Bulk => {
                 let load = staged_load(self.engine.as_ref(), self.rules, entry)?.load;
-                self.engine.execute_load(entry.at(), load, &mutations);
+                let staging = self.engine.staging_mut().expect("PR-39: it stages loads, or has none");
+                staging.execute_load(entry.at(), load, &mutations);
             }
             _ => self.engine.execute(entry.at(), &mutations),
         }

@@ -45,7 +45,7 @@ impl Sender<'_> {
             self.progress.health.taint();
             return Ok(());
         }
-        let ships = self.engine.capabilities().ships_files && self.engine.persisted() != Position::ZERO;
+        let ships = self.engine.ships_files() && self.engine.persisted() != Position::ZERO;
         // Its positions go back with the copy, and that is no damage (PR-18).
         self.progress.begin_from_scratch(self.now);
         if ships && !self.progress.rows_only {
@@ -185,7 +185,7 @@ impl Replica {
             self.role.becomes(Role::Backup(Backup::new(ctx.settings.resend)));
         }
         self.transfer.incoming.forget();
-        if let Err(error) = self.engine.stop_receiving().and_then(|()| self.engine.reset(copy.at)) {
+        if let Err(error) = self.stop_receiving().and_then(|()| self.engine.reset(copy.at)) {
             self.fail(ctx, error.to_string());
             return false;
         }

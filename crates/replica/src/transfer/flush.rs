@@ -154,7 +154,7 @@ impl Replica {
         }
         let follows = self.role.backup().is_some();
         let counts = self.config.record().is_some_and(|record| record.holds(&self.me));
-        let ships = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
+        let ships = self.engine.ships_files() && self.config.log_kind() == LogKind::Disk;
         let persisted = self.engine.persisted().lsn;
         !self.transfer.flush.leave_to_primary(follows && counts && ships, persisted)
     }
@@ -166,7 +166,9 @@ impl Replica {
         let follows = self.role.backup().is_some();
         let load = self.engine.pending_load().filter(|at| follows && self.marks.publishable() >= at.lsn);
         if let Some(at) = load {
-            self.engine.allow_load(at.lsn);
+            if let Some(staging) = self.engine.staging_mut() {
+                staging.allow_load(at.lsn);
+            }
             self.transfer.flush.want_load(persisted, now);
         }
         let Some(record) = self.config.record() else { return };

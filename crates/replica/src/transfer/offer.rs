@@ -12,6 +12,7 @@ use crate::readers::Readers;
 use crate::settings::Settings;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
+use types::engine::ShipsFiles;
 use types::{ComponentSet, Engine, EngineError, Lsn, Member, Micros, PinId, Position};
 use wire::PeerMessage;
 use wire::ship::{
@@ -167,8 +168,8 @@ impl FilesOut {
             "F14: files are sent that are not kept: {used:?}, {:?}",
             self.pins
         );
-        for pin in self.pins.difference(&used) {
-            engine.unpin(*pin);
+        if let Some(files) = engine.shipping_mut() {
+            self.pins.difference(&used).for_each(|pin| files.unpin(*pin));
         }
         self.pins = used;
     }
@@ -291,7 +292,7 @@ impl Sender<'_> {
 
     fn pin(&mut self) -> Result<(), EngineError> {
         let now = self.now;
-        let (pin, set) = match self.engine.pin() {
+        let (pin, set) = match self.engine.shipping_mut().map_or(Ok(None), |files| files.pin()) {
             Ok(Some(pinned)) => pinned,
             Ok(None) => {
                 let since = self.progress.files.as_ref().map(|shipping| shipping.since);
@@ -493,7 +494,9 @@ impl Sender<'_> {
             let to = from.saturating_add(most).min(pinned.description.len());
             return Ok(Some(pinned.description.slice(from..to)));
         }
-        self.engine.read_component(pinned.pin, piece.file as usize, piece.from, most)
+        let read =
+            |files: &dyn ShipsFiles| files.read_component(pinned.pin, piece.file as usize, piece.from, most);
+        self.engine.shipping().map_or(Ok(None), read)
     }
 }
 

@@ -9,8 +9,8 @@ use crate::output::{Origin, Output};
 use crate::transfer::failback::FailbackState;
 use crate::transfer::files_in::{FilesIn, Incoming, Stage};
 use std::collections::BTreeMap;
-use types::engine::Wake;
-use types::{ComponentSet, Engine, EngineError, Installation, Micros, Missing};
+use types::engine::{ShipsFiles, Wake};
+use types::{ComponentSet, EngineError, Installation, Micros, Missing};
 use wire::PeerMessage;
 use wire::ship::{
     Chunk, Installed, MAX_REASON_BYTES, Outcome, Piece, TransferOffer, TransferRequest, decode_set,
@@ -52,7 +52,8 @@ impl From<EngineError> for ReceiveError {
 /// Files on their way here, with all that they need.
 pub(crate) struct Receiver<'a> {
     pub files: &'a mut FilesIn,
-    pub engine: &'a mut dyn Engine,
+    /// None if the engine takes no files.
+    pub engine: Option<&'a mut dyn ShipsFiles>,
     pub failback: &'a mut FailbackState,
     pub origin: Origin,
     pub now: Micros,
@@ -82,7 +83,7 @@ impl Receiver<'_> {
             Ok(history) if offer.fault().is_none() => history,
             _ => return Ok(()),
         };
-        let why = if !self.engine.capabilities().ships_files {
+        let why = if self.engine.is_none() {
             Some("its engine has no files")
         } else if !fits {
             Some("it has published another log")
@@ -155,11 +156,15 @@ impl Receiver<'_> {
         if state {
             self.failback.is_offered_files(bytes);
         }
-        let useful = if self.wants_all { self.engine.receive_whole(set) } else { self.engine.receive(set) };
-        match useful? {
+        let useful = match &mut self.engine {
+            Some(engine) if self.wants_all => engine.receive_whole(set)?,
+            Some(engine) => engine.receive(set)?,
+            None => false,
+        };
+        match useful {
             true if state && self.chooses_log() => {
                 self.take_log();
-                self.engine.stop_receiving()?;
+                self.stop_receiving()?;
             }
             true => {
                 self.begin_files();
@@ -176,7 +181,7 @@ impl Receiver<'_> {
     fn chooses_log(&mut self) -> bool {
         let Some(incoming) = &self.files.set else { return false };
         let (log_alone, log_above) = incoming.logs();
-        let files = incoming.lacking(&self.engine.missing());
+        let files = incoming.lacking(&self.missing());
         let (log, what) = self.failback.choose(files, log_alone, log_above);
         self.notice(what);
         log
@@ -191,7 +196,7 @@ impl Receiver<'_> {
 
     /// Asks the engine what is missing.
     fn begin_files(&mut self) {
-        let missing = self.engine.missing();
+        let missing = self.missing();
         let Some(incoming) = self.files.set.as_mut() else { return };
         assert!(!matches!(incoming.stage, Stage::Files(_)), "PR-35: its files come in already");
         let lengths = &incoming.lengths;
@@ -206,7 +211,10 @@ impl Receiver<'_> {
 
     fn take_piece(&mut self, chunk: &Chunk) -> Result<Received, ReceiveError> {
         let (piece, length) = (chunk.piece, chunk.bytes.len() as u64);
-        let fits = self.engine.receive_piece(piece.file as usize, piece.from, &chunk.bytes)?;
+        let fits = match &mut self.engine {
+            Some(engine) => engine.receive_piece(piece.file as usize, piece.from, &chunk.bytes)?,
+            None => false,
+        };
         let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Taken) };
         let state = !incoming.is_beside();
         let Stage::Files(missing) = &mut incoming.stage else { return Ok(Received::Taken) };
@@ -248,7 +256,7 @@ impl Receiver<'_> {
     }
 
     fn send_request(&mut self, pieces: Vec<Piece>) {
-        let checked = self.engine.checked_bytes();
+        let checked = self.engine.as_ref().map_or(0, |engine| engine.checked_bytes());
         let Some(incoming) = self.files.set.as_mut() else { return };
         let want = TransferRequest {
             partition: self.origin.partition,
@@ -280,7 +288,17 @@ impl Receiver<'_> {
             why.pop();
         }
         self.send_installed(&incoming.offer, Outcome::Refused(why));
-        self.engine.stop_receiving().map_err(ReceiveError::Stopping)
+        self.stop_receiving().map_err(ReceiveError::Stopping)
+    }
+
+    /// What the engine lacks of the set.
+    fn missing(&self) -> Vec<Missing> {
+        self.engine.as_ref().map_or_else(Vec::new, |engine| engine.missing())
+    }
+
+    /// The engine gives the set up.
+    fn stop_receiving(&mut self) -> Result<(), EngineError> {
+        self.engine.as_mut().map_or(Ok(()), |engine| engine.stop_receiving())
     }
 
     /// Goes on with the installation.
@@ -288,11 +306,12 @@ impl Receiver<'_> {
         let Some(incoming) = self.files.set.as_mut() else { return Ok(Received::Nothing) };
         let Stage::Installing { begun } = &mut incoming.stage else { return Ok(Received::Nothing) };
         let begins = !std::mem::replace(begun, true);
-        let stands = match begins {
-            true => self.engine.begin_installation(wake),
-            false => self.engine.go_on_installation(),
+        let stands = match &mut self.engine {
+            Some(engine) if begins => engine.begin_installation(wake)?,
+            Some(engine) => engine.go_on_installation()?,
+            None => Installation::Refused("this engine takes no files".into()),
         };
-        Ok(match stands? {
+        Ok(match stands {
             Installation::Waiting => Received::Installing,
             Installation::Done => Received::Installed,
             Installation::Tainted(files) => {
@@ -367,7 +386,7 @@ mod tests {
         fn receiver(&mut self) -> Receiver<'_> {
             Receiver {
                 files: &mut self.files,
-                engine: &mut self.member,
+                engine: Some(&mut self.member),
                 failback: &mut self.failback,
                 origin: Origin { partition: PartitionId(1), epoch: Epoch(1), me: member() },
                 now: Micros(9),

@@ -20,7 +20,7 @@ impl Replica {
         let epoch = self.config.record().map_or(Epoch::ZERO, |record| record.epoch);
         Receiver {
             files: &mut self.transfer.incoming,
-            engine: self.engine.as_mut(),
+            engine: self.engine.shipping_mut(),
             failback: &mut self.transfer.failback,
             origin: Origin { partition: self.id, epoch, me: self.me },
             now: ctx.now.mono,
@@ -61,6 +61,11 @@ impl Replica {
         let waits = matches!(done, Ok(Received::Installing));
         self.receive_on(ctx, done);
         waits
+    }
+
+    /// Files that came so far are given up.
+    pub(crate) fn stop_receiving(&mut self) -> Result<(), EngineError> {
+        self.engine.shipping_mut().map_or(Ok(()), |files| files.stop_receiving())
     }
 
     /// What follows from what was received. Want of room ends it, for now: what came stays, and the primary offers again after
@@ -114,7 +119,7 @@ impl Replica {
             Due::Leftovers => {
                 if self.config.record().is_some_and(|record| record.in_sync.contains(&self.me)) {
                     self.transfer.incoming.clear_leftovers();
-                    if let Err(error) = self.engine.stop_receiving() {
+                    if let Err(error) = self.stop_receiving() {
                         self.fail(ctx, error.to_string());
                     }
                 }

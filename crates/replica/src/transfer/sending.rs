@@ -40,7 +40,7 @@ impl Replica {
         let epoch = self.config.record()?.epoch;
         let origin = Origin { partition: self.id, epoch, me: self.me };
         let on_disk = self.config.log_kind() == LogKind::Disk;
-        let delivers = self.engine.capabilities().ships_files && on_disk && self.serves();
+        let delivers = self.engine.ships_files() && on_disk && self.serves();
         let catching_up = self.config.is_catching_up(&to);
         let Role::Leader(leader) = &mut self.role else { return None };
         let mut sender = Sender {
@@ -68,7 +68,7 @@ impl Replica {
 
     /// The logs agree up to here. True if the member is offered files nevertheless, since it may lack less of those.
     pub(crate) fn offers_choice(&mut self, ctx: &mut Ctx, member: Member, agreed: Lsn) -> bool {
-        let ships = self.engine.capabilities().ships_files && self.config.log_kind() == LogKind::Disk;
+        let ships = self.engine.ships_files() && self.config.log_kind() == LogKind::Disk;
         let offers = self.send_state(ctx, member, |sender| {
             let offers = sender.files_may_be_less(agreed, ships);
             if offers {

@@ -7,7 +7,7 @@ use crate::scan::FIRST_KEY;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::bulk::{files_digest, files_fault, load_key};
-use types::engine::{ReadAt, space};
+use types::engine::{ReadAt, StagesLoads, space};
 use types::{Component, Engine, EngineError, LoadId, Lsn, Mutation, Position, Staged, Staging};
 
 /// Names of what is staged begin so.
@@ -262,5 +262,67 @@ impl PartsEngine {
 
     pub(super) fn is_pending(&self, load: LoadId) -> bool {
         self.pending.iter().any(|pending| pending.load == load)
+    }
+}
+
+impl StagesLoads for PartsEngine {
+    fn stage(&mut self, load: LoadId, files: &[Component]) -> Result<Staging, EngineError> {
+        self.begin_stage(load, files)
+    }
+
+    fn stage_piece(
+        &mut self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        bytes: &[u8],
+    ) -> Result<bool, EngineError> {
+        self.write_stage(load, file, from, bytes)
+    }
+
+    fn staged(&self, load: LoadId) -> Option<Staged> {
+        self.ready_load(load)
+    }
+
+    fn staged_files(&self, load: LoadId) -> Vec<Component> {
+        self.files_of_load(load)
+    }
+
+    fn read_staged(
+        &self,
+        load: LoadId,
+        file: usize,
+        from: u64,
+        max_bytes: usize,
+    ) -> Result<Option<Bytes>, EngineError> {
+        self.read_load(load, file, from, max_bytes)
+    }
+
+    fn loads(&self) -> Vec<LoadId> {
+        self.loads.keys().copied().collect()
+    }
+
+    fn to_stage(&self) -> u64 {
+        let lacks = |load: &Load| {
+            load.files.iter().map(|file| file.bytes).sum::<u64>() - load.have.iter().sum::<u64>()
+        };
+        self.loads.values().map(lacks).sum()
+    }
+
+    fn unstage(&mut self, load: LoadId) -> Result<(), EngineError> {
+        if self.is_pending(load) { Ok(()) } else { self.remove_load(load) }
+    }
+
+    fn execute_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]) {
+        self.execute(at, mutations);
+        self.push_load(at, load, mutations);
+    }
+
+    fn pending_load(&self) -> Option<Position> {
+        self.pending.front().map(|pending| pending.at)
+    }
+
+    fn allow_load(&mut self, upto: Lsn) {
+        self.allowed = self.allowed.max(upto.min(self.engine.applied().lsn));
     }
 }
