@@ -150,7 +150,7 @@ pub(crate) fn is_for_now(error: &io::Error) -> bool {
 }
 
 /// The failure of a write that counts only as a whole.
-pub(crate) fn not_written(error: io::Error) -> EngineError {
+pub fn not_written(error: io::Error) -> EngineError {
     if is_for_now(&error) { EngineError::Full(error) } else { EngineError::Io(error) }
 }
 

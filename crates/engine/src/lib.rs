@@ -10,6 +10,7 @@ pub mod overlay;
 mod replay_rate;
 mod scan;
 
+pub use files::not_written;
 pub use lsm::LsmEngine;
 pub use memory::{MemoryEngine, SnapshotStore};
 pub use overlay::Overlay;

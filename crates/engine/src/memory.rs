@@ -4,13 +4,11 @@
 //! (PR-40) and the sessions among the rows (PR-45). After a restart, versions below that position cannot be read.
 
 mod key;
-mod parts;
 mod rows;
 mod saving;
-mod snapshot;
+pub mod snapshot;
 mod store;
 
-pub use parts::{Parts, PartsEngine, load_files};
 pub use store::{SnapshotStore, SnapshotWriter};
 
 use crate::files::not_written;
@@ -134,8 +132,8 @@ impl MemoryEngine {
     }
 
     /// Makes the state that `bytes` are a snapshot of this engine's own, in its store too, at once. What is above it stays,
-    /// published or tentative; `above` has all of it.
-    fn take_over(
+    /// published or tentative; `above` has all of it. For engines that are built over this one.
+    pub fn take_over(
         &mut self,
         mut bytes: &[u8],
         above: &[(Position, Vec<Mutation>)],

@@ -271,7 +271,7 @@ impl PartFiles {
     }
 }
 
-impl engine::memory::Parts for PartFiles {
+impl test_engines::Parts for PartFiles {
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         self.disk.read(&self.path(name))
     }

@@ -17,7 +17,8 @@ use types::{EngineError, Lsn, Position, Term};
 
 const MAGIC: &[u8; 8] = b"USTSNAP1";
 const FORMAT: u32 = 1;
-const HEADER_BYTES: usize = 40;
+/// The length of the header.
+pub const HEADER_BYTES: usize = 40;
 const TRAILER_BYTES: usize = 24;
 const ROW_HEADER_BYTES: usize = 16;
 /// A block is closed when it has grown to this size.
@@ -27,15 +28,15 @@ const MAX_BLOCK_BYTES: usize = BLOCK_BYTES + ROW_HEADER_BYTES + MAX_KEY_BYTES + 
 
 /// What a snapshot says about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Header {
+pub struct Header {
     /// The state that the rows are.
-    pub(super) position: Position,
+    pub position: Position,
     /// The lowest LSN that can be read from it.
-    pub(super) read_floor: Lsn,
+    pub read_floor: Lsn,
 }
 
 /// Writes a snapshot of `rows`, which come in key order.
-pub(super) fn write<K: AsRef<[u8]>, V: Borrow<bytes::Bytes>>(
+pub fn write<K: AsRef<[u8]>, V: Borrow<bytes::Bytes>>(
     out: &mut dyn Write,
     header: Header,
     rows: impl Iterator<Item = (K, Lsn, V)>,
@@ -92,7 +93,7 @@ fn block_crc(length: [u8; 4], payload: &[u8]) -> u32 {
 }
 
 /// Reads a snapshot, handing every row to `take`. Nothing of it counts unless the whole succeeds.
-pub(super) fn read(input: &mut dyn Read, mut take: impl FnMut(Row)) -> Result<Header, EngineError> {
+pub fn read(input: &mut dyn Read, mut take: impl FnMut(Row)) -> Result<Header, EngineError> {
     let mut bytes = [0; HEADER_BYTES];
     read_exact(input, &mut bytes, "the header")?;
     let header = decode_header(&bytes)?;
@@ -119,18 +120,6 @@ pub(super) fn read(input: &mut dyn Read, mut take: impl FnMut(Row)) -> Result<He
     }
     check_trailer(input, count, digest)?;
     Ok(header)
-}
-
-/// The payloads of a snapshot's blocks, whatever they hold: for a planted bug alone, which believes what it has not read.
-pub(super) fn unchecked(bytes: &[u8]) -> Vec<&[u8]> {
-    let (mut blocks, mut rest) = (Vec::new(), bytes.get(HEADER_BYTES..).unwrap_or_default());
-    while let Some((head, tail)) = rest.split_first_chunk::<8>() {
-        let length = u32::from_le_bytes(array(&head[..4])) as usize;
-        let Some((payload, after)) = tail.split_at_checked(length).filter(|_| length > 0) else { break };
-        blocks.push(payload);
-        rest = after;
-    }
-    blocks
 }
 
 fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, EngineError> {

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Cursor, Read};
 use std::sync::{Arc, Mutex, MutexGuard};
+use test_engines::{Parts, PartsEngine};
 use types::engine::{Version, Wake, space};
 use types::{Engine, Lsn, NodeId, Rules};
-use understudy_engine::memory::{MemoryEngine, Parts, PartsEngine, SnapshotStore, SnapshotWriter};
+use understudy_engine::memory::{MemoryEngine, SnapshotStore, SnapshotWriter};
 use understudy_replica::history::History;
 use understudy_replica::{Host, LeaseManager, Recovered, Replica, Settings};
 use wire::ship::{DESCRIPTION, Outcome, Piece};
@@ -27,7 +28,7 @@ impl Files {
     /// The engine on these files.
     pub fn engine(&self) -> Box<PartsEngine> {
         let engine = MemoryEngine::with_store(Box::new(self.clone())).expect("opens");
-        let engine = PartsEngine::new(engine, Box::new(self.clone()), Box::new(self.clone()));
+        let engine = PartsEngine::new(engine, Box::new(self.clone()), Box::new(self.clone()), Rules::ALL);
         Box::new(engine.expect("opens"))
     }
 }

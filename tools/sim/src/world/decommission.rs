@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::node::{PartFiles, SnapshotFile};
-use engine::memory::Parts;
+use test_engines::Parts;
 use types::PartitionId;
 use wal::Record;
 

@@ -6,8 +6,8 @@ use super::machines::End;
 use crate::lsm_files::{NewJob, Place};
 use crate::node::{PartFiles, SECOND, SnapshotFile};
 use engine::MemoryEngine;
-use engine::memory::PartsEngine;
 use std::sync::Arc;
+use test_engines::PartsEngine;
 use types::engine::{Checkpoint, Wake};
 use types::{Engine, EngineError, NodeId, PartitionId, Rules};
 
@@ -153,5 +153,5 @@ fn open_memory(
         return Ok((Box::new(engine), trouble));
     }
     let parts = Box::new(PartFiles::new(disk, directory_of, id));
-    Ok((Box::new(PartsEngine::new(engine, snapshot(), parts).map_err(text)?), trouble))
+    Ok((Box::new(PartsEngine::new(engine, snapshot(), parts, rules).map_err(text)?), trouble))
 }

@@ -1,10 +1,9 @@
 //! Bulk loads at the parts engine: files that are staged, and the entries that make them part of the state (PR-39).
 
 use super::{PartsEngine, component, rows_of};
-use crate::files::not_written;
-use crate::memory::snapshot::{self, Header};
-use crate::scan::FIRST_KEY;
 use bytes::Bytes;
+use engine::memory::snapshot::{self, Header};
+use engine::not_written;
 use std::collections::BTreeMap;
 use types::bulk::{files_digest, files_fault, load_key};
 use types::engine::{ReadAt, StagesLoads, space};
@@ -163,7 +162,7 @@ impl PartsEngine {
     }
 
     pub(super) fn push_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]) {
-        let staged = self.ready_load(load).is_some() || !self.engine.rules.loads_are_staged_first();
+        let staged = self.ready_load(load).is_some() || !self.rules.loads_are_staged_first();
         assert!(staged, "PR-39: the entry {at} names a load that is not staged");
         self.pending.push_back(PendingLoad { at, load, mutations: mutations.to_vec() });
     }
@@ -182,7 +181,7 @@ impl PartsEngine {
             return Ok(false);
         }
         let mut rows = BTreeMap::new();
-        let mut from = FIRST_KEY.to_vec();
+        let mut from = vec![space::SESSION];
         loop {
             let page = self.engine.scan(&from, &[], ReadAt::Lsn(published.lsn), 1000, 1 << 20)?;
             let Some(last) = page.last() else { break };
@@ -208,7 +207,7 @@ impl PartsEngine {
 
     fn rows_of_load(&self, load: LoadId) -> Result<Vec<(Bytes, Bytes)>, EngineError> {
         let Some(known) = self.loads.get(&load).filter(|known| known.ready.is_some()) else {
-            return match self.engine.rules.loads_are_staged_first() {
+            return match self.rules.loads_are_staged_first() {
                 true => Err(EngineError::Corrupt(format!("PR-39: the files of load {load} are gone"))),
                 false => Ok(Vec::new()),
             };

@@ -1,21 +1,20 @@
-//! A memory engine whose snapshot ships as files: what simulators and tests use in place of [`crate::LsmEngine`]. Its files are
+//! A memory engine whose snapshot ships as files: what simulators and tests use in place of [`engine::LsmEngine`]. Its files are
 //! the snapshot's rows, dealt out by their keys, and it keeps the same promises as the LSM engine's directory `incoming/`.
 
 mod staged;
 
 pub use staged::load_files;
 
-use super::snapshot::{self, Header};
-use super::{MemoryEngine, SnapshotStore};
-use crate::files::not_written;
 use bytes::Bytes;
+use engine::memory::snapshot::{self, Header};
+use engine::{MemoryEngine, SnapshotStore, not_written};
 use staged::{Load, PendingLoad};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind, Read};
 use types::engine::{BackgroundCheckpoints, Checkpoint, ReadAt, Row, ShipsFiles, StagesLoads, Wake};
 use types::{
     Component, ComponentSet, Engine, EngineError, Installation, LoadId, Lsn, Missing, Mutation, PinId,
-    Position,
+    Position, Rules,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
@@ -63,6 +62,9 @@ pub struct PartsEngine {
     pending: VecDeque<PendingLoad>,
     /// Up to where they may be.
     allowed: Lsn,
+    /// Between a reset and the end of the installation.
+    installing: bool,
+    rules: Rules,
 }
 
 /// A set that is being received.
@@ -80,6 +82,18 @@ impl Incoming {
     fn name(&self, file: usize) -> String {
         format!("{RECEIVED}{}", self.set.files[file].number)
     }
+}
+
+/// The payloads of a snapshot's blocks, whatever they hold: for the planted bug alone, which believes what it has not read.
+fn blocks(bytes: &[u8]) -> Vec<&[u8]> {
+    let (mut blocks, mut rest) = (Vec::new(), bytes.get(snapshot::HEADER_BYTES..).unwrap_or_default());
+    while let Some((head, tail)) = rest.split_first_chunk::<8>() {
+        let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let Some((payload, after)) = tail.split_at_checked(length).filter(|_| length > 0) else { break };
+        blocks.push(payload);
+        rest = after;
+    }
+    blocks
 }
 
 /// The rows of a file, or none if its bytes are no rows.
@@ -116,6 +130,7 @@ impl PartsEngine {
         engine: MemoryEngine,
         snapshot: Box<dyn SnapshotStore>,
         mut parts: Box<dyn Parts>,
+        rules: Rules,
     ) -> Result<PartsEngine, EngineError> {
         for name in parts.names().into_iter().filter(|name| name.starts_with(PINNED)) {
             parts.remove(&name)?;
@@ -132,6 +147,8 @@ impl PartsEngine {
             loads: BTreeMap::new(),
             pending: VecDeque::new(),
             allowed: Lsn::ZERO,
+            installing: false,
+            rules,
         };
         engine.note_files();
         engine.find_loads()?;
@@ -140,7 +157,7 @@ impl PartsEngine {
 
     /// Without the rule against F11 files are known by what they were when they were written.
     fn note_files(&mut self) {
-        if self.engine.rules.files_are_compared() {
+        if self.rules.files_are_compared() {
             return;
         }
         if let Ok((_, files)) = self.files() {
@@ -151,7 +168,7 @@ impl PartsEngine {
 
     /// The files that are here, with what they are: read anew each time, since they may have rotted (F11).
     fn files_here(&mut self) -> Result<BTreeMap<u64, (Component, Vec<u8>)>, EngineError> {
-        if !self.engine.rules.files_are_compared() {
+        if !self.rules.files_are_compared() {
             return self.files_unread();
         }
         let files = match self.files() {
@@ -172,7 +189,7 @@ impl PartsEngine {
             input.read_to_end(&mut bytes)?;
         }
         let mut files: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        for (key, lsn, value) in snapshot::unchecked(&bytes).into_iter().filter_map(rows_of).flatten() {
+        for (key, lsn, value) in blocks(&bytes).into_iter().filter_map(rows_of).flatten() {
             push_row(files.entry(xxh3_64(&key) % FILES).or_default(), &key, lsn, &value);
         }
         let noted = |(number, content)| Some((number, (*self.noted.get(&number)?, content)));
@@ -197,7 +214,7 @@ impl PartsEngine {
 
     fn begin_receive(&mut self, set: ComponentSet, whole: bool) -> Result<bool, EngineError> {
         let useful = set.fault().is_none() && set.order == ORDER;
-        if !useful || self.engine.installing.is_some() || !self.lacks(set.at, whole) {
+        if !useful || self.installing || !self.lacks(set.at, whole) {
             return Ok(false);
         }
         let here = self.files_here()?;
@@ -206,7 +223,7 @@ impl PartsEngine {
         let before = before.and_then(|bytes| postcard::from_bytes::<ComponentSet>(&bytes).ok());
         let before: BTreeSet<Component> = before.into_iter().flat_map(|set| set.files).collect();
         // PR-36: a file is known by its content. Without that, by its number.
-        let strict = self.engine.rules.files_are_known_by_digest();
+        let strict = self.rules.files_are_known_by_digest();
         let same =
             |one: &Component, other: &Component| one.number == other.number && (!strict || one == other);
         let kept = |file: &&Component| before.iter().any(|other| same(file, other));
@@ -248,8 +265,7 @@ impl PartsEngine {
         };
         incoming.sealing = false;
         // F12: what came is looked at before anything names it.
-        let strict =
-            self.engine.rules.received_files_are_whole() && self.engine.rules.files_are_known_by_digest();
+        let strict = self.rules.received_files_are_whole() && self.rules.files_are_known_by_digest();
         let (mut tainted, mut rows) = (Vec::new(), Vec::new());
         for (index, file) in incoming.set.files.iter().enumerate() {
             let content = match self.parts.read(&incoming.name(index)) {
@@ -257,8 +273,7 @@ impl PartsEngine {
                 content => content.unwrap_or_default(),
             };
             // F11: one that was here may have rotted since.
-            let strict =
-                strict && (self.engine.rules.files_are_compared() || !incoming.linked.contains(&index));
+            let strict = strict && (self.rules.files_are_compared() || !incoming.linked.contains(&index));
             match rows_of(&content).filter(|_| !strict || component(file.number, &content) == *file) {
                 Some(more) => rows.extend(more),
                 None if strict => tainted.push(index),
@@ -287,7 +302,7 @@ impl PartsEngine {
         self.recent.retain(|(entry, _)| entry.lsn > at.lsn);
         let had_files = self.persisted() > Position::ZERO;
         self.engine.take_over(&bytes, self.recent.make_contiguous())?;
-        if had_files && !self.engine.rules.installations_have_own_directories() {
+        if had_files && !self.rules.installations_have_own_directories() {
             // The planted bug: the old files go when nobody reads them, by names that are the new ones'.
             self.snapshot.clear()?;
         }
@@ -393,7 +408,9 @@ impl Engine for PartsEngine {
         self.recent.clear();
         self.pending.clear();
         self.allowed = Lsn::ZERO;
-        self.engine.reset(base)
+        self.engine.reset(base)?;
+        self.installing = true;
+        Ok(())
     }
 
     fn install(&mut self, rows: &[Row]) -> Result<(), EngineError> {
@@ -401,6 +418,8 @@ impl Engine for PartsEngine {
     }
 
     fn finish_install(&mut self) -> Result<(), EngineError> {
+        // The memory engine is done with it even if its snapshot finds no room.
+        self.installing = false;
         self.engine.finish_install()
     }
 
@@ -449,7 +468,7 @@ impl BackgroundCheckpoints for PartsEngine {
 
 impl ShipsFiles for PartsEngine {
     fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
-        if self.engine.installing.is_some() || self.engine.persisted() == Position::ZERO {
+        if self.installing || self.engine.persisted() == Position::ZERO {
             return Ok(None);
         }
         let (at, files) = self.files()?;
