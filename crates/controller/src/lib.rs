@@ -48,4 +48,4 @@ pub use api::{ConnId, Input, Output, Tag};
 pub use controller::{Controller, Identity};
 pub use keys::Key;
 pub use settings::Settings;
-pub use txn::{Change, Compare, Entry, Reading, Txn, TxnError, TxnOutcome};
+pub use txn::{Change, Entry, Txn, TxnError, TxnOutcome};

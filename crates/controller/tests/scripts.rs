@@ -5,12 +5,13 @@
 
 mod common;
 
+use common::cluster::hand_over;
 use common::lines::{describe, table};
 use common::{Fate, World};
 use std::collections::BTreeMap;
 use std::fs;
-use types::config::{Cause, PreviousTerm, TailReport};
-use types::{Epoch, LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position, Term};
+use types::config::{Cause, TailReport};
+use types::{LogKind, Lsn, NodeId, PartitionId, PartitionRecord, Policy, Position, Term};
 use wire::RecordText;
 use wire::control::{AddIndex, AdminCommand, AlterTable, Served};
 
@@ -190,24 +191,6 @@ fn propose(world: &mut World, words: &Words) {
         verb => panic!("nothing can be proposed by '{verb}'"),
     };
     world.propose(0, partition, change);
-}
-
-fn hand_over(record: &mut PartitionRecord, to: Member) {
-    let epoch = Epoch(record.epoch.0 - 1);
-    record.before = Some(PreviousTerm {
-        epoch,
-        term: record.term,
-        primary: record.primary,
-        handed_over: true,
-        in_sync: record.in_sync.clone(),
-    });
-    record.in_sync.retain(|member| *member != to);
-    record.in_sync.insert(0, to);
-    record.primary = to;
-    record.term = types::Term::of(record.epoch);
-    record.failover = None;
-    record.lossy = false;
-    record.cause = Cause::Switchover;
 }
 
 fn tail(world: &mut World, words: &Words) {

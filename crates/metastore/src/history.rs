@@ -1,7 +1,8 @@
 //! The last changes, so that those who follow need not read everything again.
 
-use crate::txn::{Change, Changes};
+use crate::txn::Changes;
 use std::collections::VecDeque;
+use types::txn::Change;
 
 /// The most changes kept.
 pub const KEPT: usize = 4096;

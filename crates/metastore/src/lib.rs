@@ -18,6 +18,5 @@ pub mod txn;
 
 pub use embedded::{Embedded, FileStore, Store};
 pub use etcd::{Election, Etcd, EtcdConfig};
-pub use txn::{
-    Change, Changes, Compare, Entry, MetaError, Metastore, Reading, RecordsSnapshot, Txn, TxnOutcome,
-};
+pub use txn::{Changes, MetaError, Metastore, RecordsSnapshot};
+pub use types::txn::{Change, Compare, Entry, Reading, Txn, TxnOutcome};

@@ -1,7 +1,8 @@
 //! Keys, values and revisions in memory: what a transaction means, without any disk or network.
 
-use crate::txn::{Change, Entry, Reading, RecordsSnapshot, Txn, TxnOutcome};
+use crate::txn::RecordsSnapshot;
 use std::collections::BTreeMap;
+use types::txn::{Change, Entry, Reading, Txn, TxnOutcome};
 
 /// All keys with the revisions that wrote them.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +89,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::txn::Compare;
+    use types::txn::Compare;
 
     fn put(key: &str, revision: u64, value: &[u8]) -> Txn {
         Txn {

@@ -19,6 +19,7 @@ pub mod rules;
 pub mod scheme;
 pub mod system;
 pub mod time;
+pub mod txn;
 
 pub use bulk::{LoadId, Staged, Staging};
 pub use component::{Component, ComponentSet, Installation, Missing, PinId};

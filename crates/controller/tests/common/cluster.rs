@@ -166,7 +166,8 @@ impl Cluster {
     }
 }
 
-fn hand_over(record: &mut PartitionRecord, to: Member) {
+/// What a primary proposes that hands its partition over.
+pub fn hand_over(record: &mut PartitionRecord, to: Member) {
     let epoch = Epoch(record.epoch.0 - 1);
     record.before = Some(PreviousTerm {
         epoch,

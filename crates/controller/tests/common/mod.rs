@@ -129,10 +129,7 @@ impl World {
 
     fn load(&mut self, index: usize) {
         let snapshot = self.table.snapshot("");
-        let entry =
-            |entry: meta::Entry| ctl::Entry { key: entry.key, revision: entry.revision, value: entry.value };
-        let entries = snapshot.entries.into_iter().map(entry).collect();
-        self.input(index, Input::Loaded { revision: snapshot.revision, entries });
+        self.input(index, Input::Loaded { revision: snapshot.revision, entries: snapshot.entries });
     }
 
     /// Hands one input to one controller and carries out what it wants.
@@ -185,24 +182,15 @@ impl World {
     }
 
     fn apply(&mut self, txn: &ctl::Txn) -> ctl::TxnOutcome {
-        let compare =
-            |compare: &ctl::Compare| meta::Compare { key: compare.key.clone(), revision: compare.revision };
-        let asked = meta::Txn {
-            compares: txn.compares.iter().map(compare).collect(),
-            puts: txn.puts.clone(),
-            deletes: txn.deletes.clone(),
-            also_read: txn.also_read.clone(),
-        };
-        assert_eq!(asked.validate(), Ok(()));
-        assert!(asked.keys().len() <= 128 && asked.compares.len() <= 128, "etcd would refuse this");
-        let succeeded = self.table.holds(&asked);
-        if succeeded && asked.writes() {
-            let changes = self.table.write(&asked.puts, &asked.deletes);
+        assert_eq!(txn.validate(), Ok(()));
+        assert!(txn.keys().len() <= 128 && txn.compares.len() <= 128, "etcd would refuse this");
+        let succeeded = self.table.holds(txn);
+        if succeeded && txn.writes() {
+            let changes = self.table.write(&txn.puts, &txn.deletes);
             self.note_changes(&changes);
             self.history.push(self.table.revision(), changes);
         }
-        let outcome = self.table.outcome(&asked, succeeded);
-        ctl::TxnOutcome { succeeded: outcome.succeeded, revision: outcome.revision, current: outcome.current }
+        self.table.outcome(txn, succeeded)
     }
 
     /// Every controller that can be reached hears of every change.
@@ -213,13 +201,7 @@ impl World {
             }
             let since = self.controllers[index].revision();
             let meta::Changes::Since { revision, changes } = self.history.since(since) else { continue };
-            let change = |change: meta::Change| ctl::Change {
-                key: change.key,
-                revision: change.revision,
-                value: change.value,
-            };
             if !changes.is_empty() {
-                let changes = changes.into_iter().map(change).collect();
                 self.input(index, Input::Changed { revision, changes });
             }
         }

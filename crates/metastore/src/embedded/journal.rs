@@ -9,8 +9,9 @@
 //! told of it. If something readable follows, it had been synced, and its damage is reported (F10).
 
 use crate::table::Table;
-use crate::txn::{Entry, RecordsSnapshot};
+use crate::txn::RecordsSnapshot;
 use serde::{Deserialize, Serialize};
+use types::txn::Entry;
 
 const HEADER: &[u8; 8] = b"USMETA\x01\n";
 const BEGIN: [u8; 4] = *b"\xb5rec";

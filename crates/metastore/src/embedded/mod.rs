@@ -11,9 +11,10 @@ pub use file::FileStore;
 
 use crate::history::History;
 use crate::table::Table;
-use crate::txn::{Changes, MetaError, Metastore, RecordsSnapshot, Txn, TxnOutcome};
+use crate::txn::{Changes, MetaError, Metastore, RecordsSnapshot};
 use journal::Record;
 use std::io;
+use types::txn::{Txn, TxnOutcome};
 
 /// Where the journal lies.
 pub trait Store: Send {

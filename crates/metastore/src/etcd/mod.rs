@@ -12,11 +12,12 @@ pub use election::Election;
 
 use crate::base64;
 use crate::history::History;
-use crate::txn::{Change, Changes, Entry, MetaError, Metastore, Reading, RecordsSnapshot, Txn, TxnOutcome};
+use crate::txn::{Changes, MetaError, Metastore, RecordsSnapshot};
 use gateway::{CallError, Gateway};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use types::txn::{Change, Entry, Reading, Txn, TxnOutcome};
 use watch::{News, Watch};
 
 /// Where an etcd cluster is, and how long to wait for it.
@@ -83,7 +84,7 @@ impl Etcd {
     }
 
     fn body(&self, txn: &Txn) -> Value {
-        let compare = |compare: &crate::txn::Compare| {
+        let compare = |compare: &types::txn::Compare| {
             json!({ "key": self.key(&compare.key), "target": "MOD", "result": "EQUAL",
                     "mod_revision": compare.revision.to_string() })
         };

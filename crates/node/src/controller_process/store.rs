@@ -4,10 +4,9 @@ use crate::config::MetastoreConfig;
 use crate::datadir::files;
 use crate::failure::Failure;
 use crate::stop::{Stopper, Watched};
-use controller::{Input, Tag, TxnError};
+use controller::{Input, Tag, Txn, TxnError};
 use metastore::{
     Changes, Election, Embedded, Etcd, EtcdConfig, FileStore, MetaError, Metastore, RecordsSnapshot,
-    TxnOutcome,
 };
 use mio::Waker;
 use std::path::Path;
@@ -68,15 +67,15 @@ impl Store {
     }
 
     /// Runs a transaction; its outcome comes as news.
-    pub fn submit(&mut self, tag: Tag, txn: controller::Txn) {
+    pub fn submit(&mut self, tag: Tag, txn: Txn) {
         match self {
             Store::Embedded { store, news } => {
-                let outcome = store.txn(translate(txn));
+                let outcome = store.txn(txn);
                 if let Err(error @ (MetaError::Poisoned(_) | MetaError::Damaged(_))) = outcome {
                     return news.push(News::Failed(failure(error)));
                 }
                 let known = outcome.as_ref().ok().map(|outcome| outcome.revision);
-                news.push(News::Input(Input::TxnDone { tag, outcome: outcome.map(done).map_err(undone) }));
+                news.push(News::Input(Input::TxnDone { tag, outcome: outcome.map_err(undone) }));
                 // Nobody else writes here, and an outcome has every key that its transaction names.
                 if let Some(revision) = known {
                     news.push(News::Input(Input::Changed { revision, changes: Vec::new() }));
@@ -105,31 +104,7 @@ impl Store {
 }
 
 fn loaded(all: RecordsSnapshot) -> Input {
-    let entry = |entry: metastore::Entry| controller::Entry {
-        key: entry.key,
-        revision: entry.revision,
-        value: entry.value,
-    };
-    Input::Loaded { revision: all.revision, entries: all.entries.into_iter().map(entry).collect() }
-}
-
-fn translate(txn: controller::Txn) -> metastore::Txn {
-    let compare =
-        |compare: controller::Compare| metastore::Compare { key: compare.key, revision: compare.revision };
-    metastore::Txn {
-        compares: txn.compares.into_iter().map(compare).collect(),
-        puts: txn.puts,
-        deletes: txn.deletes,
-        also_read: txn.also_read,
-    }
-}
-
-fn done(outcome: TxnOutcome) -> controller::TxnOutcome {
-    controller::TxnOutcome {
-        succeeded: outcome.succeeded,
-        revision: outcome.revision,
-        current: outcome.current,
-    }
+    Input::Loaded { revision: all.revision, entries: all.entries }
 }
 
 /// An error leaves the outcome unknown, unless the store is sure that nothing was done (F17).
@@ -175,7 +150,7 @@ impl Shared {
 
 /// The threads in front of etcd.
 pub struct Threads {
-    work: Sender<(Tag, controller::Txn)>,
+    work: Sender<(Tag, Txn)>,
     shared: Arc<Shared>,
 }
 
@@ -219,11 +194,11 @@ fn spawn(name: &'static str, stopper: &Stopper, run: impl FnOnce() + Send + 'sta
     spawned.map(drop).map_err(|error| Failure::new(1, format!("a thread cannot start: {error}")))
 }
 
-fn run_transactions(mut etcd: Etcd, todo: &Mutex<Receiver<(Tag, controller::Txn)>>, shared: &Shared) {
+fn run_transactions(mut etcd: Etcd, todo: &Mutex<Receiver<(Tag, Txn)>>, shared: &Shared) {
     loop {
         let next = todo.lock().expect("a worker panicked while it waited").recv();
         let Ok((tag, txn)) = next else { return };
-        let outcome = etcd.txn(translate(txn)).map(done).map_err(undone);
+        let outcome = etcd.txn(txn).map_err(undone);
         shared.put(Input::TxnDone { tag, outcome });
     }
 }
@@ -246,12 +221,7 @@ fn follow(mut etcd: Etcd, shared: &Shared) {
             Ok(Changes::Since { changes, .. }) if changes.is_empty() => std::thread::sleep(POLL_INTERVAL),
             Ok(Changes::Since { revision, changes }) => {
                 known = Some(revision);
-                let change = |change: metastore::Change| controller::Change {
-                    key: change.key,
-                    revision: change.revision,
-                    value: change.value,
-                };
-                shared.put(Input::Changed { revision, changes: changes.into_iter().map(change).collect() });
+                shared.put(Input::Changed { revision, changes });
             }
             Ok(Changes::Reload) => known = None,
             Err(_) => std::thread::sleep(AGAIN),

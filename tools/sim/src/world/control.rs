@@ -167,14 +167,8 @@ impl World {
             Controller::new(identity, controller::Settings { rules, ..controller_settings() }),
         ));
         controller_process.stale_until = 0;
-        let entries = loaded.entries.into_iter().map(|entry| controller::Entry {
-            key: entry.key,
-            revision: entry.revision,
-            value: entry.value,
-        });
-        let entries = entries.collect();
         self.trace.note(self.now, format_args!("c{id} starts, life {incarnation}"));
-        self.think(id, Input::Loaded { revision: loaded.revision, entries });
+        self.think(id, Input::Loaded { revision: loaded.revision, entries: loaded.entries });
         self.after(TICK, Event::ControllerTick { id, incarnation });
         self.after(WATCH, Event::ControllerWatch { id, incarnation });
     }
@@ -237,25 +231,10 @@ impl World {
         }
         let input = match self.meta.store.changes_since(controller.revision()) {
             Ok(metastore::Changes::Since { changes, .. }) if changes.is_empty() => return,
-            Ok(metastore::Changes::Since { revision, changes }) => {
-                let change = |change: metastore::Change| controller::Change {
-                    key: change.key,
-                    revision: change.revision,
-                    value: change.value,
-                };
-                Input::Changed { revision, changes: changes.into_iter().map(change).collect() }
-            }
+            Ok(metastore::Changes::Since { revision, changes }) => Input::Changed { revision, changes },
             Ok(metastore::Changes::Reload) => {
                 let Ok(all) = self.meta.store.range("") else { return };
-                let entry = |entry: metastore::Entry| controller::Entry {
-                    key: entry.key,
-                    revision: entry.revision,
-                    value: entry.value,
-                };
-                Input::Loaded {
-                    revision: all.revision,
-                    entries: all.entries.into_iter().map(entry).collect(),
-                }
+                Input::Loaded { revision: all.revision, entries: all.entries }
             }
             Err(_) => return,
         };
@@ -290,12 +269,8 @@ impl World {
             }
             return;
         }
-        let outcome = match self.meta.store.txn(as_stored(txn)) {
-            Ok(outcome) => Ok(controller::TxnOutcome {
-                succeeded: outcome.succeeded,
-                revision: outcome.revision,
-                current: outcome.current,
-            }),
+        let outcome = match self.meta.store.txn(txn) {
+            Ok(outcome) => Ok(outcome),
             Err(metastore::MetaError::Invalid(why)) => Err(controller::TxnError::Refused(why)),
             Err(_) => Err(controller::TxnError::Unknown),
         };
@@ -460,16 +435,5 @@ fn controller_settings() -> controller::Settings {
         admit_again: Micros::from_millis(200),
         forgive_after: Micros::from_millis(5_000),
         ..controller::Settings::default()
-    }
-}
-
-fn as_stored(txn: controller::Txn) -> metastore::Txn {
-    let compare =
-        |compare: controller::Compare| metastore::Compare { key: compare.key, revision: compare.revision };
-    metastore::Txn {
-        compares: txn.compares.into_iter().map(compare).collect(),
-        puts: txn.puts,
-        deletes: txn.deletes,
-        also_read: txn.also_read,
     }
 }
