@@ -2,10 +2,9 @@
 //! pass. Every write is done at most once, what was acknowledged was done, what failed was not.
 
 use std::collections::{BTreeMap, VecDeque};
-use types::config::{Cause, FORMAT};
 use types::{
     Epoch, LogKind, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, Position, ProposalId,
-    SessionId, TableId, Term,
+    SessionId, TableId,
 };
 use understudy_client::backoff::Jitter;
 use understudy_client::{Call, Core, CoreConfig, Effect, LaneId, Outcome, Ticket};
@@ -49,22 +48,14 @@ fn record(epoch: u64, primary: u32) -> PartitionRecord {
     let mut in_sync = vec![member(primary)];
     in_sync.extend((1..=NODES).filter(|node| *node != primary).map(member));
     PartitionRecord {
-        format: FORMAT,
-        id: PARTITION,
-        table: TableId(1),
-        epoch: Epoch(epoch),
-        primary: member(primary),
-        term: Term(epoch),
-        in_sync,
-        catching_up: Vec::new(),
-        policy: Policy::preset("durable", 3, LogKind::Disk).expect("a preset"),
-        next_policy: None,
         proposal: ProposalId(epoch),
-        cause: Cause::Created,
-        before: None,
-        failover: None,
-        lossy: false,
-        unknown: BTreeMap::new(),
+        ..PartitionRecord::new(
+            PARTITION,
+            TableId(1),
+            Epoch(epoch),
+            in_sync,
+            Policy::preset("durable", 3, LogKind::Disk).expect("a preset"),
+        )
     }
 }
 

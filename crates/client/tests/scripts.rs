@@ -18,10 +18,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use types::config::FORMAT;
 use types::{
-    Epoch, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, ProposalId, TableId, Term,
-    config::Cause,
+    Epoch, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, TableId, Term,
 };
 use understudy_client::{Call, Core, CoreConfig, Effect, LaneId, Ticket};
 use wire::control::ClusterMap;
@@ -48,22 +46,14 @@ fn record(words: &[&str]) -> PartitionRecord {
     let member = |word: &&str| Member { node: NodeId(number(word) as u32), ..Member::default() };
     let in_sync: Vec<Member> = words[2..].iter().map(member).collect();
     PartitionRecord {
-        format: FORMAT,
-        id: PartitionId(number(words[0]) as u32),
-        table: TableId(1),
-        epoch: Epoch(number(words[1])),
-        primary: in_sync[0],
         term: Term(1),
-        in_sync,
-        catching_up: Vec::new(),
-        policy: Policy::preset("durable", 1, types::LogKind::Disk).expect("a preset"),
-        next_policy: None,
-        proposal: ProposalId(0),
-        cause: Cause::Created,
-        before: None,
-        failover: None,
-        lossy: false,
-        unknown: BTreeMap::new(),
+        ..PartitionRecord::new(
+            PartitionId(number(words[0]) as u32),
+            TableId(1),
+            Epoch(number(words[1])),
+            in_sync,
+            Policy::preset("durable", 1, types::LogKind::Disk).expect("a preset"),
+        )
     }
 }
 

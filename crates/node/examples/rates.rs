@@ -49,19 +49,11 @@ fn main() {
     ] {
         let columns = vec![Column::new("id", ColumnType::Int), Column::new("value", ColumnType::Text)];
         let wanted = CreateTable {
-            name: name.into(),
-            schema: Schema::new(columns, &["id"], 1, false).expect("a schema"),
             engine: EngineKind::Memory,
             log,
-            policy: policy.into(),
             factor: Some(3),
-            min_in_sync: None,
-            available: false,
             partitions: 6,
-            placement: Vec::new(),
-            scheme: Default::default(),
-            standby: None,
-            failover_target_ms: None,
+            ..CreateTable::new(name, Schema::new(columns, &["id"], 1, false).expect("a schema"), policy)
         };
         let table = client.create_table(&wanted).expect("creates");
         for (what, lanes, reads) in

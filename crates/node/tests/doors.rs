@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use types::data::Value;
-use types::{ClusterId, EngineKind, LogKind, NodeId, PartitionId, SessionId};
+use types::{ClusterId, EngineKind, LogKind, NodeId, PartitionId};
 use understudy_node::{controller_process, node};
 use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
 use wire::request::Snapshot;
@@ -79,19 +79,7 @@ fn garbage_closes_its_connection_and_no_other() {
 
 /// What a client that checks nothing sends to ask for this.
 fn request(table: &client::Table, partition: PartitionId, read: ReadLevel, op: Op) -> Vec<u8> {
-    let request = Request {
-        id: 1,
-        session: SessionId::NONE,
-        seq: 0,
-        confirmed: 0,
-        deadline_ms: 0,
-        table: table.record().id,
-        schema: 1,
-        partition,
-        read,
-        trace: 0,
-        op,
-    };
+    let request = Request { id: 1, read, ..Request::new(table.record().id, 1, partition, op) };
     let mut bytes = Vec::new();
     frame::encode(&Message::Request(request), &mut bytes).expect("fits");
     bytes

@@ -7,9 +7,9 @@ use common::{Cluster, create, put_all, row};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use types::data::Value;
-use types::{EngineKind, LogKind, SessionId};
+use types::{EngineKind, LogKind};
 use wire::hello::{Hello, HelloRole, PROTOCOL};
-use wire::{Body, Message, Op, ReadLevel, Reply, Request, Status, frame};
+use wire::{Body, Message, Op, Reply, Request, Status, frame};
 
 /// A connection without the native client's care for order.
 struct Raw {
@@ -65,16 +65,7 @@ impl Raw {
 fn request(table: &Table, id: u64, op: Op) -> Message {
     Message::Request(Request {
         id,
-        session: SessionId::NONE,
-        seq: 0,
-        confirmed: 0,
-        deadline_ms: 0,
-        table: table.record().id,
-        schema: 1,
-        partition: table.partitions().next().expect("one"),
-        read: ReadLevel::Primary,
-        trace: 0,
-        op,
+        ..Request::new(table.record().id, 1, table.partitions().next().expect("one"), op)
     })
 }
 

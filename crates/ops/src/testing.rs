@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use types::data::{Column, ColumnType, Schema};
 use types::{
-    EngineKind, Epoch, FeedId, LogKind, Lsn, NodeId, PartitionId, Policy, SessionId, TableId, TableRecord,
+    Epoch, FeedId, LogKind, Lsn, NodeId, PartitionId, Policy, SessionId, TableId, TableRecord,
 };
 use wire::{Body, Op, RowOp};
 
@@ -17,22 +17,15 @@ pub fn table(partitions: u32) -> Table {
     let columns = vec![Column::new("id", ColumnType::Int).not_null(), Column::new("name", ColumnType::Text)];
     let schema = Schema::new(columns, &["id"], 1, false).expect("valid");
     Table::new(std::sync::Arc::new(TableRecord {
-        format: 1,
-        id: TableId(1),
-        name: "t".into(),
-        schema,
-        engine: EngineKind::Memory,
-        log: LogKind::Disk,
-        policy: Policy::preset("durable", 3, LogKind::Disk).expect("known"),
-        first_partition: PartitionId(64),
         partitions,
-        hash: types::data::HASH_NAME.into(),
         seed: 1,
         placement: vec![vec![NodeId(1)]; partitions as usize],
-        created_ms: 0,
-        indexes: Default::default(),
-        failover_target_ms: None,
-        unknown: BTreeMap::new(),
+        ..TableRecord::new(
+            TableId(1),
+            "t",
+            schema,
+            Policy::preset("durable", 3, LogKind::Disk).expect("known"),
+        )
     }))
 }
 

@@ -5,10 +5,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use types::config::{Cause, FORMAT};
 use types::{
     Durable, Epoch, Incarnation, JobId, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId,
-    PartitionRecord, Policy, Position, ProposalId, Rules, SessionId, StoreId, TableId, Term,
+    PartitionRecord, Policy, Position, Rules, SessionId, StoreId, TableId, Term,
 };
 use understudy_engine::LsmEngine;
 use understudy_replica::{ClientRef, Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
@@ -79,25 +78,14 @@ impl Alone {
     }
 
     /// The configuration of an epoch.
-    fn configure(&mut self, epoch: u64, primary: Member, in_sync: Vec<Member>) {
-        let record = PartitionRecord {
-            format: FORMAT,
-            id: P,
-            table: T,
-            epoch: Epoch(epoch),
-            primary,
-            term: Term(epoch),
+    fn configure(&mut self, epoch: u64, _primary: Member, in_sync: Vec<Member>) {
+        let record = PartitionRecord::new(
+            P,
+            T,
+            Epoch(epoch),
             in_sync,
-            catching_up: Vec::new(),
-            policy: Policy::preset("durable", 1, LogKind::Disk).expect("a policy"),
-            next_policy: None,
-            proposal: ProposalId(0),
-            cause: Cause::Created,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
-        };
+            Policy::preset("durable", 1, LogKind::Disk).expect("a policy"),
+        );
         self.with(|host, now, out| assert!(host.configure(now, record, out)));
     }
 

@@ -1,11 +1,11 @@
 //! Whose reports count when a replica is to lead (R6): members that are recorded, whole logs where the policy rests on disks, and
 //! all members until they fence.
 
-use types::config::{Cause, FORMAT, PreviousTerm};
+use types::config::{Cause, PreviousTerm};
 use types::policy::RestsOn;
 use types::{
     Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId, PartitionRecord, Policy,
-    Position, ProposalId, Rules, StoreId, TableId, Term, Watermarks,
+    Position, Rules, StoreId, TableId, Term, Watermarks,
 };
 use understudy_engine::MemoryEngine;
 use understudy_replica::history::History;
@@ -78,22 +78,10 @@ impl Candidate {
             in_sync: in_sync.clone(),
         };
         let record = PartitionRecord {
-            format: FORMAT,
-            id: P,
-            table: TableId(1),
-            epoch: self.epoch,
-            primary: member(2),
-            term: Term::of(self.epoch),
-            in_sync,
-            catching_up: Vec::new(),
-            policy,
-            next_policy: None,
-            proposal: ProposalId(0),
             cause: Cause::Suspected,
             before: Some(old),
             failover: Some(1),
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(P, TableId(1), self.epoch, in_sync, policy)
         };
         let now = self.now();
         assert!(self.host.configure(now, record, &mut self.out));

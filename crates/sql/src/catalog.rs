@@ -38,23 +38,11 @@ impl Catalog {
 /// A table for tests: `t`, with these columns, of which `id` is the key.
 #[cfg(test)]
 pub(crate) fn example(columns: Vec<types::data::Column>) -> TableRecord {
-    use types::{EngineKind, LogKind, PartitionId, Policy, TableId};
-    TableRecord {
-        format: 1,
-        id: TableId(1),
-        name: "t".into(),
-        schema: types::data::Schema::new(columns, &["id"], 1, false).expect("valid"),
-        engine: EngineKind::Memory,
-        log: LogKind::Disk,
-        policy: Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
-        first_partition: PartitionId(64),
-        partitions: 1,
-        hash: String::new(),
-        seed: 0,
-        placement: Vec::new(),
-        created_ms: 0,
-        indexes: Default::default(),
-        failover_target_ms: None,
-        unknown: BTreeMap::new(),
-    }
+    use types::{LogKind, Policy, TableId};
+    TableRecord::new(
+        TableId(1),
+        "t",
+        types::data::Schema::new(columns, &["id"], 1, false).expect("valid"),
+        Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
+    )
 }

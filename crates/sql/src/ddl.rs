@@ -58,19 +58,8 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
         column.nullable &= !key.contains(&column.name);
     }
     let mut request = Request {
-        name,
-        schema: Schema::new(made, &key, key.len(), false).map_err(invalid)?,
-        engine: EngineKind::Lsm,
-        log: LogKind::Disk,
-        policy: "durable".into(),
-        factor: None,
-        min_in_sync: None,
-        available: false,
         partitions: PARTITIONS,
-        placement: Vec::new(),
-        scheme: Default::default(),
-        standby: None,
-        failover_target_ms: None,
+        ..Request::new(&name, Schema::new(made, &key, key.len(), false).map_err(invalid)?, "durable")
     };
     let options = match &create.table_options {
         CreateTableOptions::None => &[][..],

@@ -119,7 +119,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
     use types::data::{Column, ColumnType, Schema};
-    use types::{EngineKind, LogKind, Policy, TableId, TableRecord};
+    use types::{LogKind, Policy, TableId, TableRecord};
 
     fn pets() -> Arc<TableRecord> {
         let columns = vec![
@@ -128,22 +128,14 @@ mod tests {
             Column::new("weight", ColumnType::Float),
         ];
         Arc::new(TableRecord {
-            format: 1,
-            id: TableId(1),
-            name: "pets".into(),
-            schema: Schema::new(columns, &["owner", "name"], 1, false).expect("valid"),
-            engine: EngineKind::Memory,
-            log: LogKind::Disk,
-            policy: Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
-            first_partition: PartitionId(64),
             partitions: 4,
-            hash: data::HASH_NAME.into(),
             seed: 7,
-            placement: Vec::new(),
-            created_ms: 0,
-            indexes: Default::default(),
-            failover_target_ms: None,
-            unknown: BTreeMap::new(),
+            ..TableRecord::new(
+                TableId(1),
+                "pets",
+                Schema::new(columns, &["owner", "name"], 1, false).expect("valid"),
+                Policy::preset("durable", 1, LogKind::Disk).expect("valid"),
+            )
         })
     }
 

@@ -160,6 +160,28 @@ pub struct TableRecord {
 }
 
 impl TableRecord {
+    /// A table of one partition with its log on disk, in memory otherwise, that nobody has placed yet.
+    pub fn new(id: TableId, name: &str, schema: Schema, policy: Policy) -> TableRecord {
+        TableRecord {
+            format: FORMAT,
+            id,
+            name: name.into(),
+            schema,
+            engine: EngineKind::Memory,
+            log: LogKind::Disk,
+            policy,
+            first_partition: PartitionId(PartitionId::FIRST_USER),
+            partitions: 1,
+            hash: crate::data::HASH_NAME.into(),
+            seed: 0,
+            placement: Vec::new(),
+            created_ms: 0,
+            indexes: Indexes::default(),
+            failover_target_ms: None,
+            unknown: Unknown::default(),
+        }
+    }
+
     /// A field among those that older versions do not know: somebody wrote the placement down, so copies are not moved to
     /// make nodes even.
     pub const PINNED: &str = "pinned";
@@ -269,6 +291,35 @@ pub struct PartitionRecord {
 }
 
 impl PartitionRecord {
+    /// The configuration in which the first of `in_sync` begins to lead, with no term before it and no change under way: a partition's
+    /// first one, if the epoch is 1.
+    pub fn new(
+        id: PartitionId,
+        table: TableId,
+        epoch: Epoch,
+        in_sync: Vec<Member>,
+        policy: Policy,
+    ) -> PartitionRecord {
+        PartitionRecord {
+            format: FORMAT,
+            id,
+            table,
+            epoch,
+            primary: in_sync[0],
+            term: Term::of(epoch),
+            in_sync,
+            catching_up: Vec::new(),
+            policy,
+            next_policy: None,
+            proposal: ProposalId(0),
+            cause: Cause::Created,
+            before: None,
+            failover: None,
+            lossy: false,
+            unknown: Unknown::default(),
+        }
+    }
+
     /// The rank of this very member in the in-sync set; the primary is 0.
     pub fn rank(&self, member: &Member) -> Option<usize> {
         self.in_sync.iter().position(|other| other == member)

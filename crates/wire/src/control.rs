@@ -379,24 +379,36 @@ pub struct CreateTable {
 }
 
 impl CreateTable {
+    /// A table of one partition in files, of which the cluster decides what is not said here.
+    pub fn new(name: &str, schema: types::data::Schema, policy: &str) -> CreateTable {
+        CreateTable {
+            name: name.into(),
+            schema,
+            engine: types::EngineKind::Lsm,
+            log: types::LogKind::Disk,
+            policy: policy.into(),
+            factor: None,
+            min_in_sync: None,
+            available: false,
+            partitions: 1,
+            placement: Vec::new(),
+            scheme: types::Scheme::default(),
+            standby: None,
+            failover_target_ms: None,
+        }
+    }
+
     /// One of the cluster's own tables ([`types::system`]), in a cluster of so many nodes: up to three copies, on disk. None if there is no
     /// such table in this version.
     pub fn system(name: &str, nodes: usize) -> Option<CreateTable> {
         let copies = nodes.clamp(1, 3) as u8;
         Some(CreateTable {
-            name: name.into(),
-            schema: types::system::schema(name)?,
-            engine: types::EngineKind::Lsm,
-            log: types::LogKind::Disk,
-            policy: if copies > 1 { "durable" } else { "local" }.into(),
             factor: Some(copies),
-            min_in_sync: None,
-            available: false,
-            partitions: 1,
-            placement: Vec::new(),
-            scheme: Default::default(),
-            standby: None,
-            failover_target_ms: None,
+            ..CreateTable::new(
+                name,
+                types::system::schema(name)?,
+                if copies > 1 { "durable" } else { "local" },
+            )
         })
     }
 }

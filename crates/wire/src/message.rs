@@ -305,24 +305,12 @@ fn validate_rows<'a>(count: usize, ops: impl Iterator<Item = &'a RowOp>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{ReadLevel, Snapshot};
+    use crate::request::Snapshot;
     use bytes::Bytes;
-    use types::{Member, PartitionId, SessionId, TableId, Watermarks};
+    use types::{Member, PartitionId, TableId, Watermarks};
 
     fn asks(op: Op) -> Result<(), String> {
-        let request = Request {
-            id: 1,
-            session: SessionId::NONE,
-            seq: 0,
-            confirmed: 0,
-            deadline_ms: 0,
-            table: TableId(1),
-            schema: 1,
-            partition: PartitionId(64),
-            read: ReadLevel::Primary,
-            trace: 0,
-            op,
-        };
+        let request = Request { id: 1, ..Request::new(TableId(1), 1, PartitionId(64), op) };
         Message::Request(request).validate()
     }
 

@@ -336,6 +336,25 @@ pub struct Request {
     pub op: Op,
 }
 
+impl Request {
+    /// A request to the primary outside any session, which waits without a limit.
+    pub fn new(table: TableId, schema: u32, partition: PartitionId, op: Op) -> Request {
+        Request {
+            id: 0,
+            session: SessionId::NONE,
+            seq: 0,
+            confirmed: 0,
+            deadline_ms: 0,
+            table,
+            schema,
+            partition,
+            read: ReadLevel::Primary,
+            trace: 0,
+            op,
+        }
+    }
+}
+
 /// The outcome of a write, as it is kept with its effect. Numbers are never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[repr(u8)]

@@ -138,21 +138,14 @@ impl Ours {
             Column::new("v", ColumnType::Bytes).not_null(),
         ];
         let schema = Schema::new(columns, &["k"], 1, false).expect("the key is one of the columns");
+        // Other runs may have left tables in a cluster that is not ours.
+        let name = format!("bench_{}_{}", std::process::id(), self.tables);
         let table = self.client.create_table(&CreateTable {
-            // Other runs may have left tables in a cluster that is not ours.
-            name: format!("bench_{}_{}", std::process::id(), self.tables),
-            schema,
             engine: kind.engine,
             log: kind.log,
-            policy: kind.policy.clone(),
             factor: Some(kind.factor),
-            min_in_sync: None,
-            available: false,
             partitions: kind.partitions,
-            placement: Vec::new(),
-            scheme: Default::default(),
-            standby: None,
-            failover_target_ms: None,
+            ..CreateTable::new(&name, schema, &kind.policy)
         })?;
         let values = Values::new(workload.seed, workload.value_bytes);
         let mut random = Random::new(workload.seed);

@@ -9,7 +9,7 @@ use crate::rows;
 use std::collections::BTreeMap;
 use types::{JobId, PartitionId, Position, SessionId, TableId};
 use wire::job::{JobRecord, JobState, JobStatus};
-use wire::{Body, Op, ReadLevel, Reply, Request, RowOp, Status};
+use wire::{Body, Op, Reply, Request, RowOp, Status};
 
 /// An attempt without an answer is given up after this.
 const ATTEMPT: u64 = 400_000;
@@ -188,13 +188,7 @@ impl JobClient {
                     session,
                     seq: if session.is_some() { seq } else { 0 },
                     confirmed: if session.is_some() { seq - 1 } else { 0 },
-                    deadline_ms: 0,
-                    table: part.table,
-                    schema: 1,
-                    partition: part.partition,
-                    read: ReadLevel::Primary,
-                    trace: 0,
-                    op: part.op(open.id),
+                    ..Request::new(part.table, 1, part.partition, part.op(open.id))
                 };
                 Some(ClientEffect::Send(*conn, Box::new(request)))
             }

@@ -17,7 +17,7 @@ use test_engines::load_files;
 use types::bulk::files_digest;
 use types::engine::space;
 use types::{Component, LoadId, LogKind, PartitionId, SessionId, Staging, TableId};
-use wire::{Body, Op, ReadLevel, Reply, Request, Status};
+use wire::{Body, Op, Reply, Request, Status};
 
 /// An attempt without an answer is given up after this.
 const ATTEMPT: u64 = 1_200_000;
@@ -259,14 +259,8 @@ impl LoadClient {
             id,
             session: session.map_or(SessionId::NONE, |(session, _)| session),
             seq: session.map_or(0, |(_, seq)| seq),
-            confirmed: 0,
-            deadline_ms: 0,
-            table,
-            schema: 1,
-            partition,
-            read: ReadLevel::Primary,
             trace: open.operation.number,
-            op,
+            ..Request::new(table, 1, partition, op)
         }
     }
 

@@ -6,8 +6,8 @@ use crate::plan::RunPlan;
 use crate::random::Stream;
 use replica::cluster_snapshot::{Ask, ClusterSnapshot, Found};
 use std::collections::BTreeMap;
-use types::{PartitionId, Position, Rules, SessionId, TableId};
-use wire::{Op, ReadLevel, Reply, Request, Status};
+use types::{PartitionId, Position, Rules, TableId};
+use wire::{Op, Reply, Request, Status};
 
 /// An attempt without an answer is given up after this.
 const ATTEMPT: u64 = 300_000;
@@ -163,19 +163,7 @@ impl SnapshotClient {
             Ask::Pause(_) => Op::Pause { for_ms: 2_000 },
             Ask::Resume(_, at) => Op::Resume { at },
         };
-        Request {
-            id,
-            session: SessionId::NONE,
-            seq: 0,
-            confirmed: 0,
-            deadline_ms: 0,
-            table: self.tables[&partition],
-            schema: 1,
-            partition,
-            read: ReadLevel::Primary,
-            trace: id,
-            op,
-        }
+        Request { id, trace: id, ..Request::new(self.tables[&partition], 1, partition, op) }
     }
 
     /// A reply came. An answer to an earlier attempt at the same question is as good as one to the last.

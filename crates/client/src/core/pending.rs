@@ -60,17 +60,9 @@ impl Pending {
     pub fn new(now: Micros, lane: LaneId, kind: Kind, call: Call) -> Pending {
         let deadline = (call.deadline > Micros::ZERO).then(|| now + call.deadline);
         let request = Request {
-            id: 0,
-            session: SessionId::NONE,
-            seq: 0,
-            confirmed: 0,
-            deadline_ms: 0,
-            table: call.table,
-            schema: call.schema,
-            partition: call.partition,
             read: call.read,
             trace: call.trace,
-            op: call.op,
+            ..Request::new(call.table, call.schema, call.partition, call.op)
         };
         Pending {
             lane,

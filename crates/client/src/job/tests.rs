@@ -6,29 +6,17 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::data::{Column, ColumnType, Schema};
-use types::{EngineKind, Epoch, LogKind, Lsn, NodeId, Policy, TableId, TableRecord};
+use types::{Epoch, LogKind, Lsn, NodeId, Policy, TableId, TableRecord};
 use wire::job::JobRefusal;
 
 fn table(partitions: u32, policy: &str) -> Table {
     let columns = vec![Column::new("id", ColumnType::Int).not_null(), Column::new("name", ColumnType::Text)];
     let schema = Schema::new(columns, &["id"], 1, false).expect("valid");
     Table::new(Arc::new(TableRecord {
-        format: 1,
-        id: TableId(1),
-        name: "t".into(),
-        schema,
-        engine: EngineKind::Memory,
-        log: LogKind::Disk,
-        policy: Policy::preset(policy, 3, LogKind::Disk).expect("known"),
-        first_partition: PartitionId(64),
         partitions,
-        hash: types::data::HASH_NAME.into(),
         seed: 1,
         placement: vec![vec![NodeId(1)]; partitions as usize],
-        created_ms: 0,
-        indexes: Default::default(),
-        failover_target_ms: None,
-        unknown: BTreeMap::new(),
+        ..TableRecord::new(TableId(1), "t", schema, Policy::preset(policy, 3, LogKind::Disk).expect("known"))
     }))
 }
 

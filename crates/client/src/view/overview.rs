@@ -426,7 +426,7 @@ pub fn size(bytes: u64) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use types::config::{Addresses, Cause};
+    use types::config::Addresses;
     use types::data::{Column, ColumnType, Schema};
     use types::{Epoch, Lsn, NodeRecord, PartitionId, ProposalId, Term, Watermarks};
     use wire::RecordText;
@@ -435,22 +435,15 @@ pub(super) mod tests {
     pub fn table(partitions: u32) -> TableRecord {
         let columns = vec![Column::new("id", ColumnType::Int).not_null()];
         TableRecord {
-            format: 1,
-            id: types::TableId(1),
-            name: "t".into(),
-            schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
-            engine: types::EngineKind::Memory,
-            log: types::LogKind::Disk,
-            policy: types::Policy::preset("durable", 3, types::LogKind::Disk).expect("known"),
-            first_partition: PartitionId(64),
             partitions,
-            hash: types::data::HASH_NAME.into(),
             seed: 1,
             placement: vec![vec![NodeId(1)]; partitions as usize],
-            created_ms: 0,
-            indexes: Default::default(),
-            failover_target_ms: None,
-            unknown: Default::default(),
+            ..TableRecord::new(
+                types::TableId(1),
+                "t",
+                Schema::new(columns, &["id"], 1, false).expect("valid"),
+                types::Policy::preset("durable", 3, types::LogKind::Disk).expect("known"),
+            )
         }
     }
 
@@ -460,22 +453,16 @@ pub(super) mod tests {
 
     pub fn record(partition: u32, in_sync: &[u32], catching_up: &[u32]) -> PartitionRecord {
         PartitionRecord {
-            format: 1,
-            id: PartitionId(partition),
-            table: types::TableId(1),
-            epoch: Epoch(4),
-            primary: member(in_sync[0]),
             term: Term(1),
-            in_sync: in_sync.iter().map(|node| member(*node)).collect(),
             catching_up: catching_up.iter().map(|node| member(*node)).collect(),
-            policy: table(1).policy,
-            next_policy: None,
             proposal: ProposalId(1),
-            cause: Cause::Created,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(
+                PartitionId(partition),
+                types::TableId(1),
+                Epoch(4),
+                in_sync.iter().map(|node| member(*node)).collect(),
+                table(1).policy,
+            )
         }
     }
 

@@ -6,12 +6,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use types::config::{Addresses, Cause, FORMAT};
-use types::data::{Column, ColumnType, HASH_NAME, Row, Schema};
+use types::config::{Addresses, FORMAT};
+use types::data::{Column, ColumnType, Row, Schema};
 use types::{
-    ClusterId, ClusterRecord, EngineKind, Epoch, Incarnation, LogKind, Lsn, Member, NodeId, NodeRecord,
+    ClusterId, ClusterRecord, Epoch, Incarnation, LogKind, Lsn, Member, NodeId, NodeRecord,
     PartitionId, PartitionRecord, Policy, Position, ProposalId, SessionId, StoreId, TableId, TableRecord,
-    Term,
 };
 use wire::control::{AdminAnswer, AdminCommand, ClusterMap};
 use wire::hello::{HelloRole, Welcome};
@@ -87,22 +86,10 @@ impl Fake {
         let policy = Policy::preset("async", 1, LogKind::Disk).expect("a preset");
         let first = PartitionId(PartitionId::FIRST_USER);
         let table = TableRecord {
-            format: FORMAT,
-            id: TableId(1),
-            name: "t".into(),
-            schema: schema(),
-            engine: EngineKind::Memory,
-            log: LogKind::Disk,
-            policy: policy.clone(),
             first_partition: first,
             partitions,
-            hash: HASH_NAME.into(),
             seed: 11,
-            placement: Vec::new(),
-            created_ms: 0,
-            indexes: Default::default(),
-            failover_target_ms: None,
-            unknown: BTreeMap::new(),
+            ..TableRecord::new(TableId(1), "t", schema(), policy.clone())
         };
         let records = table
             .partition_ids()
@@ -266,22 +253,14 @@ fn record(id: PartitionId, epoch: u64, primary: NodeId, nodes: &[NodeId]) -> Par
     let mut in_sync = vec![member(primary)];
     in_sync.extend(nodes.iter().filter(|node| **node != primary).map(|node| member(*node)));
     PartitionRecord {
-        format: FORMAT,
-        id,
-        table: TableId(1),
-        epoch: Epoch(epoch),
-        primary: member(primary),
-        term: Term(epoch),
-        in_sync,
-        catching_up: Vec::new(),
-        policy: Policy::preset("async", 1, LogKind::Disk).expect("a preset"),
-        next_policy: None,
         proposal: ProposalId(epoch),
-        cause: Cause::Created,
-        before: None,
-        failover: None,
-        lossy: false,
-        unknown: BTreeMap::new(),
+        ..PartitionRecord::new(
+            id,
+            TableId(1),
+            Epoch(epoch),
+            in_sync,
+            Policy::preset("async", 1, LogKind::Disk).expect("a preset"),
+        )
     }
 }
 

@@ -13,10 +13,10 @@ use crate::placement::{self, Site};
 use crate::resize;
 use crate::txn::Txn;
 use std::collections::BTreeSet;
-use types::config::{Cause, FORMAT, PartitionRecord, TableRecord, Unknown};
+use types::config::{PartitionRecord, TableRecord, Unknown};
 use types::data::Schema;
 use types::policy::Below;
-use types::{Epoch, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, TableId, Term};
+use types::{Epoch, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, TableId};
 use wire::RecordText;
 use wire::control::{AddIndex, AlterTable, CreateTable};
 
@@ -68,22 +68,16 @@ impl Controller {
         let first_partition = PartitionId(*next);
         *next += request.partitions;
         let table = TableRecord {
-            format: FORMAT,
-            id: TableId(cluster.next_table),
-            name: request.name.clone(),
-            schema: request.schema.clone(),
             engine: request.engine,
             log: request.log,
-            policy,
             first_partition,
             partitions: request.partitions,
-            hash: types::data::HASH_NAME.into(),
             seed,
             placement,
             created_ms: now.wall_ms,
-            indexes: Default::default(),
             failover_target_ms: request.failover_target_ms.filter(|target| *target > 0),
             unknown: as_placed(&request),
+            ..TableRecord::new(TableId(cluster.next_table), &request.name, request.schema.clone(), policy)
         };
         cluster.next_table += 1;
         let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
@@ -153,22 +147,8 @@ impl Controller {
             ));
         }
         Ok(PartitionRecord {
-            format: FORMAT,
-            id,
-            table: table.id,
-            epoch: Epoch(1),
-            primary: in_sync[0],
-            term: Term(1),
-            in_sync,
-            catching_up: Vec::new(),
-            policy: table.policy.clone(),
-            next_policy: None,
             proposal: self.proposal(),
-            cause: Cause::Created,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
+            ..PartitionRecord::new(id, table.id, Epoch(1), in_sync, table.policy.clone())
         })
     }
 

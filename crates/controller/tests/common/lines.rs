@@ -33,21 +33,7 @@ pub fn describe(record: &PartitionRecord) -> String {
 pub fn table(name: &str, policy: &str, log: LogKind, factor: Option<u8>, partitions: u32) -> CreateTable {
     let schema = Schema::new(vec![Column::new("k", ColumnType::Text).not_null()], &["k"], 1, false).unwrap();
     let engine = if log == LogKind::Disk { EngineKind::Lsm } else { EngineKind::Memory };
-    CreateTable {
-        name: name.into(),
-        schema,
-        engine,
-        log,
-        policy: policy.into(),
-        factor,
-        min_in_sync: None,
-        available: false,
-        partitions,
-        placement: vec![],
-        scheme: Default::default(),
-        standby: None,
-        failover_target_ms: None,
-    }
+    CreateTable { engine, log, factor, partitions, ..CreateTable::new(name, schema, policy) }
 }
 
 impl World {

@@ -222,19 +222,10 @@ pub fn leads(status: &ClusterStatus, number: u32) -> usize {
 pub fn create(name: &str, policy: &str, engine: EngineKind, log: LogKind) -> CreateTable {
     let columns = vec![Column::new("id", ColumnType::Int), Column::new("value", ColumnType::Text)];
     CreateTable {
-        name: name.into(),
-        schema: Schema::new(columns, &["id"], 1, false).expect("a schema"),
         engine,
         log,
-        policy: policy.into(),
-        factor: None,
-        min_in_sync: None,
-        available: false,
         partitions: 4,
-        placement: Vec::new(),
-        scheme: Default::default(),
-        standby: None,
-        failover_target_ms: None,
+        ..CreateTable::new(name, Schema::new(columns, &["id"], 1, false).expect("a schema"), policy)
     }
 }
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use ships::Files;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
-use types::config::{Cause, FORMAT, PreviousTerm};
+use types::config::{Cause, PreviousTerm};
 use types::policy::Standby;
 use types::{
     Durable, Engine, Epoch, Incarnation, LogKind, Lsn, Member, Micros, NodeId, Now, PartitionId,
-    PartitionRecord, Policy, Position, ProposalId, Rules, SessionId, StoreId, TableId, Term,
+    PartitionRecord, Policy, Position, Rules, SessionId, StoreId, TableId, Term,
 };
 use understudy_engine::MemoryEngine;
 use understudy_replica::{ClientRef, Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
@@ -182,24 +182,13 @@ impl World {
             None => (name, Standby::Hot),
         };
         let policy = Policy { standby, ..Policy::preset(name, nodes.len() as u8, log).expect("a policy") };
-        self.record = Some(PartitionRecord {
-            format: FORMAT,
-            id: P,
-            table: T,
-            epoch: Epoch(1),
-            primary: member(nodes[0]),
-            term: Term(1),
-            in_sync: nodes.iter().map(|node| member(*node)).collect(),
-            catching_up: Vec::new(),
+        self.record = Some(PartitionRecord::new(
+            P,
+            T,
+            Epoch(1),
+            nodes.iter().map(|node| member(*node)).collect(),
             policy,
-            next_policy: None,
-            proposal: ProposalId(0),
-            cause: Cause::Created,
-            before: None,
-            failover: None,
-            lossy: false,
-            unknown: Default::default(),
-        });
+        ));
         nodes.iter().for_each(|node| self.tell(*node));
     }
 
@@ -269,19 +258,7 @@ impl World {
 
     fn ask(&mut self, node: u32, op: Op, words: &[&str]) {
         self.requests += 1;
-        let mut request = Request {
-            id: self.requests,
-            session: SessionId::NONE,
-            seq: 0,
-            confirmed: 0,
-            deadline_ms: 0,
-            table: T,
-            schema: 1,
-            partition: P,
-            read: ReadLevel::Primary,
-            trace: 0,
-            op,
-        };
+        let mut request = Request { id: self.requests, ..Request::new(T, 1, P, op) };
         if words.contains(&"any") {
             request.read = ReadLevel::Any { max_lag_ms: 1000, min_lsn: Lsn::ZERO };
         }

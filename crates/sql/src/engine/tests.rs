@@ -16,7 +16,7 @@ use std::sync::Arc;
 use types::config::{Addresses, Cause};
 use types::data::{Column, ColumnType, Rules, Schema};
 use types::{
-    EngineKind, Epoch, FailoverRecord, LogKind, Lsn, Member, NodeId, NodeRecord, PartitionId,
+    Epoch, FailoverRecord, LogKind, Lsn, Member, NodeId, NodeRecord, PartitionId,
     PartitionRecord, Policy, Position, ProposalId, TableId, TableRecord, Term, Watermarks,
 };
 use wire::RecordText;
@@ -25,22 +25,13 @@ use wire::control::{ClusterMap, ClusterStatus, NodeStatus, ReplicaStatus, Role};
 fn table(id: u32, name: &str, columns: &[(&str, ColumnType)], key: &[&str]) -> Arc<TableRecord> {
     let columns = columns.iter().map(|(name, of)| Column::new(*name, *of)).collect();
     Arc::new(TableRecord {
-        format: 1,
-        id: TableId(id),
-        name: name.into(),
-        schema: Schema::new(columns, key, 1, false).expect("valid"),
-        engine: EngineKind::Memory,
-        log: LogKind::Disk,
-        policy: Policy::preset("durable", 3, LogKind::Disk).expect("valid"),
         first_partition: PartitionId(100 + id),
-        partitions: 1,
-        hash: String::new(),
-        seed: 0,
-        placement: Vec::new(),
-        created_ms: 0,
-        indexes: Default::default(),
-        failover_target_ms: None,
-        unknown: BTreeMap::new(),
+        ..TableRecord::new(
+            TableId(id),
+            name,
+            Schema::new(columns, key, 1, false).expect("valid"),
+            Policy::preset("durable", 3, LogKind::Disk).expect("valid"),
+        )
     })
 }
 
@@ -184,22 +175,16 @@ fn failover() -> FailoverRecord {
 /// A cluster of three nodes, of which the third is not heard and catches up.
 fn seen(catalog: &Catalog) -> Seen {
     let record = |table: &Arc<TableRecord>| PartitionRecord {
-        format: 1,
-        id: table.first_partition,
-        table: table.id,
-        epoch: Epoch(4),
-        primary: member(1),
         term: Term(1),
-        in_sync: vec![member(1), member(2)],
         catching_up: vec![member(3)],
-        policy: Policy::preset("durable", 3, LogKind::Disk).expect("valid"),
-        next_policy: None,
         proposal: ProposalId(1),
-        cause: Cause::Created,
-        before: None,
-        failover: None,
-        lossy: false,
-        unknown: Default::default(),
+        ..PartitionRecord::new(
+            table.first_partition,
+            table.id,
+            Epoch(4),
+            vec![member(1), member(2)],
+            Policy::preset("durable", 3, LogKind::Disk).expect("valid"),
+        )
     };
     let cluster_map = ClusterMap {
         whole: true,

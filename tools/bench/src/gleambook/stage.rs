@@ -10,7 +10,7 @@ use local::{Cluster, ClusterOptions};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use types::policy::Standby;
-use types::{EngineKind, LogKind, NodeId};
+use types::NodeId;
 use wire::control::{AdminCommand, ClusterStatus, CreateTable};
 
 /// Logs are looked at every half second; what has not changed for longer has nothing left to do.
@@ -131,19 +131,10 @@ impl Stage {
     pub fn table(&mut self, factor: u8, partitions: u32, standby: Standby) -> Result<Table, BenchError> {
         self.tables += 1;
         Ok(self.client.create_table(&CreateTable {
-            name: format!("gleambook_users_{}", self.tables),
-            schema: schema(),
-            engine: EngineKind::Lsm,
-            log: LogKind::Disk,
-            policy: "durable".into(),
             factor: Some(factor),
-            min_in_sync: None,
-            available: false,
             partitions,
-            placement: Vec::new(),
-            scheme: Default::default(),
             standby: (factor > 1).then_some(standby),
-            failover_target_ms: None,
+            ..CreateTable::new(&format!("gleambook_users_{}", self.tables), schema(), "durable")
         })?)
     }
 

@@ -19,8 +19,8 @@ use client::table::Table;
 use client::{Client, ClientError, Options};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use types::policy::{LogKind, Promise};
-use types::{EngineKind, FailoverRecord, PartitionId, Policy};
+use types::policy::Promise;
+use types::{FailoverRecord, PartitionId, Policy};
 use wire::control::{AdminCommand, CreateTable};
 
 /// The table's name.
@@ -140,19 +140,9 @@ impl Act<'_> {
 
     fn table(&self, data: &Dataset) -> CreateTable {
         CreateTable {
-            name: TABLE.into(),
-            schema: data.schema().clone(),
-            engine: EngineKind::Lsm,
-            log: LogKind::Disk,
-            policy: self.policy.name.clone(),
             factor: Some(self.policy.factor),
-            min_in_sync: None,
-            available: false,
             partitions: self.options.partitions,
-            placement: Vec::new(),
-            scheme: Default::default(),
-            standby: None,
-            failover_target_ms: None,
+            ..CreateTable::new(TABLE, data.schema().clone(), &self.policy.name)
         }
     }
 

@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use types::{Epoch, PartitionId, SessionId};
+use types::{Epoch, PartitionId};
 use wire::hello::{Hello, HelloRole, PROTOCOL, Welcome};
-use wire::{Body, Message, Op, ReadLevel, Reply, Request, RowOp, Status, frame};
+use wire::{Body, Message, Op, Reply, Request, RowOp, Status, frame};
 
 /// How long any one answer is waited for before the fault.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -238,16 +238,7 @@ impl<'a> Stale<'a> {
         self.asked.insert(self.id, asked);
         let request = Request {
             id: self.id,
-            session: SessionId::NONE,
-            seq: 0,
-            confirmed: 0,
-            deadline_ms: 0,
-            table: self.past.table.id(),
-            schema: self.past.table.schema().version(),
-            partition: self.past.partition,
-            read: ReadLevel::Primary,
-            trace: 0,
-            op,
+            ..Request::new(self.past.table.id(), self.past.table.schema().version(), self.past.partition, op)
         };
         // What a broken socket does not take, the next look at it finds out.
         let _ = self.send(&request.into());

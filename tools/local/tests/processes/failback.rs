@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
-use types::{EngineKind, FailoverRecord, LogKind, Lsn, NodeId, PartitionId};
+use types::{EngineKind, FailoverRecord, Lsn, NodeId, PartitionId};
 use understudy_local::process::is_stopped;
 use understudy_local::{Cluster, ClusterOptions};
 use wire::control::{AdminCommand, CreateTable, NodeStatus, ReplicaStatus};
@@ -60,19 +60,9 @@ struct World {
 fn create(client: &mut Client, engine: EngineKind) -> Table {
     let columns = vec![Column::new("id", ColumnType::Int).not_null(), Column::new("text", ColumnType::Text)];
     let table = CreateTable {
-        name: "notes".into(),
-        schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
         engine,
-        log: LogKind::Disk,
-        policy: "durable".into(),
         factor: Some(3),
-        min_in_sync: None,
-        available: false,
-        partitions: 1,
-        placement: Vec::new(),
-        scheme: Default::default(),
-        standby: None,
-        failover_target_ms: None,
+        ..CreateTable::new("notes", Schema::new(columns, &["id"], 1, false).expect("valid"), "durable")
     };
     client.create_table(&table).expect("created")
 }

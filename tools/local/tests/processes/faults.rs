@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use types::data::{Column, ColumnType, Row, Schema, Value};
-use types::{EngineKind, FailoverRecord, LogKind, NodeId, PartitionId, system};
+use types::{FailoverRecord, NodeId, PartitionId, system};
 use understudy_local::process::{Signal, is_ours, signal_ours};
 use understudy_local::{
     Cluster, ClusterFile, ClusterOptions, DevCommand, LocalError, Metastore, Running, dev_command,
@@ -36,19 +36,9 @@ pub fn connect(controllers: Vec<String>) -> Client {
 fn create(client: &mut Client, policy: &str) -> Table {
     let columns = vec![Column::new("id", ColumnType::Int).not_null(), Column::new("text", ColumnType::Text)];
     let table = CreateTable {
-        name: "notes".into(),
-        schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
-        engine: EngineKind::Lsm,
-        log: LogKind::Disk,
-        policy: policy.into(),
         factor: Some(3),
-        min_in_sync: None,
-        available: false,
         partitions: 3,
-        placement: Vec::new(),
-        scheme: Default::default(),
-        standby: None,
-        failover_target_ms: None,
+        ..CreateTable::new("notes", Schema::new(columns, &["id"], 1, false).expect("valid"), policy)
     };
     client.create_table(&table).expect("created")
 }

@@ -5,7 +5,7 @@ use client::view::failovers::{Line, lines};
 use client::{Client, Options};
 use types::config::FailoverRecord;
 use types::data::{Column, ColumnType, Schema};
-use types::{EngineKind, LogKind, NodeId, Scheme};
+use types::{EngineKind, NodeId};
 use understudy_local::{Cluster, ClusterOptions};
 use wire::control::{AdminCommand, CreateTable};
 
@@ -20,19 +20,10 @@ pub fn failover() {
 fn table() -> CreateTable {
     let columns = vec![Column::new("id", ColumnType::Int).not_null()];
     CreateTable {
-        name: "flights".into(),
-        schema: Schema::new(columns, &["id"], 1, false).expect("valid"),
         engine: EngineKind::Memory,
-        log: LogKind::Disk,
-        policy: "durable".into(),
         factor: Some(3),
-        min_in_sync: None,
-        available: false,
         partitions: 3,
-        placement: vec![],
-        scheme: Scheme::default(),
-        standby: None,
-        failover_target_ms: None,
+        ..CreateTable::new("flights", Schema::new(columns, &["id"], 1, false).expect("valid"), "durable")
     }
 }
 
