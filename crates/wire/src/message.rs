@@ -8,7 +8,7 @@ use crate::hello::{Hello, Welcome};
 use crate::job::records_fault;
 use crate::peer::{
     Ack, Append, AppendRefused, Copied, Copy, Fetch, Fetched, Heartbeat, HeartbeatAnswer, Inform, LogSummary,
-    PeerMessage, Refusal, Report, ReportRequest,
+    Refusal, Report, ReportRequest,
 };
 use crate::request::{Op, Reply, Request, RowOp};
 use crate::ship::{
@@ -155,62 +155,6 @@ impl Message {
                 Err("a reason is too long".into())
             }
             _ => Ok(()),
-        }
-    }
-
-    /// As a message between replicas, if it is one.
-    pub fn into_peer(self) -> Option<PeerMessage> {
-        Some(match self {
-            Message::Append(m) => PeerMessage::Append(m),
-            Message::Ack(m) => PeerMessage::Ack(m),
-            Message::AppendRefused(m) => PeerMessage::AppendRefused(m),
-            Message::ReportRequest(m) => PeerMessage::ReportRequest(m),
-            Message::Report(m) => PeerMessage::Report(m),
-            Message::Fetch(m) => PeerMessage::Fetch(m),
-            Message::Fetched(m) => PeerMessage::Fetched(m),
-            Message::Copy(m) => PeerMessage::Copy(m),
-            Message::Copied(m) => PeerMessage::Copied(m),
-            Message::Inform(m) => PeerMessage::Inform(m),
-            Message::TransferOffer(m) => PeerMessage::TransferOffer(m),
-            Message::TransferRequest(m) => PeerMessage::TransferRequest(m),
-            Message::Chunk(m) => PeerMessage::Chunk(m),
-            Message::Installed(m) => PeerMessage::Installed(m),
-            Message::Withdrawn(m) => PeerMessage::Withdrawn(m),
-            Message::FlushRequest(m) => PeerMessage::FlushRequest(m),
-            Message::FlushAnswer(m) => PeerMessage::FlushAnswer(m),
-            Message::Stage(m) => PeerMessage::Stage(m),
-            Message::StageAnswer(m) => PeerMessage::StageAnswer(m),
-            Message::StagePiece(m) => PeerMessage::StagePiece(m),
-            Message::Unstage(m) => PeerMessage::Unstage(m),
-            _ => return None,
-        })
-    }
-}
-
-impl From<PeerMessage> for Message {
-    fn from(message: PeerMessage) -> Message {
-        match message {
-            PeerMessage::Append(m) => Message::Append(m),
-            PeerMessage::Ack(m) => Message::Ack(m),
-            PeerMessage::AppendRefused(m) => Message::AppendRefused(m),
-            PeerMessage::ReportRequest(m) => Message::ReportRequest(m),
-            PeerMessage::Report(m) => Message::Report(m),
-            PeerMessage::Fetch(m) => Message::Fetch(m),
-            PeerMessage::Fetched(m) => Message::Fetched(m),
-            PeerMessage::Copy(m) => Message::Copy(m),
-            PeerMessage::Copied(m) => Message::Copied(m),
-            PeerMessage::Inform(m) => Message::Inform(m),
-            PeerMessage::TransferOffer(m) => Message::TransferOffer(m),
-            PeerMessage::TransferRequest(m) => Message::TransferRequest(m),
-            PeerMessage::Chunk(m) => Message::Chunk(m),
-            PeerMessage::Installed(m) => Message::Installed(m),
-            PeerMessage::Withdrawn(m) => Message::Withdrawn(m),
-            PeerMessage::FlushRequest(m) => Message::FlushRequest(m),
-            PeerMessage::FlushAnswer(m) => Message::FlushAnswer(m),
-            PeerMessage::Stage(m) => Message::Stage(m),
-            PeerMessage::StageAnswer(m) => Message::StageAnswer(m),
-            PeerMessage::StagePiece(m) => Message::StagePiece(m),
-            PeerMessage::Unstage(m) => Message::Unstage(m),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What nodes tell each other: log shipping, reconciliation, heartbeats.
 
 use crate::bulk::{Stage, StageAnswer, StagePiece, Unstage};
+use crate::message::Message;
 use crate::ship::{Chunk, FlushAnswer, FlushRequest, Installed, TransferOffer, TransferRequest, Withdrawn};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -234,78 +235,58 @@ pub struct Inform {
     pub record: crate::control::RecordText,
 }
 
-/// Messages between replicas, one enum for handling (habits 4, 5).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum PeerMessage {
-    /// See [`Append`].
-    Append(Append),
-    /// See [`Ack`].
-    Ack(Ack),
-    /// See [`AppendRefused`].
-    AppendRefused(AppendRefused),
-    /// See [`ReportRequest`].
-    ReportRequest(ReportRequest),
-    /// See [`Report`].
-    Report(Report),
-    /// See [`Fetch`].
-    Fetch(Fetch),
-    /// See [`Fetched`].
-    Fetched(Fetched),
-    /// See [`Copy`].
-    Copy(Copy),
-    /// See [`Copied`].
-    Copied(Copied),
-    /// See [`Inform`].
-    Inform(Inform),
-    /// See [`TransferOffer`].
-    TransferOffer(TransferOffer),
-    /// See [`TransferRequest`].
-    TransferRequest(TransferRequest),
-    /// See [`Chunk`].
-    Chunk(Chunk),
-    /// See [`Installed`].
-    Installed(Installed),
-    /// See [`Withdrawn`].
-    Withdrawn(Withdrawn),
-    /// See [`FlushRequest`].
-    FlushRequest(FlushRequest),
-    /// See [`FlushAnswer`].
-    FlushAnswer(FlushAnswer),
-    /// See [`Stage`].
-    Stage(Stage),
-    /// See [`StageAnswer`].
-    StageAnswer(StageAnswer),
-    /// See [`StagePiece`].
-    StagePiece(StagePiece),
-    /// See [`Unstage`].
-    Unstage(Unstage),
+/// Makes the enum of messages between replicas, and all that is the same for each of them.
+macro_rules! peer_messages {
+    ($($name:ident)*; unsigned: $($bare:ident)*) => {
+        /// Messages between replicas, one enum for handling (habits 4, 5).
+        #[derive(Clone, PartialEq, Eq, Debug)]
+        #[expect(missing_docs, reason = "each variant is documented at the struct of the same name")]
+        pub enum PeerMessage { $($name($name),)* $($bare($bare),)* }
+
+        impl PeerMessage {
+            /// The partition it is about.
+            pub fn partition(&self) -> PartitionId {
+                match self {
+                    $(PeerMessage::$name(m) => m.partition,)*
+                    $(PeerMessage::$bare(m) => m.partition,)*
+                }
+            }
+
+            /// Who says that it sent this.
+            pub fn sender(&self) -> Option<Member> {
+                match self {
+                    $(PeerMessage::$name(m) => Some(m.from),)*
+                    $(PeerMessage::$bare(_) => None,)*
+                }
+            }
+        }
+
+        impl From<PeerMessage> for Message {
+            fn from(message: PeerMessage) -> Message {
+                match message {
+                    $(PeerMessage::$name(m) => Message::$name(m),)*
+                    $(PeerMessage::$bare(m) => Message::$bare(m),)*
+                }
+            }
+        }
+
+        impl Message {
+            /// As a message between replicas, if it is one.
+            pub fn into_peer(self) -> Option<PeerMessage> {
+                Some(match self {
+                    $(Message::$name(m) => PeerMessage::$name(m),)*
+                    $(Message::$bare(m) => PeerMessage::$bare(m),)*
+                    _ => return None,
+                })
+            }
+        }
+    };
 }
 
-impl PeerMessage {
-    /// The partition it is about.
-    pub fn partition(&self) -> PartitionId {
-        match self {
-            PeerMessage::Append(m) => m.partition,
-            PeerMessage::Ack(m) => m.partition,
-            PeerMessage::AppendRefused(m) => m.partition,
-            PeerMessage::ReportRequest(m) => m.partition,
-            PeerMessage::Report(m) => m.partition,
-            PeerMessage::Fetch(m) => m.partition,
-            PeerMessage::Fetched(m) => m.partition,
-            PeerMessage::Copy(m) => m.partition,
-            PeerMessage::Copied(m) => m.partition,
-            PeerMessage::Inform(m) => m.partition,
-            PeerMessage::TransferOffer(m) => m.partition,
-            PeerMessage::TransferRequest(m) => m.partition,
-            PeerMessage::Chunk(m) => m.partition,
-            PeerMessage::Installed(m) => m.partition,
-            PeerMessage::Withdrawn(m) => m.partition,
-            PeerMessage::FlushRequest(m) => m.partition,
-            PeerMessage::FlushAnswer(m) => m.partition,
-            PeerMessage::Stage(m) => m.partition,
-            PeerMessage::StageAnswer(m) => m.partition,
-            PeerMessage::StagePiece(m) => m.partition,
-            PeerMessage::Unstage(m) => m.partition,
-        }
-    }
+peer_messages! {
+    Append Ack AppendRefused ReportRequest Report Fetch
+    Fetched Copy Copied TransferOffer TransferRequest Chunk
+    Installed Withdrawn FlushRequest FlushAnswer Stage StageAnswer
+    StagePiece Unstage;
+    unsigned: Inform
 }

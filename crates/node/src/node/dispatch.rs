@@ -132,7 +132,7 @@ impl Node {
 
     /// A message between replicas must come from whom it names.
     fn on_peer(&mut self, key: u64, member: Member, message: PeerMessage) {
-        if sender(&message).is_some_and(|from| from != member) {
+        if message.sender().is_some_and(|from| from != member) {
             return self.links.close_bad(key);
         }
         if let PeerMessage::Chunk(chunk) = &message {
@@ -157,32 +157,5 @@ impl Node {
             return;
         }
         self.host.peer(self.now, message, &mut self.out);
-    }
-}
-
-/// Who says that it sent this.
-fn sender(message: &PeerMessage) -> Option<Member> {
-    match message {
-        PeerMessage::Append(m) => Some(m.from),
-        PeerMessage::Ack(m) => Some(m.from),
-        PeerMessage::AppendRefused(m) => Some(m.from),
-        PeerMessage::ReportRequest(m) => Some(m.from),
-        PeerMessage::Report(m) => Some(m.from),
-        PeerMessage::Fetch(m) => Some(m.from),
-        PeerMessage::Fetched(m) => Some(m.from),
-        PeerMessage::Copy(m) => Some(m.from),
-        PeerMessage::Copied(m) => Some(m.from),
-        PeerMessage::TransferOffer(m) => Some(m.from),
-        PeerMessage::TransferRequest(m) => Some(m.from),
-        PeerMessage::Chunk(m) => Some(m.from),
-        PeerMessage::Installed(m) => Some(m.from),
-        PeerMessage::Withdrawn(m) => Some(m.from),
-        PeerMessage::FlushRequest(m) => Some(m.from),
-        PeerMessage::FlushAnswer(m) => Some(m.from),
-        PeerMessage::Stage(m) => Some(m.from),
-        PeerMessage::StageAnswer(m) => Some(m.from),
-        PeerMessage::StagePiece(m) => Some(m.from),
-        PeerMessage::Unstage(m) => Some(m.from),
-        PeerMessage::Inform(_) => None,
     }
 }
