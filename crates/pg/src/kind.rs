@@ -1,158 +1,82 @@
 //! The types that values have on the wire, with PostgreSQL's numbers and names for them.
 
-/// A type as PostgreSQL's clients know it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Kind {
-    /// `boolean`.
-    Bool,
-    /// `bytea`.
-    Bytea,
-    /// `smallint`.
-    Int2,
-    /// `integer`.
-    Int4,
-    /// `bigint`.
-    Int8,
-    /// `real`.
-    Float4,
-    /// `double precision`.
-    Float8,
-    /// `numeric`.
-    Numeric,
-    /// `text`.
-    Text,
-    /// `character varying`.
-    Varchar,
-    /// `name`.
-    Name,
-    /// `date`.
-    Date,
-    /// `timestamp without time zone`.
-    Timestamp,
-    /// `timestamp with time zone`.
-    Timestamptz,
-    /// `json`.
-    Json,
-    /// `jsonb`.
-    Jsonb,
-    /// `"char"`: one byte.
-    Char,
-    /// `oid`: the number of an object.
-    Oid,
-    /// A function by its number, shown by its name.
-    Regproc,
-    /// A relation by its number, shown by its name.
-    Regclass,
-    /// A type by its number, shown by its name.
-    Regtype,
-    /// A schema by its number, shown by its name.
-    Regnamespace,
-    /// `xid`.
-    Xid,
-    /// `pg_lsn`, as text.
-    PgLsn,
-    /// `inet`, as text.
-    Inet,
-    /// `interval`, as text.
-    Interval,
-    /// `pg_node_tree`: an expression, as text.
-    NodeTree,
-    /// A row of several values, as text.
-    Record,
-    /// `int2vector`.
-    Int2Vector,
-    /// `oidvector`.
-    OidVector,
-    /// `boolean[]`.
-    BoolArray,
-    /// `bytea[]`.
-    ByteaArray,
-    /// `"char"[]`.
-    CharArray,
-    /// `name[]`.
-    NameArray,
-    /// `smallint[]`.
-    Int2Array,
-    /// `integer[]`.
-    Int4Array,
-    /// `bigint[]`.
-    Int8Array,
-    /// `text[]`.
-    TextArray,
-    /// `character varying[]`.
-    VarcharArray,
-    /// `oid[]`.
-    OidArray,
-    /// `real[]`.
-    Float4Array,
-    /// `double precision[]`.
-    Float8Array,
-    /// `numeric[]`.
-    NumericArray,
-    /// `date[]`.
-    DateArray,
-    /// `timestamp with time zone[]`.
-    TimestamptzArray,
-    /// `json[]`.
-    JsonArray,
-    /// `aclitem[]`.
-    AclArray,
-    /// A literal or parameter whose type nothing has decided.
-    Unknown,
+/// Makes the enum and the list of all of it: each with its number, the bytes a value takes, and its name.
+macro_rules! kinds {
+    ($($name:ident $oid:literal $size:literal $text:literal,)+) => {
+        /// A type as PostgreSQL's clients know it.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Kind {
+            $(#[doc = concat!("`", $text, "`.")] $name,)+
+        }
+
+        const ALL: [(Kind, u32, i16, &str); 48] = [$((Kind::$name, $oid, $size, $text),)+];
+    };
+}
+
+kinds! {
+    Bool 16 1 "boolean",
+    Bytea 17 -1 "bytea",
+    Int2 21 2 "smallint",
+    Int4 23 4 "integer",
+    Int8 20 8 "bigint",
+    Float4 700 4 "real",
+    Float8 701 8 "double precision",
+    Numeric 1700 -1 "numeric",
+    Text 25 -1 "text",
+    Varchar 1043 -1 "character varying",
+    Name 19 64 "name",
+    Date 1082 4 "date",
+    Timestamp 1114 8 "timestamp without time zone",
+    Timestamptz 1184 8 "timestamp with time zone",
+    Json 114 -1 "json",
+    Jsonb 3802 -1 "jsonb",
+    // One byte.
+    Char 18 1 "\"char\"",
+    // The number of an object.
+    Oid 26 4 "oid",
+    // A function by its number, shown by its name.
+    Regproc 24 4 "regproc",
+    // A relation by its number, shown by its name.
+    Regclass 2205 4 "regclass",
+    // A type by its number, shown by its name.
+    Regtype 2206 4 "regtype",
+    // A schema by its number, shown by its name.
+    Regnamespace 4089 4 "regnamespace",
+    Xid 28 4 "xid",
+    // As text.
+    PgLsn 3220 8 "pg_lsn",
+    // As text.
+    Inet 869 -1 "inet",
+    // As text.
+    Interval 1186 16 "interval",
+    // An expression, as text.
+    NodeTree 194 -1 "pg_node_tree",
+    // A row of several values, as text.
+    Record 2249 -1 "record",
+    Int2Vector 22 -1 "int2vector",
+    OidVector 30 -1 "oidvector",
+    BoolArray 1000 -1 "boolean[]",
+    ByteaArray 1001 -1 "bytea[]",
+    CharArray 1002 -1 "\"char\"[]",
+    NameArray 1003 -1 "name[]",
+    Int2Array 1005 -1 "smallint[]",
+    Int4Array 1007 -1 "integer[]",
+    Int8Array 1016 -1 "bigint[]",
+    TextArray 1009 -1 "text[]",
+    VarcharArray 1015 -1 "character varying[]",
+    OidArray 1028 -1 "oid[]",
+    Float4Array 1021 -1 "real[]",
+    Float8Array 1022 -1 "double precision[]",
+    NumericArray 1231 -1 "numeric[]",
+    DateArray 1182 -1 "date[]",
+    TimestamptzArray 1185 -1 "timestamp with time zone[]",
+    JsonArray 199 -1 "json[]",
+    AclArray 1034 -1 "aclitem[]",
+    // A literal or parameter whose type nothing has decided.
+    Unknown 705 -2 "unknown",
 }
 
 use Kind::*;
-
-const ALL: [(Kind, u32, i16, &str); 48] = [
-    (Bool, 16, 1, "boolean"),
-    (Bytea, 17, -1, "bytea"),
-    (Int2, 21, 2, "smallint"),
-    (Int4, 23, 4, "integer"),
-    (Int8, 20, 8, "bigint"),
-    (Float4, 700, 4, "real"),
-    (Float8, 701, 8, "double precision"),
-    (Numeric, 1700, -1, "numeric"),
-    (Text, 25, -1, "text"),
-    (Varchar, 1043, -1, "character varying"),
-    (Name, 19, 64, "name"),
-    (Date, 1082, 4, "date"),
-    (Timestamp, 1114, 8, "timestamp without time zone"),
-    (Timestamptz, 1184, 8, "timestamp with time zone"),
-    (Json, 114, -1, "json"),
-    (Jsonb, 3802, -1, "jsonb"),
-    (Char, 18, 1, "\"char\""),
-    (Oid, 26, 4, "oid"),
-    (Regproc, 24, 4, "regproc"),
-    (Regclass, 2205, 4, "regclass"),
-    (Regtype, 2206, 4, "regtype"),
-    (Regnamespace, 4089, 4, "regnamespace"),
-    (Xid, 28, 4, "xid"),
-    (PgLsn, 3220, 8, "pg_lsn"),
-    (Inet, 869, -1, "inet"),
-    (Interval, 1186, 16, "interval"),
-    (NodeTree, 194, -1, "pg_node_tree"),
-    (Record, 2249, -1, "record"),
-    (Int2Vector, 22, -1, "int2vector"),
-    (OidVector, 30, -1, "oidvector"),
-    (BoolArray, 1000, -1, "boolean[]"),
-    (ByteaArray, 1001, -1, "bytea[]"),
-    (CharArray, 1002, -1, "\"char\"[]"),
-    (NameArray, 1003, -1, "name[]"),
-    (Int2Array, 1005, -1, "smallint[]"),
-    (Int4Array, 1007, -1, "integer[]"),
-    (Int8Array, 1016, -1, "bigint[]"),
-    (TextArray, 1009, -1, "text[]"),
-    (VarcharArray, 1015, -1, "character varying[]"),
-    (OidArray, 1028, -1, "oid[]"),
-    (Float4Array, 1021, -1, "real[]"),
-    (Float8Array, 1022, -1, "double precision[]"),
-    (NumericArray, 1231, -1, "numeric[]"),
-    (DateArray, 1182, -1, "date[]"),
-    (TimestamptzArray, 1185, -1, "timestamp with time zone[]"),
-    (JsonArray, 199, -1, "json[]"),
-    (AclArray, 1034, -1, "aclitem[]"),
-    (Unknown, 705, -2, "unknown"),
-];
 
 impl Kind {
     fn row(self) -> &'static (Kind, u32, i16, &'static str) {

@@ -3,9 +3,11 @@
 use pg::Kind;
 use types::data::{Column, ColumnType, Value};
 
-/// Makes the enum, and the list of all of it.
+/// Makes the enum, the list of all of it, and what clients know each type as: the kind of the same name, or the one that is named.
 macro_rules! types {
-    ($($(#[$doc:meta])+ $name:ident,)+) => {
+    (@kind $name:ident) => { Kind::$name };
+    (@kind $name:ident $kind:ident) => { Kind::$kind };
+    ($($(#[$doc:meta])+ $name:ident $(as $kind:ident)?,)+) => {
         /// A type. Columns of the cluster's tables have the first ones; the others come from system tables, casts and literals.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Ty {
@@ -15,6 +17,11 @@ macro_rules! types {
         impl Ty {
             /// All types, by the number that they have in the engine's statements.
             pub const ALL: [Ty; 43] = [$(Ty::$name),+];
+
+            /// What clients know it as.
+            pub fn kind(self) -> Kind {
+                match self { $(Ty::$name => types!(@kind $name $($kind)?),)+ }
+            }
         }
     };
 }
@@ -69,7 +76,7 @@ types! {
     /// `pg_node_tree`, kept as text.
     NodeTree,
     /// A member of an array with its position, as `_pg_expandarray` gives it.
-    Member,
+    Member as Record,
     /// `int2vector`.
     Int2Vector,
     /// `oidvector`.
@@ -146,55 +153,6 @@ impl Ty {
             Timestamptz => ColumnType::Timestamp,
             Json => ColumnType::Json,
             _ => ColumnType::Text,
-        }
-    }
-
-    /// What clients know it as.
-    pub fn kind(self) -> Kind {
-        match self {
-            Bool => Kind::Bool,
-            Int2 => Kind::Int2,
-            Int4 => Kind::Int4,
-            Int8 => Kind::Int8,
-            Numeric => Kind::Numeric,
-            Float4 => Kind::Float4,
-            Float8 => Kind::Float8,
-            Text => Kind::Text,
-            Bytea => Kind::Bytea,
-            Date => Kind::Date,
-            Timestamptz => Kind::Timestamptz,
-            Json => Kind::Json,
-            Name => Kind::Name,
-            Char => Kind::Char,
-            Oid => Kind::Oid,
-            Xid => Kind::Xid,
-            Regproc => Kind::Regproc,
-            Regclass => Kind::Regclass,
-            Regtype => Kind::Regtype,
-            Regnamespace => Kind::Regnamespace,
-            PgLsn => Kind::PgLsn,
-            Inet => Kind::Inet,
-            Interval => Kind::Interval,
-            NodeTree => Kind::NodeTree,
-            Member => Kind::Record,
-            Int2Vector => Kind::Int2Vector,
-            OidVector => Kind::OidVector,
-            BoolArray => Kind::BoolArray,
-            ByteaArray => Kind::ByteaArray,
-            CharArray => Kind::CharArray,
-            NameArray => Kind::NameArray,
-            Int2Array => Kind::Int2Array,
-            Int4Array => Kind::Int4Array,
-            Int8Array => Kind::Int8Array,
-            TextArray => Kind::TextArray,
-            OidArray => Kind::OidArray,
-            Float4Array => Kind::Float4Array,
-            Float8Array => Kind::Float8Array,
-            NumericArray => Kind::NumericArray,
-            DateArray => Kind::DateArray,
-            TimestamptzArray => Kind::TimestamptzArray,
-            JsonArray => Kind::JsonArray,
-            AclArray => Kind::AclArray,
         }
     }
 
