@@ -6,6 +6,8 @@
 use crate::faults::Fault;
 use crate::plan::RunPlan;
 use crate::random::Stream;
+use Fault::*;
+use Finding::*;
 use types::{Finding, LogKind};
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
@@ -138,313 +140,113 @@ const SEMI: (&str, LogKind) = ("semi", LogKind::Disk);
 const ASYNC: (&str, LogKind) = ("async", LogKind::Disk);
 const LOCAL: (&str, LogKind) = ("local", LogKind::Disk);
 
-/// What most profiles have in common.
-const USUAL: Profile = Profile {
-    finding: Finding::F01,
-    always: &[],
-    perhaps: &[],
-    rules: &[DURABLE, SEMI, SYNC],
-    factors: &[3, 3, 2],
-    floor: MinInSync::Drawn,
-    nodes: &[3],
-    controllers: &[1],
-    tables: 2,
-    clients: (4, 8),
-    work: 100,
-    recoverable: 800,
-    think_ms: (400, 1_000),
-    ships: false,
-    cluster_snapshots: false,
-    indexes: false,
-    loads: false,
-    jobs: false,
-};
+/// What most profiles have in common, for a bug that these faults bring to light: some always, some in every other seed.
+const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fault]) -> Profile {
+    Profile {
+        finding,
+        always,
+        perhaps,
+        rules: &[DURABLE, SEMI, SYNC],
+        factors: &[3, 3, 2],
+        floor: MinInSync::Drawn,
+        nodes: &[3],
+        controllers: &[1],
+        tables: 2,
+        clients: (4, 8),
+        work: 100,
+        recoverable: 800,
+        think_ms: (400, 1_000),
+        ships: false,
+        cluster_snapshots: false,
+        indexes: false,
+        loads: false,
+        jobs: false,
+    }
+}
+
+/// One partition that many clients write.
+const fn crowded(profile: Profile) -> Profile {
+    Profile { tables: 1, clients: (8, 12), work: 250, ..profile }
+}
 
 const PROFILES: [Profile; 42] = [
+    usual(F01, &[Isolate, Pause], &[Cut, CutOneWay, HalfHealed]),
+    usual(F02, &[Isolate, Crash], &[Cut, Pause, Clog]),
+    usual(F03, &[SlowDisk, Crash], &[Clog]),
+    usual(F04, &[Isolate, Pause, MetaSlow], &[Cut, MetaDown]),
+    Profile { rules: &[DURABLE, SEMI], ..usual(F05, &[Isolate, Pause, SlowDisk], &[Cut, Crash, StuckDisk]) },
+    Profile { rules: &[SEMI], recoverable: 500, ..usual(F06, &[PowerAll, SlowDisk], &[Power, Crash]) },
     Profile {
-        finding: Finding::F01,
-        always: &[Fault::Isolate, Fault::Pause],
-        perhaps: &[Fault::Cut, Fault::CutOneWay, Fault::HalfHealed],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F02,
-        always: &[Fault::Isolate, Fault::Crash],
-        perhaps: &[Fault::Cut, Fault::Pause, Fault::Clog],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F03,
-        always: &[Fault::SlowDisk, Fault::Crash],
-        perhaps: &[Fault::Clog],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F04,
-        always: &[Fault::Isolate, Fault::Pause, Fault::MetaSlow],
-        perhaps: &[Fault::Cut, Fault::MetaDown],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F05,
-        always: &[Fault::Isolate, Fault::Pause, Fault::SlowDisk],
-        perhaps: &[Fault::Cut, Fault::Crash, Fault::StuckDisk],
-        rules: &[DURABLE, SEMI],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F06,
-        always: &[Fault::PowerAll, Fault::SlowDisk],
-        perhaps: &[Fault::Power, Fault::Crash],
-        rules: &[SEMI],
-        recoverable: 500,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F07,
-        always: &[Fault::SlowDisk, Fault::Isolate, Fault::Crash],
-        perhaps: &[Fault::Clog, Fault::Pause, Fault::Cut],
         rules: &[DURABLE, SEMI],
         think_ms: (250, 600),
-        ..USUAL
+        ..usual(F07, &[SlowDisk, Isolate, Crash], &[Clog, Pause, Cut])
     },
+    Profile { rules: &[DURABLE, SYNC, LOCAL], ..usual(F08, &[SyncFails, Power, PowerAll], &[]) },
+    Profile { rules: &[DURABLE, SYNC, LOCAL], ..usual(F09, &[Power, PowerAll], &[]) },
+    Profile { rules: &[DURABLE, SYNC], ..usual(F10, &[Rot, Crash], &[ReadFlip, Restart]) },
     Profile {
-        finding: Finding::F08,
-        always: &[Fault::SyncFails, Fault::Power, Fault::PowerAll],
-        rules: &[DURABLE, SYNC, LOCAL],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F09,
-        always: &[Fault::Power, Fault::PowerAll],
-        rules: &[DURABLE, SYNC, LOCAL],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F10,
-        always: &[Fault::Rot, Fault::Crash],
-        perhaps: &[Fault::ReadFlip, Fault::Restart],
-        rules: &[DURABLE, SYNC],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F11,
-        always: &[Fault::QuietRot, Fault::Restart],
-        perhaps: &[Fault::Crash, Fault::Pause],
         rules: &[DURABLE, SEMI],
         tables: 1,
         clients: (2, 3),
         work: 40,
         think_ms: (200, 500),
         ships: true,
-        ..USUAL
+        ..usual(F11, &[QuietRot, Restart], &[Crash, Pause])
     },
     Profile {
-        finding: Finding::F12,
-        always: &[Fault::ReadFlip, Fault::Pause],
-        perhaps: &[Fault::Power, Fault::SlowDisk],
         rules: &[DURABLE, SEMI],
-        tables: 1,
-        clients: (8, 12),
-        work: 250,
         think_ms: (200, 600),
         ships: true,
-        ..USUAL
+        ..crowded(usual(F12, &[ReadFlip, Pause], &[Power, SlowDisk]))
     },
+    crowded(usual(F13, &[SlowDisk, Pause], &[Crash, Clog])),
+    Profile { ships: true, ..crowded(usual(F14, &[SlowDisk, Pause], &[Crash, Clog])) },
+    Profile { controllers: &[2], ..usual(F16, &[MetaStale, TwoLead, Crash], &[MetaSlow, ControllerCrash]) },
+    usual(F17, &[MetaLost, Crash], &[MetaDown, Isolate]),
+    usual(F18, &[CutOneWay, Cut], &[CutLane, HalfHealed]),
     Profile {
-        finding: Finding::F13,
-        always: &[Fault::SlowDisk, Fault::Pause],
-        perhaps: &[Fault::Crash, Fault::Clog],
-        tables: 1,
-        clients: (8, 12),
-        work: 250,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F14,
-        always: &[Fault::SlowDisk, Fault::Pause],
-        perhaps: &[Fault::Crash, Fault::Clog],
-        tables: 1,
-        clients: (8, 12),
-        work: 250,
-        ships: true,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F16,
-        always: &[Fault::MetaStale, Fault::TwoLead, Fault::Crash],
-        perhaps: &[Fault::MetaSlow, Fault::ControllerCrash],
-        controllers: &[2],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F17,
-        always: &[Fault::MetaLost, Fault::Crash],
-        perhaps: &[Fault::MetaDown, Fault::Isolate],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F18,
-        always: &[Fault::CutOneWay, Fault::Cut],
-        perhaps: &[Fault::CutLane, Fault::HalfHealed],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F19,
-        always: &[Fault::SlowDisk],
-        perhaps: &[Fault::StuckDisk, Fault::Stall],
         rules: &[DURABLE, SYNC],
         factors: &[3],
         recoverable: 1_000,
         think_ms: (2_000, 6_000),
-        ..USUAL
+        ..usual(F19, &[SlowDisk], &[StuckDisk, Stall])
     },
+    usual(F20, &[Full, Crash], &[Power, Restart]),
+    usual(F22, &[Loss, Break], &[Crash, Duplication]),
+    Profile { rules: &[ASYNC, LOCAL, SEMI], ..usual(F25, &[Delay, Cut], &[Clog, Pause]) },
+    Profile { rules: &[DURABLE, SEMI], ..usual(Pr01, &[Crash], &[Power, SlowDisk]) },
+    usual(Pr05, &[HalfHealed, Isolate], &[CutLane, Cut]),
     Profile {
-        finding: Finding::F20,
-        always: &[Fault::Full, Fault::Crash],
-        perhaps: &[Fault::Power, Fault::Restart],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F22,
-        always: &[Fault::Loss, Fault::Break],
-        perhaps: &[Fault::Crash, Fault::Duplication],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::F25,
-        always: &[Fault::Delay, Fault::Cut],
-        perhaps: &[Fault::Clog, Fault::Pause],
-        rules: &[ASYNC, LOCAL, SEMI],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr01,
-        always: &[Fault::Crash],
-        perhaps: &[Fault::Power, Fault::SlowDisk],
-        rules: &[DURABLE, SEMI],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr05,
-        always: &[Fault::HalfHealed, Fault::Isolate],
-        perhaps: &[Fault::CutLane, Fault::Cut],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr06,
-        always: &[Fault::Crash, Fault::Isolate, Fault::MetaSlow],
-        perhaps: &[Fault::MetaLost, Fault::HalfHealed],
         factors: &[2],
         floor: MinInSync::One,
         think_ms: (200, 500),
-        ..USUAL
+        ..usual(Pr06, &[Crash, Isolate, MetaSlow], &[MetaLost, HalfHealed])
     },
     Profile {
-        finding: Finding::Pr15,
-        always: &[Fault::Clog, Fault::Crash, Fault::Delay],
-        perhaps: &[Fault::Power, Fault::CutLane],
         rules: &[DURABLE, SEMI],
         factors: &[2],
         floor: MinInSync::One,
         think_ms: (200, 500),
-        ..USUAL
+        ..usual(Pr15, &[Clog, Crash, Delay], &[Power, CutLane])
     },
     Profile {
-        finding: Finding::Pr16,
-        always: &[Fault::Alter, Fault::MetaSlow, Fault::Clog],
-        perhaps: &[Fault::MetaLost, Fault::SlowDisk, Fault::Delay],
         rules: &[ASYNC, SEMI, LOCAL],
         think_ms: (200, 500),
-        ..USUAL
+        ..usual(Pr16, &[Alter, MetaSlow, Clog], &[MetaLost, SlowDisk, Delay])
     },
+    Profile { rules: &[DURABLE], think_ms: (200, 500), ..usual(Pr18, &[Rot], &[ReadFlip]) },
+    Profile { floor: MinInSync::StrictTwo, ..usual(Pr21, &[Isolate, Pause], &[Crash, Cut]) },
+    usual(Pr22, &[Break, SlowDisk], &[Loss, Clog]),
+    usual(Pr23, &[SlowDisk], &[Clog, Crash]),
+    Profile { rules: &[ASYNC, LOCAL], ships: true, ..usual(Pr31, &[Isolate, Crash], &[Cut, Pause, Clog]) },
+    Profile { ships: true, ..crowded(usual(Pr36, &[SlowDisk, Pause], &[Crash, Isolate])) },
+    Profile { ships: true, ..crowded(usual(Pr37, &[SlowDisk, Pause, Crash], &[Isolate, Power])) },
+    Profile { tables: 1, ships: true, loads: true, ..usual(Pr39, &[Crash, Loss], &[Isolate, Restart]) },
+    Profile { rules: &[DURABLE, SEMI, SYNC, LOCAL], ..usual(Pr40, &[Crash, Power], &[]) },
+    Profile { rules: &[DURABLE, SEMI, SYNC, LOCAL], ..usual(Pr45, &[Crash, Power], &[]) },
+    usual(Pr47, &[Break, Crash], &[Loss, Isolate]),
+    usual(Pr78, &[SlowDisk], &[Clog]),
     Profile {
-        finding: Finding::Pr18,
-        always: &[Fault::Rot],
-        perhaps: &[Fault::ReadFlip],
-        rules: &[DURABLE],
-        think_ms: (200, 500),
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr21,
-        always: &[Fault::Isolate, Fault::Pause],
-        perhaps: &[Fault::Crash, Fault::Cut],
-        floor: MinInSync::StrictTwo,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr22,
-        always: &[Fault::Break, Fault::SlowDisk],
-        perhaps: &[Fault::Loss, Fault::Clog],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr23,
-        always: &[Fault::SlowDisk],
-        perhaps: &[Fault::Clog, Fault::Crash],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr31,
-        always: &[Fault::Isolate, Fault::Crash],
-        perhaps: &[Fault::Cut, Fault::Pause, Fault::Clog],
-        rules: &[ASYNC, LOCAL],
-        ships: true,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr36,
-        always: &[Fault::SlowDisk, Fault::Pause],
-        perhaps: &[Fault::Crash, Fault::Isolate],
-        tables: 1,
-        clients: (8, 12),
-        work: 250,
-        ships: true,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr37,
-        always: &[Fault::SlowDisk, Fault::Pause, Fault::Crash],
-        perhaps: &[Fault::Isolate, Fault::Power],
-        tables: 1,
-        clients: (8, 12),
-        work: 250,
-        ships: true,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr39,
-        always: &[Fault::Crash, Fault::Loss],
-        perhaps: &[Fault::Isolate, Fault::Restart],
-        tables: 1,
-        ships: true,
-        loads: true,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr40,
-        always: &[Fault::Crash, Fault::Power],
-        rules: &[DURABLE, SEMI, SYNC, LOCAL],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr45,
-        always: &[Fault::Crash, Fault::Power],
-        rules: &[DURABLE, SEMI, SYNC, LOCAL],
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr47,
-        always: &[Fault::Break, Fault::Crash],
-        perhaps: &[Fault::Loss, Fault::Isolate],
-        ..USUAL
-    },
-    Profile { finding: Finding::Pr78, always: &[Fault::SlowDisk], perhaps: &[Fault::Clog], ..USUAL },
-    Profile {
-        finding: Finding::Pr79,
-        always: &[Fault::Isolate, Fault::Clog, Fault::Crash],
-        perhaps: &[Fault::Delay],
         rules: &[ASYNC],
         factors: &[2, 3],
         floor: MinInSync::One,
@@ -452,32 +254,20 @@ const PROFILES: [Profile; 42] = [
         clients: (8, 12),
         work: 300,
         think_ms: (250, 600),
-        ..USUAL
+        ..usual(Pr79, &[Isolate, Clog, Crash], &[Delay])
     },
     Profile {
-        finding: Finding::Pr80,
-        always: &[Fault::Crash, Fault::SlowDisk],
-        perhaps: &[Fault::Isolate, Fault::Delay, Fault::Clog],
         rules: &[DURABLE, SEMI, SYNC],
         clients: (6, 10),
         work: 150,
         cluster_snapshots: true,
-        ..USUAL
+        ..usual(Pr80, &[Crash, SlowDisk], &[Isolate, Delay, Clog])
     },
+    Profile { indexes: true, ..usual(Pr81, &[Crash], &[Isolate, SlowDisk]) },
     Profile {
-        finding: Finding::Pr81,
-        always: &[Fault::Crash],
-        perhaps: &[Fault::Isolate, Fault::SlowDisk],
-        indexes: true,
-        ..USUAL
-    },
-    Profile {
-        finding: Finding::Pr82,
-        always: &[Fault::Isolate, Fault::Crash],
-        perhaps: &[Fault::Cut, Fault::Pause, Fault::Clog],
         rules: &[ASYNC, LOCAL],
         factors: &[3],
         jobs: true,
-        ..USUAL
+        ..usual(Pr82, &[Isolate, Crash], &[Cut, Pause, Clog])
     },
 ];
