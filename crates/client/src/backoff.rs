@@ -1,26 +1,7 @@
 //! How long to wait before the next attempt: growing, bounded, and spread by a generator whose seed is handed in.
 
 use types::Micros;
-
-/// A small generator of numbers that only have to differ between clients.
-#[derive(Clone, Debug)]
-pub struct Jitter(u64);
-
-impl Jitter {
-    /// Starts at a seed.
-    pub fn new(seed: u64) -> Jitter {
-        Jitter(seed)
-    }
-
-    /// The next number (splitmix64).
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-}
+use types::random::Random;
 
 /// Consecutive attempts without success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,7 +17,7 @@ impl Backoff {
 
     /// The next wait: doubles from [`Backoff::FIRST`] to [`Backoff::LONGEST`]; the upper half of it is random, so that
     /// clients that failed together do not come back together.
-    pub fn wait(&mut self, jitter: &mut Jitter) -> Micros {
+    pub fn wait(&mut self, jitter: &mut Random) -> Micros {
         let full = (Backoff::FIRST.0 << self.failures.min(10)).min(Backoff::LONGEST.0);
         self.failures = self.failures.saturating_add(1);
         Micros((full - jitter.draw() % (full / 2)).max(Backoff::FIRST.0 / 2))
@@ -55,7 +36,7 @@ mod tests {
     #[test]
     fn waits_grow_are_bounded_and_repeat_with_the_seed() {
         let waits = |seed| {
-            let (mut backoff, mut jitter) = (Backoff::default(), Jitter::new(seed));
+            let (mut backoff, mut jitter) = (Backoff::default(), Random::new(seed));
             (0..12).map(|_| backoff.wait(&mut jitter)).collect::<Vec<_>>()
         };
         let first = waits(1);

@@ -1,6 +1,5 @@
 //! The shell around the core: one thread, one poll, one connection per node and one to a controller.
 
-use crate::backoff::Jitter;
 use crate::call::{Call, Completed, LaneId, Loss, Ticket};
 use crate::conn::{Amount, Conn, Expected, Identity, Incoming, NOT_WELCOME, Traffic};
 use crate::control::{self, Control, Ended};
@@ -12,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
+use types::random::Random;
 use types::{ClusterId, Lsn, Micros, NodeId, PartitionId};
 use wire::control::AdminCommand;
 use wire::hello::HelloRole;
@@ -76,7 +76,7 @@ pub struct Client {
     identity: Identity,
     timeout: Duration,
     handshake: Micros,
-    jitter: Jitter,
+    jitter: Random,
     traffic: Traffic,
     next_own_lane: u32,
     /// What reads from any replica must show at least.
@@ -97,7 +97,7 @@ impl Client {
             poll,
             events: Some(Events::with_capacity(256)),
             clock: Instant::now(),
-            jitter: Jitter::new(!config.seed),
+            jitter: Random::new(!config.seed),
             handshake: config.attempt_timeout,
             core: Core::new(config),
             control: Control::new(options.controllers),

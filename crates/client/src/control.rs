@@ -2,9 +2,10 @@
 //!
 //! Any of the given controllers will do. When one is lost or does not lead, the next is tried.
 
-use crate::backoff::{Backoff, Jitter};
+use crate::backoff::Backoff;
 use crate::conn::Conn;
 use types::Micros;
+use types::random::Random;
 use wire::control::{Admin, AdminCommand};
 
 /// The id of the request for cluster maps; operators' commands have higher ones.
@@ -72,7 +73,7 @@ impl Control {
     }
 
     /// The connection is gone, or could not be made.
-    pub fn lost(&mut self, now: Micros, jitter: &mut Jitter, why: String) {
+    pub fn lost(&mut self, now: Micros, jitter: &mut Random, why: String) {
         self.refused_in_a_row =
             if why.ends_with("connection refused") { self.refused_in_a_row + 1 } else { 0 };
         self.at = (self.at + 1) % self.addresses.len().max(1);

@@ -9,12 +9,12 @@ mod pending;
 mod replies;
 mod timers;
 
-use crate::backoff::Jitter;
 use crate::call::{Call, Completed, FailKind, LaneId, Loss, Outcome, Ticket};
 use crate::route::Map;
 use crate::session::{Phase, Session};
 use pending::{Kind, Pending};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::random::Random;
 use types::{Micros, NodeId, PartitionId, PartitionRecord};
 use wire::Message;
 use wire::control::ClusterMap;
@@ -84,7 +84,7 @@ enum Link {
 pub struct Core {
     config: CoreConfig,
     map: Map,
-    jitter: Jitter,
+    jitter: Random,
     last_ticket: u64,
     pending: BTreeMap<Ticket, Box<Pending>>,
     sessions: BTreeMap<Key, Session>,
@@ -104,7 +104,7 @@ pub struct Core {
 impl Core {
     /// A core that knows nothing yet.
     pub fn new(config: CoreConfig) -> Core {
-        let jitter = Jitter::new(config.seed);
+        let jitter = Random::new(config.seed);
         Core {
             config,
             map: Map::default(),

@@ -2,11 +2,11 @@
 //! pass. Every write is done at most once, what was acknowledged was done, what failed was not.
 
 use std::collections::{BTreeMap, VecDeque};
+use types::random::Random;
 use types::{
     Epoch, LogKind, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, Position, ProposalId,
     SessionId, TableId,
 };
-use understudy_client::backoff::Jitter;
 use understudy_client::{Call, Core, CoreConfig, Effect, LaneId, Outcome, Ticket};
 use wire::request::Hint;
 use wire::{Body, Message, Op, Reply, Request, RowOp, Status};
@@ -25,7 +25,7 @@ struct Wires {
 struct World {
     core: Core,
     now: Micros,
-    random: Jitter,
+    random: Random,
     wires: BTreeMap<NodeId, Wires>,
     record: PartitionRecord,
     lsn: u64,
@@ -71,7 +71,7 @@ impl World {
         World {
             core,
             now: Micros::ZERO,
-            random: Jitter::new(seed ^ 0x5eed),
+            random: Random::new(seed ^ 0x5eed),
             wires: (1..=NODES).map(|node| (NodeId(node), Wires::default())).collect(),
             record: record(1, 1),
             lsn: 0,

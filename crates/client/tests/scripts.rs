@@ -18,9 +18,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
-use types::{
-    Epoch, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, TableId, Term,
-};
+use types::{Epoch, Lsn, Member, Micros, NodeId, PartitionId, PartitionRecord, Policy, TableId, Term};
 use understudy_client::{Call, Core, CoreConfig, Effect, LaneId, Ticket};
 use wire::control::ClusterMap;
 use wire::request::{Hint, Outcome as Refusal};

@@ -12,6 +12,7 @@ use crate::records::{Records, Replaced};
 use crate::settings::Settings;
 use crate::txn::{Reading, Txn};
 use types::config::{ClusterRecord, FORMAT, PartitionRecord};
+use types::random::mix;
 use types::{ClusterId, Now, PartitionId, ProposalId};
 use wire::Message;
 
@@ -213,11 +214,7 @@ impl Controller {
     /// A number that no other proposal has.
     pub(crate) fn draw(&mut self) -> u64 {
         self.drawn += 1;
-        // SplitMix64: neighbouring inputs give numbers without any visible relation.
-        let mut number = self.identity.seed.wrapping_add(self.drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        number ^ (number >> 31)
+        mix(self.identity.seed.wrapping_add(self.drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// A new proposal's name.

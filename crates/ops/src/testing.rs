@@ -7,9 +7,7 @@ use client::{Answer, Call, ClientError, Completed, FailKind, LaneId, Loss, Outco
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::data::{Column, ColumnType, Schema};
-use types::{
-    Epoch, FeedId, LogKind, Lsn, NodeId, PartitionId, Policy, SessionId, TableId, TableRecord,
-};
+use types::{Epoch, FeedId, LogKind, Lsn, NodeId, PartitionId, Policy, SessionId, TableId, TableRecord};
 use wire::{Body, Op, RowOp};
 
 /// A table `t` with an int key `id` and a text `name`.

@@ -15,6 +15,7 @@ pub mod index;
 pub mod job;
 pub mod policy;
 pub mod position;
+pub mod random;
 pub mod rules;
 pub mod scheme;
 pub mod system;

@@ -1,7 +1,7 @@
 //! Our side: a cluster of our own or one that runs already, tables in it, and ten closed-loop lanes of one client.
 
 use crate::error::BenchError;
-use crate::generate::{Random, Step, Steps, Values, Workload, key};
+use crate::generate::{Step, Steps, Values, Workload, key};
 use crate::options::Common;
 use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use client::{Call, Client, LaneId, LoadOptions, Options, Outcome, Table};
@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use types::data::{Column, ColumnType, Row, Schema, Value};
+use types::random::Random;
 use types::{EngineKind, LogKind};
 use wire::Body;
 use wire::control::{AdminCommand, ClusterStatus, CreateTable};

@@ -3,40 +3,7 @@
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
-
-/// Random numbers (SplitMix64): small, fast, and good enough to choose keys by.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// A sequence of its own for each seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// A number below `end`, all equally likely. Panics if `end` is zero.
-    pub fn below(&mut self, end: u64) -> u64 {
-        assert!(end > 0, "there is no number below zero");
-        ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
-    }
-
-    /// A number from 0 up to, not including, 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.draw() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-fn mix(mut bits: u64) -> u64 {
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
+use types::random::{Random, mix};
 
 /// How keys are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,5 +1,7 @@
 //! Seeded randomness, a separate stream per concern: a changed workload does not reshuffle the faults.
 
+use types::random::Random;
+
 /// What a stream of numbers is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
@@ -22,26 +24,22 @@ pub enum Concern {
     Engines = 8,
 }
 
-/// A stream of numbers (SplitMix64).
+/// A stream of numbers.
 #[derive(Clone, Debug)]
-pub struct Stream(u64);
+pub struct Stream(Random);
 
 impl Stream {
     /// The stream of this seed for this concern; `which` tells several of one concern apart.
     pub fn new(seed: u64, concern: Concern, which: u64) -> Stream {
-        let mut stream = Stream(seed ^ (concern as u64).rotate_left(56) ^ which.rotate_left(32));
-        stream.next();
-        Stream(stream.next())
+        let mut stream = Random::new(seed ^ (concern as u64).rotate_left(56) ^ which.rotate_left(32));
+        stream.draw();
+        Stream(Random::new(stream.draw()))
     }
 
     /// The next number.
     #[expect(clippy::should_implement_trait, reason = "a stream without an end is no iterator worth having")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.draw()
     }
 
     /// A number below `bound`, which is not zero.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use types::config::{Addresses, FORMAT};
 use types::data::{Column, ColumnType, Row, Schema};
 use types::{
-    ClusterId, ClusterRecord, Epoch, Incarnation, LogKind, Lsn, Member, NodeId, NodeRecord,
-    PartitionId, PartitionRecord, Policy, Position, ProposalId, SessionId, StoreId, TableId, TableRecord,
+    ClusterId, ClusterRecord, Epoch, Incarnation, LogKind, Lsn, Member, NodeId, NodeRecord, PartitionId,
+    PartitionRecord, Policy, Position, ProposalId, SessionId, StoreId, TableId, TableRecord,
 };
 use wire::control::{AdminAnswer, AdminCommand, ClusterMap};
 use wire::hello::{HelloRole, Welcome};

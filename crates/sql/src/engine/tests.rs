@@ -16,8 +16,8 @@ use std::sync::Arc;
 use types::config::{Addresses, Cause};
 use types::data::{Column, ColumnType, Rules, Schema};
 use types::{
-    Epoch, FailoverRecord, LogKind, Lsn, Member, NodeId, NodeRecord, PartitionId,
-    PartitionRecord, Policy, Position, ProposalId, TableId, TableRecord, Term, Watermarks,
+    Epoch, FailoverRecord, LogKind, Lsn, Member, NodeId, NodeRecord, PartitionId, PartitionRecord, Policy,
+    Position, ProposalId, TableId, TableRecord, Term, Watermarks,
 };
 use wire::RecordText;
 use wire::control::{ClusterMap, ClusterStatus, NodeStatus, ReplicaStatus, Role};

@@ -1,7 +1,7 @@
 //! Our side: a log's writer thread, and threads that append entries to it and wait until they are durable.
 
 use crate::error::BenchError;
-use crate::generate::{Random, Values};
+use crate::generate::Values;
 use crate::subject::{Counters, Load, Sources, Subject, Way, note};
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
+use types::random::Random;
 use types::{Lsn, PartitionId, Position, Term};
 use wal::{Log, Options, RealFiles, Record, SyncedBatch, Writer};
 use wire::entry::{Entry, HEADER_BYTES, Header, Kind};

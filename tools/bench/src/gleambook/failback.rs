@@ -8,12 +8,12 @@ use super::point::{Goal, Shape};
 use super::stage::{Counts, Stage, ingest};
 use super::{LARGE, Memory, NODES, Point, Run, SMALL, bytes_in_words, records_in_words};
 use crate::error::BenchError;
-use crate::generate::Random;
 use crate::stats::median;
 use client::Table;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use types::NodeId;
+use types::random::Random;
 
 /// Figure 5.7.
 pub(super) const FAILBACK: Shape = Shape {

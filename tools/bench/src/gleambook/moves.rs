@@ -7,12 +7,12 @@ use super::users::Users;
 use super::{LARGE, NODES, Run, records_in_words};
 use crate::cluster::WAIT_LIMIT;
 use crate::error::BenchError;
-use crate::generate::Random;
 use crate::stats::median;
 use client::{Client, LaneId, Outcome, Table};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use types::random::Random;
 use types::{NodeId, PartitionId, PartitionRecord};
 use wire::control::{AdminCommand, ClusterStatus};
 

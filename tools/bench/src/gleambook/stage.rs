@@ -9,8 +9,8 @@ use client::{Client, LoadOptions, Table};
 use local::{Cluster, ClusterOptions};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use types::policy::Standby;
 use types::NodeId;
+use types::policy::Standby;
 use wire::control::{AdminCommand, ClusterStatus, CreateTable};
 
 /// Logs are looked at every half second; what has not changed for longer has nothing left to do.

@@ -3,11 +3,11 @@
 //! What is measured is the cluster, so rows are made and encoded before the clock runs: up to [`DISTINCT`] different ones,
 //! which then repeat under other keys, far enough apart that no block of a file holds one twice.
 
-use crate::generate::Random;
 use bytes::Bytes;
 use types::data::{
     Bag, Column, ColumnType, Json, Row, Schema, Value, decode_row, encode_key, encode_row, row_to_json_text,
 };
+use types::random::Random;
 use wire::RowOp;
 
 /// Different rows that are kept, some 100 MB.

@@ -3,7 +3,7 @@
 use super::pg::{self, PgClient};
 use super::server::{Server, free_address};
 use crate::error::{BenchError, During};
-use crate::generate::{Random, Steps, Values, Workload, key};
+use crate::generate::{Steps, Values, Workload, key};
 use crate::load::Generator;
 use crate::options::Common;
 use crate::subject::{Counters, Load, Sources, Subject, Way};
@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use types::random::Random;
 
 const STANDBYS: u32 = 2;
 /// The database's own superuser; our servers trust this machine, and no other can reach them.

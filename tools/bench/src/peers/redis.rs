@@ -3,7 +3,7 @@
 use super::resp::{self, RedisClient, Reply};
 use super::server::{Server, find_program, free_address};
 use crate::error::BenchError;
-use crate::generate::{Random, Steps, Values, Workload, key};
+use crate::generate::{Steps, Values, Workload, key};
 use crate::load::{Generator, blocking};
 use crate::options::Common;
 use crate::subject::{Counters, Load, Sources, Subject, Way};
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use types::random::Random;
 
 const REPLICAS: u32 = 2;
 

@@ -1,7 +1,6 @@
 //! The rows of the demo: read from a file or made up, each with two columns more, so that it says who wrote it last.
 
 use super::history::KeyId;
-use super::random::Random;
 use super::social;
 use super::verify::Found;
 use crate::error::LocalError;
@@ -12,6 +11,7 @@ use std::path::PathBuf;
 use types::PartitionId;
 use types::data::key::encode_row_key;
 use types::data::{Column, ColumnType, Row, Schema, Value, decode_row, encode_row};
+use types::random::Random;
 
 /// The column with the client that wrote the row.
 const CLIENT: &str = "demo_client";

@@ -14,7 +14,6 @@ pub mod history;
 pub mod journal;
 mod options;
 mod prober;
-pub mod random;
 mod readback;
 pub mod report;
 mod run;

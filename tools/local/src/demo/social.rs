@@ -1,7 +1,7 @@
 //! A seeded social network: users with their friends and their nested employment records, near 384 bytes each.
 
-use super::random::Random;
 use types::data::{Bag, Column, ColumnType, Json, Row, Schema, SchemaError, Value};
+use types::random::Random;
 
 const FIRST: &[&str] = &[
     "Ada", "Bela", "Chidi", "Dana", "Emil", "Fatima", "Goran", "Hana", "Isaac", "Juno", "Kofi", "Lena",

@@ -4,7 +4,6 @@
 use super::clock::wall_ms;
 use super::dataset::Dataset;
 use super::history::{Attempt, End, KeyId};
-use super::random::Random;
 use super::told::Answers;
 use super::verify::Found;
 use crate::error::LocalError;
@@ -12,6 +11,7 @@ use client::table::Table;
 use client::{Client, Completed, FailKind, LaneId, Outcome};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use types::random::Random;
 use types::{Epoch, Micros, PartitionId};
 use wire::{Op, RowOp};
 
