@@ -8,6 +8,7 @@
 //! Where to look: the bytes of a frame are in [`frame`], those of its records in `record.rs`; `open.rs` tells a torn end
 //! from damage (F10); `replay.rs` says which partitions damage has hit; `segments.rs` recycles files.
 
+pub mod cached;
 mod error;
 pub mod faulty;
 pub mod file;

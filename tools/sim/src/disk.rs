@@ -1,17 +1,15 @@
 //! A simulated disk with three layers: what is written, what of it is synced, and which names are synced.
 //!
-//! A process that dies leaves what it has written. A machine that loses power keeps what is synced, and of the rest a part,
-//! in units of [`SECTOR`] bytes. A sync can fail, and then forgets what it should have synced, as real systems do. Bytes rot,
+//! A process that dies leaves what it has written. A machine that loses power keeps what is synced, and of the rest a part
+//! ([`wal::cached`]). A sync can fail, and then forgets what it should have synced, as real systems do. Bytes rot,
 //! writes land elsewhere, reads flip a bit, the disk fills up.
 
 use crate::random::Stream;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
+use wal::cached::{Contents, Names};
 use wal::{File, Files};
-
-/// The unit in which an unsynced write survives or not.
-pub const SECTOR: u64 = 64;
 
 /// What is wrong with a disk just now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -26,28 +24,11 @@ pub struct Trouble {
     pub flip_read: bool,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Contents {
-    cache: Vec<u8>,
-    disk: Vec<u8>,
-    /// Ranges of the cache that the disk does not have, as they were written.
-    unsynced: Vec<(u64, u64)>,
-}
-
-#[derive(Clone, Debug)]
-enum NameChange {
-    Link(String, u64),
-    Unlink(String),
-    Rename(String, String),
-}
-
 #[derive(Debug)]
 struct DiskState {
     random: Stream,
     files: BTreeMap<u64, Contents>,
-    names: BTreeMap<String, u64>,
-    disk_names: BTreeMap<String, u64>,
-    changes: Vec<NameChange>,
+    names: Names,
     next: u64,
     trouble: Trouble,
     syncs: u64,
@@ -66,9 +47,7 @@ impl Disk {
         let state = DiskState {
             random,
             files: BTreeMap::new(),
-            names: BTreeMap::new(),
-            disk_names: BTreeMap::new(),
-            changes: Vec::new(),
+            names: Names::default(),
             next: 0,
             trouble: Trouble::default(),
             syncs: 0,
@@ -95,18 +74,14 @@ impl Disk {
     /// The machine lost power.
     pub fn lose_power(&self) {
         let mut state = self.state();
-        let kept = state.changes.len() as u64 + 1;
-        let kept = state.random.below(kept) as usize;
-        let changes = std::mem::take(&mut state.changes);
-        let DiskState { disk_names, names, files, random, trouble, .. } = &mut *state;
-        changes[..kept].iter().for_each(|change| change.apply(disk_names));
-        *names = disk_names.clone();
+        let DiskState { names, files, random, trouble, .. } = &mut *state;
+        let mut below = |bound| random.below(bound);
+        names.lose_power(Some(&mut below));
         for contents in files.values_mut() {
-            contents.survive(random);
-            contents.cache = contents.disk.clone();
+            contents.lose_power(Some(&mut below));
         }
         *trouble = Trouble { full: trouble.full, ..Trouble::default() };
-        let live: Vec<u64> = names.values().copied().collect();
+        let live: Vec<u64> = names.all().map(|(_, id)| id).collect();
         files.retain(|id, _| live.contains(id));
     }
 
@@ -114,9 +89,7 @@ impl Disk {
     pub fn wipe(&self) {
         let mut state = self.state();
         state.files.clear();
-        state.names.clear();
-        state.disk_names.clear();
-        state.changes.clear();
+        state.names = Names::default();
         state.trouble = Trouble::default();
     }
 
@@ -125,20 +98,21 @@ impl Disk {
         let mut state = self.state();
         let DiskState { names, files, random, .. } = &mut *state;
         let candidates: Vec<u64> = names
-            .iter()
+            .all()
             .filter(|(name, _)| name.starts_with(prefix) && !name.contains("spare"))
-            .map(|(_, id)| *id)
-            .filter(|id| files[id].disk.iter().any(|byte| *byte != 0))
+            .map(|(_, id)| id)
+            .filter(|id| files[id].disk().iter().any(|byte| *byte != 0))
             .collect();
         let Some(id) = random.pick(&candidates).copied() else { return false };
         let contents = files.get_mut(&id).expect("names have files");
-        let used = contents.disk.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1) as u64;
+        let used = contents.disk().iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1) as u64;
         let at = random.below(used) as usize;
         let bits = 1 << random.below(8);
-        contents.disk[at] ^= bits;
-        if let Some(byte) = contents.cache.get_mut(at) {
-            *byte ^= bits;
-        }
+        contents.damage(|bytes| {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= bits;
+            }
+        });
         true
     }
 
@@ -156,8 +130,8 @@ impl Disk {
     /// The whole of a file. Flipped bits befall the files of directories alone: who a node is, is kept elsewhere too.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut state = self.state();
-        let id = state.find(name)?;
-        let mut bytes = state.files[&id].cache.clone();
+        let id = state.names.find(name)?;
+        let mut bytes = state.files[&id].cache().to_vec();
         if name.contains('/') {
             state.flip(&mut bytes);
         }
@@ -171,8 +145,8 @@ impl Disk {
         let id = state.create(&unfinished);
         state.write(id, 0, bytes)?;
         state.sync(id)?;
-        state.change(NameChange::Rename(unfinished, name.to_string()));
-        state.sync_names("");
+        state.names.rename(&unfinished, name)?;
+        state.names.sync("");
         Ok(())
     }
 
@@ -189,8 +163,8 @@ impl Disk {
     /// Adds to the end of a file and syncs it if asked.
     pub fn append(&self, name: &str, bytes: &[u8], sync: bool) -> io::Result<()> {
         let mut state = self.state();
-        let id = state.find(name)?;
-        let end = state.files[&id].cache.len() as u64;
+        let id = state.names.find(name)?;
+        let end = state.files[&id].cache().len() as u64;
         state.write(id, end, bytes)?;
         if sync { state.sync(id) } else { Ok(()) }
     }
@@ -198,111 +172,34 @@ impl Disk {
     /// Removes a file durably, if it is there.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
-        if state.names.contains_key(name) {
-            state.change(NameChange::Unlink(name.to_string()));
-            state.sync_names("");
+        if state.names.unlink(name).is_ok() {
+            state.names.sync("");
         }
         Ok(())
     }
 
     /// Names that begin so.
     pub fn names(&self, prefix: &str) -> Vec<String> {
-        self.state().names.keys().filter(|name| name.starts_with(prefix)).cloned().collect()
-    }
-}
-
-impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<String, u64>) {
-        match self {
-            NameChange::Link(name, id) => drop(names.insert(name.clone(), *id)),
-            NameChange::Unlink(name) => drop(names.remove(name)),
-            NameChange::Rename(from, to) => {
-                if let Some(id) = names.remove(from) {
-                    names.insert(to.clone(), id);
-                }
-            }
-        }
-    }
-
-    fn is_in(&self, prefix: &str) -> bool {
-        let (NameChange::Link(name, _) | NameChange::Unlink(name) | NameChange::Rename(name, _)) = self;
-        name.starts_with(prefix)
-    }
-}
-
-impl Contents {
-    /// Of what was not synced, a part reaches the disk.
-    fn survive(&mut self, random: &mut Stream) {
-        for (start, end) in std::mem::take(&mut self.unsynced) {
-            let mode = random.below(4);
-            let until = start + random.below(end - start + 1);
-            let mut at = start;
-            while at < end {
-                let next = ((at / SECTOR + 1) * SECTOR).min(end);
-                let survives = match mode {
-                    0 => false,
-                    1 => true,
-                    2 => at < until,
-                    _ => random.chance(500),
-                };
-                if survives {
-                    self.bring(at, next);
-                }
-                at = next;
-            }
-        }
-    }
-
-    fn bring(&mut self, start: u64, end: u64) {
-        let (start, end) = (start as usize, end as usize);
-        if self.disk.len() < end {
-            self.disk.resize(end, 0);
-        }
-        self.disk[start..end].copy_from_slice(&self.cache[start..end]);
-    }
-
-    fn put(&mut self, offset: u64, bytes: &[u8]) {
-        let end = offset as usize + bytes.len();
-        if self.cache.len() < end {
-            self.cache.resize(end, 0);
-        }
-        self.cache[offset as usize..end].copy_from_slice(bytes);
-        if !bytes.is_empty() {
-            self.unsynced.push((offset, end as u64));
-        }
+        let state = self.state();
+        let names = state.names.all().map(|(name, _)| name).filter(|name| name.starts_with(prefix));
+        names.map(str::to_string).collect()
     }
 }
 
 impl DiskState {
-    fn find(&self, name: &str) -> io::Result<u64> {
-        self.names.get(name).copied().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-    }
-
     fn create(&mut self, name: &str) -> u64 {
         let id = self.next;
         self.next += 1;
         self.files.insert(id, Contents::default());
-        self.change(NameChange::Link(name.to_string(), id));
+        self.names.link(name, id);
         id
-    }
-
-    fn change(&mut self, change: NameChange) {
-        change.apply(&mut self.names);
-        self.changes.push(change);
-    }
-
-    fn sync_names(&mut self, prefix: &str) {
-        let (now, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.changes).into_iter().partition(|change| change.is_in(prefix));
-        now.iter().for_each(|change| change.apply(&mut self.disk_names));
-        self.changes = later;
     }
 
     fn write(&mut self, id: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let Some(contents) = self.files.get_mut(&id) else {
             return Err(io::Error::other("the disk was replaced"));
         };
-        let grows = offset + bytes.len() as u64 > contents.cache.len() as u64;
+        let grows = offset + bytes.len() as u64 > contents.cache().len() as u64;
         if self.trouble.full && (grows || self.random.chance(700)) {
             // A part may be there all the same.
             let part = self.random.below(bytes.len() as u64 + 1) as usize;
@@ -325,14 +222,13 @@ impl DiskState {
             return Err(io::Error::other("the disk was replaced"));
         };
         self.syncs += 1;
-        let unsynced = std::mem::take(&mut contents.unsynced);
-        if self.trouble.fail_sync && !unsynced.is_empty() {
+        if self.trouble.fail_sync && contents.forget() {
             // The pages count as clean from now on, and were not written: what a later sync says of them is worth nothing.
             self.trouble.fail_sync = false;
             self.failed_syncs += 1;
             return Err(io::Error::other("the sync failed"));
         }
-        unsynced.into_iter().for_each(|(start, end)| contents.bring(start, end));
+        contents.sync();
         Ok(())
     }
 
@@ -364,39 +260,31 @@ impl Files for Directory {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
         let id = state.create(&self.path(name));
-        let zeros = vec![0; preallocate as usize];
-        let contents = state.files.get_mut(&id).expect("just made");
-        (contents.cache, contents.disk) = (zeros.clone(), zeros);
+        state.files.insert(id, Contents::zeros(preallocate));
         Ok(Arc::new(Handle { disk: self.disk.clone(), id }))
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let id = self.disk.state().find(&self.path(name))?;
+        let id = self.disk.state().names.find(&self.path(name))?;
         Ok(Arc::new(Handle { disk: self.disk.clone(), id }))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.find(&self.path(name))?;
-        state.change(NameChange::Unlink(self.path(name)));
-        Ok(())
+        self.disk.state().names.unlink(&self.path(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.find(&self.path(from))?;
-        state.change(NameChange::Rename(self.path(from), self.path(to)));
-        Ok(())
+        self.disk.state().names.rename(&self.path(from), &self.path(to))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         let state = self.disk.state();
-        let names = state.names.keys().filter_map(|name| name.strip_prefix(&self.prefix));
+        let names = state.names.all().filter_map(|(name, _)| name.strip_prefix(&self.prefix));
         Ok(names.map(str::to_string).collect())
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        self.disk.state().sync_names(&self.prefix);
+        self.disk.state().names.sync(&self.prefix);
         Ok(())
     }
 }
@@ -416,9 +304,7 @@ impl File for Handle {
         let Some(contents) = state.files.get(&self.id) else {
             return Err(io::Error::other("the disk was replaced"));
         };
-        let start = (offset as usize).min(contents.cache.len());
-        let length = buffer.len().min(contents.cache.len() - start);
-        buffer[..length].copy_from_slice(&contents.cache[start..start + length]);
+        let length = contents.read_at(offset, buffer);
         state.flip(&mut buffer[..length]);
         Ok(length)
     }
@@ -432,7 +318,7 @@ impl File for Handle {
         state
             .files
             .get(&self.id)
-            .map(|contents| contents.cache.len() as u64)
+            .map(|contents| contents.cache().len() as u64)
             .ok_or_else(|| io::Error::other("gone"))
     }
 }
