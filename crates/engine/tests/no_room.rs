@@ -6,11 +6,10 @@
 mod common;
 
 use common::*;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
+use testing::SmallDisk;
 use types::bulk::load_key;
 use types::engine::Row;
 use types::engine::ShipsFiles;
@@ -19,63 +18,12 @@ use types::{Component, Engine, EngineError, Installation, LoadId, Lsn, Mutation,
 use understudy_engine::LsmEngine;
 use understudy_engine::lsm::write_load;
 
-const DISK: &str = "UNDERSTUDY_TEST_DISK";
 const LOAD: LoadId = LoadId(LoadId::LEAST + 5);
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// A disk of 16 MiB. What else a test needs is in another directory.
-struct Disk(PathBuf);
-
-impl Disk {
-    fn place(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Leaves no room for a byte, nor for a name.
-    fn fill(&self) {
-        let mut file = File::create(self.0.join("filler")).unwrap();
-        for piece in [vec![7; 4096], vec![7; 1]] {
-            while file.write_all(&piece).is_ok() {}
-        }
-        let mut names = 0;
-        while File::create(self.0.join(format!("filler-{names}"))).is_ok() {
-            names += 1;
-            assert!(names < 100_000, "names never end");
-        }
-    }
-
-    fn make_room(&self) {
-        for entry in fs::read_dir(&self.0).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_name().to_string_lossy().starts_with("filler") {
-                fs::remove_file(entry.path()).unwrap();
-            }
-        }
-    }
-}
-
-/// Runs a test of this name again where it has such a disk; gives that, if this is where.
-fn on_a_small_disk(name: &str) -> Option<Disk> {
-    if let Some(place) = std::env::var_os(DISK) {
-        return Some(Disk(place.into()));
-    }
-    let place = tempfile::tempdir().unwrap();
-    let with_disk = |then: &str| {
-        let script = format!("mount -t tmpfs -o size=16m,nr_inodes=300 tmpfs \"$0\" && {then}");
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).arg(place.path());
-        command
-    };
-    if !with_disk("true").output().is_ok_and(|output| output.status.success()) {
-        eprintln!("{name}: this system gives no disk of one's own");
-        return None;
-    }
-    let mut command = with_disk("exec \"$@\"");
-    command.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
-    let output = command.env(DISK, place.path()).output().unwrap();
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    assert!(output.status.success(), "{}", said.concat());
-    None
+/// A small disk for the test of this name.
+fn on_a_small_disk(name: &str) -> Option<SmallDisk> {
+    SmallDisk::of_test(name, 16, 300)
 }
 
 fn has_no_room<T: std::fmt::Debug>(outcome: Result<T, EngineError>) {
@@ -97,7 +45,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(disk: &Disk) -> Pair {
+    fn new(disk: &SmallDisk) -> Pair {
         let elsewhere = tempfile::tempdir().unwrap();
         let mut source = LsmEngine::open(&elsewhere.path().join("source")).unwrap();
         let target = LsmEngine::open(&disk.place("target")).unwrap();
@@ -144,7 +92,7 @@ impl Pair {
     }
 
     /// The engine is at the second flush of the primary, now and after a restart.
-    fn ends_level(self, disk: &Disk) {
+    fn ends_level(self, disk: &SmallDisk) {
         let digest = self.source.digest(ReadAt::Applied).unwrap();
         assert_eq!(self.target.persisted(), at(400));
         assert_eq!(self.target.digest(ReadAt::Applied).unwrap(), digest);

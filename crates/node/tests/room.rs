@@ -7,94 +7,33 @@ mod common;
 
 use client::{Client, ClientError, FailKind, Table};
 use common::{Cluster, create, in_sync, of_node, put_all, row, wait_for};
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::Command;
+use std::fs;
+use testing::SmallDisk;
 use types::data::Value;
 use types::{Component, EngineKind, LoadId, LogKind, NodeId, PartitionId, Staging};
 use wire::bulk::LoadStatus;
 use wire::control::{ClusterStatus, Role};
 use wire::{Body, Op};
 
-const DISK: &str = "UNDERSTUDY_TEST_DISK";
 const PARTITIONS: u32 = 4;
 const RESERVE: u64 = 4_000_000;
 
-/// A disk of 64 MiB.
-struct Disk(PathBuf);
-
-impl Disk {
-    /// Leaves no room for a byte, nor for a name.
-    fn fill(&self) {
-        let mut file = File::create(self.0.join("filler")).expect("begins");
-        for piece in [vec![7; 4096], vec![7; 1]] {
-            while file.write_all(&piece).is_ok() {}
-        }
-        let mut names = 0;
-        while File::create(self.0.join(format!("filler-{names}"))).is_ok() {
-            names += 1;
-            assert!(names < 100_000, "names never end");
-        }
-    }
-
-    /// Leaves so much room.
-    fn leave(&self, bytes: u64) {
-        let file = File::create(self.0.join("filler")).expect("begins");
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, self.free() - bytes)
-            .expect("fills");
-    }
-
-    fn free(&self) -> u64 {
-        let room = rustix::fs::statvfs(&self.0).expect("it is there");
-        room.f_bavail * room.f_frsize
-    }
-
-    fn make_room(&self) {
-        for entry in fs::read_dir(&self.0).expect("lists") {
-            let entry = entry.expect("readable");
-            if entry.file_name().to_string_lossy().starts_with("filler") {
-                fs::remove_file(entry.path()).expect("removes");
-            }
-        }
-    }
-
-    /// Three nodes, the first of which has this disk.
-    fn cluster(&self, second: bool) -> Cluster {
-        let dir = tempfile::tempdir().expect("a directory");
-        fs::create_dir(self.0.join("node")).expect("makes");
-        std::os::unix::fs::symlink(self.0.join("node"), dir.path().join("node-1")).expect("links");
-        let reserve = RESERVE.to_string();
-        let settings = [("log.reserve_bytes", reserve.as_str()), ("log.checkpoint_bytes", "65536")];
-        match second {
-            true => Cluster::with_second_within(dir, 3, &settings),
-            false => Cluster::within(dir, 3, &settings),
-        }
-    }
+/// A small disk for the test of this name.
+fn on_a_small_disk(name: &str) -> Option<SmallDisk> {
+    SmallDisk::of_test(name, 64, 2000)
 }
 
-/// Runs a test of this name again where it has such a disk; gives that, if this is where.
-fn on_a_small_disk(name: &str) -> Option<Disk> {
-    if let Some(place) = std::env::var_os(DISK) {
-        return Some(Disk(place.into()));
+/// Three nodes, the first of which has this disk.
+fn cluster(disk: &SmallDisk, second: bool) -> Cluster {
+    let dir = tempfile::tempdir().expect("a directory");
+    fs::create_dir(disk.place("node")).expect("makes");
+    std::os::unix::fs::symlink(disk.place("node"), dir.path().join("node-1")).expect("links");
+    let reserve = RESERVE.to_string();
+    let settings = [("log.reserve_bytes", reserve.as_str()), ("log.checkpoint_bytes", "65536")];
+    match second {
+        true => Cluster::with_second_within(dir, 3, &settings),
+        false => Cluster::within(dir, 3, &settings),
     }
-    let place = tempfile::tempdir().expect("a directory");
-    let with_disk = |then: &str| {
-        let script = format!("mount -t tmpfs -o size=64m,nr_inodes=2000 tmpfs \"$0\" && {then}");
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]).arg(place.path());
-        command
-    };
-    if !with_disk("true").output().is_ok_and(|output| output.status.success()) {
-        eprintln!("{name}: this system gives no disk of one's own");
-        return None;
-    }
-    let mut command = with_disk("exec \"$@\"");
-    command.arg(std::env::current_exe().expect("this")).args(["--exact", name, "--nocapture"]);
-    let output = command.env(DISK, place.path()).output().expect("runs");
-    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    assert!(output.status.success(), "{}", said.concat());
-    None
 }
 
 fn table(client: &mut Client, name: &str) -> Table {
@@ -136,7 +75,7 @@ fn f20_a_replica_that_finds_no_room_is_made_when_there_is_some() {
     let Some(disk) = on_a_small_disk("f20_a_replica_that_finds_no_room_is_made_when_there_is_some") else {
         return;
     };
-    let cluster = disk.cluster(false);
+    let cluster = cluster(&disk, false);
     let mut client = cluster.ready();
     disk.fill();
     let table = table(&mut client, "t");
@@ -154,7 +93,7 @@ fn f20_a_replica_that_lost_its_directory_waits_for_room_in_another() {
     else {
         return;
     };
-    let cluster = disk.cluster(true);
+    let cluster = cluster(&disk, true);
     let mut client = cluster.ready();
     let table = table(&mut client, "t");
     put_all(&mut client, &table, 0, 300, "x");
@@ -198,7 +137,7 @@ fn is_full<T: std::fmt::Debug>(outcome: Result<T, ClientError>, why: &str) {
 #[test]
 fn f20_a_load_leaves_what_is_kept_free() {
     let Some(disk) = on_a_small_disk("f20_a_load_leaves_what_is_kept_free") else { return };
-    let cluster = disk.cluster(false);
+    let cluster = cluster(&disk, false);
     let mut client = cluster.ready();
     let table = table(&mut client, "t");
     put_all(&mut client, &table, 0, 30, "x");

@@ -17,6 +17,7 @@ const FOLDERS: [&str; 2] = ["crates", "tools"];
 /// Crates by floor; a crate uses only crates on lower floors (ARCHITECTURE.md, "The house"). Tools: above all.
 const LAYERS: [(&str, u8); 19] = [
     ("types", 1),
+    ("testing", 1),
     ("wire", 2),
     ("wal", 2),
     ("engine", 2),

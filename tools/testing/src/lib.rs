@@ -1,0 +1,5 @@
+//! What tests of several crates need. No crate uses it but as a dev-dependency.
+
+pub mod small_disk;
+
+pub use small_disk::SmallDisk;
