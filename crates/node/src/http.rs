@@ -176,11 +176,10 @@ async fn cut(State(shared_status): Shared, RawQuery(query): RawQuery) -> Respons
     }
 }
 
-async fn heal(State(shared_status): Shared) -> &'static str {
-    if let Some(faults) = &shared_status.faults {
-        faults.set(Cut::default());
-    }
-    "healed\n"
+/// Answers with what had been cut.
+async fn heal(State(shared_status): Shared) -> String {
+    let before = shared_status.faults.as_ref().map(|faults| faults.set(Cut::default()));
+    format!("{}\n", before.unwrap_or_default())
 }
 
 async fn metrics(State(shared_status): Shared) -> Response {

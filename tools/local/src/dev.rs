@@ -153,8 +153,13 @@ pub fn dev_command(dir: &Path, command: &DevCommand) -> Result<String, LocalErro
         }
         DevCommand::Heal(node) => {
             let id = named(node)?;
-            running.heal(id)?;
-            format!("node {} is healed", id.0)
+            let healed = running.heal(id)?;
+            match (healed.frozen, healed.cut) {
+                (false, None) => format!("node {} was neither frozen nor cut off: nothing is changed", id.0),
+                (true, None) => format!("node {} goes on; it was not cut off", id.0),
+                (false, Some(cut)) => format!("node {} reaches {cut} again", id.0),
+                (true, Some(cut)) => format!("node {} goes on, and reaches {cut} again", id.0),
+            }
         }
         DevCommand::Restart { node, full } => {
             let id = named(node)?;
@@ -261,7 +266,10 @@ fn endpoints(cluster: &Cluster, url: &str) -> Vec<String> {
         cluster.controllers().join(",")
     ));
     lines.push("harm it with `understudy dev kill|stop|cut|heal|restart NODE` and `dev power-loss`".into());
-    lines.push("Ctrl-C stops it; its data stay".into());
+    lines.push(
+        "Ctrl-C stops it; its data stay, but its logs wait for no disk: not for data that you cannot lose"
+            .into(),
+    );
     lines
 }
 

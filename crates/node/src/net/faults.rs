@@ -36,6 +36,23 @@ impl Cut {
     }
 }
 
+impl std::fmt::Display for Cut {
+    /// In words: `nodes 1, 3, controllers, clients`, or `nothing`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let nodes: Vec<String> = self.nodes.iter().map(|node| node.0.to_string()).collect();
+        let mut words = Vec::new();
+        match nodes.len() {
+            0 => {}
+            1 => words.push(format!("node {}", nodes[0])),
+            _ => words.push(format!("nodes {}", nodes.join(", "))),
+        }
+        let others = [(self.controllers, "controllers"), (self.clients, "clients")];
+        words.extend(others.iter().filter(|(cut, _)| *cut).map(|(_, who)| (*who).to_string()));
+        f.write_str(if words.is_empty() { "nothing" } else { "" })?;
+        f.write_str(&words.join(", "))
+    }
+}
+
 /// The cut in force, shared by all threads that have connections.
 #[derive(Debug, Default)]
 pub struct FaultInjection {
@@ -44,10 +61,11 @@ pub struct FaultInjection {
 }
 
 impl FaultInjection {
-    /// Cuts these off, and nobody else. An empty cut heals.
-    pub fn set(&self, cut: Cut) {
-        *self.cut() = cut;
+    /// Cuts these off, and nobody else. An empty cut heals. Gives the cut before.
+    pub fn set(&self, cut: Cut) -> Cut {
+        let before = std::mem::replace(&mut *self.cut(), cut);
         self.version.fetch_add(1, Ordering::Release);
+        before
     }
 
     /// The cut, if it changed since the version `seen`, which is brought up to date.
@@ -78,6 +96,10 @@ mod tests {
         let cut = faults.news(&mut one).expect("news");
         assert!(cut.nodes.contains(&NodeId(2)) && cut.clients && !cut.controllers);
         assert_eq!((faults.news(&mut one), faults.news(&mut other)), (None, Some(cut)));
+        let before = faults.set(Cut::default());
+        assert_eq!(before.to_string(), "nodes 2, 3, clients");
+        assert_eq!(faults.set(Cut::parse("1").expect("parses")).to_string(), "nothing");
+        assert_eq!(faults.set(Cut::default()).to_string(), "node 1");
         assert!(Cut::parse("all").is_err());
         assert_eq!(Cut::parse(""), Ok(Cut::default()));
     }

@@ -11,7 +11,7 @@ mod running;
 pub use file::{ClusterFile, ControllerFile, NodeFile, ProcessFile};
 pub use options::{ClusterOptions, Metastore};
 pub(crate) use password::TOKEN_FILE;
-pub use running::Running;
+pub use running::{Healed, Running};
 
 use crate::error::LocalError;
 use crate::ports::PortLock;
@@ -198,7 +198,7 @@ impl Cluster {
 
     /// Ends a cut, and lets the process go on if it was frozen.
     pub fn heal(&mut self, node: NodeId) -> Result<(), LocalError> {
-        self.running()?.heal(node)
+        self.running()?.heal(node).map(drop)
     }
 
     /// Ends a node's process at once; if the cluster is volatile, what it had not synced is gone with it.

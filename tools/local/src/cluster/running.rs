@@ -3,7 +3,7 @@
 use super::file::{ClusterFile, NodeFile, ProcessFile};
 use crate::error::LocalError;
 use crate::http;
-use crate::process::Signal;
+use crate::process::{self, Signal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::NodeId;
@@ -56,17 +56,17 @@ impl Running {
 
     /// Cuts a node off from all other nodes, from controllers and from clients.
     pub fn cut(&self, node: NodeId) -> Result<(), LocalError> {
-        faults(self.file.node(node)?, &format!("{}&controllers&clients", self.links(node)))
+        faults(self.file.node(node)?, &format!("{}&controllers&clients", self.links(node))).map(drop)
     }
 
     /// Cuts a node off from all other nodes and from controllers, but not from clients: it can still be asked.
     pub fn cut_from_cluster(&self, node: NodeId) -> Result<(), LocalError> {
-        faults(self.file.node(node)?, &format!("{}&controllers", self.links(node)))
+        faults(self.file.node(node)?, &format!("{}&controllers", self.links(node))).map(drop)
     }
 
     /// Cuts a node off from all other nodes, but neither from controllers nor from clients.
     pub fn cut_links(&self, node: NodeId) -> Result<(), LocalError> {
-        faults(self.file.node(node)?, &self.links(node))
+        faults(self.file.node(node)?, &self.links(node)).map(drop)
     }
 
     /// The request that cuts a node off from the other nodes.
@@ -77,13 +77,15 @@ impl Running {
     }
 
     /// Ends a cut, and lets the process go on if it was frozen.
-    pub fn heal(&self, node: NodeId) -> Result<(), LocalError> {
+    pub fn heal(&self, node: NodeId) -> Result<Healed, LocalError> {
         let node = self.file.node(node)?;
+        let frozen = process::is_stopped(node.process.pid);
         // Also if it does not look frozen: a stop that was asked for a moment ago may not have come into force.
         if node.process.is_running() {
             node.process.signal(Signal::Continue)?;
         }
-        faults(node, "/harm/heal")
+        let cut = faults(node, "/harm/heal")?;
+        Ok(Healed { frozen, cut: Some(cut.trim().to_string()).filter(|cut| cut != "nothing") })
     }
 
     /// Ends every process at once.
@@ -100,14 +102,23 @@ impl Running {
     }
 }
 
-/// Asks a node to cut itself off, or to heal.
-fn faults(node: &NodeFile, path: &str) -> Result<(), LocalError> {
+/// What ended when a node was healed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Healed {
+    /// Its process stood still.
+    pub frozen: bool,
+    /// Whom it could not reach, in words.
+    pub cut: Option<String>,
+}
+
+/// Asks a node to cut itself off, or to heal. What it says.
+fn faults(node: &NodeFile, path: &str) -> Result<String, LocalError> {
     let name = node.process.name.clone();
     if !node.process.is_running() {
         return Err(LocalError::NotRunning { name, pid: node.process.pid });
     }
     match http::request("POST", &node.addresses.http, path, FAULTS_WITHIN) {
-        Ok((200..=299, _)) => Ok(()),
+        Ok((200..=299, body)) => Ok(body),
         Ok((404, _)) => {
             let why = "it was started without harm".to_string();
             Err(LocalError::FaultInjection { name, why })
