@@ -1,7 +1,7 @@
 //! Layer 2: the engines under a partition's replica.
 //!
 //! [`MemoryEngine`] and [`LsmEngine`] keep the contract of [`types::engine`], which is re-exported here. Both hold tentative
-//! entries in an [`Overlay`] and are held to one conformance suite (`tests/conformance.rs`). [`open`] chooses by name.
+//! entries in an [`Overlay`] and are held to one conformance suite (`tools/conformance`). [`open`] chooses by name.
 
 mod files;
 pub mod lsm;
