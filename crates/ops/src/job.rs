@@ -1,17 +1,16 @@
 //! `load --job`: a file into a table as one job ([`client::job`]). Each row is committed for itself and read from then on; whoever
 //! loads is answered once, at the end: all of it is committed, or the job was aborted and these rows are.
 
-use crate::badrows::BadRows;
 use crate::failure::Failure;
-use crate::load::{LOOK_EVERY, LoadPlan, OnBad, Watcher, header, open};
+use crate::load::{LoadPlan, Watcher};
 use crate::port::Port;
+use crate::reading::{LoadReport, Reading, Rows};
 use client::LaneId;
 use client::job::{Job, JobOptions, JobPart, JobReport, PartState, new_id};
 use client::table::Table;
-use input::{Item, Reader};
+use input::Record;
 use serde::Serialize;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::RowOp;
 
 /// A wait for answers sleeps no longer.
@@ -20,10 +19,9 @@ const WAIT: Duration = Duration::from_millis(200);
 /// How a job ended. Records are counted from 1, malformed ones included.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct JobLoadReport {
-    /// The table.
-    pub table: String,
-    /// Whether the job made it.
-    pub created: bool,
+    /// What is said of every load. Of an aborted job every copy that may come to lead has its rows.
+    #[serde(flatten)]
+    pub load: LoadReport,
     /// The job's name.
     pub job: String,
     /// True if every row is committed.
@@ -32,8 +30,6 @@ pub struct JobLoadReport {
     pub why: Option<String>,
     /// The first record that was refused.
     pub refused: Option<Refused>,
-    /// Rows that are committed; of an aborted job every copy that may come to lead has them.
-    pub rows: u64,
     /// Rows that were given to the job.
     pub rows_given: u64,
     /// Rows that may be committed or not, as their partition does not answer.
@@ -48,20 +44,6 @@ pub struct JobLoadReport {
     pub ranges_whole: bool,
     /// The partitions that have rows of it.
     pub partitions: Vec<Part>,
-    /// Malformed rows left out.
-    pub bad_rows: u64,
-    /// Where they are.
-    pub bad_rows_file: Option<PathBuf>,
-    /// Bytes of keys and rows that were given to it.
-    pub bytes: u64,
-    /// How long it took.
-    pub seconds: f64,
-    /// Committed rows per second of it.
-    pub rows_per_second: f64,
-    /// The table's policy.
-    pub policy: String,
-    /// The fewest copies that the answer of any partition counted.
-    pub copies: Option<u8>,
 }
 
 /// A record that was refused.
@@ -103,15 +85,9 @@ pub fn load<P: Port>(
     insert: bool,
     watcher: &mut dyn Watcher,
 ) -> Result<JobLoadReport, Failure> {
-    let mut bad_rows = match plan.on_bad {
-        OnBad::Abort => BadRows::counted(),
-        OnBad::Skip => BadRows::kept_in(&plan.bad_rows, header(plan)?)?,
-    };
-    let mut reader = open(plan)?.reader(table.schema())?;
-    let begun = Instant::now();
-    watcher.phase("loading", Some(reader.progress()));
-    let mut run = Run::new(port, table, plan);
-    let read = run.read(&mut reader, &mut bad_rows, (plan, insert), watcher);
+    let mut reading = Reading::begin(plan, table, "loading", watcher)?;
+    let mut run = Run::new(port, table, plan, insert);
+    let read = reading.read(&mut run, watcher);
     match read {
         Err(failure) => run.job.abort(&failure.sentence),
         Ok(()) if run.job.trouble().is_none() => run.job.commit(),
@@ -120,21 +96,21 @@ pub fn load<P: Port>(
     run.drive(Job::is_over)?;
     let told = run.job.report();
     watcher.rows(told.records_committed);
-    let kept = bad_rows.finish()?;
-    if let Some(rest) = bad_rows.rest() {
-        watcher.say(&rest);
-    }
-    Ok(report(table, told, begun.elapsed(), (bad_rows.count(), kept)))
+    reading.close_bad_rows(watcher)?;
+    let load = reading.report(table, told.records_committed, told.bytes, told.copies)?;
+    Ok(report(load, told))
 }
 
 struct Run<'a, P: Port> {
     port: &'a mut P,
     lane: LaneId,
     job: Job,
+    /// Rows must not be there yet.
+    insert: bool,
 }
 
 impl<'a, P: Port> Run<'a, P> {
-    fn new(port: &'a mut P, table: &Table, plan: &LoadPlan) -> Run<'a, P> {
+    fn new(port: &'a mut P, table: &Table, plan: &LoadPlan, insert: bool) -> Run<'a, P> {
         let options = JobOptions {
             max_rows: plan.limits.rows,
             max_bytes: plan.limits.bytes,
@@ -142,44 +118,7 @@ impl<'a, P: Port> Run<'a, P> {
             ..JobOptions::default()
         };
         let lane = port.open_lane(options.in_flight + 1);
-        Run { port, lane, job: Job::new(table.clone(), new_id(), options) }
-    }
-
-    fn read(
-        &mut self,
-        reader: &mut Reader,
-        bad_rows: &mut BadRows,
-        (plan, insert): (&LoadPlan, bool),
-        watcher: &mut dyn Watcher,
-    ) -> Result<(), Failure> {
-        while let Some(item) = reader.next_item()? {
-            match item {
-                Item::Row(record) => {
-                    let (key, row) = (record.key.into(), record.value.into());
-                    let op = if insert { RowOp::Insert { key, row } } else { RowOp::Put { key, row } };
-                    self.job.add(record.index + 1, op)?;
-                }
-                Item::Bad(bad) if plan.on_bad == OnBad::Abort => {
-                    return Err(Failure::failed(format!("the file changed while it was loaded: {bad}")));
-                }
-                Item::Bad(bad) => {
-                    if let Some(sentence) = bad_rows.take(&bad)? {
-                        watcher.say(&sentence);
-                    }
-                }
-            }
-            if reader.records().is_multiple_of(LOOK_EVERY) {
-                self.drive(|job| !job.is_full())?;
-                watcher.rows(self.job.acknowledged());
-                if watcher.stopped() {
-                    return Err(Failure::failed("stopped"));
-                }
-            }
-            if self.job.trouble().is_some() {
-                return Ok(());
-            }
-        }
-        Ok(())
+        Run { port, lane, job: Job::new(table.clone(), new_id(), options), insert }
     }
 
     /// Sends what can be sent and takes answers in, until the job is as it should be.
@@ -198,8 +137,24 @@ impl<'a, P: Port> Run<'a, P> {
     }
 }
 
-fn report(table: &Table, told: JobReport, took: Duration, bad: (u64, Option<PathBuf>)) -> JobLoadReport {
-    let seconds = took.as_secs_f64().max(1e-6);
+impl<P: Port> Rows for Run<'_, P> {
+    fn take(&mut self, record: Record) -> Result<(), Failure> {
+        let (key, row) = (record.key.into(), record.value.into());
+        let op = if self.insert { RowOp::Insert { key, row } } else { RowOp::Put { key, row } };
+        Ok(self.job.add(record.index + 1, op)?)
+    }
+
+    fn look(&mut self, _: u64) -> Result<u64, Failure> {
+        self.drive(|job| !job.is_full())?;
+        Ok(self.job.acknowledged())
+    }
+
+    fn is_over(&self) -> bool {
+        self.job.trouble().is_some()
+    }
+}
+
+fn report(load: LoadReport, told: JobReport) -> JobLoadReport {
     let refused = told.refused.map(|refused| Refused {
         record: refused.number,
         partition: refused.partition.0,
@@ -211,13 +166,11 @@ fn report(table: &Table, told: JobReport, took: Duration, bad: (u64, Option<Path
         },
     });
     JobLoadReport {
-        table: table.name().to_string(),
-        created: false,
+        load,
         job: told.job.to_string(),
         committed: told.committed,
         why: told.why,
         refused,
-        rows: told.records_committed,
         rows_given: told.records,
         rows_unknown: told.records_unknown,
         all_through: told.all_through,
@@ -225,13 +178,6 @@ fn report(table: &Table, told: JobReport, took: Duration, bad: (u64, Option<Path
         unknown_ranges: told.unknown_ranges,
         ranges_whole: told.ranges_whole,
         partitions: told.parts.iter().map(part).collect(),
-        bad_rows: bad.0,
-        bad_rows_file: bad.1,
-        bytes: told.bytes,
-        seconds,
-        rows_per_second: told.records_committed as f64 / seconds,
-        policy: table.record().policy.name.clone(),
-        copies: told.copies,
     }
 }
 
@@ -258,7 +204,7 @@ pub fn sentences(report: &JobLoadReport) -> Vec<String> {
     let mut lines = Vec::new();
     let answered = report.partitions.iter().all(|part| part.state != "unknown");
     let what = if answered { "committed, and secured" } else { "committed" };
-    lines.push(match report.rows {
+    lines.push(match report.load.rows {
         0 => "committed: nothing".to_string(),
         rows => format!("{what}: {rows} rows, records {}", listed(&report.ranges)),
     });
@@ -306,13 +252,22 @@ mod tests {
             unknown,
         };
         JobLoadReport {
-            table: "t".into(),
-            created: false,
+            load: LoadReport {
+                table: "t".into(),
+                created: false,
+                rows: ranges.iter().map(|(from, to)| to - from + 1).sum(),
+                bad_rows: 0,
+                bad_rows_file: None,
+                bytes: 1,
+                seconds: 1.0,
+                rows_per_second: 1.0,
+                policy: "durable".into(),
+                copies: Some(3),
+            },
             job: "0000018bcfe56800".into(),
             committed: false,
             why: Some("record 6 was refused: a row with its key exists already".into()),
             refused: None,
-            rows: ranges.iter().map(|(from, to)| to - from + 1).sum(),
             rows_given: 20,
             rows_unknown: unknown,
             all_through: 5,
@@ -320,13 +275,6 @@ mod tests {
             unknown_ranges: Vec::new(),
             ranges_whole: unknown == 0,
             partitions: vec![part(64, 0), part(65, unknown)],
-            bad_rows: 0,
-            bad_rows_file: None,
-            bytes: 1,
-            seconds: 1.0,
-            rows_per_second: 1.0,
-            policy: "durable".into(),
-            copies: Some(3),
         }
     }
 

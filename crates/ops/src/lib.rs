@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | rows in batches on their way to their partitions | [`pipeline`] |
 //! | `load`: a file into a table, all or nothing or without its bad rows | [`load`] |
+//! | what every load has in common: reading, progress, report | `reading` |
 //! | `load --bulk`: files that are built once and staged on all copies | [`bulk`] |
 //! | `load --job`: one answer at the end, which says what is committed | [`job`] |
 //! | `ingest`: feeds that neither skip nor repeat | [`ingest`] |
@@ -32,6 +33,7 @@ pub mod load;
 pub mod logview;
 pub mod pipeline;
 mod port;
+mod reading;
 pub mod recover;
 pub mod scrub;
 pub mod secured;
@@ -42,3 +44,4 @@ mod testing;
 pub use client::view::{failovers, overview, survive};
 pub use failure::{Failure, Status};
 pub use port::Port;
+pub use reading::LoadReport;

@@ -8,11 +8,10 @@ use crate::design::Choices;
 use crate::failure::Failure;
 use crate::pipeline::{Done, Limits, Pipeline, Placed};
 use crate::port::Port;
+use crate::reading::{LoadReport, Reading, Rows};
 use client::table::Table;
-use input::{Format, Inferred, Input, Item, Options, Progress, Reader};
-use serde::Serialize;
+use input::{Format, Inferred, Input, Item, Options, Progress, Record};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 use types::data::Schema;
 
 /// What becomes of malformed rows.
@@ -51,31 +50,6 @@ pub trait Watcher {
     fn stopped(&mut self) -> bool {
         false
     }
-}
-
-/// How a load ended.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct LoadReport {
-    /// The table.
-    pub table: String,
-    /// Whether the load made it.
-    pub created: bool,
-    /// Rows loaded.
-    pub rows: u64,
-    /// Malformed rows left out.
-    pub bad_rows: u64,
-    /// Where they are.
-    pub bad_rows_file: Option<PathBuf>,
-    /// Bytes of keys and rows.
-    pub bytes: u64,
-    /// How long the loading took.
-    pub seconds: f64,
-    /// Rows per second of it.
-    pub rows_per_second: f64,
-    /// The policy under which every row is committed.
-    pub policy: String,
-    /// The fewest copies that an acknowledgement counted.
-    pub copies: Option<u8>,
 }
 
 /// Between two looks at acknowledgements.
@@ -154,30 +128,21 @@ pub fn load<P: Port>(
     plan: &LoadPlan,
     watcher: &mut dyn Watcher,
 ) -> Result<LoadReport, Failure> {
-    let mut bad_rows = match plan.on_bad {
-        OnBad::Abort => BadRows::counted(),
-        OnBad::Skip => BadRows::kept_in(&plan.bad_rows, header(plan)?)?,
-    };
-    let mut reader = open(plan)?.reader(table.schema())?;
-    let begun = Instant::now();
-    watcher.phase("loading", Some(reader.progress()));
+    let mut reading = Reading::begin(plan, table, "loading", watcher)?;
     let mut pipeline = Pipeline::new(port, table.clone(), plan.limits.clone(), None);
-    let read = pass(&mut pipeline, table, &mut reader, &mut bad_rows, plan, watcher);
+    let read = reading.read(&mut Placing { table, pipeline: &mut pipeline }, watcher);
     // What is on its way is waited for in any case, so that the figures are right.
     let drained = pipeline.drain();
     let (done, trouble) = pipeline.finish();
     watcher.rows(done.rows);
-    let kept = bad_rows.finish()?;
+    reading.close_bad_rows(watcher)?;
     let so_far = format!("{} rows are in, the rest is not", done.rows);
     read.map_err(|failure| failure.and(&so_far))?;
     drained.map_err(|error| Failure::from(error).and(&so_far))?;
     if let Some(trouble) = trouble {
         return Err(trouble.failure.and(unfinished(&done, trouble.unknown_rows, trouble.lost_batches)));
     }
-    if let Some(rest) = bad_rows.rest() {
-        watcher.say(&rest);
-    }
-    Ok(report(table, &done, begun.elapsed(), bad_rows.count(), kept))
+    reading.report(table, done.rows, done.bytes, done.copies)
 }
 
 /// What is said of a load that did not end well.
@@ -193,57 +158,26 @@ fn unfinished(done: &Done, unknown: u64, lost: u64) -> String {
     text
 }
 
-fn pass<P: Port>(
-    pipeline: &mut Pipeline<'_, P>,
-    table: &Table,
-    reader: &mut Reader,
-    bad_rows: &mut BadRows,
-    plan: &LoadPlan,
-    watcher: &mut dyn Watcher,
-) -> Result<(), Failure> {
-    while let Some(item) = reader.next_item()? {
-        match item {
-            Item::Row(record) => {
-                let partition = table.partition_of(&record.key)?;
-                let (key, row) = (record.key.into(), record.value.into());
-                pipeline.add(Placed { index: record.index, partition, key, row })?;
-            }
-            Item::Bad(bad) if plan.on_bad == OnBad::Abort => {
-                return Err(Failure::failed(format!("the file changed while it was loaded: {bad}")));
-            }
-            Item::Bad(bad) => {
-                if let Some(sentence) = bad_rows.take(&bad)? {
-                    watcher.say(&sentence);
-                }
-            }
-        }
-        if reader.records().is_multiple_of(LOOK_EVERY) {
-            pipeline.look()?;
-            watcher.rows(pipeline.done().rows);
-            if watcher.stopped() {
-                return Err(Failure::failed("stopped"));
-            }
-        }
-        if pipeline.trouble().is_some() {
-            return Ok(());
-        }
-    }
-    Ok(())
+/// Puts rows into batches for their partitions.
+struct Placing<'a, 'p, P: Port> {
+    table: &'a Table,
+    pipeline: &'a mut Pipeline<'p, P>,
 }
 
-fn report(table: &Table, done: &Done, took: Duration, bad_rows: u64, kept: Option<PathBuf>) -> LoadReport {
-    let seconds = took.as_secs_f64().max(1e-6);
-    LoadReport {
-        table: table.name().to_string(),
-        created: false,
-        rows: done.rows,
-        bad_rows,
-        bad_rows_file: kept,
-        bytes: done.bytes,
-        seconds,
-        rows_per_second: done.rows as f64 / seconds,
-        policy: table.record().policy.name.clone(),
-        copies: done.copies,
+impl<P: Port> Rows for Placing<'_, '_, P> {
+    fn take(&mut self, record: Record) -> Result<(), Failure> {
+        let partition = self.table.partition_of(&record.key)?;
+        let (key, row) = (record.key.into(), record.value.into());
+        Ok(self.pipeline.add(Placed { index: record.index, partition, key, row })?)
+    }
+
+    fn look(&mut self, _: u64) -> Result<u64, Failure> {
+        self.pipeline.look()?;
+        Ok(self.pipeline.done().rows)
+    }
+
+    fn is_over(&self) -> bool {
+        self.pipeline.trouble().is_some()
     }
 }
 

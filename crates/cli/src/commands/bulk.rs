@@ -11,7 +11,7 @@ use ops::ingest::{self, Source};
 use ops::job;
 use ops::load::{self, LoadPlan, OnBad, Watcher};
 use ops::pipeline::Limits;
-use ops::{Failure, Status, overview};
+use ops::{Failure, LoadReport, Status, overview};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::data::{Schema, parse_columns};
@@ -59,28 +59,31 @@ pub fn load(args: &LoadArgs, context: &mut Context) -> Result<(), Failure> {
     let mut report = load::load(client, &table, &plan, &mut bar)?;
     bar.clear();
     report.created = create.is_some();
-    context.out.either(&report, || {
-        let copies = report.copies.map_or_else(String::new, |copies| {
-            format!(", {} secured", counted(copies.into(), "copy", "copies"))
-        });
-        format!(
-            "loaded {} ({}) into {} in {:.1} s: {:.0} rows/s; policy {}{copies}",
-            counted(report.rows, "row", "rows"),
-            overview::size(report.bytes),
-            report.table,
-            report.seconds,
-            report.rows_per_second,
-            report.policy
-        )
-    });
-    left_out(context, report.bad_rows, report.bad_rows_file.as_deref());
+    context.out.either(&report, || loaded(&report, ""));
+    left_out(context, &report);
     Ok(())
 }
 
+/// The sentence about a load that ended well; `more` stands before its policy.
+fn loaded(report: &LoadReport, more: &str) -> String {
+    let copies = report
+        .copies
+        .map_or_else(String::new, |copies| format!(", {} secured", counted(copies.into(), "copy", "copies")));
+    format!(
+        "loaded {} ({}) into {} in {:.1} s: {:.0} rows/s; {more}policy {}{copies}",
+        counted(report.rows, "row", "rows"),
+        overview::size(report.bytes),
+        report.table,
+        report.seconds,
+        report.rows_per_second,
+        report.policy
+    )
+}
+
 /// Says where malformed rows are.
-fn left_out(context: &mut Context, rows: u64, file: Option<&Path>) {
-    if let (false, Some(file)) = (context.out.json, file) {
-        let rows = counted(rows, "malformed row", "malformed rows");
+fn left_out(context: &mut Context, report: &LoadReport) {
+    if let (false, Some(file)) = (context.out.json, &report.bad_rows_file) {
+        let rows = counted(report.bad_rows, "malformed row", "malformed rows");
         context.out.line(format!("left out {rows}; they are in {}", file.display()));
     }
 }
@@ -95,25 +98,13 @@ fn load_job(
 ) -> Result<(), Failure> {
     let mut report = job::load(context.client()?, &table, plan, args.insert, &mut bar)?;
     bar.clear();
-    report.created = created;
-    let text = match (report.committed, report.copies) {
-        (true, copies) => format!(
-            "loaded {} ({}) into {} in {:.1} s: {:.0} rows/s; job {}, policy {}{}",
-            counted(report.rows, "row", "rows"),
-            overview::size(report.bytes),
-            report.table,
-            report.seconds,
-            report.rows_per_second,
-            report.job,
-            report.policy,
-            copies.map_or_else(String::new, |copies| {
-                format!(", {} secured", counted(copies.into(), "copy", "copies"))
-            })
-        ),
-        (false, _) => job::sentences(&report).join("\n"),
+    report.load.created = created;
+    let text = match report.committed {
+        true => loaded(&report.load, &format!("job {}, ", report.job)),
+        false => job::sentences(&report).join("\n"),
     };
     context.out.either(&report, || text);
-    left_out(context, report.bad_rows, report.bad_rows_file.as_deref());
+    left_out(context, &report.load);
     match report.why.filter(|_| !report.committed) {
         None => Ok(()),
         Some(why) => {
@@ -135,11 +126,8 @@ fn load_bulk(
     let means = Means { memory: usize::try_from(args.sort_memory).unwrap_or(usize::MAX), dir };
     let mut report = bulk::load(context.client()?, &table, plan, &means, &mut bar)?;
     bar.clear();
-    report.created = created;
+    report.load.created = created;
     context.out.either(&report, || {
-        let copies = report.copies.map_or_else(String::new, |copies| {
-            format!(", {} secured", counted(copies.into(), "copy", "copies"))
-        });
         let spilled = match report.spilled_bytes {
             0 => String::new(),
             bytes => format!(", {} sorted on disk", overview::size(bytes)),
@@ -148,18 +136,10 @@ fn load_bulk(
             true => "",
             false => "; some copies have not installed the files yet",
         };
-        format!(
-            "loaded {} ({}) into {} in {:.1} s: {:.0} rows/s; {} of files{spilled}; policy {}{copies}{installed}",
-            counted(report.rows, "row", "rows"),
-            overview::size(report.bytes),
-            report.table,
-            report.seconds,
-            report.rows_per_second,
-            overview::size(report.file_bytes),
-            report.policy
-        )
+        let files = format!("{} of files{spilled}; ", overview::size(report.file_bytes));
+        loaded(&report.load, &files) + installed
     });
-    left_out(context, report.bad_rows, report.bad_rows_file.as_deref());
+    left_out(context, &report.load);
     Ok(())
 }
 

@@ -10,24 +10,22 @@ mod sort;
 
 pub use send::SendState;
 
-use crate::badrows::BadRows;
 use crate::failure::Failure;
-use crate::load::{LoadPlan, OnBad, Watcher, header, open};
+use crate::load::{LOOK_EVERY, LoadPlan, Watcher};
 use crate::port::Port;
+use crate::reading::{LoadReport, Reading, Rows};
 use client::table::Table;
-use input::{Item, Reader};
+use input::Record;
 use send::Sending;
 use serde::Serialize;
 use sort::{Sortable, Sorter};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use types::engine::space;
 use types::{Component, EngineKind, LoadId, LogKind, PartitionId};
 
-/// Between two looks at whether to stop.
-const LOOK_EVERY: u64 = 256;
 /// Copies that are slower to take the files in are not waited for.
 const INSTALLED: Duration = Duration::from_secs(120);
 
@@ -67,36 +65,20 @@ pub struct PartReport {
 /// How a bulk load ended.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct BulkReport {
-    /// The table.
-    pub table: String,
-    /// Whether the load made it.
-    pub created: bool,
+    /// What is said of every load.
+    #[serde(flatten)]
+    pub load: LoadReport,
     /// The load's name, as nodes report it.
-    pub load: String,
-    /// Rows loaded.
-    pub rows: u64,
+    #[serde(rename = "load")]
+    pub id: String,
     /// Rows that were left out, as a later row of the input has their key.
     pub replaced: u64,
-    /// Malformed rows left out.
-    pub bad_rows: u64,
-    /// Where they are.
-    pub bad_rows_file: Option<PathBuf>,
-    /// Bytes of keys and rows.
-    pub bytes: u64,
     /// Bytes of the files.
     pub file_bytes: u64,
     /// Bytes of sorted rows that went to disk meanwhile.
     pub spilled_bytes: u64,
     /// Bytes of files that were sent to primaries.
     pub sent_bytes: u64,
-    /// How long all of it took.
-    pub seconds: f64,
-    /// Rows per second of it.
-    pub rows_per_second: f64,
-    /// The policy under which the load is committed.
-    pub policy: String,
-    /// The fewest copies that an acknowledgement counted.
-    pub copies: Option<u8>,
     /// True if every copy that counts has the load in its own files.
     pub installed: bool,
     /// Each partition that has rows of it.
@@ -142,20 +124,14 @@ pub fn load<P: Port>(
 ) -> Result<BulkReport, Failure> {
     let record = table.record();
     check_engine(table.name(), record.engine, record.log)?;
-    let begun = Instant::now();
     let load = LoadId::from_random(RandomState::new().hash_one(std::process::id()));
     let scratch = Scratch::new(&means.dir, load)?;
-    let mut bad_rows = match plan.on_bad {
-        OnBad::Abort => BadRows::counted(),
-        OnBad::Skip => BadRows::kept_in(&plan.bad_rows, header(plan)?)?,
-    };
-    let mut sorter = Sorter::new(&scratch.0, means.memory);
+    let mut reading = Reading::begin(plan, table, "sorting", watcher)?;
+    let mut sorting = Sorting { table, sorter: Sorter::new(&scratch.0, means.memory), bytes: 0 };
     let nothing = |failure: Failure| failure.and("nothing was loaded");
-    let bytes = read(table, plan, &mut sorter, &mut bad_rows, watcher).map_err(nothing)?;
-    let kept = bad_rows.finish()?;
-    if let Some(rest) = bad_rows.rest() {
-        watcher.say(&rest);
-    }
+    reading.read(&mut sorting, watcher).map_err(nothing)?;
+    reading.close_bad_rows(watcher)?;
+    let Sorting { sorter, bytes, .. } = sorting;
     let spilled_bytes = sorter.spilled;
     let (parts, replaced) = build(table, &scratch.0, load, sorter, watcher).map_err(nothing)?;
     if replaced > 0 {
@@ -180,65 +156,37 @@ pub fn load<P: Port>(
     });
     let (copies, sent_bytes) = (copies.min(), sending.sent);
     let rows: u64 = parts.iter().map(|part| part.rows).sum();
-    let seconds = begun.elapsed().as_secs_f64().max(1e-6);
     Ok(BulkReport {
-        table: table.name().to_string(),
-        created: false,
-        load: load.to_string(),
-        rows,
+        load: reading.report(table, rows, bytes, copies)?,
+        id: load.to_string(),
         replaced,
-        bad_rows: bad_rows.count(),
-        bad_rows_file: kept,
-        bytes,
         file_bytes: parts.iter().flat_map(|part| &part.files).map(|(file, _)| file.bytes).sum(),
         spilled_bytes,
         sent_bytes,
-        seconds,
-        rows_per_second: rows as f64 / seconds,
-        policy: record.policy.name.clone(),
-        copies,
         installed,
         partitions,
     })
 }
 
-/// Reads the file into the sorter. Gives the bytes of keys and rows.
-fn read(
-    table: &Table,
-    plan: &LoadPlan,
-    sorter: &mut Sorter,
-    bad_rows: &mut BadRows,
-    watcher: &mut dyn Watcher,
-) -> Result<u64, Failure> {
-    let mut reader: Reader = open(plan)?.reader(table.schema())?;
-    watcher.phase("sorting", Some(reader.progress()));
-    let first = table.record().first_partition.0;
-    let mut bytes = 0;
-    while let Some(item) = reader.next_item()? {
-        match item {
-            Item::Row(record) => {
-                let partition = table.partition_of(&record.key)?.0 - first;
-                bytes += (record.key.len() + record.value.len()) as u64;
-                let (key, index, row) = (record.key, record.index, record.value);
-                sorter.add(Sortable { partition, key, index, row })?;
-            }
-            Item::Bad(bad) if plan.on_bad == OnBad::Abort => {
-                return Err(Failure::failed(format!("the file changed while it was loaded: {bad}")));
-            }
-            Item::Bad(bad) => {
-                if let Some(sentence) = bad_rows.take(&bad)? {
-                    watcher.say(&sentence);
-                }
-            }
-        }
-        if reader.records().is_multiple_of(LOOK_EVERY) {
-            watcher.rows(reader.records());
-            if watcher.stopped() {
-                return Err(Failure::failed("stopped"));
-            }
-        }
+/// Takes rows into the sorter.
+struct Sorting<'a> {
+    table: &'a Table,
+    sorter: Sorter,
+    /// Of keys and rows.
+    bytes: u64,
+}
+
+impl Rows for Sorting<'_> {
+    fn take(&mut self, record: Record) -> Result<(), Failure> {
+        let partition = self.table.partition_of(&record.key)?.0 - self.table.record().first_partition.0;
+        self.bytes += (record.key.len() + record.value.len()) as u64;
+        let (key, index, row) = (record.key, record.index, record.value);
+        self.sorter.add(Sortable { partition, key, index, row })
     }
-    Ok(bytes)
+
+    fn look(&mut self, records: u64) -> Result<u64, Failure> {
+        Ok(records)
+    }
 }
 
 /// Writes the files of all partitions that have rows.
