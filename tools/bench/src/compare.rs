@@ -4,7 +4,7 @@ use crate::client_pool::ClientPool;
 use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
 use crate::error::BenchError;
 use crate::generate::Workload;
-use crate::options::Common;
+use crate::options::{Common, LoadSize};
 use crate::peers::{Postgres, Redis, postgres, redis};
 use crate::plot;
 use crate::report::{Line, Machine};
@@ -181,14 +181,8 @@ pub struct CompareOptions {
     pub target: Target,
     /// `--peer redis|postgres`.
     pub peer: Peer,
-    /// `--records N`.
-    pub records: u64,
-    /// `--value-bytes N`.
-    pub value_bytes: usize,
-    /// `--clients N`: closed-loop clients on either side.
-    pub clients: u32,
-    /// `--partitions N` of our tables.
-    pub partitions: u32,
+    /// How large the load is.
+    pub load: LoadSize,
 }
 
 impl CompareOptions {
@@ -198,24 +192,17 @@ impl CompareOptions {
             common: Common::default(),
             target: Target::default(),
             peer,
-            records: 10_000,
-            value_bytes: 1_024,
-            clients: 10,
-            partitions: 6,
+            load: LoadSize::default(),
         }
     }
 
     fn workload(&self, update_percent: u8) -> Workload {
-        let (records, value_bytes, seed) = (self.records, self.value_bytes, self.common.seed);
-        Workload { records, value_bytes, update_percent, seed, ..Workload::default() }
+        self.load.workload(update_percent, self.common.seed)
     }
 
     fn check(&self) -> Result<(), BenchError> {
         self.common.check(&self.peer.lines())?;
-        if self.records == 0 || self.clients == 0 || self.partitions == 0 {
-            return Err(BenchError::Usage("records, clients and partitions are at least 1".into()));
-        }
-        Ok(())
+        self.load.check()
     }
 }
 
@@ -267,15 +254,15 @@ pub fn compare(
 
 fn line(options: &CompareOptions, duel: &Duel, machine: &Machine) -> Line {
     let workload = json!({
-        "peer": options.peer.to_string(), "records": options.records, "value_bytes": options.value_bytes,
-        "update_percent": duel.update_percent, "distribution": "uniform", "clients": options.clients,
-        "partitions": options.partitions,
+        "peer": options.peer.to_string(), "records": options.load.records, "value_bytes": options.load.value_bytes,
+        "update_percent": duel.update_percent, "distribution": "uniform", "clients": options.load.clients,
+        "partitions": options.load.partitions,
     });
     Line::new("compare", duel.name, workload, machine.clone())
 }
 
 fn start(options: &CompareOptions, duel: &Duel, workload: &Workload) -> Result<Box<dyn Subject>, BenchError> {
-    let (common, clients) = (&options.common, options.clients);
+    let (common, clients) = (&options.common, options.load.clients);
     Ok(match duel.theirs {
         Theirs::Redis { append_only } => Box::new(Redis::start(common, workload, clients, append_only)?),
         Theirs::Postgres { commit } => Box::new(Postgres::start(common, workload, clients, commit)?),
@@ -297,14 +284,14 @@ impl Tables {
     ) -> Result<&mut TableUnderLoad, BenchError> {
         let (slot, kind) = match which {
             OurTable::DurableLsm => {
-                (&mut self.durable, TableKind::durable(EngineKind::Lsm, options.partitions))
+                (&mut self.durable, TableKind::durable(EngineKind::Lsm, options.load.partitions))
             }
             OurTable::MainMemorySemi => {
-                (&mut self.semi, TableKind::main_memory("semi", 3, options.partitions))
+                (&mut self.semi, TableKind::main_memory("semi", 3, options.load.partitions))
             }
         };
         if slot.is_none() {
-            *slot = Some(TableUnderLoad::new(shared, &kind, &options.workload(100), options.clients)?);
+            *slot = Some(TableUnderLoad::new(shared, &kind, &options.workload(100), options.load.clients)?);
         }
         Ok(slot.as_mut().expect("made above"))
     }

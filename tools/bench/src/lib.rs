@@ -31,7 +31,7 @@ pub use compare::{CompareOptions, Peer, compare};
 pub use error::BenchError;
 pub use generate::{Distribution, Workload};
 pub use gleambook::{GleambookOptions, gleambook};
-pub use options::Common;
+pub use options::{Common, LoadSize};
 pub use report::Line;
 pub use sql::{SqlOptions, sql};
 pub use ycsb::{YCSB_LINES, YcsbOptions, ycsb};

@@ -1,6 +1,7 @@
 //! What all benches have in common: how long, how often, which lines, where files may lie.
 
 use crate::error::{BenchError, During};
+use crate::generate::Workload;
 use crate::subject::Plan;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,41 @@ pub struct Common {
 impl Default for Common {
     fn default() -> Common {
         Common { only: Vec::new(), seconds: 3.0, rounds: 5, dir: None, plot: None, seed: 1, stop: None }
+    }
+}
+
+/// How large a load is.
+#[derive(Clone, Debug)]
+pub struct LoadSize {
+    /// `--records N`.
+    pub records: u64,
+    /// `--value-bytes N`.
+    pub value_bytes: usize,
+    /// `--clients N`: closed-loop clients on either side.
+    pub clients: u32,
+    /// `--partitions N` of each table of ours.
+    pub partitions: u32,
+}
+
+impl Default for LoadSize {
+    fn default() -> LoadSize {
+        LoadSize { records: 10_000, value_bytes: 1_024, clients: 10, partitions: 6 }
+    }
+}
+
+impl LoadSize {
+    /// Refuses a load of nothing.
+    pub fn check(&self) -> Result<(), BenchError> {
+        if self.records == 0 || self.clients == 0 || self.partitions == 0 {
+            return Err(BenchError::Usage("records, clients and partitions are at least 1".into()));
+        }
+        Ok(())
+    }
+
+    /// The workload of this size, with keys all equally likely.
+    pub fn workload(&self, update_percent: u8, seed: u64) -> Workload {
+        let (records, value_bytes) = (self.records, self.value_bytes);
+        Workload { records, value_bytes, update_percent, seed, ..Workload::default() }
     }
 }
 

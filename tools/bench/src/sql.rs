@@ -7,7 +7,7 @@ use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
 use crate::error::BenchError;
 use crate::generate::{Steps, Workload, key};
 use crate::load::Generator;
-use crate::options::Common;
+use crate::options::{Common, LoadSize};
 use crate::peers::pg::{self, PgClient};
 use crate::peers::{Postgres, postgres};
 use crate::plot;
@@ -43,14 +43,8 @@ pub struct SqlOptions {
     pub common: Common,
     /// Which cluster of ours: one that is started.
     pub target: Target,
-    /// `--records N`.
-    pub records: u64,
-    /// `--value-bytes N`.
-    pub value_bytes: usize,
-    /// `--clients N`: closed-loop clients on either side.
-    pub clients: u32,
-    /// `--partitions N` of our tables.
-    pub partitions: u32,
+    /// How large the load is.
+    pub load: LoadSize,
     /// `--rows N`: rows of the table that is counted.
     pub rows: u64,
 }
@@ -60,10 +54,7 @@ impl Default for SqlOptions {
         SqlOptions {
             common: Common::default(),
             target: Target::default(),
-            records: 10_000,
-            value_bytes: 1_024,
-            clients: 10,
-            partitions: 6,
+            load: LoadSize::default(),
             rows: 1_000_000,
         }
     }
@@ -71,15 +62,14 @@ impl Default for SqlOptions {
 
 impl SqlOptions {
     fn workload(&self, update_percent: u8) -> Workload {
-        let (records, value_bytes, seed) = (self.records, self.value_bytes, self.common.seed);
-        Workload { records, value_bytes, update_percent, seed, ..Workload::default() }
+        self.load.workload(update_percent, self.common.seed)
     }
 
     fn line(&self, name: &str, update_percent: u8, machine: &Machine) -> Line {
         let workload = json!({
-            "records": if name == COUNT { self.rows } else { self.records }, "value_bytes": self.value_bytes,
-            "update_percent": update_percent, "distribution": "uniform", "clients": self.clients,
-            "partitions": self.partitions, "protocol": "postgresql, prepared",
+            "records": if name == COUNT { self.rows } else { self.load.records }, "value_bytes": self.load.value_bytes,
+            "update_percent": update_percent, "distribution": "uniform", "clients": self.load.clients,
+            "partitions": self.load.partitions, "protocol": "postgresql, prepared",
         });
         Line::new("sql", name, workload, machine.clone())
     }
@@ -92,8 +82,9 @@ pub fn sql(
     emit: &mut dyn FnMut(&Line),
 ) -> Result<Vec<Line>, BenchError> {
     options.common.check(&LINES)?;
-    if options.records == 0 || options.clients == 0 || options.partitions == 0 || options.rows == 0 {
-        return Err(BenchError::Usage("records, rows, clients and partitions are at least 1".into()));
+    options.load.check()?;
+    if options.rows == 0 {
+        return Err(BenchError::Usage("rows are at least 1".into()));
     }
     let _ = writeln!(progress, "sql: starting");
     let mut target = options.target.clone();
@@ -126,7 +117,7 @@ fn duel(
     progress: &mut dyn Write,
 ) -> Result<Line, BenchError> {
     // As PostgreSQL's, our tables and their logs are on disk, whatever a commit waits for.
-    let durable = TableKind::durable(EngineKind::Lsm, options.partitions);
+    let durable = TableKind::durable(EngineKind::Lsm, options.load.partitions);
     let (kind, commit, updates, goal) = match name {
         SEMI => (TableKind { policy: "semi".into(), ..durable }, "remote_write", 100, 1.5),
         DURABLE => (durable, "on", 100, 1.5),
@@ -137,8 +128,8 @@ fn duel(
         return Ok(line.skipped("PostgreSQL's initdb, postgres and pg_basebackup are not installed"));
     }
     let workload = options.workload(updates);
-    let mut ours = Listener::start(shared, &kind, &workload, options.clients)?;
-    let mut theirs = Postgres::start(&options.common, &workload, options.clients, commit)?;
+    let mut ours = Listener::start(shared, &kind, &workload, options.load.clients)?;
+    let mut theirs = Postgres::start(&options.common, &workload, options.load.clients, commit)?;
     let series = interleave(&mut [&mut ours, &mut theirs], options.common.plan(), progress)?;
     Ok(line.compared(&series[0], &series[1], Some(goal)))
 }
@@ -225,95 +216,38 @@ fn count(
     machine: &Machine,
     progress: &mut dyn Write,
 ) -> Result<Line, BenchError> {
-    let kind = TableKind::durable(EngineKind::Lsm, options.partitions);
+    let kind = TableKind::durable(EngineKind::Lsm, options.load.partitions);
     let workload = Workload { records: options.rows, value_bytes: 16, ..options.workload(0) };
     let table = TableUnderLoad::new(shared, &kind, &workload, 1)?;
     let listeners = shared.borrow().sql_addresses()?;
     let sql = format!("SELECT count(*) FROM {} WHERE k >= '{}' AND k < 'v'", table.name(), key(0));
-    let stream = connect(&listeners[0])?;
-    let mut counted = Counted { table, stream, sql, rows: options.rows };
+    let mut stream = connect(&listeners[0])?;
+    let rows = options.rows;
+    let ask = move || {
+        let answer = pg::query(&mut stream, &sql).map_err(BenchError::Wrong)?;
+        match answer == [rows.to_string()] {
+            true => Ok(rows),
+            false => Err(BenchError::Wrong(format!("{rows} rows were counted as {answer:?}"))),
+        }
+    };
+    let label = format!("understudy SQL, {}, rows of SELECT count(*) over a range", table.kind());
+    let mut counted = Repeated { label, table, ask: Box::new(ask) };
     let series = interleave(&mut [&mut counted], options.common.plan(), progress)?;
     let label = "the goal: rows a second";
     Ok(options.line(COUNT, 0, machine).at_least(&series[0], label, ROWS_PER_SECOND))
 }
 
-struct Counted {
+/// One question that is asked again and again.
+struct Repeated {
+    label: String,
     table: TableUnderLoad,
-    stream: TcpStream,
-    sql: String,
-    rows: u64,
+    /// Asks it once. Gives how many operations that was.
+    ask: Box<dyn FnMut() -> Result<u64, BenchError>>,
 }
 
-impl Subject for Counted {
+impl Subject for Repeated {
     fn label(&self) -> String {
-        format!("understudy SQL, {}, rows of SELECT count(*) over a range", self.table.kind())
-    }
-
-    fn processes(&self) -> Vec<u32> {
-        self.table.processes()
-    }
-
-    fn sources(&self) -> Sources {
-        Sources { wire: "", ..self.table.sources() }
-    }
-
-    fn way(&self) -> Way {
-        self.table.way()
-    }
-
-    fn counters(&mut self) -> Result<Counters, BenchError> {
-        Ok(Counters { wire_bytes: None, ..self.table.counters()? })
-    }
-
-    fn run(&mut self, time: Duration) -> Result<Load, BenchError> {
-        let mut load = Load::empty();
-        let begun = Instant::now();
-        while load.ops == 0 || begun.elapsed() < time {
-            let asked = Instant::now();
-            let answer = pg::query(&mut self.stream, &self.sql).map_err(BenchError::Wrong)?;
-            if answer != [self.rows.to_string()] {
-                return Err(BenchError::Wrong(format!("{} rows were counted as {answer:?}", self.rows)));
-            }
-            note(&mut load.latencies, asked.elapsed());
-            load.ops += self.rows;
-        }
-        load.elapsed = begun.elapsed();
-        Ok(load)
-    }
-}
-
-/// psql is started, connects, asks and ends, again and again.
-fn first_result(
-    options: &SqlOptions,
-    shared: &Shared,
-    machine: &Machine,
-    progress: &mut dyn Write,
-) -> Result<Line, BenchError> {
-    let line = options.line(PSQL, 0, machine);
-    let version = Command::new("psql").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !version.is_ok_and(|status| status.success()) {
-        return Ok(line.skipped("psql is not installed"));
-    }
-    let kind = TableKind::durable(EngineKind::Lsm, 1);
-    let workload = Workload { records: 1, ..options.workload(0) };
-    let table = TableUnderLoad::new(shared, &kind, &workload, 1)?;
-    let address = shared.borrow().sql_addresses()?.swap_remove(0);
-    let url = format!("postgres://{US}@{address}/{US}");
-    let sql = format!("SELECT k FROM {} WHERE k = '{}'", table.name(), key(0));
-    let mut psql = Psql { table, url, sql };
-    let series = interleave(&mut [&mut psql], options.common.plan(), progress)?;
-    Ok(line.at_least(&series[0], "the goal: one in 20 ms", FIRST_RESULTS))
-}
-
-struct Psql {
-    table: TableUnderLoad,
-    url: String,
-    sql: String,
-}
-
-impl Subject for Psql {
-    fn label(&self) -> String {
-        "psql, from its start to its end with one row in between".into()
+        self.label.clone()
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -338,20 +272,47 @@ impl Subject for Psql {
         let begun = Instant::now();
         while load.ops == 0 || begun.elapsed() < time {
             let asked = Instant::now();
-            let mut command = Command::new("psql");
-            command.args([&self.url, "-X", "-A", "-t", "-c", &self.sql]).stdin(Stdio::null());
-            let output = command.output().map_err(|error| BenchError::io("psql cannot be run", error))?;
-            if output.stdout.trim_ascii() != key(0).as_bytes() {
-                let why = String::from_utf8_lossy(&output.stderr).into_owned();
-                return Err(BenchError::Wrong(format!("psql: {why}")));
-            }
+            let operations = (self.ask)()?;
             note(&mut load.latencies, asked.elapsed());
-            load.ops += 1;
+            load.ops += operations;
         }
         load.elapsed = begun.elapsed();
         load.ended_cpu_us = procfs::reaped_cpu_us().saturating_sub(before);
         Ok(load)
     }
+}
+
+/// psql is started, connects, asks and ends, again and again.
+fn first_result(
+    options: &SqlOptions,
+    shared: &Shared,
+    machine: &Machine,
+    progress: &mut dyn Write,
+) -> Result<Line, BenchError> {
+    let line = options.line(PSQL, 0, machine);
+    let version = Command::new("psql").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !version.is_ok_and(|status| status.success()) {
+        return Ok(line.skipped("psql is not installed"));
+    }
+    let kind = TableKind::durable(EngineKind::Lsm, 1);
+    let workload = Workload { records: 1, ..options.workload(0) };
+    let table = TableUnderLoad::new(shared, &kind, &workload, 1)?;
+    let address = shared.borrow().sql_addresses()?.swap_remove(0);
+    let url = format!("postgres://{US}@{address}/{US}");
+    let sql = format!("SELECT k FROM {} WHERE k = '{}'", table.name(), key(0));
+    let ask = move || {
+        let mut command = Command::new("psql");
+        command.args([&url, "-X", "-A", "-t", "-c", &sql]).stdin(Stdio::null());
+        let output = command.output().map_err(|error| BenchError::io("psql cannot be run", error))?;
+        match output.stdout.trim_ascii() == key(0).as_bytes() {
+            true => Ok(1),
+            false => Err(BenchError::Wrong(format!("psql: {}", String::from_utf8_lossy(&output.stderr)))),
+        }
+    };
+    let label = "psql, from its start to its end with one row in between".into();
+    let mut psql = Repeated { label, table, ask: Box::new(ask) };
+    let series = interleave(&mut [&mut psql], options.common.plan(), progress)?;
+    Ok(line.at_least(&series[0], "the goal: one in 20 ms", FIRST_RESULTS))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::appends::{LogUnderLoad, Manner};
 use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
 use crate::error::BenchError;
 use crate::generate::{Distribution, Workload};
-use crate::options::Common;
+use crate::options::{Common, LoadSize};
 use crate::plot;
 use crate::report::{Line, Machine};
 use crate::subject::{Subject, interleave};
@@ -28,18 +28,12 @@ pub struct YcsbOptions {
     pub common: Common,
     /// Which cluster.
     pub target: Target,
-    /// `--records N`.
-    pub records: u64,
-    /// `--value-bytes N`.
-    pub value_bytes: usize,
-    /// `--clients N`: closed-loop clients.
-    pub clients: u32,
+    /// How large the load is.
+    pub load: LoadSize,
     /// `--updates P,P,...`: shares of updates in percent.
     pub updates: Vec<u8>,
     /// `--distribution uniform|zipfian`.
     pub distribution: Distribution,
-    /// `--partitions N` of each table.
-    pub partitions: u32,
     /// `--factor N`. This and the next three: if any is given, one line `custom-uP` for each share of updates replaces
     /// the comparisons, with the table's defaults for what is not given.
     pub factor: Option<u8>,
@@ -56,12 +50,9 @@ impl Default for YcsbOptions {
         YcsbOptions {
             common: Common::default(),
             target: Target::default(),
-            records: 10_000,
-            value_bytes: 1_024,
-            clients: 10,
+            load: LoadSize::default(),
             updates: vec![0, 50, 100],
             distribution: Distribution::Uniform,
-            partitions: 6,
             factor: None,
             policy: None,
             engine: None,
@@ -74,9 +65,7 @@ impl YcsbOptions {
     fn check(&self) -> Result<(), BenchError> {
         self.common.check(&YCSB_LINES)?;
         let usage = |sentence: &str| Err(BenchError::Usage(sentence.into()));
-        if self.records == 0 || self.clients == 0 || self.partitions == 0 {
-            return usage("records, clients and partitions are at least 1");
-        }
+        self.load.check()?;
         if self.updates.is_empty() || self.updates.iter().any(|percent| *percent > 100) {
             return usage("shares of updates are percentages, 0 to 100");
         }
@@ -95,23 +84,17 @@ impl YcsbOptions {
         let factor = self.factor.unwrap_or(if policy == "none" { 1 } else { 3 });
         let checked = Policy::preset(&policy, factor, log).and_then(|policy| policy.check(engine));
         checked.map_err(|error| BenchError::Usage(error.to_string()))?;
-        Ok(Some(TableKind { policy, factor, engine, log, partitions: self.partitions }))
+        Ok(Some(TableKind { policy, factor, engine, log, partitions: self.load.partitions }))
     }
 
     fn workload(&self, update_percent: u8) -> Workload {
-        Workload {
-            records: self.records,
-            value_bytes: self.value_bytes,
-            update_percent,
-            distribution: self.distribution,
-            seed: self.common.seed,
-        }
+        Workload { distribution: self.distribution, ..self.load.workload(update_percent, self.common.seed) }
     }
 
     fn in_json(&self, update_percent: u8) -> Value {
         json!({
-            "records": self.records, "value_bytes": self.value_bytes, "update_percent": update_percent,
-            "distribution": self.distribution.to_string(), "clients": self.clients, "partitions": self.partitions,
+            "records": self.load.records, "value_bytes": self.load.value_bytes, "update_percent": update_percent,
+            "distribution": self.distribution.to_string(), "clients": self.load.clients, "partitions": self.load.partitions,
         })
     }
 }
@@ -138,12 +121,17 @@ impl Run<'_> {
     }
 
     fn table(&self, kind: &TableKind, update_percent: u8) -> Result<TableUnderLoad, BenchError> {
-        TableUnderLoad::new(&self.shared, kind, &self.options.workload(update_percent), self.options.clients)
+        TableUnderLoad::new(
+            &self.shared,
+            kind,
+            &self.options.workload(update_percent),
+            self.options.load.clients,
+        )
     }
 
     /// Main-memory tables: three copies under two policies against one copy.
     fn ladder(&mut self) -> Result<(), BenchError> {
-        let partitions = self.options.partitions;
+        let partitions = self.options.load.partitions;
         let updates = self.options.updates.clone();
         let name = |policy: &str, percent: u8| format!("{policy}-vs-none-u{percent}");
         let wanted: Vec<(&str, f64)> = LADDER
@@ -190,11 +178,12 @@ impl Run<'_> {
             return Ok(());
         }
         let _ = writeln!(self.progress, "ycsb: durable tables and the log alone");
-        let kinds = wanted.iter().map(|(_, engine)| TableKind::durable(*engine, self.options.partitions));
+        let kinds =
+            wanted.iter().map(|(_, engine)| TableKind::durable(*engine, self.options.load.partitions));
         let mut tables = kinds.map(|kind| self.table(&kind, 100)).collect::<Result<Vec<_>, _>>()?;
         let folder = common.folder("log")?;
-        let manner = Manner::Waiting { threads: self.options.clients };
-        let mut log = LogUnderLoad::open(folder.path(), manner, self.options.value_bytes, common.seed)?;
+        let manner = Manner::Waiting { threads: self.options.load.clients };
+        let mut log = LogUnderLoad::open(folder.path(), manner, self.options.load.value_bytes, common.seed)?;
         let mut subjects: Vec<&mut dyn Subject> = vec![&mut log];
         subjects.extend(tables.iter_mut().map(|table| table as &mut dyn Subject));
         let series = interleave(&mut subjects, common.plan(), self.progress)?;
@@ -268,6 +257,9 @@ mod tests {
         let policy = refused(YcsbOptions { policy: Some("triplet".into()), ..default() });
         assert!(policy.contains("not available yet"), "{policy}");
         assert!(refused(YcsbOptions { updates: vec![101], ..default() }).contains("percentages"));
-        assert!(refused(YcsbOptions { clients: 0, ..default() }).contains("at least 1"));
+        assert!(
+            refused(YcsbOptions { load: LoadSize { clients: 0, ..LoadSize::default() }, ..default() })
+                .contains("at least 1")
+        );
     }
 }

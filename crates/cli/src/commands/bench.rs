@@ -1,11 +1,13 @@
 //! `bench`.
 
-use crate::args::bench::{BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LogArgs, SqlArgs, YcsbArgs};
+use crate::args::bench::{
+    BenchCommand, CommonArgs, CompareArgs, GleambookArgs, LoadArgs, LogArgs, SqlArgs, YcsbArgs,
+};
 use crate::args::cluster::{EngineArg, LogArg};
 use crate::connect::Context;
 use bench::gleambook::Progress;
 use bench::{
-    BenchError, Common, CompareOptions, GleambookOptions, Line, LogOptions, SqlOptions, YcsbOptions,
+    BenchError, Common, CompareOptions, GleambookOptions, Line, LoadSize, LogOptions, SqlOptions, YcsbOptions,
 };
 use ops::Failure;
 use std::io::stderr;
@@ -84,6 +86,15 @@ fn common(args: CommonArgs) -> Common {
     }
 }
 
+fn size(args: LoadArgs) -> LoadSize {
+    LoadSize {
+        records: args.records,
+        value_bytes: args.value_bytes,
+        clients: args.clients,
+        partitions: args.partitions,
+    }
+}
+
 fn log(args: LogArgs) -> LogOptions {
     LogOptions { common: common(args.common), raft_engine: args.raft_engine }
 }
@@ -91,12 +102,9 @@ fn log(args: LogArgs) -> LogOptions {
 fn ycsb(args: YcsbArgs) -> YcsbOptions {
     YcsbOptions {
         common: common(args.common),
-        records: args.load.records,
-        value_bytes: args.load.value_bytes,
-        clients: args.load.clients,
+        load: size(args.load),
         updates: args.updates,
         distribution: args.distribution.into(),
-        partitions: args.load.partitions,
         factor: args.factor,
         policy: args.policy,
         engine: args.engine.map(|engine| match engine {
@@ -114,22 +122,12 @@ fn ycsb(args: YcsbArgs) -> YcsbOptions {
 fn sql(args: SqlArgs) -> SqlOptions {
     SqlOptions {
         common: common(args.common),
-        records: args.load.records,
-        value_bytes: args.load.value_bytes,
-        clients: args.load.clients,
-        partitions: args.load.partitions,
+        load: size(args.load),
         rows: args.rows,
         ..SqlOptions::default()
     }
 }
 
 fn compare(args: CompareArgs) -> CompareOptions {
-    CompareOptions {
-        common: common(args.common),
-        records: args.load.records,
-        value_bytes: args.load.value_bytes,
-        clients: args.load.clients,
-        partitions: args.load.partitions,
-        ..CompareOptions::new(args.peer)
-    }
+    CompareOptions { common: common(args.common), load: size(args.load), ..CompareOptions::new(args.peer) }
 }
