@@ -31,78 +31,56 @@ impl Mutant {
 
 /// Those that the recorder must find.
 pub const MUTANTS: [Mutant; 14] = [
-    Mutant {
-        name: "a received file is installed without having been synced",
-        scenario: Scenario::Install,
-        plant: |steps| unsynced(steps, |path| path.starts_with("engine/incoming/tree/tables/")),
-    },
-    Mutant {
-        name: "the names of received files are not synced",
-        scenario: Scenario::Install,
-        plant: |steps| unsynced(steps, |path| path == "engine/incoming/tree/tables"),
-    },
-    Mutant {
-        name: "the order of a received set is not synced",
-        scenario: Scenario::Install,
-        plant: |steps| unsynced(steps, |path| path.starts_with("engine/incoming/tree/v")),
-    },
-    Mutant {
-        // Opening the tree syncs it too: one of the two would do.
-        name: "the directory of a received set is synced neither before it is renamed nor after",
-        scenario: Scenario::Install,
-        plant: |steps| unsynced(steps, |path| path == "engine/incoming/tree" || is_tree(path)),
-    },
-    Mutant {
-        name: "the new content of CURRENT is not synced",
-        scenario: Scenario::Install,
-        plant: |steps| unsynced(steps, |path| path == "engine/CURRENT.new"),
-    },
-    Mutant {
-        name: "the engine's directory is not synced",
-        scenario: Scenario::Install,
-        plant: |steps| unsynced(steps, |path| path == "engine"),
-    },
-    Mutant {
-        name: "a flushed file is not synced",
-        scenario: Scenario::Flush,
-        plant: |steps| unsynced(steps, |path| path.starts_with("engine/tree-000001/tables/")),
-    },
-    Mutant {
-        name: "the names of flushed files are not synced",
-        scenario: Scenario::Flush,
-        plant: |steps| unsynced(steps, |path| path == "engine/tree-000001/tables"),
-    },
-    Mutant {
-        name: "a tree's version is not synced",
-        scenario: Scenario::Flush,
-        plant: |steps| unsynced(steps, |path| path.starts_with("engine/tree-000001/v")),
-    },
-    Mutant {
-        name: "the tree's directory is not synced",
-        scenario: Scenario::Merge,
-        plant: |steps| unsynced(steps, |path| path == "engine/tree-000001"),
-    },
-    Mutant {
-        name: "`persisted` is told before the sync",
-        scenario: Scenario::Flush,
-        plant: |steps| told_early(steps, "persisted"),
-    },
-    Mutant {
-        name: "a staged file is not synced",
-        scenario: Scenario::Load,
-        plant: |steps| unsynced(steps, |path| path.starts_with("engine/staged/") && is_number(path)),
-    },
-    Mutant {
-        name: "a load is told to be staged before the sync",
-        scenario: Scenario::Load,
-        plant: |steps| told_early(steps, "staged"),
-    },
-    Mutant {
-        name: "the links of a load's files are not synced before the version that names them",
-        scenario: Scenario::Load,
-        plant: |steps| unsynced(steps, |path| path == "engine/tree-000001/tables"),
-    },
+    mutant("a received file is installed without having been synced", Scenario::Install, |steps| {
+        unsynced(steps, |path| path.starts_with("engine/incoming/tree/tables/"))
+    }),
+    mutant("the names of received files are not synced", Scenario::Install, |steps| {
+        unsynced(steps, |path| path == "engine/incoming/tree/tables")
+    }),
+    mutant("the order of a received set is not synced", Scenario::Install, |steps| {
+        unsynced(steps, |path| path.starts_with("engine/incoming/tree/v"))
+    }),
+    // Opening the tree syncs it too: one of the two would do.
+    mutant(
+        "the directory of a received set is synced neither before it is renamed nor after",
+        Scenario::Install,
+        |steps| unsynced(steps, |path| path == "engine/incoming/tree" || is_tree(path)),
+    ),
+    mutant("the new content of CURRENT is not synced", Scenario::Install, |steps| {
+        unsynced(steps, |path| path == "engine/CURRENT.new")
+    }),
+    mutant("the engine's directory is not synced", Scenario::Install, |steps| {
+        unsynced(steps, |path| path == "engine")
+    }),
+    mutant("a flushed file is not synced", Scenario::Flush, |steps| {
+        unsynced(steps, |path| path.starts_with("engine/tree-000001/tables/"))
+    }),
+    mutant("the names of flushed files are not synced", Scenario::Flush, |steps| {
+        unsynced(steps, |path| path == "engine/tree-000001/tables")
+    }),
+    mutant("a tree's version is not synced", Scenario::Flush, |steps| {
+        unsynced(steps, |path| path.starts_with("engine/tree-000001/v"))
+    }),
+    mutant("the tree's directory is not synced", Scenario::Merge, |steps| {
+        unsynced(steps, |path| path == "engine/tree-000001")
+    }),
+    mutant("`persisted` is told before the sync", Scenario::Flush, |steps| told_early(steps, "persisted")),
+    mutant("a staged file is not synced", Scenario::Load, |steps| {
+        unsynced(steps, |path| path.starts_with("engine/staged/") && is_number(path))
+    }),
+    mutant("a load is told to be staged before the sync", Scenario::Load, |steps| {
+        told_early(steps, "staged")
+    }),
+    mutant(
+        "the links of a load's files are not synced before the version that names them",
+        Scenario::Load,
+        |steps| unsynced(steps, |path| path == "engine/tree-000001/tables"),
+    ),
 ];
+
+const fn mutant(name: &'static str, scenario: Scenario, plant: fn(&mut Vec<Step>)) -> Mutant {
+    Mutant { name, scenario, plant }
+}
 
 /// Leaves out the syncs of paths.
 fn unsynced(steps: &mut Vec<Step>, is_meant: impl Fn(&str) -> bool) {
