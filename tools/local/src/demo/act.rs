@@ -10,7 +10,7 @@ use super::options::{DemoOptions, Fault};
 use super::readback;
 use super::report::{ActReport, grouped};
 use super::run::{Run, Timeline};
-use super::verify::{Evidence, judge};
+use super::verify::{Counts, Evidence, judge};
 use super::workload::SLICE;
 use crate::cluster::{Cluster, ClusterOptions, Metastore};
 use crate::error::LocalError;
@@ -246,16 +246,10 @@ impl Act<'_> {
             reads: load.reads,
             unknown: with(|attempt| attempt.end == super::history::End::Unknown),
             not_done: with(|attempt| attempt.end == super::history::End::NotDone),
-            missing: 0,
-            different: 0,
-            reported_lost: 0,
-            unreported_lost: 0,
-            wrongly_reported: 0,
-            reports_differ: 0,
+            counts: Counts::default(),
             wrong_reads: load.wrong_reads,
             noticed_by_clients: load.noticed,
             set_aside,
-            compared: 0,
             replicas: 0,
             detection_ms: figures::detection_ms(&caused, &timeline.fault),
             failover_ms,
@@ -302,7 +296,7 @@ impl Act<'_> {
         out.line(&report.table());
         out.line(&format!("chart: {}", report.chart.display()));
         if let Some(list) = &report.lost_list {
-            let writes = grouped(report.reported_lost);
+            let writes = grouped(report.counts.reported_lost);
             out.line(&format!(
                 "{writes} acknowledged writes are reported lost; they are listed in {}",
                 list.display()

@@ -77,7 +77,8 @@ fn verdict(report: &DemoReport) -> String {
         let output = report.output.display();
         return format!("NOT good: see what is marked WRONG above, and {output} ({took:.0} s)");
     }
-    let lost = report.second.as_ref().map_or(0, |act| act.reported_lost) + report.first.reported_lost;
+    let lost =
+        report.second.as_ref().map_or(0, |act| act.counts.reported_lost) + report.first.counts.reported_lost;
     let found = match (lost, &report.second) {
         (0, None) => "nothing that was acknowledged is missing".to_string(),
         (0, Some(second)) => format!(
@@ -120,6 +121,7 @@ fn output(options: &DemoOptions) -> Result<PathBuf, LocalError> {
 #[cfg(test)]
 mod tests {
     use super::report::tests::good;
+    use super::verify::Counts;
     use super::*;
 
     #[test]
@@ -135,10 +137,13 @@ mod tests {
              was lost this time (61 s)"
         );
         assert_eq!(
-            said(good(), Some(ActReport { reported_lost: 1200, ..second() })),
+            said(
+                good(),
+                Some(ActReport { counts: Counts { reported_lost: 1200, ..second().counts }, ..second() })
+            ),
             "good: nothing is missing but the 1,200 writes that were reported lost (61 s)"
         );
-        let wrong = said(ActReport { missing: 1, ..good() }, None);
+        let wrong = said(ActReport { counts: Counts { missing: 1, ..good().counts }, ..good() }, None);
         assert!(wrong.starts_with("NOT good: "), "{wrong}");
     }
 }

@@ -4,7 +4,7 @@ use super::figures::Split;
 use super::history::Reports;
 use super::options::Fault;
 use super::stale::{StaleReport, Suspect};
-use super::verify::Verdict;
+use super::verify::{Counts, Verdict};
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Serialize;
 use serde_json::Value;
@@ -44,26 +44,15 @@ pub struct ActReport {
     pub unknown: u64,
     /// Writes that surely were not done.
     pub not_done: u64,
-    /// Acknowledged writes that are gone although the policy promised them, or unreported.
-    pub missing: u64,
-    /// Keys that show what nobody wrote, or on which replicas differ.
-    pub different: u64,
-    /// Acknowledged writes that the cluster reports lost.
-    pub reported_lost: u64,
-    /// Acknowledged writes that are gone and were not reported.
-    pub unreported_lost: u64,
-    /// Writes that are reported lost and are still there.
-    pub wrongly_reported: u64,
-    /// Writes on which a partition and its failover's record differ.
-    pub reports_differ: u64,
+    /// What reading everything back has shown.
+    #[serde(flatten)]
+    pub counts: Counts,
     /// Reads under load that showed something older than was acknowledged to the same client.
     pub wrong_reads: u64,
     /// Acknowledged writes that the client library itself found out to be lost.
     pub noticed_by_clients: u64,
     /// Commits, acknowledged or not, that the returned node had alone and set aside.
     pub set_aside: u64,
-    /// Keys compared, each on every replica.
-    pub compared: u64,
     /// Replicas read back.
     pub replicas: u64,
     /// From the fault to the seal in the metastore, on the slowest partition.
@@ -106,16 +95,11 @@ impl ActReport {
     /// True if nothing promised is missing, every loss was reported exactly, nothing else is wrong, and the fault did what
     /// it should: otherwise nothing was shown.
     pub fn is_good(&self) -> bool {
-        let wrong = [
-            self.missing,
-            self.different,
-            self.unreported_lost,
-            self.wrongly_reported,
-            self.reports_differ,
-            self.wrong_reads,
-            self.stale.as_ref().map_or(0, |stale| stale.acknowledged + stale.stale_reads),
-        ];
-        wrong.iter().all(|count| *count == 0) && self.rejoin_ms.is_some() && self.untested().is_none()
+        let stale = self.stale.as_ref().map_or(0, |stale| stale.acknowledged + stale.stale_reads);
+        self.counts.is_good()
+            && (self.wrong_reads, stale) == (0, 0)
+            && self.rejoin_ms.is_some()
+            && self.untested().is_none()
     }
 
     /// What the fault did not bring about, though it should have.
@@ -142,13 +126,7 @@ impl ActReport {
 
     /// Takes a verdict in.
     pub(super) fn judged(&mut self, verdict: &Verdict) {
-        self.missing = verdict.missing;
-        self.different = verdict.different;
-        self.reported_lost = verdict.reported_lost;
-        self.unreported_lost = verdict.unreported_lost;
-        self.wrongly_reported = verdict.wrongly_reported;
-        self.reports_differ = verdict.reports_differ;
-        self.compared = verdict.compared;
+        self.counts = verdict.counts;
         self.findings.extend(verdict.findings.iter().cloned());
     }
 
@@ -206,21 +184,21 @@ impl ActReport {
                 format!("said by the cluster; {} commits set aside on the node's disk", grouped(commits))
             }
         };
-        let checked = format!("{} keys on {} replicas", grouped(self.compared), self.replicas);
+        let checked = format!("{} keys on {} replicas", grouped(self.counts.compared), self.replicas);
         let unknown = format!("{} unknown, {} not done", self.unknown, self.not_done);
         let mut lines = vec![
             ("policy", self.policy.clone(), format!("{} nodes, {} partitions", self.nodes, self.partitions)),
             ("fault", self.fault.to_string(), format!("node {} {}", self.node, self.fault.done())),
             ("rows loaded", grouped(self.loaded), String::new()),
             ("writes acknowledged", grouped(self.acknowledged), unknown),
-            ("missing", grouped(self.missing), checked),
-            ("different", grouped(self.different), String::new()),
-            ("reported lost", grouped(self.reported_lost), set_aside),
-            ("unreported lost", grouped(self.unreported_lost), String::new()),
+            ("missing", grouped(self.counts.missing), checked),
+            ("different", grouped(self.counts.different), String::new()),
+            ("reported lost", grouped(self.counts.reported_lost), set_aside),
+            ("unreported lost", grouped(self.counts.unreported_lost), String::new()),
         ];
         let rare = [
-            ("wrongly reported", self.wrongly_reported, "reported lost and still there"),
-            ("reports differ", self.reports_differ, "a partition and its failover's record"),
+            ("wrongly reported", self.counts.wrongly_reported, "reported lost and still there"),
+            ("reports differ", self.counts.reports_differ, "a partition and its failover's record"),
             ("wrong reads", self.wrong_reads, "older than what the same client was told"),
         ];
         let found = rare.into_iter().filter(|(_, count, _)| *count > 0);
@@ -348,16 +326,10 @@ pub(super) mod tests {
             reads: 120_000,
             unknown: 2,
             not_done: 0,
-            missing: 0,
-            different: 0,
-            reported_lost: 0,
-            unreported_lost: 0,
-            wrongly_reported: 0,
-            reports_differ: 0,
+            counts: Counts { compared: 50_100, ..Counts::default() },
             wrong_reads: 0,
             noticed_by_clients: 0,
             set_aside: 0,
-            compared: 50_100,
             replicas: 18,
             detection_ms: Some(140.0),
             failover_ms: Some(312.4),
@@ -391,13 +363,19 @@ pub(super) mod tests {
             DemoReport { first, second, took_s: 1.0, output: "o".into() }.exit_status()
         };
         assert_eq!(report(good(), None), 0);
-        assert_eq!(report(good(), Some(ActReport { reported_lost: 12, ..good() })), 0);
+        assert_eq!(
+            report(
+                good(),
+                Some(ActReport { counts: Counts { reported_lost: 12, ..good().counts }, ..good() })
+            ),
+            0
+        );
         let wrong = [
-            ActReport { missing: 1, ..good() },
-            ActReport { different: 1, ..good() },
-            ActReport { unreported_lost: 1, ..good() },
-            ActReport { wrongly_reported: 1, ..good() },
-            ActReport { reports_differ: 1, ..good() },
+            ActReport { counts: Counts { missing: 1, ..good().counts }, ..good() },
+            ActReport { counts: Counts { different: 1, ..good().counts }, ..good() },
+            ActReport { counts: Counts { unreported_lost: 1, ..good().counts }, ..good() },
+            ActReport { counts: Counts { wrongly_reported: 1, ..good().counts }, ..good() },
+            ActReport { counts: Counts { reports_differ: 1, ..good().counts }, ..good() },
             ActReport { wrong_reads: 1, ..good() },
             ActReport { rejoin_ms: None, ..good() },
             ActReport { failover_ms: None, ..good() },

@@ -5,6 +5,7 @@
 //! replica shows also says what is gone: every acknowledged write of the key above it.
 
 use super::history::{Attempt, End, KeyId, Reports};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use types::{NodeId, PartitionId};
 
@@ -61,9 +62,9 @@ pub struct Lost {
     pub gone: bool,
 }
 
-/// How it stands.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Verdict {
+/// What was found, in numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Counts {
     /// Acknowledged writes that are gone although the policy promised them, or although nobody reported them.
     pub missing: u64,
     /// Keys with something that nobody wrote, or that replicas do not agree on, and rows under unknown keys.
@@ -78,6 +79,22 @@ pub struct Verdict {
     pub reports_differ: u64,
     /// Keys compared, each on every replica.
     pub compared: u64,
+}
+
+impl Counts {
+    /// True if nothing promised is missing, nothing is wrong and every loss was reported exactly.
+    pub fn is_good(&self) -> bool {
+        let wrong =
+            [self.missing, self.different, self.unreported_lost, self.wrongly_reported, self.reports_differ];
+        wrong.iter().all(|count| *count == 0)
+    }
+}
+
+/// How it stands.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Verdict {
+    /// In numbers.
+    pub counts: Counts,
     /// The writes behind `reported_lost` and `unreported_lost`.
     pub lost: Vec<Lost>,
     /// The first few findings in words.
@@ -87,13 +104,6 @@ pub struct Verdict {
 impl Verdict {
     /// The most findings that are kept in words.
     const FINDINGS: usize = 20;
-
-    /// True if nothing promised is missing, nothing is wrong and every loss was reported exactly.
-    pub fn is_good(&self) -> bool {
-        let wrong =
-            [self.missing, self.different, self.unreported_lost, self.wrongly_reported, self.reports_differ];
-        wrong.iter().all(|count| *count == 0)
-    }
 
     fn find(&mut self, text: impl FnOnce() -> String) {
         if self.findings.len() < Verdict::FINDINGS {
@@ -122,7 +132,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Verdict {
             None => verdict.find(|| format!("no replica of partition {partition} was read")),
         }
         if !copies.contains_key(&partition) {
-            verdict.different += 1;
+            verdict.counts.different += 1;
         }
     }
     verdict
@@ -133,7 +143,7 @@ fn judge_strays(verdict: &mut Verdict, replica: &Replica, histories: &BTreeMap<K
     let unwritten = replica.rows.keys().filter(|key| !histories.contains_key(key)).count() as u64;
     let strays = replica.strays + unwritten;
     if strays > 0 {
-        verdict.different += strays;
+        verdict.counts.different += strays;
         let (node, partition) = (replica.node, replica.partition);
         verdict.find(|| format!("{node} has {strays} rows in partition {partition} that nobody wrote"));
     }
@@ -146,13 +156,13 @@ fn judge_key(
     partition: PartitionId,
     replicas: &[&Replica],
 ) {
-    verdict.compared += 1;
+    verdict.counts.compared += 1;
     let key = history[0].key;
     let founds: Vec<Option<Found>> = replicas.iter().map(|replica| replica.rows.get(&key).copied()).collect();
     let agreed = founds.iter().all(|found| *found == founds[0]);
     let known = founds.iter().all(|found| was_written(history, *found));
     if !agreed || !known {
-        verdict.different += 1;
+        verdict.counts.different += 1;
         verdict.find(|| {
             let shown = replicas.iter().zip(&founds);
             let shown: Vec<String> =
@@ -180,7 +190,7 @@ fn judge_attempt(
     let gone = oldest.is_none_or(|oldest| oldest < attempt.sequence);
     let reported = evidence.reports.lost(partition, at);
     if evidence.reports.lost_by_records(partition, at).is_some_and(|lost| lost != reported) {
-        verdict.reports_differ += 1;
+        verdict.counts.reports_differ += 1;
         verdict.find(|| format!("partition {partition} and its failover's record differ about {at}"));
     }
     let named = |what: &str| {
@@ -190,17 +200,17 @@ fn judge_attempt(
             attempt.key.0
         )
     };
-    verdict.reported_lost += u64::from(reported);
+    verdict.counts.reported_lost += u64::from(reported);
     if reported && shown.contains(&Some(attempt.sequence)) {
-        verdict.wrongly_reported += 1;
+        verdict.counts.wrongly_reported += 1;
         verdict.find(|| named("is reported lost and still there"));
     }
     if gone && !reported {
-        verdict.unreported_lost += 1;
+        verdict.counts.unreported_lost += 1;
         verdict.find(|| named("was acknowledged, is gone and was not reported"));
     }
     if gone && (!reported || evidence.promised) {
-        verdict.missing += 1;
+        verdict.counts.missing += 1;
         if reported {
             verdict.find(|| named("is lost although the policy promised it"));
         }

@@ -22,7 +22,7 @@ fn play(options: DemoOptions) -> DemoReport {
     let report = demo(options, &mut Terminal::new(false)).expect("played to its end");
     assert_eq!(report.exit_status(), 0, "{:#}", report.to_json());
     let first = &report.first;
-    assert!(first.acknowledged > 100 && first.compared > 3000, "{:#}", report.to_json());
+    assert!(first.acknowledged > 100 && first.counts.compared > 3000, "{:#}", report.to_json());
     assert!(first.failover_ms.is_some() && first.detection_ms.is_some(), "{:#}", report.to_json());
     let svg = std::fs::read_to_string(&first.chart).expect("the chart is there");
     assert!(svg.starts_with("<svg ") && svg.contains(first.fault.done()));
@@ -40,7 +40,7 @@ pub fn kill() {
     let report = play(DemoOptions { short: false, ..small(dir.path(), Fault::Kill) });
     let second = report.second.as_ref().expect("two acts");
     assert_eq!((second.policy.as_str(), second.fault), ("async", Fault::Power));
-    assert_eq!((second.unreported_lost, second.wrongly_reported), (0, 0));
+    assert_eq!((second.counts.unreported_lost, second.counts.wrongly_reported), (0, 0));
 }
 
 /// A process is frozen. Asked while it is, it acknowledges nothing and shows nothing old once it goes on.
