@@ -2,59 +2,28 @@
 //!
 //! `cargo run --release -p understudy-node --example rates`. For figures that count see `understudy bench`.
 
-use client::{Client, LaneId, Options};
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use client::{Client, LaneId};
+use common::{Cluster, create};
 use std::time::{Duration, Instant};
-use types::data::{Column, ColumnType, Row, Schema, Value};
-use types::{EngineKind, LogKind, NodeId};
-use understudy_node::{Config, clock, controller_process, init_controller, init_node, node};
+use types::data::{Row, Value};
+use types::{EngineKind, LogKind};
+use understudy_node::clock;
 use wire::control::CreateTable;
 
-fn config(changes: &[(&str, &str)]) -> Config {
-    let mut all = vec![
-        ("controller.listen", "127.0.0.1:0"),
-        ("node.listen_client", "127.0.0.1:0"),
-        ("node.listen_peer", "127.0.0.1:0"),
-        ("node.listen_heartbeat", "127.0.0.1:0"),
-        ("node.listen_http", "127.0.0.1:0"),
-        ("sql.listen", "off"),
-    ];
-    all.extend(changes);
-    Config::with(&all).expect("a good configuration")
-}
-
 fn main() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = |name: String| dir.path().join(name).to_str().expect("a name").to_string();
-    let place = path("controller".into());
-    init_controller(place.as_ref()).expect("initialises");
-    let controller = controller_process::start(config(&[("controller.data_dir", &place)])).expect("starts");
-    let address = controller.ports().listen["controller"].clone();
-    let mut nodes = Vec::new();
-    for number in 1..=3 {
-        let place = path(format!("node-{number}"));
-        init_node(place.as_ref(), NodeId(number)).expect("initialises");
-        let config = config(&[("node.data_dir", &place), ("node.controllers", &address)]);
-        nodes.push(node::start(config).expect("starts"));
-    }
-    let options = Options { controllers: vec![address], wait: true, ..Options::default() };
-    let mut client = Client::connect(options).expect("connects");
-    while client.cluster_map().nodes().count() < 3 {
-        client.poll(Duration::from_millis(5)).expect("polls");
-    }
+    let cluster = Cluster::with(3, &[("log.segment_bytes", "67108864")]);
+    let mut client = cluster.ready();
     for (name, policy, log) in [
         ("durable", "durable", LogKind::Disk),
         ("local", "local", LogKind::Disk),
         ("semi", "semi", LogKind::Memory),
         ("async", "async", LogKind::Memory),
     ] {
-        let columns = vec![Column::new("id", ColumnType::Int), Column::new("value", ColumnType::Text)];
-        let wanted = CreateTable {
-            engine: EngineKind::Memory,
-            log,
-            factor: Some(3),
-            partitions: 6,
-            ..CreateTable::new(name, Schema::new(columns, &["id"], 1, false).expect("a schema"), policy)
-        };
+        let wanted = create(name, policy, EngineKind::Memory, log);
+        let wanted = CreateTable { factor: Some(3), partitions: 6, ..wanted };
         let table = client.create_table(&wanted).expect("creates");
         for (what, lanes, reads) in
             [("write", 1, false), ("write", 10, false), ("write", 64, false), ("read", 10, true)]

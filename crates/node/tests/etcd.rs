@@ -3,13 +3,13 @@
 mod common;
 
 use client::{Client, Options};
-use common::{LONG, create, in_sync, put_all, wait_for};
+use common::{LONG, config, create, in_sync, put_all, wait_for};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use types::{EngineKind, LogKind, NodeId};
 use understudy_node::stop::Stop;
-use understudy_node::{Config, controller_process, init_controller, init_node, node};
+use understudy_node::{controller_process, init_controller, init_node, node};
 
 /// One member, stopped by its process id.
 struct Etcd {
@@ -45,20 +45,6 @@ impl Drop for Etcd {
         self.process.kill().expect("it was running");
         self.process.wait().expect("it ends");
     }
-}
-
-fn config(own: &[(&str, &str)]) -> Config {
-    let mut all = vec![
-        ("controller.listen", "127.0.0.1:0"),
-        ("node.listen_client", "127.0.0.1:0"),
-        ("node.listen_peer", "127.0.0.1:0"),
-        ("node.listen_heartbeat", "127.0.0.1:0"),
-        ("node.listen_http", "127.0.0.1:0"),
-        ("sql.listen", "off"),
-        ("log.segment_bytes", "4194304"),
-    ];
-    all.extend(own);
-    Config::with(&all).expect("a good configuration")
 }
 
 #[test]

@@ -16,6 +16,21 @@ use wire::control::{AdminCommand, ClusterStatus, CreateTable, NodeStatus, Role};
 /// Longer than anything here should take on a busy machine.
 pub const LONG: Duration = Duration::from_secs(60);
 
+/// A process with ports of the system's choice and no SQL, with these settings besides.
+pub fn config(settings: &[(&str, &str)]) -> Config {
+    let mut all = vec![
+        ("controller.listen", "127.0.0.1:0"),
+        ("node.listen_client", "127.0.0.1:0"),
+        ("node.listen_peer", "127.0.0.1:0"),
+        ("node.listen_heartbeat", "127.0.0.1:0"),
+        ("node.listen_http", "127.0.0.1:0"),
+        ("sql.listen", "off"),
+        ("log.segment_bytes", "4194304"),
+    ];
+    all.extend(settings);
+    Config::with(&all).expect("a good configuration")
+}
+
 pub struct Cluster {
     pub dir: tempfile::TempDir,
     pub controller: Option<controller_process::Running>,
@@ -82,18 +97,8 @@ impl Cluster {
     }
 
     fn config(&self, own: &[(&str, &str)]) -> Config {
-        let mut all: Vec<(&str, &str)> = vec![
-            ("controller.listen", "127.0.0.1:0"),
-            ("node.listen_client", "127.0.0.1:0"),
-            ("node.listen_peer", "127.0.0.1:0"),
-            ("node.listen_heartbeat", "127.0.0.1:0"),
-            ("node.listen_http", "127.0.0.1:0"),
-            ("sql.listen", "off"),
-            ("log.segment_bytes", "4194304"),
-        ];
-        all.extend(self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        all.extend(own);
-        Config::with(&all).expect("a good configuration")
+        let settings = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        config(&settings.chain(own.iter().copied()).collect::<Vec<_>>())
     }
 
     pub fn node_config(&self, number: u32) -> Config {
