@@ -6,6 +6,7 @@ mod connect;
 mod interrupt;
 mod out;
 mod progress;
+mod terminal;
 
 use clap::Parser;
 use clap::error::ErrorKind;

@@ -3,15 +3,13 @@
 use crate::args::{Cli, Line, LineVerb, ShellArgs, sentence};
 use crate::connect::Context;
 use crate::out::note;
+use crate::terminal::{Terminal, Typed, in_home};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use ops::Failure;
 use rustyline::completion::Completer;
-use rustyline::error::ReadlineError;
-use rustyline::history::FileHistory;
-use rustyline::{Config, Editor, Helper, Highlighter, Hinter, Validator};
+use rustyline::{Helper, Highlighter, Hinter, Validator};
 use std::io::{IsTerminal, stdin};
-use std::path::PathBuf;
 
 /// What is completed.
 #[derive(Helper, Highlighter, Hinter, Validator)]
@@ -72,36 +70,24 @@ impl Completer for Words {
 /// Reads lines until the end. A line that fails says so, and the next one is read; from a script the first failure ends it.
 pub fn run(args: &ShellArgs, context: &mut Context) -> Result<(), Failure> {
     let person = stdin().is_terminal();
-    let failed = |error: ReadlineError| Failure::failed(format!("the terminal cannot be used: {error}"));
-    let config = Config::builder().auto_add_history(true).build();
-    let mut editor: Editor<Words, FileHistory> = Editor::with_config(config).map_err(failed)?;
-    editor.set_helper(Some(Words::new()));
-    let history = args.history.clone().or_else(default_history).filter(|_| person);
-    if let Some(path) = &history {
-        // The first time there is none.
-        let _ = editor.load_history(path);
-    }
-    learn_tables(&mut editor, context)?;
+    let history = args.history.clone().or_else(|| in_home(".understudy_history")).filter(|_| person);
+    let mut terminal = Terminal::open(Words::new(), history)?;
+    learn_tables(&mut terminal, context)?;
     if person {
         note("`help` lists the commands, `exit` or Ctrl-D ends");
     }
-    let ended = read(&mut editor, person, context);
-    if let Some(path) = &history
-        && let Err(error) = editor.save_history(path)
-    {
-        note(format!("understudy: the history cannot be kept in {}: {error}", path.display()));
-    }
+    let ended = read(&mut terminal, person, context);
+    terminal.close();
     ended
 }
 
-fn read(editor: &mut Editor<Words, FileHistory>, person: bool, context: &mut Context) -> Result<(), Failure> {
+fn read(terminal: &mut Terminal<Words>, person: bool, context: &mut Context) -> Result<(), Failure> {
     let prompt = if person { "understudy> " } else { "" };
     loop {
-        let line = match editor.readline(prompt) {
-            Ok(line) => line,
-            Err(ReadlineError::Interrupted) if person => continue,
-            Err(ReadlineError::Eof | ReadlineError::Interrupted) => return Ok(()),
-            Err(error) => return Err(Failure::failed(format!("the terminal cannot be read: {error}"))),
+        let line = match terminal.read(prompt)? {
+            Typed::Line(line) => line,
+            Typed::Interrupted if person => continue,
+            Typed::Interrupted | Typed::End => return Ok(()),
         };
         let line = line.trim();
         if matches!(line, "exit" | "quit") {
@@ -114,7 +100,7 @@ fn read(editor: &mut Editor<Words, FileHistory>, person: bool, context: &mut Con
             Err(failure) if person => note(format!("understudy: {failure}")),
             Err(failure) => return Err(failure),
         }
-        learn_tables(editor, context)?;
+        learn_tables(terminal, context)?;
     }
 }
 
@@ -157,16 +143,9 @@ fn run_line(line: &str, context: &mut Context) -> Result<(), Failure> {
 }
 
 /// Tables may have come or gone.
-fn learn_tables(editor: &mut Editor<Words, FileHistory>, context: &mut Context) -> Result<(), Failure> {
-    let tables = context.cluster_map()?.tables().map(|table| table.name.clone()).collect();
-    if let Some(words) = editor.helper_mut() {
-        words.tables = tables;
-    }
+fn learn_tables(terminal: &mut Terminal<Words>, context: &mut Context) -> Result<(), Failure> {
+    terminal.words().tables = context.cluster_map()?.tables().map(|table| table.name.clone()).collect();
     Ok(())
-}
-
-fn default_history() -> Option<PathBuf> {
-    std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".understudy_history"))
 }
 
 #[cfg(test)]

@@ -9,16 +9,13 @@ use crate::args::sql::SqlArgs;
 use crate::connect::{Context, failure};
 use crate::interrupt;
 use crate::out::note;
+use crate::terminal::{Terminal, Typed, in_home};
 use backslash::Meta;
 use local::Running;
 use ops::gateway::{Column, Complaint, End, Event, Fault, Gateway, Place, Transaction, end};
 use ops::{Failure, Status};
 use print::Printer;
-use rustyline::error::ReadlineError;
-use rustyline::history::FileHistory;
-use rustyline::{Config, Editor};
 use std::io::{IsTerminal, Read, stdin};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -283,51 +280,39 @@ impl Shell<'_> {
     }
 
     /// What can be completed now. Inside of a transaction a question would be part of it.
-    fn learn(&mut self, editor: &mut Editor<Words, FileHistory>) {
+    fn learn(&mut self, terminal: &mut Terminal<Words>) {
         let transaction = self.gateway.as_ref().map_or(Transaction::None, Gateway::transaction);
         if transaction != Transaction::None {
             return;
         }
-        if let (Ok(known), Some(words)) = (self.known(), editor.helper_mut()) {
-            words.tables = known;
+        if let Ok(known) = self.known() {
+            terminal.words().tables = known;
         }
     }
 
     /// Prompts until the end.
     fn talk(&mut self, args: &SqlArgs) -> Result<(), Failure> {
-        let failed = |error: ReadlineError| Failure::failed(format!("the terminal cannot be used: {error}"));
-        let config = Config::builder().auto_add_history(true).build();
-        let mut editor: Editor<Words, FileHistory> = Editor::with_config(config).map_err(failed)?;
-        editor.set_helper(Some(Words::default()));
-        let history = args.history.clone().or_else(default_history);
-        if let Some(path) = &history {
-            // The first time there is none.
-            let _ = editor.load_history(path);
-        }
+        let history = args.history.clone().or_else(|| in_home(".understudy_sql_history"));
+        let mut terminal = Terminal::open(Words::default(), history)?;
         let host = self.gateway()?.host().to_string();
         note(format!("connected to {host}; \\? lists commands, \\q or Ctrl-D ends"));
-        let ended = self.prompts(&mut editor);
-        if let Some(path) = &history
-            && let Err(error) = editor.save_history(path)
-        {
-            note(format!("understudy: the history cannot be kept in {}: {error}", path.display()));
-        }
+        let ended = self.prompts(&mut terminal);
+        terminal.close();
         ended
     }
 
-    fn prompts(&mut self, editor: &mut Editor<Words, FileHistory>) -> Result<(), Failure> {
+    fn prompts(&mut self, terminal: &mut Terminal<Words>) -> Result<(), Failure> {
         loop {
-            self.learn(editor);
+            self.learn(terminal);
             let mark = match self.gateway.as_ref().map(Gateway::transaction) {
                 Some(Transaction::Open) => "*",
                 Some(Transaction::Failed) => "!",
                 _ => "",
             };
-            let text = match editor.readline(&format!("understudy={mark}> ")) {
-                Ok(text) => text,
-                Err(ReadlineError::Interrupted) => continue,
-                Err(ReadlineError::Eof) => return Ok(()),
-                Err(error) => return Err(Failure::failed(format!("the terminal cannot be read: {error}"))),
+            let text = match terminal.read(&format!("understudy={mark}> "))? {
+                Typed::Line(text) => text,
+                Typed::Interrupted => continue,
+                Typed::End => return Ok(()),
             };
             let line = text.trim();
             if matches!(line.trim_end_matches(';'), "exit" | "quit" | "\\q") {
@@ -338,8 +323,4 @@ impl Shell<'_> {
             }
         }
     }
-}
-
-fn default_history() -> Option<PathBuf> {
-    std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".understudy_sql_history"))
 }
