@@ -1,7 +1,7 @@
 //! Scripts for the pure core: each file in `tests/scripts` holds inputs and the trace that they must give.
 //!
 //! A block is a line of input, then what came of it, indented, then an empty line or the next block. Lines that begin with
-//! `#` are kept. With `UNDERSTUDY_REWRITE=1` the expected traces are written anew; look at the difference before
+//! `#` are kept. With `UPDATE=1` the expected traces are written anew; look at the difference before
 //! committing it.
 //!
 //! ```text
@@ -250,18 +250,5 @@ fn play(script: &str) -> String {
 #[test]
 fn scripts_give_their_traces() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    let rewrite = std::env::var_os("UNDERSTUDY_REWRITE").is_some();
-    let mut files: Vec<_> =
-        std::fs::read_dir(&folder).expect("scripts").map(|file| file.expect("file").path()).collect();
-    files.sort();
-    assert!(!files.is_empty());
-    for file in files {
-        let script = std::fs::read_to_string(&file).expect("readable");
-        let played = play(&script);
-        if rewrite {
-            std::fs::write(&file, played).expect("writable");
-        } else {
-            assert_eq!(script, played, "{}", file.display());
-        }
-    }
+    testing::expected::check_all(&folder, play);
 }

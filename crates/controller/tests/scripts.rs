@@ -1,7 +1,7 @@
 //! Data-driven scripts (habits 8): `tests/scripts/*.txt` hold inputs and the effects they must have.
 //!
 //! A line that begins with `> ` is an input; the lines below it are what must follow. `#` begins a remark. With
-//! `UNDERSTUDY_REWRITE=1` in the environment the effects are written anew instead of compared; then read the difference.
+//! `UPDATE=1` in the environment the effects are written anew instead of compared; then read the difference.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::cluster::hand_over;
 use common::lines::{describe, table};
 use common::{Fate, World};
 use std::collections::BTreeMap;
-use std::fs;
+use std::path::Path;
 use types::config::{Cause, TailReport};
 use types::{LogKind, Lsn, NodeId, PartitionId, PartitionRecord, Policy, Position, Term};
 use wire::RecordText;
@@ -17,31 +17,7 @@ use wire::control::{AddIndex, AdminCommand, AlterTable, Served};
 
 #[test]
 fn scripts() {
-    let rewrite = std::env::var_os("UNDERSTUDY_REWRITE").is_some();
-    let mut paths: Vec<_> =
-        fs::read_dir("tests/scripts").unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.sort();
-    assert!(!paths.is_empty());
-    let mut failed = Vec::new();
-    for path in paths {
-        let text = fs::read_to_string(&path).unwrap();
-        let played = play(&text);
-        if rewrite {
-            fs::write(&path, played).unwrap();
-        } else if played != text {
-            failed.push(format!("{}:\n{}", path.display(), first_difference(&text, &played)));
-        }
-    }
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
-}
-
-fn first_difference(wanted: &str, found: &str) -> String {
-    let pairs = wanted.lines().zip(found.lines()).enumerate();
-    let (line, (wanted, found)) = pairs
-        .into_iter()
-        .find(|(_, (wanted, found))| wanted != found)
-        .unwrap_or((0, ("", "(one ends early)")));
-    format!("  line {}\n  wanted: {wanted}\n  found:  {found}", line + 1)
+    testing::expected::check_all(Path::new("tests/scripts"), play);
 }
 
 /// Plays a script and returns it with the effects that it really had.

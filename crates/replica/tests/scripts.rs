@@ -6,10 +6,15 @@
 mod harness;
 
 use harness::World;
+use std::path::Path;
 
 fn run(name: &str) {
-    let path = format!("{}/tests/scripts/{name}.txt", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).expect("the script is there");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
+    testing::expected::check(&folder.join(format!("{name}.txt")), play);
+}
+
+/// A script with what it really gives.
+fn play(text: &str) -> String {
     let mut world = World::new();
     let mut out = String::new();
     let mut blocks =
@@ -28,11 +33,7 @@ fn run(name: &str) {
             out.push('\n');
         }
     }
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &out).expect("written");
-    } else {
-        assert!(text == out, "{name}: the trace differs\n--- expected\n{text}\n--- found\n{out}");
-    }
+    out
 }
 
 macro_rules! scripts {

@@ -1,4 +1,4 @@
-//! Scripts with expected traces: `tests/scripts/*.txt`. `REWRITE_SCRIPTS=1 cargo test` writes what happens into them.
+//! Scripts with expected traces: `tests/scripts/*.txt`. `UPDATE=1 cargo test` writes what happens into them.
 //!
 //! A script is a list of cases: command lines, a line `----`, the expected trace, an empty line. Lines that begin with `#`
 //! are comments. One command per line:
@@ -207,17 +207,5 @@ fn run(script: &str) -> String {
 #[test]
 fn scripts_go_as_they_say() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    let mut count = 0;
-    for item in std::fs::read_dir(folder).expect("the scripts' folder") {
-        let path = item.expect("a script").path();
-        let script = std::fs::read_to_string(&path).expect("reads");
-        let happened = run(&script);
-        if std::env::var_os("REWRITE_SCRIPTS").is_some() {
-            std::fs::write(&path, happened).expect("writes");
-        } else {
-            assert_eq!(happened, script, "{}", path.display());
-        }
-        count += 1;
-    }
-    assert!(count >= 4, "{count} scripts");
+    testing::expected::check_all(&folder, run);
 }

@@ -1,5 +1,6 @@
 //! What tests of several crates need. No crate uses it but as a dev-dependency.
 
+pub mod expected;
 pub mod small_disk;
 
 pub use small_disk::SmallDisk;
