@@ -164,7 +164,7 @@ pub fn open(
     recovered.damaged = recovered.damaged.or(broken);
     recovered.storage_lost = storage_lost;
     let mut replica = Replica::recover(me, meta.partition, Rules::ALL, engine, recovered);
-    while let Some(next) = replica.to_replay() {
+    while let Some(next) = replica.log().to_replay() {
         match reader.read(meta.partition, next, REPLAY_BYTES) {
             Ok(entries) => replica.replay(entries),
             Err(error) if replica.is_damaged() => {

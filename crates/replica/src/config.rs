@@ -1,6 +1,11 @@
 //! The partition's configuration as a replica knows it.
 
-use types::{LogKind, Member, Micros, PartitionRecord};
+use crate::context::Identity;
+use crate::output::{Origin, Output};
+use types::policy::Standby;
+use types::{Member, Micros, PartitionRecord};
+use wire::PeerMessage;
+use wire::peer::ReportRequest;
 
 /// The newest configuration known, and what holds only as long as there is no newer one.
 #[derive(Debug, Default)]
@@ -20,6 +25,12 @@ impl Config {
         self.record.as_ref()
     }
 
+    /// Whom messages of this replica are from; none before the first configuration.
+    pub fn origin(&self, identity: Identity) -> Option<Origin> {
+        let epoch = self.record.as_ref()?.epoch;
+        Some(Origin { partition: identity.id, epoch, me: identity.me })
+    }
+
     /// When the newest record came; zero before the first.
     pub fn since(&self) -> Micros {
         self.since
@@ -32,11 +43,6 @@ impl Config {
         before
     }
 
-    /// Where entries are kept. Until a record says otherwise, on the disk.
-    pub fn log_kind(&self) -> LogKind {
-        self.record.as_ref().map_or(LogKind::Disk, |record| record.policy.log)
-    }
-
     /// What must hold after every event.
     pub fn validate(&self) -> Result<(), String> {
         match &self.record {
@@ -44,6 +50,14 @@ impl Config {
             None if self.decommissioned => Err("it gave up a place that it never had".into()),
             None => Ok(()),
         }
+    }
+
+    /// True if backups keep the log and files only. While the policy changes they do what the warmer one asks for.
+    pub fn is_cold(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| {
+            let mut policies = record.next_policy.iter().chain([&record.policy]);
+            policies.all(|policy| policy.standby == Standby::Cold)
+        })
     }
 
     /// True if `member` is catching up.
@@ -61,6 +75,13 @@ impl Config {
         self.no_room = true;
     }
 
+    /// One that has no place in it asks the primary for its log, until it may be removed.
+    pub fn asks_to_leave(&self, me: Member) -> Option<Output> {
+        let record = self.record.as_ref().filter(|record| record.member_on(me.node).is_none())?;
+        let request = ReportRequest { partition: record.id, epoch: record.epoch, from: me };
+        Some(Output::Send { to: record.primary, message: PeerMessage::ReportRequest(request) })
+    }
+
     /// True if this replica may be removed.
     pub fn is_decommissioned(&self) -> bool {
         self.decommissioned
@@ -76,7 +97,7 @@ impl Config {
 mod tests {
     use super::*;
     use types::config::Cause;
-    use types::{Epoch, PartitionId, Policy, ProposalId, TableId, Term};
+    use types::{Epoch, LogKind, PartitionId, Policy, ProposalId, TableId, Term};
 
     fn record(epoch: u64, log: LogKind) -> PartitionRecord {
         PartitionRecord {
@@ -102,9 +123,9 @@ mod tests {
     #[test]
     fn what_was_noted_of_a_configuration_ends_with_it() {
         let mut config = Config::default();
-        assert_eq!((config.log_kind(), config.validate()), (LogKind::Disk, Ok(())));
+        assert_eq!(config.validate(), Ok(()));
         assert_eq!(config.replace(record(1, LogKind::Memory), Micros(5)), None);
-        assert_eq!((config.log_kind(), config.since()), (LogKind::Memory, Micros(5)));
+        assert_eq!(config.since(), Micros(5));
         config.note_no_room();
         config.note_decommissioned();
         assert!(config.no_room() && config.is_decommissioned());

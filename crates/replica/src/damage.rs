@@ -1,6 +1,30 @@
 //! A replica that found damage: why, and when a copy may help.
 
-use types::Micros;
+use types::{EngineError, Micros};
+
+/// What a replica cannot go on with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// What the engine has cannot be trusted. The log is none the worse for it.
+    Engine(String),
+    /// Nor can the log.
+    Log(String),
+}
+
+impl Fault {
+    /// As a sentence.
+    pub fn reason(&self) -> String {
+        match self {
+            Fault::Engine(reason) | Fault::Log(reason) => reason.clone(),
+        }
+    }
+}
+
+impl From<EngineError> for Fault {
+    fn from(error: EngineError) -> Fault {
+        Fault::Engine(error.to_string())
+    }
+}
 
 /// What is known of the damage. It refuses everything until it is given a copy.
 #[derive(Debug)]

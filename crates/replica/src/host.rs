@@ -2,9 +2,11 @@
 //! batch of inputs.
 
 use crate::budget::Budget;
+use crate::context::Ctx;
+use crate::damage::Fault;
 use crate::lease::Leases;
 use crate::output::{ClientRef, Output, ReadFor};
-use crate::replica::{Ctx, Replica};
+use crate::replica::Replica;
 use crate::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::engine::Wake;
@@ -88,7 +90,7 @@ impl<L: Leases> Host<L> {
 
     /// A driver found that a replica's storage cannot be used: it stops until it is given a copy.
     pub fn fail(&mut self, now: Now, partition: PartitionId, reason: String, out: &mut Vec<Output>) {
-        self.with(now, partition, out, |replica, ctx| replica.fail(ctx, reason));
+        self.with(now, partition, out, |replica, ctx| replica.fail(ctx, Fault::Engine(reason)));
     }
 
     /// The place of a replica's files is lost, and only that: it is damaged, and `empty`, an engine that keeps nothing, stands in
@@ -106,7 +108,11 @@ impl<L: Leases> Host<L> {
 
     /// The replicas whose engine lost its place and that are to be given a copy now: each needs [`Host::relocate`].
     pub fn storage_lost(&self) -> Vec<PartitionId> {
-        self.replicas.values().filter(|replica| replica.wants_storage()).map(Replica::id).collect()
+        self.replicas
+            .values()
+            .filter(|replica| replica.role.is_storage_lost() && replica.config.is_catching_up(&self.me))
+            .map(Replica::id)
+            .collect()
     }
 
     /// Gives such a replica an empty engine in another place. Nothing may be left there of an earlier copy.
@@ -180,7 +186,9 @@ impl<L: Leases> Host<L> {
         self.with(now, partition, out, |replica, ctx| replica.configure(ctx, record));
         let connected: Vec<Member> = self.incarnations.values().copied().collect();
         self.with(now, partition, out, |replica, _| {
-            connected.into_iter().for_each(|incarnation| replica.on_connected(incarnation))
+            if let Some(leader) = replica.role.leader_mut() {
+                connected.into_iter().for_each(|incarnation| leader.on_connected(incarnation));
+            }
         });
         true
     }
@@ -188,7 +196,7 @@ impl<L: Leases> Host<L> {
     /// A client's request. Exactly one [`Output::Reply`] follows, now or later.
     pub fn request(&mut self, now: Now, to: ClientRef, request: Request, out: &mut Vec<Output>) {
         let (partition, id) = (request.partition, request.id);
-        if self.with(now, partition, out, |replica, ctx| replica.on_request(ctx, to, request)).is_none() {
+        if self.with(now, partition, out, |replica, ctx| replica.on_request(ctx, to, &request)).is_none() {
             let reply = Reply {
                 id,
                 status: Status::NotPrimary,
@@ -214,17 +222,19 @@ impl<L: Leases> Host<L> {
     /// long as [`Host::aggregates`] says so; [`Host::tick`] does it too, so none is forgotten.
     pub fn aggregate(&mut self, now: Now, out: &mut Vec<Output>) {
         let Some(partition) = self.aggregating.pop_front() else { return };
-        self.with(now, partition, out, |replica, ctx| match replica.has_replay() {
-            true => replica.replay_slice(ctx),
-            false => replica.aggregate(ctx),
+        self.with(now, partition, out, |replica, ctx| {
+            match replica.role.has_replay(&replica.config, &replica.data) {
+                true => replica.replay_slice(ctx),
+                false => replica.aggregate(ctx),
+            }
         });
         self.note_aggregates(partition);
     }
 
     fn note_aggregates(&mut self, partition: PartitionId) {
-        let aggregates = self
-            .replica(partition)
-            .is_some_and(|replica| !replica.readers.aggregates.is_empty() || replica.has_replay());
+        let aggregates = self.replica(partition).is_some_and(|replica| {
+            !replica.readers.aggregates.is_empty() || replica.role.has_replay(&replica.config, &replica.data)
+        });
         if aggregates && !self.aggregating.contains(&partition) {
             self.aggregating.push_back(partition);
         }
@@ -234,8 +244,12 @@ impl<L: Leases> Host<L> {
     pub fn peer(&mut self, now: Now, message: PeerMessage, out: &mut Vec<Output>) {
         let wanted = matches!(message, PeerMessage::TransferRequest(_)).then(|| message.partition());
         self.with(now, message.partition(), out, |replica, ctx| match message {
-            PeerMessage::Append(append) => replica.on_append(ctx, append),
-            PeerMessage::Ack(ack) => replica.on_ack(ctx, &ack),
+            PeerMessage::Append(append) => replica.on_append(ctx, &append),
+            PeerMessage::Ack(ack) => {
+                if let Some((primary, view)) = replica.leading_mut() {
+                    primary.on_ack(&view, ctx.now.mono, &ack);
+                }
+            }
             PeerMessage::AppendRefused(refused) => replica.on_refused(ctx, refused),
             PeerMessage::ReportRequest(request) => replica.on_report_request(ctx, &request),
             PeerMessage::Report(report) => replica.on_report(ctx, report),
@@ -251,9 +265,23 @@ impl<L: Leases> Host<L> {
                 }
             }
             PeerMessage::TransferOffer(offer) => replica.on_transfer_offer(ctx, offer),
-            PeerMessage::Chunk(chunk) => replica.on_chunk(ctx, &chunk),
+            PeerMessage::Chunk(chunk) => {
+                replica.receive(ctx, |receiver| receiver.chunk(&chunk));
+            }
             PeerMessage::Withdrawn(withdrawn) => replica.transfer.incoming.withdraw(&withdrawn),
-            PeerMessage::FlushRequest(_) | PeerMessage::FlushAnswer(_) => replica.on_flush(ctx, &message),
+            PeerMessage::FlushRequest(request) => {
+                if let (Some(origin), Some(leader)) =
+                    (replica.config.origin(replica.identity), replica.role.leader_mut())
+                {
+                    ctx.out.extend(leader.on_flush_request(&replica.data, origin, &request));
+                }
+            }
+            PeerMessage::FlushAnswer(answer) => {
+                if replica.record().is_some_and(|record| record.primary == answer.from) {
+                    let persisted = replica.data.engine.persisted().lsn;
+                    replica.transfer.flush.hear(ctx.now.mono, &answer, persisted);
+                }
+            }
             PeerMessage::Stage(_) | PeerMessage::StagePiece(_) | PeerMessage::Unstage(_) => {
                 replica.on_staging(ctx, &message)
             }
@@ -292,7 +320,11 @@ impl<L: Leases> Host<L> {
                 return;
             }
             let Some(partition) = self.scrubbing.pop_front() else { return };
-            let read = self.with(now, partition, out, |replica, ctx| replica.scrub_on(ctx));
+            let read = self.with(now, partition, out, |replica, ctx| {
+                let whole = !replica.role.is_damaged() && !replica.role.is_copying();
+                let data = &mut replica.data;
+                replica.features.scrub.turn((data.engine.as_mut(), &data.log), partition, whole, ctx)
+            });
             self.scrub_budget.spend(read.unwrap_or(0));
             self.note_scrub(partition);
         }
@@ -330,7 +362,8 @@ impl<L: Leases> Host<L> {
     /// Goes on with the installation of files that [`Output::Install`] told of. True if it is to be called again when `wake`
     /// was called.
     pub fn install(&mut self, now: Now, partition: PartitionId, wake: &Wake, out: &mut Vec<Output>) -> bool {
-        self.with(now, partition, out, |replica, ctx| replica.install(ctx, wake)).unwrap_or(false)
+        self.with(now, partition, out, |replica, ctx| replica.receive(ctx, |receiver| receiver.install(wake)))
+            .unwrap_or(false)
     }
 
     /// A connection to this life of a node was made.
@@ -341,14 +374,18 @@ impl<L: Leases> Host<L> {
         }
         let partitions: Vec<PartitionId> = self.replicas.keys().copied().collect();
         for partition in partitions {
-            self.with(now, partition, out, |replica, _| replica.on_connected(member));
+            self.with(now, partition, out, |replica, _| {
+                if let Some(leader) = replica.role.leader_mut() {
+                    leader.on_connected(member);
+                }
+            });
         }
     }
 
     /// The log made these durable.
     pub fn synced(&mut self, now: Now, tokens: &[(PartitionId, Durable<Position>)], out: &mut Vec<Output>) {
         for (partition, token) in tokens {
-            self.with(now, *partition, out, |replica, _| replica.on_synced(*token));
+            self.with(now, *partition, out, |replica, _| replica.data.log.synced(token.get()));
         }
     }
 
@@ -371,13 +408,19 @@ impl<L: Leases> Host<L> {
 
     /// A controller asks for a change.
     pub fn advise(&mut self, now: Now, advise: Advise, out: &mut Vec<Output>) {
-        self.with(now, advise.partition, out, |replica, _| replica.on_advice(advise.epoch, advise.advice));
+        self.with(now, advise.partition, out, |replica, _| {
+            if let Some((primary, view)) = replica.leading_mut() {
+                primary.on_advice(&view, advise.epoch, advise.advice);
+            }
+        });
     }
 
     /// This node has no place in the partition any more: its primary is asked what only this replica has. To be repeated
     /// until [`Replica::is_decommissioned`].
     pub fn decommission(&mut self, now: Now, partition: PartitionId, out: &mut Vec<Output>) {
-        self.with(now, partition, out, |replica, ctx| replica.decommission(ctx));
+        self.with(now, partition, out, |replica, ctx| {
+            ctx.out.extend(replica.config.asks_to_leave(replica.identity.me));
+        });
     }
 
     /// Sends what the inputs since the last call have made due. A driver calls it when no input is left, so that appends,
@@ -397,14 +440,20 @@ impl<L: Leases> Host<L> {
         for replica in self.replicas.values_mut() {
             let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
             let wanted = replica.record().and_then(|record| self.wanted.get(&record.table));
-            if let Some(wanted) = wanted.filter(|_| !self.rests) {
-                replica.keep_indexes(&mut ctx, wanted);
+            if let Some(wanted) = wanted.filter(|_| !self.rests)
+                && replica.role.leader_mut().is_some_and(|leader| leader.takes_requests())
+            {
+                replica.write_own(&mut ctx, |writing| writing.keep_indexes(wanted));
             }
             replica.tick(&mut ctx);
-            if let Some((primary, silent, what)) = replica.misses_primary(&ctx) {
-                let entry = missed.entry(primary).or_default();
+            let (identity, since, end) = (replica.identity, replica.config.since(), replica.data.log.end());
+            let (Some(backup), Some(record)) = (replica.role.backup_mut(), replica.config.record()) else {
+                continue;
+            };
+            if let Some(silent) = backup.misses(record, identity, since, &ctx) {
+                let entry = missed.entry(record.primary).or_default();
                 entry.0 = entry.0.max(silent);
-                entry.1.push(what);
+                entry.1.push((identity.id, record.epoch, end));
             }
         }
         for (primary, (silent, partitions)) in missed {
@@ -412,7 +461,7 @@ impl<L: Leases> Host<L> {
         }
         // What a tick alone has begun is noted here.
         let asides: Vec<PartitionId> =
-            self.replicas.values().filter(|replica| replica.asides()).map(Replica::id).collect();
+            self.replicas.values().filter(|replica| replica.data.asides()).map(Replica::id).collect();
         asides.into_iter().for_each(|partition| self.note_aggregates(partition));
         self.aggregate(now, out);
         self.ship_pieces(now, out);

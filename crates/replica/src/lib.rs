@@ -3,11 +3,14 @@
 //! Nothing here does IO, reads a clock, starts a thread or draws a random number. A driver hands in the time and an input
 //! and carries out the [`Output`]s in order. `node` does so on a real machine, `sim` in a simulated world.
 
+mod answer;
 mod backup;
 mod budget;
 pub mod cluster_snapshot;
 mod config;
+mod context;
 mod damage;
+mod data;
 #[cfg(test)]
 mod fake;
 mod features;
@@ -19,17 +22,25 @@ mod marks;
 pub mod output;
 mod primary;
 mod readers;
+mod recovered;
 mod replica;
 mod role;
+mod rows;
+mod sender;
+mod serve;
 pub mod session;
 pub mod settings;
 pub mod tail;
 mod transfer;
+mod unfit;
 
 pub use cluster_snapshot::ClusterSnapshot;
 pub use features::index::definitions_at;
 pub use host::Host;
 pub use lease::{LeaseManager, Leases};
+pub use log_state::LogState;
+pub use marks::Marks;
 pub use output::{ClientRef, LogOp, Note, Output, ReadFor};
-pub use replica::{Recovered, Replica, STAYS, has_moved};
+pub use recovered::Recovered;
+pub use replica::{Replica, STAYS, has_moved};
 pub use settings::Settings;

@@ -1,10 +1,11 @@
 //! Where the log of a partition stands here: what it has, what of it is on the disk, where it begins.
 
 use crate::history::History;
-use crate::replica::Recovered;
-use crate::replica::aside::Aside;
+use crate::output::{LogOp, Note, Output};
+use crate::recovered::Recovered;
 use crate::tail::Tail;
-use types::{Lsn, Micros, Position};
+use bytes::Bytes;
+use types::{LogKind, Lsn, Micros, PartitionId, Position};
 use wire::Entry;
 use wire::peer::LogSummary;
 
@@ -25,7 +26,8 @@ pub(crate) enum Compared {
 }
 
 /// A replica's log.
-pub(crate) struct LogState {
+pub struct LogState {
+    kind: LogKind,
     /// The newest entries, in memory.
     tail: Tail,
     history: History,
@@ -40,8 +42,6 @@ pub(crate) struct LogState {
     /// A torn end was cut off, and what it may have taken is not surely here again (PR-18).
     torn: bool,
     trimmed_at: Micros,
-    /// A divergent tail is being set aside, or was, as long as nothing takes its place.
-    aside: Option<Box<Aside>>,
 }
 
 impl LogState {
@@ -63,6 +63,7 @@ impl LogState {
             history.truncate(found.end.lsn);
         }
         LogState {
+            kind: LogKind::Disk,
             tail: Tail::new(base, crc),
             history,
             base: found.base,
@@ -71,8 +72,17 @@ impl LogState {
             whole_to,
             torn: found.torn,
             trimmed_at: Micros::ZERO,
-            aside: None,
         }
+    }
+
+    /// Where entries are kept. Until a configuration says otherwise, on the disk.
+    pub fn kind(&self) -> LogKind {
+        self.kind
+    }
+
+    /// A configuration says where entries are kept.
+    pub fn keep_in(&mut self, kind: LogKind) {
+        self.kind = kind;
     }
 
     /// The entries in memory.
@@ -110,9 +120,20 @@ impl LogState {
         self.torn
     }
 
-    /// The torn end counts no more. True if there was one.
-    pub fn settle_torn(&mut self) -> bool {
-        std::mem::take(&mut self.torn)
+    /// The torn end counts no more, if there was one: the log of this partition is to say so.
+    pub(crate) fn settle_torn(&mut self, partition: PartitionId) -> Option<Output> {
+        let note = || note(partition, Note::Torn, Bytes::new());
+        std::mem::take(&mut self.torn).then(note)
+    }
+
+    /// The log of this partition is to say which terms it holds.
+    pub(crate) fn note_history(&self, partition: PartitionId) -> Output {
+        note(partition, Note::History, self.history.encode())
+    }
+
+    /// The same of what is `secured`.
+    pub(crate) fn note_secured(partition: PartitionId, secured: Lsn) -> Output {
+        note(partition, Note::Secured, Bytes::copy_from_slice(&secured.0.to_le_bytes()))
     }
 
     /// The log in few words.
@@ -137,7 +158,7 @@ impl LogState {
 
     /// Compares `at`, with its checksum, with what is here (R2, R3). What is published is compared too: where two logs part is
     /// known when the other one's entries behind that come.
-    pub fn compare(&self, at: Position, crc: u32) -> Compared {
+    pub(crate) fn compare(&self, at: Position, crc: u32) -> Compared {
         match self.position_at(at.lsn) {
             None => Compared::Missing,
             Some((here, _)) if here != at => Compared::Other,
@@ -189,7 +210,6 @@ impl LogState {
     /// Appends the next entry (R3). True if a term begins with it: then the history is another one.
     pub fn append(&mut self, entry: Entry) -> bool {
         let at = entry.at();
-        self.aside = None;
         self.tail.push(entry);
         self.history.append(at)
     }
@@ -223,7 +243,10 @@ impl LogState {
 
     /// Storage made `at` durable. One that was cut meanwhile is ignored.
     pub fn synced(&mut self, at: Position) {
-        if at.lsn <= self.end().lsn && self.history.term_at(at.lsn) == Some(at.term) {
+        if self.kind == LogKind::Disk
+            && at.lsn <= self.end().lsn
+            && self.history.term_at(at.lsn) == Some(at.term)
+        {
             self.durable = self.durable.max(at.lsn);
         }
     }
@@ -231,7 +254,6 @@ impl LogState {
     /// Removes every entry above `to`, of which `tail` has all, and gives them (F02).
     pub fn truncate(&mut self, to: Lsn) -> Vec<Entry> {
         let cut = self.tail.truncate(to);
-        self.aside = None;
         self.history.truncate(to);
         self.durable = self.durable.min(to);
         cut
@@ -257,7 +279,6 @@ impl LogState {
         self.durable = durable;
         self.noted_secured = Lsn::ZERO;
         self.whole_to = Lsn::ZERO;
-        self.aside = None;
     }
 
     /// Forgets entries in memory at or below `upto`, while they take more than `keep_bytes`.
@@ -279,23 +300,6 @@ impl LogState {
         let (base, end) = (self.tail.base().lsn.0, self.end().lsn.0);
         let mean = (self.tail.bytes() as u64).checked_div(end - base).unwrap_or(0);
         end.saturating_sub(lsn.0) * mean
-    }
-
-    /// The divergent tail that is being set aside, or was.
-    pub fn aside(&self) -> Option<&Aside> {
-        self.aside.as_deref()
-    }
-
-    pub fn aside_mut(&mut self) -> Option<&mut Aside> {
-        self.aside.as_deref_mut()
-    }
-
-    pub fn take_aside(&mut self) -> Option<Box<Aside>> {
-        self.aside.take()
-    }
-
-    pub fn put_aside(&mut self, aside: Box<Aside>) {
-        self.aside = Some(aside);
     }
 
     /// What must hold after every event, unless the replica is damaged or has half a copy.
@@ -332,10 +336,14 @@ impl LogState {
     }
 }
 
+fn note(partition: PartitionId, note: Note, value: Bytes) -> Output {
+    Output::Log(LogOp::Note { partition, note, value })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{PartitionId, Term};
+    use types::Term;
     use wire::entry::{Header, Kind};
 
     fn at(term: u64, lsn: u64) -> Position {

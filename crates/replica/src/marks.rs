@@ -7,7 +7,7 @@ use types::Lsn;
 /// They only ever move forward while a replica keeps its log. They go back where the log does ([`Marks::cut`],
 /// [`Marks::begin_at`]), and `secured` where a member joins ([`Marks::secure_with_joiner`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Marks {
+pub struct Marks {
     /// What the policy calls committed, as far as it is known here.
     committed: Lsn,
     /// The lowest LSN that every in-sync member has durable (memory logs: received): engine files stop here (R7).
@@ -22,14 +22,17 @@ impl Marks {
         Marks { committed, secured, log_floor: Lsn::ZERO }
     }
 
+    /// What the policy calls committed, as far as it is known here.
     pub fn committed(&self) -> Lsn {
         self.committed
     }
 
+    /// What every in-sync member has.
     pub fn secured(&self) -> Lsn {
         self.secured
     }
 
+    /// The lowest LSN that a member may still need.
     pub fn log_floor(&self) -> Lsn {
         self.log_floor
     }

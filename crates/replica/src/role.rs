@@ -12,9 +12,14 @@
 //! [`Replica::step_down`]: crate::Replica::step_down
 
 use crate::backup::Backup;
+use crate::config::Config;
 use crate::damage::Damage;
+use crate::data::Data;
+use crate::log_state::LogState;
 use crate::primary::Primary;
-use types::Term;
+use crate::sender::progress::Progress;
+use crate::sender::shipping::Shipping;
+use types::{LogKind, Lsn, Member, Micros, PartitionRecord, PinId, Term};
 
 pub(crate) enum Role {
     /// Holds data, perhaps, but no part in the configuration.
@@ -54,6 +59,83 @@ impl Role {
         }
     }
 
+    pub fn leader_mut(&mut self) -> Option<&mut Primary> {
+        match self {
+            Role::Leader(primary) => Some(primary),
+            _ => None,
+        }
+    }
+
+    /// What is known of a member, if it sends to any.
+    pub fn progress(&mut self, member: &Member) -> Option<&mut Progress> {
+        self.leader_mut()?.members.get_mut(member)
+    }
+
+    fn shippings(&self) -> impl Iterator<Item = (Member, &Shipping)> {
+        let members = match self {
+            Role::Leader(leader) => Some(&leader.members),
+            _ => None,
+        };
+        let all = members.into_iter().flatten();
+        all.filter_map(|(member, progress)| Some((*member, progress.files.as_deref()?)))
+    }
+
+    /// The files that are on their way to members.
+    pub fn pins_sent(&self) -> impl Iterator<Item = PinId> {
+        self.shippings().filter_map(|(_, shipping)| shipping.pin())
+    }
+
+    /// Those who wait for a piece of a file.
+    pub fn wait_for_pieces(&self) -> Vec<Member> {
+        self.shippings().filter(|(_, shipping)| shipping.is_wanted()).map(|(member, _)| member).collect()
+    }
+
+    /// True while files are on their way to members.
+    pub fn sends_files(&self) -> bool {
+        self.shippings().next().is_some()
+    }
+
+    /// When this replica's `committed` was surely all that was acknowledged, by its own clock; zero: never. `led_at`: as
+    /// [`Primary::led_at`] says.
+    pub fn fresh_at(&self, led_at: Micros) -> Micros {
+        match self {
+            Role::Leader(leader) if leader.promotion.serves() => led_at,
+            // What the primary before it acknowledged is not all committed here yet.
+            Role::Leader(leader) => leader.promotion.fresh_at(),
+            Role::Backup(backup) => backup.fresh_at(),
+            Role::Idle | Role::Damaged(_) => Micros::ZERO,
+        }
+    }
+
+    /// True if the log has entries that the engine has not executed.
+    pub fn lags(&self, data: &Data) -> bool {
+        data.lags() && !self.is_damaged() && !self.is_copying()
+    }
+
+    /// True if this replica keeps the log and files only.
+    pub fn is_cold(&self, config: &Config, data: &Data) -> bool {
+        self.backup().is_some() && data.ships_files() && config.is_cold()
+    }
+
+    /// True if there is something to be executed, or to be set aside, beside other work.
+    pub fn has_replay(&self, config: &Config, data: &Data) -> bool {
+        let takes_part = matches!(self, Role::Leader(_) | Role::Backup(_));
+        // What is being set aside is not executed any more.
+        let goes_on = self.lags(data) && takes_part && !self.is_cold(config, data) && !data.reads_slice();
+        data.asides() || goes_on && !data.diverges()
+    }
+
+    /// True if this replica is damaged and catching up: only a copy helps. One that was damaged on the way, by a full disk
+    /// for instance, takes none for a while, and one whose engine has no place takes none at all.
+    pub fn awaits_copy(&self, catching_up: bool, now: Micros) -> bool {
+        catching_up && self.damage().is_some_and(|damage| damage.takes_copy(now))
+    }
+
+    /// True if its engine has no place.
+    pub fn is_storage_lost(&self) -> bool {
+        self.damage().is_some_and(Damage::is_storage_lost)
+    }
+
     pub fn is_damaged(&self) -> bool {
         matches!(self, Role::Damaged(_))
     }
@@ -86,6 +168,32 @@ impl Role {
         }
     }
 
+    /// True if a torn end of this log counts no more. What it may have taken is here again once this term's log reaches from its first
+    /// entry to all that is committed, or once this replica serves by what the term has decided. Until then every life is told of
+    /// it (PR-18): a short life leaves a log that looks whole.
+    pub fn settles_torn(&self, log: &LogState, term: Option<Term>) -> bool {
+        let kept = match log.kind() {
+            LogKind::Disk => log.durable(),
+            LogKind::Memory => Lsn::MAX,
+        };
+        match self {
+            Role::Leader(leader) => leader.promotion.serves(),
+            Role::Backup(backup) => {
+                backup.has_committed(kept).is_some_and(|here| log.history().term_at(here) == term)
+            }
+            Role::Idle | Role::Damaged(_) => false,
+        }
+    }
+
+    /// What must hold of it in this configuration.
+    pub fn validate(&self, record: Option<&PartitionRecord>) -> Result<(), String> {
+        match (self, record) {
+            (Role::Backup(backup), _) => backup.validate(),
+            (Role::Leader(primary), Some(record)) => primary.validate(record),
+            _ => Ok(()),
+        }
+    }
+
     /// True if half of the state is here.
     pub fn is_copying(&self) -> bool {
         self.backup().is_some_and(|backup| backup.copy.is_open())
@@ -100,7 +208,6 @@ impl Role {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::Micros;
 
     fn damaged() -> Role {
         Role::Damaged(Damage::new("torn".into(), Micros::ZERO))

@@ -1,10 +1,12 @@
 //! Sessions as rows of the data (N12, N13): what a retry is told again, at the same LSN as the effect.
 
-use crate::primary::serve::SCAN_BYTES;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use types::engine::space;
 use types::{Engine, EngineError, FeedId, Lsn, Mutation, Position, ReadAt, Rules, SessionId, Term};
-use wire::{Body, Effects, Entry, Outcome, Request, Status};
+use wire::{Body, Effects, Entry, Header, Outcome, Request, Status};
+
+/// The most bytes of rows in one reply to a scan.
+pub(crate) const SCAN_BYTES: usize = 4 << 20;
 
 /// The most outcomes kept for one session: the most a client may have unconfirmed.
 pub const MAX_OUTCOMES: usize = 1024;
@@ -170,6 +172,14 @@ pub fn row_key(key: &[u8]) -> Bytes {
 pub(crate) fn read(engine: &dyn Engine, id: SessionId) -> Result<Option<Session>, EngineError> {
     let row = engine.get(&session_key(id), ReadAt::Applied)?;
     row.map(|(_, value)| Session::decode(&value).map_err(EngineError::Corrupt)).transpose()
+}
+
+/// Names in an entry what was asked for.
+pub(crate) fn fill(header: &mut Header, request: &Request) {
+    header.session = request.session;
+    header.seq = request.seq;
+    header.table = request.table;
+    header.schema = request.schema;
 }
 
 /// The row of an entry's session after it.

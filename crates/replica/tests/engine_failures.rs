@@ -243,8 +243,8 @@ fn want_of_open_files_is_no_damage() {
 fn a_backup_without_open_files_takes_the_entry_later() {
     let _alone = alone();
     let mut backup = Alone::new();
-    let end = |backup: &Alone| backup.host.replica(P).expect("a replica").tail().end();
-    let (before, crc) = (end(&backup), backup.host.replica(P).expect("a replica").tail().end_crc());
+    let end = |backup: &Alone| backup.host.replica(P).expect("a replica").log().tail().end();
+    let (before, crc) = (end(&backup), backup.host.replica(P).expect("a replica").log().tail().end_crc());
     backup.configure(2, member(2), vec![member(2), member(1)]);
     let mut header = Header::new(Kind::Rows, P, Position::new(Term(2), before.lsn.next()), crc);
     (header.table, header.session, header.seq) = (T, backup.session, 1);

@@ -54,7 +54,7 @@ impl Candidate {
         let mut host = Host::new(me, Settings::default(), lease_manager);
         let engine = Box::new(MemoryEngine::volatile());
         let mut replica = Replica::recover(me, P, Rules::ALL, engine, found);
-        while let Some(from) = replica.to_replay() {
+        while let Some(from) = replica.log().to_replay() {
             replica.replay(log.iter().filter(|entry| entry.lsn() >= from).cloned().collect());
         }
         host.add(replica);

@@ -4,23 +4,25 @@
 //! | --- | --- |
 //! | `acks` | what the primary is told of this log, and when |
 //! | `copy_in` | a copy by rows: which piece comes next |
-//! | `follow` | appends taken in, checked, acknowledged |
-//! | `fresh` | how old a read may be |
+//! | `fetch` | what a new primary lacks |
+//! | `follow` | appends checked and taken in |
 //! | `patience` | how often a missed primary is reported |
-//! | `replay` | engines that follow their log later: cold standbys |
 
 pub(crate) mod acks;
 pub(crate) mod copy_in;
+pub(crate) mod fetch;
 pub(crate) mod follow;
-pub(crate) mod fresh;
 pub(crate) mod patience;
-pub(crate) mod replay;
 
+use crate::context::{Ctx, Identity};
+use crate::data::Data;
+use crate::output::Output;
 use acks::Acks;
 use copy_in::CopyIn;
 use patience::Patience;
-use types::{Lsn, Micros};
-use wire::peer::Append;
+use types::{Lsn, Member, Micros, PartitionRecord};
+use wire::PeerMessage;
+use wire::peer::{Ack, Append, Copy};
 
 /// What a backup or a catching-up replica keeps of one term.
 #[derive(Debug)]
@@ -43,6 +45,66 @@ impl Backup {
             patience: Patience::new(resend),
             their_committed: Lsn::ZERO,
             fresh_at: Micros::ZERO,
+        }
+    }
+
+    /// Tells the primary what has changed, if it waits for that or `all` is asked for.
+    pub fn acknowledge(
+        &mut self,
+        data: &Data,
+        record: &PartitionRecord,
+        me: Member,
+        (now, all): (Micros, bool),
+    ) -> Option<Output> {
+        if self.copy.is_open() {
+            return None;
+        }
+        let rank = record.rank(&me).unwrap_or(record.in_sync.len());
+        let policies = record.next_policy.iter().chain([&record.policy]);
+        let marks = self.acks.tell(data.watermarks(), (rank, policies), all)?;
+        let (echo_us, number) = self.acks.echo();
+        let ack = Ack {
+            partition: record.id,
+            epoch: record.epoch,
+            from: me,
+            end: data.log.end(),
+            marks,
+            sent_us: now.0,
+            echo_us,
+            number,
+        };
+        Some(Output::Send { to: record.primary, message: PeerMessage::Ack(ack) })
+    }
+
+    /// If this in-sync backup misses its primary, for how long (R6, N6). A primary that has not named the partition yet and answers
+    /// otherwise may not know yet that it leads: it is given as long as one on which commits rest. `since`: when the record came.
+    pub fn misses(
+        &mut self,
+        record: &PartitionRecord,
+        identity: Identity,
+        since: Micros,
+        ctx: &Ctx,
+    ) -> Option<Micros> {
+        let (now, settings, primary) = (ctx.now.mono, ctx.settings, record.primary);
+        if record.rank(&identity.me).is_none_or(|rank| rank == 0) {
+            return None;
+        }
+        let heard = ctx.leases.heard_at(record.id, primary);
+        let beginning =
+            heard == Micros::ZERO && now.since(ctx.leases.answered_at(primary)) < settings.suspect;
+        let patience = match record.policy.rests_on().is_primary() || beginning {
+            true => settings.suspect_alone,
+            false => settings.suspect,
+        };
+        let (silent, back_off) = (now.since(heard.max(since)), identity.rules.losers_back_off());
+        (silent >= patience && self.patience.runs_out(now, back_off)).then_some(silent)
+    }
+
+    /// A piece of a copy was taken in.
+    pub fn installed(&mut self, copy: &Copy) {
+        self.copy.installed(copy);
+        if copy.last {
+            self.acks.begin_at(copy.at.lsn);
         }
     }
 
@@ -75,7 +137,7 @@ impl Backup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, Member, PartitionId, Position};
+    use types::{Epoch, PartitionId, Position};
 
     fn append(committed: u64, echo_us: u64) -> Append {
         Append {

@@ -1,8 +1,8 @@
 //! Reads of many rows, counts and digests: at one position, a bounded number of rows per turn, so that neither other clients
 //! nor the node's signs of life wait for them.
 
+use crate::answer::Answer;
 use crate::output::ClientRef;
-use crate::replica::{Ctx, Replica};
 use crate::session::row_key;
 use crate::settings::Settings;
 use std::collections::VecDeque;
@@ -55,14 +55,9 @@ pub(crate) struct AggregateScan {
 pub(crate) struct Ended {
     pub to: ClientRef,
     pub request: Request,
-    pub status: Status,
-    pub body: Body,
-    /// The position of the answer.
-    pub lsn: Lsn,
-    /// The answer rests on the lease of the primary.
-    pub leased: bool,
+    pub answer: Answer,
     /// What was found to be damaged.
-    pub damage: Option<String>,
+    pub damage: Option<EngineError>,
 }
 
 impl AggregateScan {
@@ -109,13 +104,14 @@ impl AggregateScan {
     }
 
     fn ended(self, status: Status, body: Body) -> Ended {
-        let (lsn, leased) = (self.lsn, self.term.is_some());
-        Ended { to: self.to, request: self.request, status, body, lsn, leased, damage: None }
+        let answer = Answer::new(status, body).read_at(self.lsn);
+        let answer = if self.term.is_some() { answer.leased() } else { answer };
+        Ended { to: self.to, request: self.request, answer, damage: None }
     }
 
-    /// It is over without an answer.
-    pub fn refused(self, status: Status) -> (ClientRef, Request, Status) {
-        (self.to, self.request, status)
+    /// It is over without an answer of its own.
+    pub fn into_request(self) -> (ClientRef, Request) {
+        (self.to, self.request)
     }
 }
 
@@ -164,7 +160,9 @@ impl AggregateScans {
         (leading, committed, now): (Option<Term>, Lsn, Micros),
     ) -> Result<(), Box<Ended>> {
         if let Some(status) = scan.void(leading, committed, now) {
-            return Err(Box::new(Ended { lsn: committed, leased: false, ..scan.ended(status, Body::None) }));
+            let (to, request) = scan.into_request();
+            let answer = Answer::only(status).read_at(committed);
+            return Err(Box::new(Ended { to, request, answer, damage: None }));
         }
         let (limit, bytes) = (settings.slice_rows, settings.slice_bytes);
         let rows = match engine.scan(&scan.from, &scan.end, scan.at, limit, bytes) {
@@ -177,8 +175,8 @@ impl AggregateScans {
                 let reason = error.to_string();
                 // Who only compares copies changes nothing: that one is damaged is for an operator to act on.
                 let compares = matches!(scan.request.op, Op::DigestAt { .. });
-                let ended = scan.ended(Status::Corrupt(reason.clone()), Body::None);
-                return Err(Box::new(Ended { damage: (!compares).then_some(reason), ..ended }));
+                let ended = scan.ended(Status::Corrupt(reason), Body::None);
+                return Err(Box::new(Ended { damage: (!compares).then_some(error), ..ended }));
             }
         };
         scan.sum = scan.sum.wrapping_add(scan.kind.of(&rows));
@@ -205,57 +203,10 @@ impl AggregateScans {
     }
 }
 
-impl Replica {
-    /// Takes a count or a digest in; few rows are answered at once. The request has passed the checks of every read.
-    pub(crate) fn start_aggregate(
-        &mut self,
-        ctx: &mut Ctx,
-        to: ClientRef,
-        request: Request,
-        at: (ReadAt, Lsn),
-    ) {
-        if self.readers.aggregates.is_full() {
-            let status = Status::NotYet("too many counts of this partition are under way".into());
-            return self.answer(ctx, to, &request, status, Body::None, None);
-        }
-        let scan = AggregateScan::new(to, request, at, self.role.term(), ctx.now.mono);
-        self.readers.aggregates.begin(scan);
-        self.aggregate(ctx);
-    }
-
-    /// Goes on with the one that has waited longest, for one slice.
-    pub(crate) fn aggregate(&mut self, ctx: &mut Ctx) {
-        let Some(scan) = self.readers.aggregates.next() else { return };
-        let any = matches!(scan.request().read, ReadLevel::Any { .. });
-        if let Some(status) = self.not_here(scan.request(), any) {
-            let (to, request, status) = scan.refused(status);
-            return self.answer(ctx, to, &request, status, Body::None, None);
-        }
-        let here = (self.role.term(), self.marks.committed(), ctx.now.mono);
-        let aggregates = &mut self.readers.aggregates;
-        let Err(ended) = aggregates.go_on(self.engine.as_ref(), ctx.settings, scan, here) else { return };
-        if let Some(reason) = ended.damage {
-            self.fail(ctx, reason);
-        }
-        // As with every read: the data were read first, the clock is compared when the bytes leave (F01, PR-03).
-        let valid_until = if ended.leased { self.lease_until(ctx) } else { None };
-        let answer = (ended.status, ended.body);
-        self.answer_as_of(ctx, ended.to, &ended.request, answer, ended.lsn, valid_until);
-    }
-
-    /// The replica is about to go: whoever asked for a count here asks somebody else.
-    pub(crate) fn dismiss(&mut self, ctx: &mut Ctx) {
-        self.step_down(ctx, "the partition is not on this node any more");
-        while let Some(scan) = self.readers.aggregates.next() {
-            let (to, request, status) = scan.refused(Status::NotPrimary);
-            self.answer(ctx, to, &request, status, Body::None, None);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::When;
     use crate::fake::{FakeEngine, at};
     use bytes::Bytes;
     use types::Mutation;
@@ -296,7 +247,7 @@ mod tests {
         scans.validate().expect("valid");
         let second = scans.next().expect("it goes on");
         let ended = scans.go_on(&engine, &settings, second, here).expect_err("all rows are read");
-        assert_eq!((ended.status, ended.body, ended.leased), (Status::Ok, Body::Number(3), true));
+        assert_eq!(ended.answer, Answer::new(Status::Ok, Body::Number(3)).read_at(Lsn(3)).leased());
         assert!(scans.is_empty());
     }
 
@@ -312,7 +263,8 @@ mod tests {
             (Some(Term(1)), Lsn(3), late),
         ] {
             let ended = scans.go_on(&engine, &settings, scan(1), here).expect_err("it is over");
-            assert!(matches!(ended.status, Status::NotYet(_)) && !ended.leased, "{here:?}");
+            let answer = ended.answer;
+            assert!(matches!(answer.status, Status::NotYet(_)) && answer.when == When::Now, "{here:?}");
         }
     }
 

@@ -9,7 +9,7 @@
 
 use crate::marks::Marks;
 use crate::output::{ClientRef, Origin, Output};
-use crate::replica::state::Unfit;
+use crate::unfit::Unfit;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use types::bulk::load_key;

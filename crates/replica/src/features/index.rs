@@ -3,9 +3,7 @@
 //!
 //! Only the primary thinks. What it finds out is in the entries, so backups apply index rows and definitions like any others.
 
-use crate::features::bulk::loading;
-use crate::primary::serve::Evaluated;
-use crate::replica::{Ctx, Replica, Role};
+use crate::rows::Evaluated;
 use crate::session::row_key;
 use crate::settings::Settings;
 use bytes::Bytes;
@@ -15,7 +13,7 @@ use types::engine::{Engine, EngineError, mutation_fault, space};
 use types::index::{self, Definition, IndexState, Wanted};
 use types::{Lsn, Mutation, PartitionId, Position, ReadAt, Rules, Term};
 use wire::effects::MAX_MUTATIONS;
-use wire::entry::{Kind, MAX_PAYLOAD_BYTES};
+use wire::entry::MAX_PAYLOAD_BYTES;
 use wire::request::{IndexStatus, MAX_FOUND};
 use wire::{Body, Effects, Entry, Op, Outcome, Status};
 
@@ -115,12 +113,12 @@ impl KnownIndexes {
     }
 
     /// True if the last step of this term is not committed yet.
-    fn is_pending(&self, term: Term, committed: Lsn) -> bool {
+    pub fn is_pending(&self, term: Term, committed: Lsn) -> bool {
         self.term == term && self.last > committed
     }
 
     /// What the next step towards `wanted` changes, if there is one.
-    fn next_mutations(
+    pub fn next_mutations(
         &mut self,
         engine: &dyn Engine,
         term: Term,
@@ -333,39 +331,6 @@ fn ready_columns(
         (IndexState::Ready, columns) => Ok(columns),
         (state, _) => Err(format!("index {number} of partition {partition} is {}", state.name())),
     })
-}
-
-impl Replica {
-    /// One step towards the indexes that the table's record wants, if the one before is committed and nothing else is in the way.
-    pub(crate) fn keep_indexes(&mut self, ctx: &mut Ctx, wanted: &Wanted) {
-        let Role::Leader(leader) = &self.role else { return };
-        let term = leader.term;
-        let serving = leader.takes_requests();
-        if !serving
-            || self.features.indexes.is_pending(term, self.marks.committed())
-            || loading(self.engine.as_ref()).is_some()
-            || self.too_few().is_some()
-            || self.overfull(ctx).is_some()
-        {
-            return;
-        }
-        let indexes = &mut self.features.indexes;
-        let mutations = match indexes.next_mutations(self.engine.as_ref(), term, ctx.settings, wanted) {
-            Ok(Some(mutations)) => mutations,
-            // What cannot be read just now can be at a later tick.
-            Ok(None) | Err(EngineError::Later(_)) => return,
-            Err(error) => return self.fail(ctx, error.to_string()),
-        };
-        let mut header = self.next_header(ctx, Kind::Schema);
-        header.table = self.config.record().map_or(types::TableId(0), |record| record.table);
-        header.schema = wanted.schema.version();
-        self.features.indexes.changed_at(header.at);
-        let outcome = Outcome::Done as u8;
-        let effects = Effects { request_hash: 0, confirmed: 0, outcome, affected: 0, mutations };
-        if let Err(unfit) = self.append(ctx, Entry::encode(header, &effects.encode())) {
-            self.fail(ctx, unfit.reason());
-        }
-    }
 }
 
 /// What an entry about indexes changes. The error is a sentence.

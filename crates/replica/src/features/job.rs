@@ -7,19 +7,17 @@
 //! Rows of jobs that ended are forgotten when there are many, oldest first. The horizon then says up to which name a job that has
 //! no row may have had one.
 
-use crate::features::bulk::loading;
+use crate::answer::AckCondition;
 use crate::features::index::{BESIDE, KnownIndexes};
-use crate::output::ClientRef;
-use crate::primary::reply_queue::AckCondition;
-use crate::primary::serve::{self, SCAN_BYTES, hash_row};
-use crate::replica::{Ctx, Replica};
+use crate::rows::{self, hash_row};
+use crate::session::SCAN_BYTES;
 use crate::session::row_key;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 use types::job::{MOST_AHEAD_MS, horizon_key, job_key, job_of, job_range};
 use types::{Engine, EngineError, JobId, Mutation, ReadAt, Rules, Term};
 use wire::job::{JobRecord, JobRefusal, JobState, JobStatus};
-use wire::{Body, Effects, Op, Outcome, Reply, Request, RowOp, Status};
+use wire::{Effects, Op, Outcome, RowOp, Status};
 
 /// Rows of jobs that a partition keeps, before it forgets some.
 const MOST: usize = 1024;
@@ -83,12 +81,20 @@ impl Row {
 }
 
 /// What a request comes to.
-struct Step {
-    outcome: Outcome,
+pub(crate) struct Step {
+    pub outcome: Outcome,
     affected: u32,
     mutations: Vec<Mutation>,
     /// What the job has done after it.
-    status: JobStatus,
+    pub status: JobStatus,
+}
+
+impl Step {
+    /// As they are logged, for a request with this hash.
+    pub fn effects(self, request_hash: u64, confirmed: u64) -> Effects {
+        let Step { outcome, affected, mutations, .. } = self;
+        Effects { request_hash, confirmed, outcome: outcome as u8, affected, mutations }
+    }
 }
 
 /// Records that were evaluated: how many are done, what they change, and why the next one is not done.
@@ -100,20 +106,20 @@ struct Evaluated {
 }
 
 /// What a primary does for one request of a job: it reads the job's row, and evaluates records on the newest state.
-struct JobWork<'a> {
-    engine: &'a dyn Engine,
-    indexes: &'a mut KnownIndexes,
+pub(crate) struct JobWork<'a> {
+    pub engine: &'a dyn Engine,
+    pub indexes: &'a mut KnownIndexes,
     /// The term that this replica leads in.
-    leading: Option<Term>,
-    rules: Rules,
-    wall_ms: u64,
+    pub leading: Option<Term>,
+    pub rules: Rules,
+    pub wall_ms: u64,
     /// An open job that nobody goes on with is forgotten after so long.
-    idle_ms: u64,
+    pub idle_ms: u64,
 }
 
 impl JobWork<'_> {
     /// What the request comes to; or why nothing comes of it.
-    fn step(&mut self, op: &Op, job: JobId) -> Result<Result<Step, Status>, EngineError> {
+    pub fn step(&mut self, op: &Op, job: JobId) -> Result<Result<Step, Status>, EngineError> {
         let found = row_of(self.engine, job, ReadAt::Applied)?;
         let mut forgotten = Vec::new();
         if found.is_none() {
@@ -196,12 +202,12 @@ impl JobWork<'_> {
         Ok(Evaluated { done: fits, affected, mutations, refused: Some(why) })
     }
 
-    fn indexed_rows(&mut self, records: &[JobRecord]) -> Result<serve::Evaluated, EngineError> {
+    fn indexed_rows(&mut self, records: &[JobRecord]) -> Result<rows::Evaluated, EngineError> {
         let rows = evaluate_rows(self.engine, records)?;
         self.with_index_rows(rows)
     }
 
-    fn with_index_rows(&mut self, rows: Evaluated) -> Result<serve::Evaluated, EngineError> {
+    fn with_index_rows(&mut self, rows: Evaluated) -> Result<rows::Evaluated, EngineError> {
         let changes = (Outcome::Done, rows.affected, rows.mutations);
         self.indexes.with_index_rows(self.engine, self.leading, self.rules, changes)
     }
@@ -294,7 +300,7 @@ fn end(mut status: JobStatus, through: u64, abort: bool) -> Step {
 }
 
 /// What was done by a job that does not go on is told when it is secured.
-fn how_told(op: &Op, done: &JobStatus) -> AckCondition {
+pub(crate) fn how_told(op: &Op, done: &JobStatus) -> AckCondition {
     match op {
         Op::EndJob { abort, .. } if *abort || done.state != JobState::Committed => AckCondition::Secured,
         _ => AckCondition::Entry,
@@ -302,7 +308,7 @@ fn how_told(op: &Op, done: &JobStatus) -> AckCondition {
 }
 
 /// A hash of what is asked (PR-47).
-fn request_hash(op: &Op) -> u64 {
+pub(crate) fn request_hash(op: &Op) -> u64 {
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
     match op {
         Op::Job { job, after, records } => {
@@ -321,74 +327,6 @@ fn request_hash(op: &Op) -> u64 {
         _ => {}
     }
     hash.digest()
-}
-
-impl Replica {
-    /// [`Op::Job`] and [`Op::EndJob`].
-    pub(crate) fn on_job(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
-        let Some(job) = request.op.job().filter(|_| request.session.is_some()) else {
-            let why = Status::Bad("a job's records need a session".into());
-            return self.answer(ctx, to, request, why, Body::None, None);
-        };
-        if let Some(status) = self.too_few().or_else(|| self.overfull(ctx)) {
-            return self.answer(ctx, to, request, status, Body::None, None);
-        }
-        let hash = request_hash(&request.op);
-        match self.check_session(request, hash) {
-            Ok(None) => {}
-            Ok(Some(reply)) => return self.repeat(ctx, to, request, job, reply),
-            Err(error) => return self.engine_failed(ctx, to, request, error),
-        }
-        if let Some(status) = loading(self.engine.as_ref()) {
-            return self.answer(ctx, to, request, status, Body::None, None);
-        }
-        let mut work = JobWork {
-            engine: self.engine.as_ref(),
-            indexes: &mut self.features.indexes,
-            leading: self.role.term(),
-            rules: self.rules,
-            wall_ms: ctx.now.wall_ms,
-            idle_ms: ctx.settings.session_ttl.as_millis(),
-        };
-        let step = match work.step(&request.op, job) {
-            Ok(Ok(step)) => step,
-            Ok(Err(status)) => {
-                let reply = self.reply(request, status, Body::None);
-                return self.answer_seen(ctx, to, request, reply);
-            }
-            Err(error) => return self.engine_failed(ctx, to, request, error),
-        };
-        let Step { outcome, affected, mutations, status: done } = step;
-        let confirmed = request.confirmed;
-        let effects = Effects { request_hash: hash, confirmed, outcome: outcome as u8, affected, mutations };
-        let at = match self.log_effects(ctx, request, effects) {
-            Ok(at) => at,
-            Err(error) => return self.engine_failed(ctx, to, request, error),
-        };
-        let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
-        let mut reply = self.reply(request, status, Body::Job(done));
-        (reply.lsn, reply.epoch) = (at.lsn, at.term.began());
-        self.hold_back(ctx, to, request, (at.lsn, how_told(&request.op, &done)), reply);
-    }
-
-    /// A request that was answered before, or out of its turn: what its job has done is said as it is now.
-    fn repeat(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request, job: JobId, mut reply: Reply) {
-        if !matches!(reply.status, Status::Ok | Status::Refused(_)) {
-            return self.answer_seen(ctx, to, request, reply);
-        }
-        let done = match status_of(self.engine.as_ref(), job, ReadAt::Applied) {
-            Ok(done) => done,
-            Err(error) => return self.engine_failed(ctx, to, request, error),
-        };
-        reply.body = Body::Job(done);
-        match how_told(&request.op, &done) {
-            AckCondition::Secured => {
-                let seen = self.log.end().lsn;
-                self.hold_back(ctx, to, request, (seen, AckCondition::Secured), reply);
-            }
-            _ => self.answer_seen(ctx, to, request, reply),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,16 +8,14 @@
 //! | `pause` | `committed` held back for a moment |
 //! | `scrub` | a replica's own files, read back |
 //! | `bulk` | bulk loads: what is staged, what entries name, who waits |
-//! | `load` | bulk loads between clients, the primary and its members |
 //!
-//! Jobs use indexes, and nothing else here uses another part. Aggregate scans are held by `Readers`. What needs two parts at once is in a few functions of `Replica`, at the
-//! end of each file: `aggregate`, `keep_indexes`, `on_job`, `on_pause`, `scrub_on`, and those in `load`.
+//! Jobs use indexes, and nothing else here uses another part. Aggregate scans are held by `Readers`, loads by `Data`. Requests about
+//! them are done in `serve`.
 
 pub(crate) mod aggregate;
 pub(crate) mod bulk;
 pub(crate) mod index;
 pub(crate) mod job;
-pub(crate) mod load;
 pub(crate) mod pause;
 pub(crate) mod scrub;
 
@@ -28,8 +26,6 @@ use types::{Lsn, Term};
 pub(crate) struct Features {
     /// What is known of the indexes, for a leader.
     pub indexes: index::KnownIndexes,
-    /// Bulk loads that are staged.
-    pub loads: bulk::BulkLoads,
     /// Its own files are read back, or were.
     pub scrub: scrub::Scrubber,
 }
@@ -38,7 +34,6 @@ impl Features {
     /// What must hold of them in a log that ends at `end`. `leading` is the term that the replica leads in.
     pub fn validate(&self, leading: Option<Term>, end: Lsn) -> Result<(), String> {
         self.indexes.validate(leading, end)?;
-        self.loads.validate(end)?;
         self.scrub.validate()
     }
 }

@@ -4,11 +4,7 @@
 //! Safety does not rest on the pause. Who asked for it is told at its end where `committed` stands, and knows from that whether
 //! it held: in one term `committed` never goes back, and the answer rests on the lease.
 
-use crate::output::ClientRef;
-use crate::primary::Primary;
-use crate::replica::{Ctx, Replica};
 use types::{Lsn, Micros};
-use wire::{Body, Op, Request, Status};
 
 /// The longest that one request holds `committed` back.
 const LONGEST: Micros = Micros::from_millis(2_000);
@@ -47,48 +43,6 @@ impl Pause {
         match self.held {
             Some((at, until)) if now < until => point.min(at.max(committed)),
             _ => point,
-        }
-    }
-}
-
-impl Replica {
-    /// [`wire::Op::Pause`] holds `committed` where it is, [`wire::Op::Resume`] lets it go on and says where it stood.
-    pub(crate) fn on_pause(&mut self, ctx: &mut Ctx, to: ClientRef, request: &Request) {
-        let (now, committed) = (ctx.now.mono, self.marks.committed());
-        let lost = matches!(&request.op, Op::Resume { at } if !self.on_history(*at));
-        let Some(leader) = self.leader() else { return };
-        let refused = match &request.op {
-            Op::Pause { for_ms } if leader.pause.hold(now, committed, *for_ms) => {
-                self.readers.open(committed, now);
-                None
-            }
-            Op::Pause { .. } => {
-                Some(Status::NotYet("the partition was held at one position just now".into()))
-            }
-            _ if lost => {
-                let why = "the position is no part of the partition's history: a failover has lost it";
-                Some(Status::TooOld(why.into()))
-            }
-            _ => {
-                leader.pause.release(now);
-                None
-            }
-        };
-        if let Some(status) = refused {
-            return self.answer(ctx, to, request, status, Body::None, None);
-        }
-        let valid_until = self.lease_until(ctx);
-        self.answer(ctx, to, request, Status::Ok, Body::None, valid_until);
-    }
-}
-
-impl Primary {
-    /// How far `committed` may go of what the policy allows: a pause holds it while the partition is served. A hand-over is
-    /// not waited with.
-    pub(crate) fn held_at(&self, now: Micros, committed: Lsn, point: Lsn) -> Lsn {
-        match self.takes_requests() {
-            true => self.pause.bound(now, committed, point),
-            false => point,
         }
     }
 }

@@ -2,13 +2,19 @@
 //! between its other work. Nothing is changed by it. What is damaged is given up only when an operator says so
 //! ([`wire::Op::GiveUp`]), and fetched from the others then.
 
-use crate::output::{ClientRef, Output, ReadFor};
-use crate::replica::{Ctx, Replica, Role};
+use crate::answer::Answer;
+use crate::context::Ctx;
+use crate::damage::Fault;
+use crate::log_state::LogState;
+use crate::output::{Output, ReadFor};
 use std::collections::BTreeSet;
 use types::engine::ShipsFiles;
-use types::{Component, ComponentSet, Engine, EngineError, LogKind, Lsn, Micros, NodeId, PinId};
+use types::{
+    Component, ComponentSet, Engine, EngineError, LogKind, Lsn, Member, Micros, NodeId, PartitionId,
+    PartitionRecord, PinId, Term,
+};
 use wire::scrub::{Damage, MAX_DAMAGE, Scrubbed};
-use wire::{Body, Entry, Request, Status};
+use wire::{Body, Entry, Status};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes that are read at once.
@@ -54,14 +60,14 @@ pub(crate) struct Scrubber {
 
 impl Scrubber {
     /// [`wire::Op::Scrub`]: begins one if there is none under way and `start` says so, and tells how far it is.
-    pub fn ask(&mut self, start: bool) -> (Status, Body) {
+    pub fn ask(&mut self, start: bool) -> Answer {
         if start && !self.is_running() {
             self.newest = Some(Box::new(Scrub::new()));
         }
         match &self.newest {
-            Some(scrub) => (Status::Ok, Body::Scrubbed(scrub.found.clone())),
+            Some(scrub) => Answer::new(Status::Ok, Body::Scrubbed(scrub.found.clone())),
             None => {
-                (Status::NotFound("this replica was not scrubbed since its node started".into()), Body::None)
+                Answer::only(Status::NotFound("this replica was not scrubbed since its node started".into()))
             }
         }
     }
@@ -78,6 +84,27 @@ impl Scrubber {
         let bytes = read + std::mem::take(&mut scrub.uncounted);
         scrub.found.running = !matches!(scrub.stage, Stage::Over);
         (bytes, from)
+    }
+
+    /// Reads the next piece of a replica's own files or log. Gives its length in bytes. `whole`: it has a state that can be read.
+    pub fn turn(
+        &mut self,
+        (engine, log): (&mut dyn Engine, &LogState),
+        id: PartitionId,
+        whole: bool,
+        ctx: &mut Ctx,
+    ) -> usize {
+        if !whole {
+            self.end(engine);
+            return 0;
+        }
+        let log = LogOnDisk { kind: log.kind(), base: log.base().lsn, durable: log.durable() };
+        let (bytes, read) = self.read_on(engine, log, ctx.now.mono);
+        if let Some(from) = read {
+            let purpose = ReadFor::Scrub { from };
+            ctx.out.push(Output::ReadLog { partition: id, from, max_bytes: PIECE, purpose });
+        }
+        bytes
     }
 
     /// There is nothing any more that could be read back, if one is under way.
@@ -281,50 +308,25 @@ impl Scrub {
     }
 }
 
-impl Replica {
-    /// Reads the next piece of its own files or log. Gives its length in bytes.
-    pub(crate) fn scrub_on(&mut self, ctx: &mut Ctx) -> usize {
-        let (engine, scrub) = (self.engine.as_mut(), &mut self.features.scrub);
-        if matches!(&self.role, Role::Damaged(_)) || self.role.is_copying() {
-            scrub.end(engine);
-            return 0;
-        }
-        let log = LogOnDisk {
-            kind: self.config.log_kind(),
-            base: self.log.base().lsn,
-            durable: self.log.durable(),
-        };
-        let (bytes, read) = scrub.read_on(engine, log, ctx.now.mono);
-        if let Some(from) = read {
-            let (partition, purpose) = (self.id, ReadFor::Scrub { from });
-            ctx.out.push(Output::ReadLog { partition, from, max_bytes: PIECE, purpose });
-        }
-        bytes
+/// Why a replica does not give itself up for `source`, which is known to be good. Not if nobody else has a copy: the primary counts and
+/// serves, and it is the one whose copy is known to be good. `leading`: the term that it leads in.
+pub(crate) fn keeps(
+    leading: Option<Term>,
+    record: Option<&PartitionRecord>,
+    me: Member,
+    source: NodeId,
+) -> Option<&'static str> {
+    let primary = record.map(|record| record.primary);
+    if leading.is_some() || primary == Some(me) {
+        return Some("this replica leads the partition: hand it over first");
     }
+    (primary.map(|primary| primary.node) != Some(source))
+        .then_some("the replica that is known to be good does not lead: this may be the last good copy")
+}
 
-    /// [`wire::Op::GiveUp`]: this replica is damaged by an operator's word, and waits for a copy. Not if nobody else has one: the
-    /// primary counts and serves, and it is the one whose copy is known to be good.
-    pub(crate) fn on_give_up(
-        &mut self,
-        ctx: &mut Ctx,
-        to: ClientRef,
-        request: &Request,
-        (source, why): (NodeId, &str),
-    ) {
-        let primary = self.config.record().map(|record| record.primary);
-        let refusal = if matches!(self.role, Role::Leader(_)) || primary == Some(self.me) {
-            Some("this replica leads the partition: hand it over first")
-        } else if primary.map(|primary| primary.node) != Some(source) {
-            Some("the replica that is known to be good does not lead: this may be the last good copy")
-        } else {
-            None
-        };
-        if let Some(refusal) = refusal {
-            return self.answer(ctx, to, request, Status::Bad(refusal.into()), Body::None, None);
-        }
-        self.fail_with_log(ctx, format!("given up by an operator: {why}"));
-        self.answer(ctx, to, request, Status::Ok, Body::None, None);
-    }
+/// [`wire::Op::GiveUp`]: a replica is damaged by an operator's word, and waits for a copy.
+pub(crate) fn given_up(why: &str) -> Fault {
+    Fault::Log(format!("given up by an operator: {why}"))
 }
 
 #[cfg(test)]
@@ -345,8 +347,8 @@ mod tests {
 
     fn found(scrubber: &mut Scrubber) -> Scrubbed {
         scrubber.validate().expect("valid");
-        match scrubber.ask(false) {
-            (Status::Ok, Body::Scrubbed(found)) => found,
+        match scrubber.ask(false).body {
+            Body::Scrubbed(found) => found,
             other => panic!("{other:?}"),
         }
     }
@@ -354,7 +356,7 @@ mod tests {
     #[test]
     fn files_are_read_first_and_then_the_log() {
         let (mut scrubber, mut engine) = (Scrubber::default(), engine());
-        assert!(matches!(scrubber.ask(false), (Status::NotFound(_), Body::None)));
+        assert!(matches!(scrubber.ask(false).status, Status::NotFound(_)));
         scrubber.ask(true);
         let mut asked = None;
         for _ in 0..8 {

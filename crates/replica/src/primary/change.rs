@@ -1,18 +1,16 @@
 //! Changes of the set that a primary leads (R1): evictions, joins, hand-overs, policies. One proposal at a time; until its
 //! outcome is known both sets count (N3, PR-16).
 
+use crate::context::Ctx;
 use crate::output::Output;
 use crate::primary::hops::next_hops;
 use crate::primary::membership::{HandOver, Undecided};
-use crate::primary::progress::Mode;
 use crate::primary::{Primary, View};
-use crate::replica::{Ctx, Replica};
+use crate::sender::progress::Mode;
 use types::config::{Cause, PreviousTerm};
 use types::policy::Standby;
 use types::{Member, Micros, PartitionRecord, Policy};
-use wire::Entry;
-use wire::control::{Advice, Propose, Proposed};
-use wire::entry::Kind;
+use wire::control::{Advice, Propose};
 
 /// A catching-up member that was not heard, or did not get on, for so long is given up.
 const GIVE_UP: Micros = Micros::from_millis(5_000);
@@ -24,7 +22,7 @@ const PREPARES: Micros = Micros::from_millis(30_000);
 const FLUSHES: Micros = Micros::from_millis(1_000);
 
 /// What a primary found to be changed next.
-enum Next {
+pub(crate) enum Next {
     /// Nothing, or it was proposed.
     Done,
     /// A member joins from now on: what nobody can have published is not secured before it has it, too.
@@ -33,72 +31,16 @@ enum Next {
     PolicyEntry(Policy),
 }
 
-impl Replica {
-    /// A controller asks for something. Advice that was thought of in another epoch is ignored (F16).
-    pub(crate) fn on_advice(&mut self, epoch: types::Epoch, advice: Advice) {
-        let current = self.config.record().is_some_and(|record| record.epoch == epoch);
-        if let (true, Some(leader)) = (current, self.leader()) {
-            leader.membership.advise(advice);
-        }
-    }
-
-    /// What became of a proposal.
-    pub(crate) fn on_proposed(&mut self, ctx: &mut Ctx, proposed: &Proposed) {
-        let Ok(record) = proposed.record.read::<PartitionRecord>() else { return };
-        let known = self.config.record().map(|known| known.epoch);
-        if Some(record.epoch) > known {
-            return self.configure(ctx, record);
-        }
-        let now = ctx.now.mono;
-        if let (false, Some(leader)) = (proposed.accepted, self.leader()) {
-            leader.membership.refused(now, proposed.proposal);
-        }
-    }
-
-    /// Decides what should change next, and proposes it.
-    pub(crate) fn reconsider(&mut self, ctx: &mut Ctx) {
-        let Some((primary, view)) = self.leading_mut() else { return };
-        match primary.next_change(&view, ctx) {
-            Next::Done => {}
-            Next::Joins => {
-                self.secure_with_joiner();
-                if let Some((primary, view)) = self.leading_mut()
-                    && let Next::PolicyEntry(policy) = primary.next_beside_joins(&view, ctx)
-                {
-                    self.log_policy(ctx, policy);
-                }
-            }
-            Next::PolicyEntry(policy) => self.log_policy(ctx, policy),
-        }
-    }
-
-    fn log_policy(&mut self, ctx: &mut Ctx, policy: Policy) {
-        let header = self.next_header(ctx, Kind::Policy);
-        let lsn = header.at.lsn;
-        let payload = serde_json::to_vec(&policy).expect("a policy has only text keys");
-        if let Err(unfit) = self.append(ctx, Entry::encode(header, &payload)) {
-            return self.fail(ctx, unfit.reason());
-        }
-        self.leader().expect("a leader").membership.note_policy_entry(lsn, policy);
-    }
-
-    /// Goes on with a hand-over.
-    pub(crate) fn hand_over_step(&mut self, ctx: &mut Ctx) {
-        if let Some((primary, view)) = self.leading_mut() {
-            primary.hand_over_step(&view, ctx);
-        }
-    }
-
-    /// Looks whether a standby that is to lead has its files.
-    pub(crate) fn prepare_tick(&mut self, ctx: &mut Ctx) {
-        if let Some((primary, view)) = self.leading_mut() {
-            primary.prepare_tick(&view, ctx);
-        }
-    }
-}
-
 impl Primary {
-    fn next_change(&mut self, view: &View, ctx: &mut Ctx) -> Next {
+    /// A controller asks for something. Advice that was thought of in another epoch is ignored (F16).
+    pub fn on_advice(&mut self, view: &View, epoch: types::Epoch, advice: Advice) {
+        if view.record.epoch == epoch {
+            self.membership.advise(advice);
+        }
+    }
+
+    /// What is to be changed next in the set. What can be proposed at once is.
+    pub fn next_change(&mut self, view: &View, ctx: &mut Ctx) -> Next {
         match self.membership.repeat(ctx.now.mono, ctx.settings.resend, view.record) {
             Undecided::Nothing => {}
             Undecided::Waits => return Next::Done,
@@ -126,7 +68,8 @@ impl Primary {
         }
     }
 
-    fn next_beside_joins(&mut self, view: &View, ctx: &mut Ctx) -> Next {
+    /// The same once who joins has begun to.
+    pub fn next_beside_joins(&mut self, view: &View, ctx: &mut Ctx) -> Next {
         if let Some(next) = &view.record.next_policy {
             // Where only how few copies are allowed changes, nothing that was committed means something else afterwards, and
             // an entry would wait for the very bound that an operator lowers.
@@ -348,7 +291,7 @@ impl Primary {
     }
 
     /// Looks whether the standby has its files.
-    fn prepare_tick(&mut self, view: &View, ctx: &mut Ctx) {
+    pub fn prepare_tick(&mut self, view: &View, ctx: &mut Ctx) {
         let now = ctx.now.mono;
         let HandOver::Preparing { to, upto, since, .. } = *self.membership.hand_over() else { return };
         let there = self.members.get(&to).map(|progress| progress.marks.persisted);
@@ -364,7 +307,7 @@ impl Primary {
     }
 
     /// Hands over once the target has everything. Nothing is served from the proposal on (PR-02).
-    fn hand_over_step(&mut self, view: &View, ctx: &mut Ctx) {
+    pub fn hand_over_step(&mut self, view: &View, ctx: &mut Ctx) {
         let HandOver::Holding { to, since } = *self.membership.hand_over() else { return };
         if self.membership.is_changing() {
             // One change at a time: an eviction came before it.

@@ -1,8 +1,8 @@
 //! How far a primary's `committed` and `secured` may go (R4, R7), and on whose promises its lease rests (R5).
 
-use crate::primary::progress::{Mode, Progress};
+use crate::context::Ctx;
 use crate::primary::{Primary, View};
-use crate::replica::Ctx;
+use crate::sender::progress::{Mode, Progress};
 use std::collections::BTreeSet;
 use types::{Lsn, Member, Micros, Policy, Watermarks};
 

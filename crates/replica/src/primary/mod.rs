@@ -6,7 +6,6 @@
 //! | --- | --- |
 //! | `promotion` | the phases of a term, and who has reported what |
 //! | `membership` | what is under way at the set: a proposal, who joins, a hand-over |
-//! | `progress` | what is known of one member |
 //! | `hops` | who sends the log to whom |
 //! | `reply_queue` | replies that wait, and what each waits for |
 //!
@@ -14,33 +13,28 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `promote` | R6: gather, fetch, mark, wait out, serve |
+//! | `promote` | R6: whom to ask, whose log is the one to go on with, when to serve |
 //! | `change` | what should change in the set: evictions, joins, policies, hand-overs |
-//! | `lead` | log shipping and acknowledgements |
-//! | `align` | where a member's log agrees |
+//! | `lead` | what members acknowledge, which replies go |
 //! | `commit` | how far `committed` and `secured` reach, on whose promises the lease rests |
-//! | `serve` | clients' requests, sessions, replies |
-//! | `expire` | replies and sessions that nobody waits for or uses |
 
-pub(crate) mod align;
 pub(crate) mod change;
 pub(crate) mod commit;
-pub(crate) mod expire;
 pub(crate) mod hops;
 pub(crate) mod lead;
 pub(crate) mod membership;
-pub(crate) mod progress;
 pub(crate) mod promote;
 pub(crate) mod promotion;
 pub(crate) mod reply_queue;
-pub(crate) mod serve;
 
+use crate::context::Identity;
+use crate::data::Data;
 use crate::features::pause::Pause;
 use crate::primary::hops::next_hops;
 use crate::primary::membership::Membership;
-use crate::primary::progress::Progress;
 use crate::primary::promotion::{Own, Promotion};
 use crate::primary::reply_queue::ReplyQueue;
+use crate::sender::progress::Progress;
 use std::collections::BTreeMap;
 use types::{Lsn, Member, Micros, PartitionId, PartitionRecord, Position, Rules, Term, Watermarks};
 
@@ -76,7 +70,22 @@ pub(crate) struct View<'a> {
     pub torn: bool,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    pub fn new(identity: Identity, record: &'a PartitionRecord, data: &Data) -> View<'a> {
+        View {
+            me: identity.me,
+            id: identity.id,
+            record,
+            rules: identity.rules,
+            marks: data.watermarks(),
+            committed: data.marks.committed(),
+            secured: data.marks.secured(),
+            published: data.engine.published().lsn,
+            end: data.log.end(),
+            torn: data.log.is_torn(),
+        }
+    }
+
     /// What its own report would say.
     pub fn own(&self) -> Own {
         Own { me: self.me, end: self.end, torn: self.torn }
@@ -84,6 +93,15 @@ impl View<'_> {
 }
 
 impl Primary {
+    /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent or is being sent (R8, F14).
+    pub fn held(&self, view: &View) -> Lsn {
+        let needs = |member: &Member| {
+            let progress = self.members.get(member)?;
+            Some(progress.needs.max(self.met(view, member)))
+        };
+        view.record.catching_up.iter().filter_map(needs).min().unwrap_or(Lsn::MAX)
+    }
+
     /// A term begins.
     pub fn begin(now: Micros, record: &PartitionRecord, promotion: Promotion) -> Primary {
         Primary {
@@ -95,6 +113,15 @@ impl Primary {
             told: (now, Lsn::ZERO),
             sessions_checked: now,
             pause: Pause::default(),
+        }
+    }
+
+    /// How far `committed` may go of what the policy allows: a pause holds it while the partition is served. A hand-over is
+    /// not waited with.
+    pub fn held_at(&self, now: Micros, committed: Lsn, point: Lsn) -> Lsn {
+        match self.takes_requests() {
+            true => self.pause.bound(now, committed, point),
+            false => point,
         }
     }
 

@@ -65,6 +65,28 @@ pub(crate) struct Promotion {
     fresh_at: Micros,
 }
 
+/// Whom a report is asked of: every member of the set, and the old primary where commits rested on it alone (PR-19).
+pub(crate) fn asked(record: &PartitionRecord, me: &Member) -> Vec<Member> {
+    let mut asked: Vec<Member> = record.in_sync.clone();
+    if let Some(term) = &record.before
+        && record.policy.rests_on().is_primary()
+        && !asked.contains(&term.primary)
+    {
+        asked.push(term.primary);
+    }
+    asked.retain(|member| !member.same_store(me));
+    asked
+}
+
+/// True if this one's report counts: it is recorded, or another life of a recorded store whose disk has what counts. That is so
+/// for the old primary where commits rested on it alone, and for every member where commits were on their disks.
+pub(crate) fn counts_report(record: &PartitionRecord, from: &Member) -> bool {
+    let lives = record.policy.survives_restart();
+    let member = record.in_sync.iter().any(|member| member == from || lives && member.same_store(from));
+    let alone = record.policy.rests_on().is_primary();
+    member || alone && record.before.as_ref().is_some_and(|before| before.primary.same_store(from))
+}
+
 impl Promotion {
     /// A term begins: reports are reports.
     pub fn begin(now: Micros, wait_until: Micros, fresh_at: Micros) -> Promotion {
@@ -90,6 +112,11 @@ impl Promotion {
     /// True once clients are served.
     pub fn serves(&self) -> bool {
         matches!(self.phase, Phase::Serving(_))
+    }
+
+    /// True while the engine follows its log before the first entry of the term.
+    pub fn is_replaying(&self) -> bool {
+        matches!(self.phase, Phase::Replaying)
     }
 
     /// The first entry of this term, once it is in the log: from then on the log goes to the members.

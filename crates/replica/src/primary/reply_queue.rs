@@ -1,20 +1,10 @@
 //! Replies that wait for what they tell of (N7, R12).
 
+use crate::answer::AckCondition;
 use crate::output::ClientRef;
 use std::collections::VecDeque;
 use types::{Lsn, Micros};
 use wire::Reply;
-
-/// What a reply waits for, and what it tells of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AckCondition {
-    /// An entry.
-    Entry,
-    /// How things are, and no entry: as for a read, no epoch fences it, and the lease must hold (R5).
-    Seen,
-    /// An entry that every replica which may be promoted has (PR-82).
-    Secured,
-}
 
 /// A reply that waits.
 #[derive(Debug)]

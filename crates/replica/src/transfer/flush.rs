@@ -3,11 +3,9 @@
 //!
 //! A member that gets nothing for long makes files of its own; the primary's next ones take their place.
 
+use crate::data::Data;
 use crate::output::{Origin, Output};
-use crate::primary::Primary;
-use crate::replica::{Ctx, Replica, Role};
-use types::engine::{Checkpoint, Wake};
-use types::{Engine, EngineError, LogKind, Lsn, Member, Micros, Position};
+use types::{Lsn, Member, Micros, PartitionRecord, Position};
 use wire::PeerMessage;
 use wire::ship::{FlushAnswer, FlushRequest};
 
@@ -124,118 +122,38 @@ impl FlushRequests {
 }
 
 /// Tells a member whether a flush gave it anything.
-fn answer_flush(origin: Origin, to: Member, at: Position, theirs: Lsn) -> Output {
+pub(crate) fn answer_flush(origin: Origin, to: Member, at: Position, theirs: Lsn) -> Output {
     let Origin { partition, epoch, me: from } = origin;
     let answer = FlushAnswer { partition, epoch, from, at, flushed: at.lsn > theirs };
     Output::Send { to, message: PeerMessage::FlushAnswer(answer) }
 }
 
-impl Replica {
-    /// Writes the engine's published state to disk, so that the log below it can go; or has the primary asked for it.
-    pub fn checkpoint(&mut self) -> Result<Position, EngineError> {
-        match self.makes_files() {
-            true => self.engine.checkpoint(),
-            false => Ok(self.engine.persisted()),
+/// Asks the primary of this configuration for files, and gives up waiting for them. A load that is committed, secured and not in this
+/// member's files is in the primary's next set.
+pub(crate) fn tick(
+    flush: &mut FlushRequests,
+    data: &mut Data,
+    (record, me): (&PartitionRecord, Member),
+    (follows, receives): (bool, bool),
+    now: Micros,
+) -> Option<Output> {
+    let persisted = data.engine.persisted().lsn;
+    let publishable = data.marks.publishable();
+    let load = data.engine.pending_load().filter(|at| follows && publishable >= at.lsn);
+    if let Some(at) = load {
+        if let Some(staging) = data.engine.staging_mut() {
+            staging.allow_load(at.lsn);
         }
+        flush.want_load(persisted, now);
     }
-
-    /// Begins the same beside other work. The log goes only when the engine says that it is persisted.
-    pub fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
-        match self.makes_files() {
-            true => self.engine.begin_checkpoint(wake),
-            false => Ok(Checkpoint::Idle),
+    let lacks = load.is_some() || data.engine.published().lsn > persisted;
+    match flush.tick(now, FilesHere { follows, persisted, lacks, receives }) {
+        FlushStep::Nothing => None,
+        FlushStep::Ask => {
+            let request = FlushRequest { partition: record.id, epoch: record.epoch, from: me, persisted };
+            Some(Output::Send { to: record.primary, message: PeerMessage::FlushRequest(request) })
         }
-    }
-
-    /// True if this replica makes its files itself, and can. Else the primary is asked for some.
-    fn makes_files(&mut self) -> bool {
-        if self.is_damaged() || self.role.is_copying() {
-            return false;
-        }
-        let follows = self.role.backup().is_some();
-        let counts = self.config.record().is_some_and(|record| record.holds(&self.me));
-        let ships = self.engine.ships_files() && self.config.log_kind() == LogKind::Disk;
-        let persisted = self.engine.persisted().lsn;
-        !self.transfer.flush.leave_to_primary(follows && counts && ships, persisted)
-    }
-
-    /// Asks the primary, and gives up waiting for it. A load that is committed, secured and not in this member's files is in the
-    /// primary's next set.
-    pub(crate) fn pending_flush_tick(&mut self, ctx: &mut Ctx) {
-        let (now, persisted) = (ctx.now.mono, self.engine.persisted().lsn);
-        let follows = self.role.backup().is_some();
-        let load = self.engine.pending_load().filter(|at| follows && self.marks.publishable() >= at.lsn);
-        if let Some(at) = load {
-            if let Some(staging) = self.engine.staging_mut() {
-                staging.allow_load(at.lsn);
-            }
-            self.transfer.flush.want_load(persisted, now);
-        }
-        let Some(record) = self.config.record() else { return };
-        let lacks = load.is_some() || self.engine.published().lsn > persisted;
-        let receives = self.transfer.incoming.is_receiving();
-        match self.transfer.flush.tick(now, FilesHere { follows, persisted, lacks, receives }) {
-            FlushStep::Nothing => {}
-            FlushStep::Ask => {
-                let (partition, epoch, from) = (self.id, record.epoch, self.me);
-                let request = FlushRequest { partition, epoch, from, persisted };
-                let message = PeerMessage::FlushRequest(request);
-                ctx.out.push(Output::Send { to: record.primary, message });
-            }
-            FlushStep::GiveUp if load.is_some() => ctx.out.push(Output::Checkpoint { partition: self.id }),
-            FlushStep::GiveUp => {}
-        }
-    }
-
-    /// A member's log is too long; or its primary says what came of that.
-    pub(crate) fn on_flush(&mut self, ctx: &mut Ctx, message: &PeerMessage) {
-        let Some(origin) = self.origin() else { return };
-        let (serves, engine) = (self.serves(), self.engine.as_ref());
-        let primary = self.config.record().map(|record| record.primary);
-        match (message, &mut self.role) {
-            (PeerMessage::FlushRequest(request), Role::Leader(leader))
-                if serves && (leader.term.began()..=origin.epoch).contains(&request.epoch) =>
-            {
-                ctx.out.extend(leader.on_flush_request(engine, origin, request));
-            }
-            (PeerMessage::FlushAnswer(answer), _) if Some(answer.from) == primary => {
-                self.transfer.flush.hear(ctx.now.mono, answer, engine.persisted().lsn);
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Primary {
-    /// What a member is told whose log is too long, or what is to be done first.
-    fn on_flush_request(
-        &mut self,
-        engine: &dyn Engine,
-        origin: Origin,
-        request: &FlushRequest,
-    ) -> Option<Output> {
-        let (persisted, published) = (engine.persisted(), engine.published());
-        let progress = self.members.get_mut(&request.from)?;
-        // Whatever became of the last offer, it comes again.
-        if progress.files.is_none() {
-            progress.delivered = Lsn::ZERO;
-        }
-        if persisted.lsn <= request.persisted && published.lsn > persisted.lsn {
-            progress.wants_flush = true;
-            return Some(Output::Checkpoint { partition: origin.partition });
-        }
-        Some(answer_flush(origin, request.from, persisted, request.persisted))
-    }
-
-    /// Answers those who waited for the end of a flush: files hold all up to `at`.
-    pub(crate) fn answer_flushes(&mut self, origin: Origin, at: Position, out: &mut Vec<Output>) {
-        for (member, progress) in &mut self.members {
-            let theirs = progress.marks.persisted;
-            if progress.wants_flush && theirs < at.lsn {
-                progress.wants_flush = false;
-                out.push(answer_flush(origin, *member, at, theirs));
-            }
-        }
+        FlushStep::GiveUp => load.map(|_| Output::Checkpoint { partition: record.id }),
     }
 }
 

@@ -4,30 +4,22 @@
 //! | file | what |
 //! | --- | --- |
 //! | `flush` | who writes the engine to disk |
-//! | `copy` | the state itself, for a log that is too old, by rows |
-//! | `offer` | the same by files: the primary's side |
-//! | `sending` | what is sent beside the primary's members and log |
 //! | `receive` | the member's side |
 //! | `files_in` | the set that comes in there: which pieces are here, which are asked for |
-//! | `receiving` | what was received beside the member's log, readers and role |
 //! | `failback` | how a replica that was away comes back into the set, for people |
 //!
 //! What a primary knows of the files on their way to one member is with that member's progress. Receiving counts for the
 //! failback; beside that, no part here uses another.
 
-pub(crate) mod copy;
 pub(crate) mod failback;
 pub(crate) mod files_in;
 pub(crate) mod flush;
-pub(crate) mod offer;
 pub(crate) mod receive;
-pub(crate) mod receiving;
-pub(crate) mod sending;
 
+use crate::sender::shipping::FilesOut;
 use failback::FailbackState;
 use files_in::FilesIn;
 use flush::FlushRequests;
-use offer::FilesOut;
 use types::{Member, Micros, PartitionRecord, PinId};
 use wire::control::Failback;
 

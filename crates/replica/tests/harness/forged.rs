@@ -13,7 +13,7 @@ impl World {
     /// An append that no sound primary sends.
     pub fn forge(&mut self, words: &[&str]) {
         let (from, to) = link(words[1]);
-        let tail = self.nodes[&to].host.replica(P).expect("a replica").tail();
+        let tail = self.nodes[&to].host.replica(P).expect("a replica").log().tail();
         let at = Position::new(Term(words[2].parse().expect("an epoch")), tail.end().lsn.next());
         let mut header = Header::new(Kind::Rows, P, at, tail.end_crc());
         header.table = T;

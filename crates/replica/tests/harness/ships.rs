@@ -242,7 +242,7 @@ impl World {
         let found =
             Recovered { base, base_crc, end, end_crc, history, secured: Lsn::ZERO, ..Recovered::nothing() };
         let mut replica = Replica::recover(member(id), P, Rules::ALL, node.files.engine(), found);
-        while let Some(from) = replica.to_replay() {
+        while let Some(from) = replica.log().to_replay() {
             replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
         }
         node.host = Host::new(member(id), settings, lease_manager);
@@ -268,7 +268,7 @@ impl World {
             Recovered { base, base_crc, end, end_crc, history, secured, torn, damaged, whole, storage_lost };
         let engine = Box::new(MemoryEngine::volatile());
         let mut replica = Replica::recover(member(id), P, Rules::ALL, engine, found);
-        while let Some(from) = replica.to_replay() {
+        while let Some(from) = replica.log().to_replay() {
             replica.replay(node.log.iter().filter(|entry| entry.lsn() >= from).take(1).cloned().collect());
         }
         node.host = Host::new(member(id), self.settings.clone(), lease_manager);

@@ -112,14 +112,15 @@ impl World {
         let (id, after) = (fetched.partition, fetched.after);
         let lost = process.host.replica(id).filter(|replica| replica.is_damaged());
         let Some(replica) = lost.filter(|_| process.only_log.contains(&id)) else { return };
-        let tail = replica.tail();
+        let tail = replica.log().tail();
         let agrees = tail.at(after.lsn).is_some_and(|(here, _)| here == after);
-        let has_more = agrees && after.lsn >= replica.log_base().lsn && tail.get(after.lsn.next()).is_some();
+        let has_more =
+            agrees && after.lsn >= replica.log().base().lsn && tail.get(after.lsn.next()).is_some();
         match fetched.entries.is_empty() {
             true if has_more => {
                 let sentence = format!(
                     "n{node} {id}: its directory is lost, its log goes to {}, and it gives nothing behind {after}",
-                    replica.end()
+                    replica.log().end()
                 );
                 self.checks.fault("R6", self.now, sentence);
             }

@@ -78,7 +78,7 @@ impl World {
             .filter(sound)
             .filter_map(|replica| {
                 let verdict = indexes::check(replica.engine(), ReadAt::Applied)?;
-                Some(format!("n{node} {} at {}: {}", replica.id(), replica.end(), verdict.err()?))
+                Some(format!("n{node} {} at {}: {}", replica.id(), replica.log().end(), verdict.err()?))
             })
             .collect();
         for fault in faults {

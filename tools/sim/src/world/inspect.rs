@@ -85,7 +85,7 @@ impl World {
     pub(super) fn says_durable(&mut self, node: u32, ack: &Ack) {
         let (id, said) = (ack.partition, ack.marks.durable);
         let Some(process) = self.machine(node).process.as_ref() else { return };
-        let begins = process.host.replica(id).map_or(Lsn::MAX, |replica| replica.log_base().lsn);
+        let begins = process.host.replica(id).map_or(Lsn::MAX, |replica| replica.log().base().lsn);
         if process.in_memory.contains(&id) || said < begins || said == Lsn::ZERO {
             return;
         }
@@ -107,7 +107,7 @@ impl World {
         };
         let others = self.machines.iter().filter(|machine| machine.id != node);
         let others: Vec<Position> = others
-            .filter_map(|machine| Some(machine.process.as_ref()?.host.replica(partition)?.end()))
+            .filter_map(|machine| Some(machine.process.as_ref()?.host.replica(partition)?.log().end()))
             .collect();
         self.checks.given_up(self.now, NodeId(node), partition, (above, proven), &others);
     }
@@ -157,13 +157,12 @@ impl World {
         let replica = process.host.replica(asked.partition);
         let term = replica.and_then(|replica| replica.record()).map(|record| record.term).unwrap_or_default();
         self.checks.requests.answered(to.connection, to.request, term);
-        let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
-        if !decided || !asked.writes {
+        if !asked.writes || !matches!(reply.status, Status::Ok | Status::Refused(_)) {
             return;
         }
-        let committed =
-            self.machine(node).process.as_ref().and_then(|process| process.host.replica(asked.partition));
-        let committed = committed.map_or(Lsn::ZERO, |replica| replica.committed());
+        let process = self.machine(node).process.as_ref();
+        let asked_here = process.and_then(|process| process.host.replica(asked.partition));
+        let committed = asked_here.map_or(Lsn::ZERO, |replica| replica.marks().committed());
         if reply.lsn > committed {
             let sentence =
                 format!("{}: an answer for {} leaves at committed {committed}", asked.partition, reply.lsn);
@@ -202,8 +201,8 @@ impl World {
             let Some(process) = alive else { continue };
             let received = self.holds(process, record.id, at);
             let durable = !need.durable || machine.impaired || self.is_proven(machine, record.id, at);
-            let applied =
-                process.host.replica(record.id).is_some_and(|replica| replica.watermarks().applied >= at.lsn);
+            let replica = process.host.replica(record.id);
+            let applied = replica.is_some_and(|replica| replica.engine().applied().lsn >= at.lsn);
             if need.received && !received || !durable || need.applied && !applied {
                 return Some(format!(
                     "{} {at} is acknowledged under '{policy}' in {}, and {member} has it received {received}, durable {durable}, applied {applied}",
@@ -217,9 +216,9 @@ impl World {
     /// True if the replica's log has this entry.
     fn holds(&self, process: &Process, id: PartitionId, at: Position) -> bool {
         let Some(replica) = process.host.replica(id) else { return false };
-        match replica.tail().at(at.lsn) {
+        match replica.log().tail().at(at.lsn) {
             Some((here, _)) => here == at,
-            None => self.checks.lineage.has(id, replica.end(), at),
+            None => self.checks.lineage.has(id, replica.log().end(), at),
         }
     }
 
@@ -302,11 +301,11 @@ impl World {
         }
         let mut news = Vec::new();
         for replica in process.host.replicas() {
-            let (id, serves, committed) = (replica.id(), replica.serves(), replica.committed());
+            let (id, serves, committed) = (replica.id(), replica.serves(), replica.marks().committed());
             let seen = process.seen.get(&id).copied().unwrap_or_default();
             if (serves, committed) != seen {
-                let record = replica.record().cloned();
-                news.push((id, serves, committed, replica.tail().at(committed), record, seen));
+                let at = replica.log().tail().at(committed);
+                news.push((id, serves, committed, at, replica.record().cloned(), seen));
             }
         }
         let member = process.member;
@@ -333,7 +332,7 @@ impl World {
     fn serves(&mut self, node: u32, record: &PartitionRecord) {
         self.trace.note(self.now, format_args!("n{node} serves p{} in {}", record.id.0, record.epoch));
         let Some(process) = &self.machine(node).process else { return };
-        let Some(tip) = process.host.replica(record.id).map(|replica| replica.end()) else { return };
+        let Some(tip) = process.host.replica(record.id).map(|replica| replica.log().end()) else { return };
         let newest = self.checks.epochs.newest(record.id);
         if newest.is_none_or(|newest| newest.term != record.term) {
             return;
@@ -553,8 +552,9 @@ impl World {
             if other.engine().pending_load().is_some() && !hangs(member) {
                 return Some(format!("a bulk load is not installed at {member}"));
             }
-            if other.end() != first.end() || other.committed() != first.committed() {
-                return Some(format!("{member} ends at {} of {}", other.end(), first.end()));
+            let (here, there) = (other.log().end(), first.log().end());
+            if here != there || other.marks().committed() != first.marks().committed() {
+                return Some(format!("{member} ends at {here} of {there}"));
             }
         }
         None

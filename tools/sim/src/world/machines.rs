@@ -153,7 +153,7 @@ impl World {
             storage_lost,
         };
         let mut replica = Replica::recover(process.member, id, rules, engine, found);
-        while let Some(from) = replica.to_replay() {
+        while let Some(from) = replica.log().to_replay() {
             match process.log.read(id, from, 64 << 10) {
                 Ok(entries) => replica.replay(entries),
                 Err(_) if replica.is_damaged() => break,

@@ -46,6 +46,11 @@ impl Recovered {
         }
     }
 
+    /// Why this replica cannot be used, if so.
+    pub(crate) fn damage(&self, persisted: Position, kept_for_files: bool) -> Option<String> {
+        self.damaged.clone().or_else(|| self.misfit(persisted, kept_for_files))
+    }
+
     /// Why this log and engine files that end at `persisted` cannot be used together.
     pub(crate) fn misfit(&self, persisted: Position, kept_for_files: bool) -> Option<String> {
         if persisted.lsn < self.base.lsn && kept_for_files {
@@ -88,5 +93,46 @@ impl Recovered {
             _ if lsn < self.base.lsn || lsn > self.end.lsn => None,
             _ => self.history.term_at(lsn),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::History;
+    use types::Term;
+
+    pub(crate) fn at(epoch: u64, lsn: u64) -> Position {
+        Position::new(Term(epoch), Lsn(lsn))
+    }
+
+    /// A log from (1,10) to (2,20), whose second epoch begins at 15.
+    pub(crate) fn log() -> Recovered {
+        let history = History::new(vec![(Term(1), Lsn(1)), (Term(2), Lsn(15))]).expect("ascends");
+        Recovered { base: at(1, 10), end: at(2, 20), history, ..Recovered::nothing() }
+    }
+
+    #[test]
+    pub(crate) fn f15_files_that_are_not_of_this_log_are_damage() {
+        let why = |persisted: Position| log().misfit(persisted, true).unwrap_or_default();
+        for sound in [at(1, 10), at(1, 14), at(2, 15), at(2, 20)] {
+            assert_eq!(why(sound), "", "{sound}");
+        }
+        assert!(why(at(1, 9)).starts_with("F13: "), "{}", why(at(1, 9)));
+        assert!(why(at(2, 21)).starts_with("PR-35: "), "{}", why(at(2, 21)));
+        // A copy of a newer term was installed, and the log still has what it replaced; and the other way round.
+        for other in [at(2, 10), at(2, 14), at(3, 15), at(1, 20), at(3, 20)] {
+            assert!(why(other).starts_with("F15: "), "{other}: {}", why(other));
+        }
+    }
+
+    #[test]
+    pub(crate) fn r9_a_log_may_diverge_unless_the_files_have_all_of_it() {
+        for persisted in [Position::ZERO, at(1, 14), at(2, 19), at(3, 25)] {
+            assert!(log().may_diverge(persisted), "{persisted}");
+        }
+        assert!(!log().may_diverge(at(2, 20)) && !log().may_diverge(at(2, 21)));
+        assert!(!Recovered { whole: false, ..log() }.may_diverge(Position::ZERO));
+        assert!(!Recovered { base: at(2, 20), ..log() }.may_diverge(Position::ZERO), "it has no entry");
     }
 }

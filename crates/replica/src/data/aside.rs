@@ -5,9 +5,10 @@
 //! the log does not reach back any more, then entries read back from the log. What is in memory goes last, with whatever gives it
 //! up. Nothing changes meanwhile: appends are ignored and copies wait, and both come again.
 
+use crate::context::Ctx;
+use crate::data::Data;
 use crate::log_state::LogState;
 use crate::output::{Output, ReadFor};
-use crate::replica::{Ctx, Replica};
 use crate::settings::Settings;
 use std::collections::BTreeSet;
 use types::config::TailReport;
@@ -182,56 +183,72 @@ fn entries_aside(owner: (PartitionId, NodeId), entries: Vec<Entry>, committed: L
     Some(Output::SetAside { report, entries, rows: Vec::new() })
 }
 
-impl Replica {
+impl Data {
     /// Writes clients' entries aside that will not be part of the log any more (R9).
-    pub(crate) fn set_aside(&self, ctx: &mut Ctx, entries: Vec<Entry>) {
-        ctx.out.extend(entries_aside((self.id, self.me.node), entries, self.marks.committed()));
+    pub fn set_aside(&self, entries: Vec<Entry>, out: &mut Vec<Output>) {
+        out.extend(entries_aside((self.identity.id, self.identity.me.node), entries, self.marks.committed()));
+    }
+
+    /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9). [`Data::is_aside`] comes first.
+    pub fn cut_aside(&mut self, common: Lsn, out: &mut Vec<Output>) {
+        let entries = self.log.take_tail(common);
+        self.set_aside(entries, out);
     }
 
     /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is in memory. Until
-    /// then it goes on with it; to be asked again.
-    pub(crate) fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
+    /// then it goes on with it; to be asked again. `damaged`: so is the engine, or the log.
+    pub fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn, damaged: bool) -> bool {
         let base = self.log.tail().base().lsn;
         if common >= base {
             return true;
         }
-        if self.log.aside().is_none_or(|aside| aside.above > common) {
+        if self.aside.as_ref().is_none_or(|aside| aside.above > common) {
             // A log that cannot be trusted has nothing to be read back.
-            let readable = !self.is_damaged() || self.log.is_whole();
+            let readable = !damaged || self.log.is_whole();
             let aside = Aside::new(common, &self.log, self.log.common_end(self.engine.published()), readable);
-            self.log.put_aside(Box::new(aside));
+            self.aside = Some(Box::new(aside));
         }
         self.read_aside(ctx);
-        self.log.aside().is_some_and(|aside| aside.is_done(base))
+        self.aside.as_ref().is_some_and(|aside| aside.is_done(base))
     }
 
     /// Asks for the next entries, unless rows come first or everything has been read.
     fn read_aside(&mut self, ctx: &mut Ctx) {
         let (now, base) = (ctx.now.mono, self.log.tail().base().lsn);
         let reads = |aside: &mut Aside| aside.reads(now, base, ctx.settings.resend);
-        let Some(from) = self.log.aside_mut().and_then(reads) else { return };
-        let (partition, purpose) = (self.id, ReadFor::Aside { from });
+        let Some(from) = self.aside.as_deref_mut().and_then(reads) else { return };
+        let (partition, purpose) = (self.identity.id, ReadFor::Aside { from });
         ctx.out.push(Output::ReadLog { partition, from, max_bytes: PIECE, purpose });
     }
 
     /// Entries were read back.
-    pub(crate) fn aside_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
+    pub fn aside_read(&mut self, ctx: &mut Ctx, from: Lsn, entries: Result<Vec<Entry>, String>) {
         let base = self.log.tail().base().lsn;
-        match self.log.aside_mut().and_then(|aside| aside.came(from, base, entries)) {
+        match self.aside.as_deref_mut().and_then(|aside| aside.came(from, base, entries)) {
             Some(Ok(entries)) => {
-                self.set_aside(ctx, entries);
+                self.set_aside(entries, ctx.out);
                 self.read_aside(ctx);
             }
-            Some(Err(what)) => ctx.out.push(Output::Notice { partition: self.id, what }),
+            Some(Err(what)) => ctx.out.push(Output::Notice { partition: self.identity.id, what }),
             None => {}
         }
     }
 
+    /// True while a divergent tail is set aside, or waits for what takes its place.
+    pub fn diverges(&self) -> bool {
+        self.aside.is_some()
+    }
+
+    /// True if rows of the engine are to be set aside next.
+    pub fn asides(&self) -> bool {
+        self.aside.as_deref().is_some_and(Aside::has_rows)
+    }
+
     /// Looks at the next rows of the engine.
-    pub(crate) fn aside_rows(&mut self, ctx: &mut Ctx) {
-        let Some(mut aside) = self.log.take_aside() else { return };
+    pub fn aside_rows(&mut self, ctx: &mut Ctx) {
+        let Some(mut aside) = self.aside.take() else { return };
         if let Some(mut rows) = aside.rows.take() {
-            let (owner, above) = ((self.id, self.me.node), aside.above);
+            let (owner, above) = ((self.identity.id, self.identity.me.node), aside.above);
             match next_rows(self.engine.as_ref(), ctx.settings, above, &mut rows) {
                 Ok(over) => {
                     if rows.bytes >= PIECE {
@@ -247,11 +264,11 @@ impl Replica {
                 Err(reason) => {
                     ctx.out.push(rows.piece(owner, &self.log, above, true));
                     let what = format!("not all rows of an older term can be set aside: {reason}");
-                    ctx.out.push(Output::Notice { partition: self.id, what });
+                    ctx.out.push(Output::Notice { partition: self.identity.id, what });
                 }
             }
         }
-        self.log.put_aside(aside);
+        self.aside = Some(aside);
         self.read_aside(ctx);
     }
 }
@@ -278,7 +295,7 @@ fn next_rows(
 mod tests {
     use super::*;
     use crate::history::History;
-    use crate::replica::Recovered;
+    use crate::recovered::Recovered;
     use types::{Position, Term};
     use wire::entry::Header;
 

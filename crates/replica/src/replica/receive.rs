@@ -1,31 +1,28 @@
 //! The state on its way to this replica, beside its log, its readers and its role: what is taken in, installed, and taken over.
 
 use crate::backup::Backup;
+use crate::context::Ctx;
+use crate::damage::Fault;
 use crate::output::{Origin, Output};
-use crate::replica::{Ctx, Replica, Role};
+use crate::replica::{Replica, Role};
 use crate::transfer::files_in::Due;
 use crate::transfer::receive::{ReceiveError, Received, Receiver};
-use types::engine::Wake;
 use types::{EngineError, Epoch, Lsn, Micros};
-use wire::ship::{Chunk, Outcome, TransferOffer};
+use wire::ship::{Outcome, TransferOffer};
 
 impl Replica {
-    /// True if everything is to be sent, whatever is here.
-    pub(crate) fn wants_all(&self, ctx: &Ctx) -> bool {
-        self.transfer.failback.wants_all(ctx.settings, self.config.is_catching_up(&self.me))
-    }
-
     fn receiver<'a>(&'a mut self, ctx: &'a mut Ctx) -> Receiver<'a> {
-        let wants_all = self.wants_all(ctx);
+        let catching_up = self.config.is_catching_up(&self.identity.me);
+        let wants_all = self.transfer.failback.wants_all(ctx.settings, catching_up);
         let epoch = self.config.record().map_or(Epoch::ZERO, |record| record.epoch);
         Receiver {
             files: &mut self.transfer.incoming,
-            engine: self.engine.shipping_mut(),
+            engine: self.data.engine.shipping_mut(),
             failback: &mut self.transfer.failback,
-            origin: Origin { partition: self.id, epoch, me: self.me },
+            origin: Origin { partition: self.identity.id, epoch, me: self.identity.me },
             now: ctx.now.mono,
             wants_all,
-            names_position: self.rules.copies_name_their_position(),
+            names_position: self.identity.rules.copies_name_their_position(),
             out: ctx.out,
         }
     }
@@ -36,44 +33,37 @@ impl Replica {
         let ours = offer.epoch == record.epoch && offer.from == record.primary;
         let able = match &self.role {
             Role::Backup(_) => true,
-            Role::Damaged(_) => self.awaits_copy(ctx),
+            Role::Damaged(_) => {
+                let catching_up = record.catching_up.contains(&self.identity.me);
+                self.role.awaits_copy(catching_up, ctx.now.mono)
+            }
             Role::Idle | Role::Leader(_) => false,
         };
-        if !ours || !able || !record.holds(&self.me) {
+        if !ours || !able || !record.holds(&self.identity.me) {
             return;
         }
         // True if what is published here follows the state that is offered (R3).
         let at = offer.at;
-        let fits = at.lsn >= self.engine.published().lsn || !self.is_damaged() && self.log.holds(at);
-        let done = self.receiver(ctx).offered(offer, fits);
-        self.receive_on(ctx, done.map(|()| Received::Nothing));
+        let fits =
+            at.lsn >= self.data.engine.published().lsn || !self.is_damaged() && self.data.log.holds(at);
+        self.receive(ctx, |receiver| receiver.offered(offer, fits).map(|()| Received::Nothing));
     }
 
-    /// A piece of a file arrives.
-    pub(crate) fn on_chunk(&mut self, ctx: &mut Ctx, chunk: &Chunk) {
-        let done = self.receiver(ctx).chunk(chunk);
-        self.receive_on(ctx, done);
-    }
-
-    /// Goes on with the installation. True if it is to be called again when `wake` was.
-    pub(crate) fn install(&mut self, ctx: &mut Ctx, wake: &Wake) -> bool {
-        let done = self.receiver(ctx).install(wake);
+    /// Takes in a piece of a file, or goes on with an installation, and does what follows. True if the engine is not through with
+    /// that. Want of room ends it, for now: what came stays, and the primary offers again after a while.
+    pub(crate) fn receive(
+        &mut self,
+        ctx: &mut Ctx,
+        act: impl FnOnce(&mut Receiver) -> Result<Received, ReceiveError>,
+    ) -> bool {
+        let done = act(&mut self.receiver(ctx));
         let waits = matches!(done, Ok(Received::Installing));
-        self.receive_on(ctx, done);
-        waits
-    }
-
-    /// Files that came so far are given up.
-    pub(crate) fn stop_receiving(&mut self) -> Result<(), EngineError> {
-        self.engine.shipping_mut().map_or(Ok(()), |files| files.stop_receiving())
-    }
-
-    /// What follows from what was received. Want of room ends it, for now: what came stays, and the primary offers again after
-    /// a while.
-    fn receive_on(&mut self, ctx: &mut Ctx, done: Result<Received, ReceiveError>) {
         let asked = match done {
             Ok(Received::Nothing | Received::Installing) => Ok(()),
-            Ok(Received::Installed) => return self.take_over(ctx),
+            Ok(Received::Installed) => {
+                self.take_over(ctx);
+                Ok(())
+            }
             Ok(Received::Taken) => self.receiver(ctx).ask(),
             Ok(Received::MayBeWhole) => {
                 self.install_if_whole(ctx);
@@ -83,28 +73,31 @@ impl Replica {
         };
         match asked {
             Ok(()) => {}
-            Err(ReceiveError::Stopping(error)) => self.fail(ctx, error.to_string()),
+            Err(ReceiveError::Stopping(error)) => self.fail(ctx, error),
             Err(ReceiveError::Receiving(error)) => {
                 self.transfer.incoming.forget();
                 match error {
                     EngineError::Full(_) => {
                         let what = format!("files cannot be received: {error}");
-                        ctx.out.push(Output::Notice { partition: self.id, what });
+                        ctx.out.push(Output::Notice { partition: self.identity.id, what });
                     }
-                    _ => self.fail(ctx, format!("it cannot take in files: {error}")),
+                    _ => self.fail(ctx, Fault::Engine(format!("it cannot take in files: {error}"))),
                 }
             }
         }
+        waits
     }
 
     /// What the primary never had is set aside before its files are installed (R9).
     fn install_if_whole(&mut self, ctx: &mut Ctx) {
         let incoming = &self.transfer.incoming;
         let Some((at, history)) = incoming.installable(ctx.now.mono, self.readers.lowest()) else { return };
-        let common = self.log.common_with(history, Lsn::MAX);
-        if !self.is_damaged() && self.log.holds(at) || self.is_aside(ctx, common) {
+        let common = self.data.log.common_with(history, Lsn::MAX);
+        if !self.is_damaged() && self.data.log.holds(at)
+            || self.data.is_aside(ctx, common, self.role.is_damaged())
+        {
             self.transfer.incoming.begin_installing();
-            ctx.out.push(Output::Install { partition: self.id });
+            ctx.out.push(Output::Install { partition: self.identity.id });
         }
     }
 
@@ -117,10 +110,10 @@ impl Replica {
             Due::Install => self.install_if_whole(ctx),
             Due::AskAgain => self.receiver(ctx).ask_again(),
             Due::Leftovers => {
-                if self.config.record().is_some_and(|record| record.in_sync.contains(&self.me)) {
+                if self.config.record().is_some_and(|record| record.in_sync.contains(&self.identity.me)) {
                     self.transfer.incoming.clear_leftovers();
-                    if let Err(error) = self.stop_receiving() {
-                        self.fail(ctx, error.to_string());
+                    if let Err(error) = self.data.stop_receiving() {
+                        self.fail(ctx, error);
                     }
                 }
             }
@@ -131,20 +124,20 @@ impl Replica {
     fn take_over(&mut self, ctx: &mut Ctx) {
         let Some((offer, mut history)) = self.transfer.incoming.finish() else { return };
         // Of its own term, the newest, the primary has all that there is (R9).
-        let common = self.log.common_with(&history, Lsn::MAX);
+        let common = self.data.log.common_with(&history, Lsn::MAX);
         let at = offer.at;
         // True if the log here goes on from the primary's position.
-        let agrees = !self.is_damaged() && self.log.holds(at);
+        let agrees = !self.is_damaged() && self.data.log.holds(at);
         if agrees {
-            self.marks.commit(at.lsn, self.log.end().lsn);
-            self.marks.secure(at.lsn);
+            self.data.marks.commit(at.lsn, self.data.log.end().lsn);
+            self.data.marks.secure(at.lsn);
         } else {
-            self.cut_aside(ctx, common);
+            self.data.cut_aside(common, ctx.out);
             let in_both = if self.is_damaged() { Lsn::ZERO } else { common };
-            self.log.lower_durable(in_both);
-            self.engine.discard_above(at);
+            self.data.log.lower_durable(in_both);
+            self.data.engine.discard_above(at);
             history.truncate(at.lsn);
-            self.rebase(ctx, at, offer.at_crc, history);
+            self.data.rebase(at, offer.at_crc, history, ctx.out);
         }
         if self.is_damaged() {
             self.role.becomes(Role::Backup(Backup::new(ctx.settings.resend)));
@@ -155,7 +148,8 @@ impl Replica {
                 false => backup.acks.begin_at(at.lsn),
             }
         }
-        let whole = self.wants_all(ctx);
+        let catching_up = self.config.is_catching_up(&self.identity.me);
+        let whole = self.transfer.failback.wants_all(ctx.settings, catching_up);
         self.transfer.failback.given(whole);
         self.receiver(ctx).send_installed(&offer, Outcome::Installed);
     }

@@ -5,225 +5,28 @@
 //! copy. To members that follow the log they go beside it, whenever the primary has flushed: only the primary makes files, so
 //! that all replicas have the same ones (PR-38).
 
-use crate::log_state::LogState;
 use crate::output::{Origin, Output};
-use crate::primary::progress::{Mode, Progress};
-use crate::readers::Readers;
+use crate::sender::progress::Mode;
+use crate::sender::shipping::Pinned;
+use crate::sender::{Given, Sender};
 use crate::settings::Settings;
 use bytes::Bytes;
-use std::collections::{BTreeSet, VecDeque};
 use types::engine::ShipsFiles;
-use types::{ComponentSet, Engine, EngineError, Lsn, Member, Micros, PinId, Position};
+use types::{ComponentSet, EngineError, Lsn, Micros, Position};
 use wire::PeerMessage;
 use wire::ship::{
-    Chunk, DESCRIPTION, Installed, MAX_DESCRIPTION_BYTES, MAX_PIECES, Outcome, Piece, TransferOffer,
-    TransferRequest, Withdrawn, encode_set, encode_set_evenly,
+    Chunk, DESCRIPTION, Installed, MAX_DESCRIPTION_BYTES, Outcome, Piece, TransferOffer, TransferRequest,
+    Withdrawn, encode_set, encode_set_evenly,
 };
 
 /// Files that are being written when they are asked for are waited for so long; then rows are sent.
 const PIN_PATIENCE: Micros = Micros::from_millis(10_000);
-/// A member that asked for nothing for so long is looked at anew.
-pub(crate) const SILENT: Micros = Micros::from_millis(5_000);
-/// The same of one that answers and has no more after so long: its disk may hang.
-const STILL: Micros = Micros::from_millis(15_000);
 /// No piece is longer: entries of the log travel on the same connection.
 const PIECE_BYTES: usize = 256 << 10;
 /// Nor shorter, for a disk's sake.
 const LEAST_PIECE_BYTES: u64 = 512;
 
-/// Files that are being shipped.
-#[derive(Debug)]
-pub(crate) struct Shipping {
-    number: u64,
-    since: Micros,
-    tried_at: Micros,
-    pinned: Option<Pinned>,
-    /// Wanted, and not sent yet.
-    wanted: VecDeque<Piece>,
-    offered_at: Micros,
-    /// When the member last asked; it has not answered the newest offer yet if that is later.
-    heard_at: Micros,
-    answered: bool,
-    /// Bytes of the files that the member said it has, or has and has checked, and when they were fewer.
-    have: (u64, Micros),
-    /// Up to where its log is that of this replica, as long as it may choose the log alone.
-    agreed: Option<Lsn>,
-}
-
-#[derive(Debug)]
-struct Pinned {
-    pin: PinId,
-    at: Position,
-    at_crc: u32,
-    description: Bytes,
-    bytes: u64,
-    /// The length of a piece.
-    piece_bytes: u32,
-}
-
-impl Shipping {
-    /// The connection is new: what was on its way is lost.
-    pub fn resend(&mut self) {
-        (self.offered_at, self.answered) = (Micros::ZERO, false);
-        self.wanted.clear();
-    }
-
-    /// Bytes that the member has, and of the whole set.
-    pub fn progress(&self) -> (u64, u64) {
-        let all = self.pinned.as_ref().map_or(0, |pinned| pinned.bytes);
-        (self.have.0.min(all), all)
-    }
-
-    /// The files that are kept for it.
-    pub fn pin(&self) -> Option<PinId> {
-        self.pinned.as_ref().map(|pinned| pinned.pin)
-    }
-
-    /// True if a piece is wanted.
-    pub fn is_wanted(&self) -> bool {
-        !self.wanted.is_empty()
-    }
-
-    /// The next piece that is wanted, and the number of the offer.
-    fn take_wanted(&mut self) -> Option<(u64, Piece)> {
-        Some((self.number, self.wanted.pop_front()?))
-    }
-
-    /// A member says what it lacks. True if it has just chosen the files: the log below them is not kept for it any more.
-    fn hear(&mut self, want: &TransferRequest, now: Micros) -> bool {
-        (self.heard_at, self.answered) = (now, true);
-        if want.have != self.have.0 {
-            self.have = (want.have, now);
-        }
-        for piece in &want.pieces {
-            if self.wanted.len() < 2 * MAX_PIECES && !self.wanted.contains(piece) {
-                self.wanted.push_back(*piece);
-            }
-        }
-        let takes_files = want.pieces.iter().any(|piece| piece.file != DESCRIPTION);
-        takes_files && self.agreed.take().is_some()
-    }
-
-    /// True if newer files than these are on disk, up to `persisted`.
-    pub fn is_older_than(&self, persisted: Lsn) -> bool {
-        self.pinned.as_ref().is_some_and(|pinned| pinned.at.lsn < persisted)
-    }
-
-    /// The member takes part, and gets on.
-    pub fn is_alive(&self, now: Micros) -> bool {
-        now.since(self.heard_at.max(self.since)) < SILENT && !self.is_stuck(now)
-    }
-
-    /// It gets no further.
-    fn is_stuck(&self, now: Micros) -> bool {
-        now.since(self.have.1) >= STILL
-    }
-}
-
-/// Files kept for members.
-///
-/// Invariants (`validate`): what is being sent is pinned. Pins are compared with what is still being sent after every turn
-/// ([`FilesOut::sweep`]), so nothing that ends a transfer has to think of them.
-#[derive(Debug, Default)]
-pub(crate) struct FilesOut {
-    /// The number of the newest offer of files.
-    offers: u64,
-    pins: BTreeSet<PinId>,
-    /// Who was sent the last piece of a file.
-    served: Option<Member>,
-}
-
-impl FilesOut {
-    fn new_shipping(&mut self, now: Micros) -> Box<Shipping> {
-        self.offers = now.0.max(self.offers + 1);
-        Box::new(Shipping {
-            number: self.offers,
-            since: now,
-            tried_at: Micros::ZERO,
-            pinned: None,
-            wanted: VecDeque::new(),
-            offered_at: Micros::ZERO,
-            heard_at: now,
-            answered: false,
-            have: (0, now),
-            agreed: None,
-        })
-    }
-
-    /// Whose turn it is of those who wait for a piece: the one behind who was served last.
-    pub fn next_in_turn(&mut self, waiting: &[Member]) -> Option<Member> {
-        let next = waiting.iter().find(|member| Some(**member) > self.served).or(waiting.first()).copied()?;
-        self.served = Some(next);
-        Some(next)
-    }
-
-    /// Lets the files go that are not shipped any more, however that ended.
-    pub fn sweep(&mut self, engine: &mut dyn Engine, used: impl Iterator<Item = PinId>) {
-        if self.pins.is_empty() {
-            return;
-        }
-        let used: BTreeSet<PinId> = used.collect();
-        assert!(
-            used.is_subset(&self.pins),
-            "F14: files are sent that are not kept: {used:?}, {:?}",
-            self.pins
-        );
-        if let Some(files) = engine.shipping_mut() {
-            self.pins.difference(&used).for_each(|pin| files.unpin(*pin));
-        }
-        self.pins = used;
-    }
-
-    /// The engine that had the files is gone.
-    pub fn forget(&mut self) {
-        self.pins.clear();
-    }
-
-    /// What must hold of them, while the files in `used` are being sent.
-    pub fn validate(&self, mut used: impl Iterator<Item = PinId>) -> Result<(), String> {
-        match used.find(|pin| !self.pins.contains(pin)) {
-            Some(pin) => Err(format!("F14: {pin:?} is sent and not kept")),
-            None => Ok(()),
-        }
-    }
-}
-
-/// What a primary is to do after a member was given something.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Given {
-    Nothing,
-    /// The member goes on with the log.
-    Log,
-}
-
-/// The state on its way to one member, by files or by rows, with all that a primary needs for it.
-pub(crate) struct Sender<'a> {
-    pub to: Member,
-    pub progress: &'a mut Progress,
-    pub files: &'a mut FilesOut,
-    pub engine: &'a mut dyn Engine,
-    pub log: &'a LogState,
-    pub readers: &'a mut Readers,
-    pub origin: Origin,
-    pub now: Micros,
-    pub settings: &'a Settings,
-    /// Clients are served, by engines with files and logs on disk.
-    pub delivers: bool,
-    pub catching_up: bool,
-    /// F14: an offer names the position of its files.
-    pub names_position: bool,
-    pub out: &'a mut Vec<Output>,
-}
-
 impl Sender<'_> {
-    pub(super) fn send(&mut self, message: PeerMessage) {
-        self.out.push(Output::Send { to: self.to, message });
-    }
-
-    pub(super) fn probe(&mut self) {
-        self.progress.mode = Mode::Probe { asked_at: Micros::ZERO };
-    }
-
     /// Begins to ship files to a member that was just made anew.
     pub(super) fn start_shipping(&mut self) -> Result<(), EngineError> {
         assert!(self.progress.files.is_none(), "R8: {} is sent files already", self.to);
@@ -236,7 +39,7 @@ impl Sender<'_> {
     }
 
     /// Offers files to a member that the log alone would bring level, too. The log is kept until it has chosen.
-    pub fn offer_choice(&mut self, agreed: Lsn) -> Result<(), EngineError> {
+    fn offer_choice(&mut self, agreed: Lsn) -> Result<(), EngineError> {
         let mut files = self.files.new_shipping(self.now);
         files.agreed = Some(agreed);
         self.progress.begin_from_scratch(self.now);
@@ -247,21 +50,30 @@ impl Sender<'_> {
         self.ship_on()
     }
 
+    /// The logs agree up to here. True if the member is offered files nevertheless, since it may lack less of those.
+    pub(super) fn offers_choice(&mut self, agreed: Lsn) -> Result<bool, EngineError> {
+        let offers = self.files_may_be_less(agreed);
+        if offers {
+            self.offer_choice(agreed)?;
+        }
+        Ok(offers)
+    }
+
     /// True if a member whose log agrees up to here may lack less in files than in the log.
-    pub fn files_may_be_less(&self, agreed: Lsn, ships: bool) -> bool {
+    fn files_may_be_less(&self, agreed: Lsn) -> bool {
         let (persisted, missing) = (self.engine.persisted().lsn, self.log.bytes_above(agreed));
         let asked = self.progress.log_only || self.progress.rows_only;
         let long = persisted > agreed && missing > self.settings.failback_log_bytes;
-        ships && self.catching_up && !asked && long
+        self.ships && self.catching_up() && !asked && long
     }
 
     /// Files that a member which follows the log does not have yet go to it beside the log.
-    pub fn deliver(&mut self) -> Result<(), EngineError> {
+    pub(super) fn deliver(&mut self) -> Result<(), EngineError> {
         let persisted = self.engine.persisted().lsn;
         let progress = &mut *self.progress;
         if progress.files.is_none() {
             let lacks = progress.marks.persisted < persisted && progress.delivered < persisted;
-            if !(self.delivers && lacks) || !progress.health.is_level() {
+            if !(self.ships && self.serves && lacks && progress.health.is_level()) {
                 return Ok(());
             }
             (progress.delivered, progress.files) = (persisted, Some(self.files.new_shipping(self.now)));
@@ -270,7 +82,7 @@ impl Sender<'_> {
     }
 
     /// Offers what is to be shipped, or offers it again.
-    pub fn ship_on(&mut self) -> Result<(), EngineError> {
+    pub(super) fn ship_on(&mut self) -> Result<(), EngineError> {
         let (now, resend) = (self.now, self.settings.resend);
         let Some(shipping) = self.progress.files.as_deref_mut() else { return Ok(()) };
         if shipping.pinned.is_none() {
@@ -505,57 +317,4 @@ fn piece_bytes(settings: &Settings) -> u32 {
     let (most, rate) = (settings.copy_bytes.clamp(1, PIECE_BYTES) as u64, settings.ship_bytes_per_second);
     let piece = if rate == 0 { most } else { most.min((rate / 8).max(LEAST_PIECE_BYTES)) };
     piece as u32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake::{FakeEngine, at, member};
-    use types::{Epoch, NodeId, PartitionId};
-
-    fn other(node: u32) -> Member {
-        Member { node: NodeId(node), ..member() }
-    }
-
-    #[test]
-    fn pieces_are_sent_to_one_member_after_the_other() {
-        let mut files = FilesOut::default();
-        let waiting = [other(1), other(2), other(3)];
-        let turns: Vec<_> = (0..4).filter_map(|_| files.next_in_turn(&waiting)).collect();
-        assert_eq!(turns, [other(1), other(2), other(3), other(1)]);
-        assert_eq!(files.next_in_turn(&waiting[2..]), Some(other(3)));
-        assert_eq!(files.next_in_turn(&[]), None);
-    }
-
-    #[test]
-    fn f14_files_are_kept_as_long_as_they_are_sent() {
-        let mut engine = FakeEngine::new();
-        engine.persisted = at(3);
-        let mut files = FilesOut::default();
-        let (pin, _) = engine.pin().expect("no error").expect("it has files");
-        files.pins.insert(pin);
-        files.sweep(&mut engine, [pin].into_iter());
-        assert_eq!(engine.pinned, [pin]);
-        files.validate([pin].into_iter()).expect("valid");
-        files.sweep(&mut engine, [].into_iter());
-        assert!(engine.pinned.is_empty());
-        assert!(files.validate([pin].into_iter()).is_err(), "nobody keeps it");
-    }
-
-    #[test]
-    fn a_member_says_what_it_lacks_and_chooses_by_that() {
-        let mut shipping = FilesOut::default().new_shipping(Micros(1));
-        shipping.agreed = Some(Lsn(3));
-        let wants = |file: u32, have: u64| {
-            let (partition, epoch, number) = (PartitionId(1), Epoch(1), 1);
-            let pieces = vec![Piece { file, from: 0 }];
-            TransferRequest { partition, epoch, from: other(2), number, pieces, have, tainted: 0 }
-        };
-        assert!(!shipping.hear(&wants(DESCRIPTION, 0), Micros(2)), "it does not know the files yet");
-        assert!(shipping.hear(&wants(0, 7), Micros(3)), "it takes the files");
-        assert!(!shipping.hear(&wants(0, 7), Micros(4)), "and has said so");
-        assert_eq!(shipping.wanted.len(), 2, "what is asked for twice is sent once");
-        assert!(shipping.is_alive(Micros(3) + SILENT), "it was heard later than that");
-        assert!(!shipping.is_alive(Micros(4) + SILENT));
-    }
 }

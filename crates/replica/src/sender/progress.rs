@@ -1,8 +1,8 @@
 //! What a primary knows of one other member of its set.
 
-use crate::backup::fresh::Echo;
-use crate::transfer::copy::CopyOut;
-use crate::transfer::offer::Shipping;
+use crate::sender::copy_out::CopyOut;
+use crate::sender::echo::Echo;
+use crate::sender::shipping::Shipping;
 use std::collections::VecDeque;
 use types::{Lsn, Micros, Watermarks};
 
@@ -291,6 +291,48 @@ impl Progress {
             persisted: self.marks.persisted.max(marks.persisted),
         };
         back
+    }
+
+    /// The connection is new: what was on its way is lost.
+    pub fn reconnected(&mut self) {
+        match &mut self.mode {
+            Mode::Stream if self.flight.next() > Lsn::ZERO => self.again(),
+            Mode::Copying(copy) => copy.resend(),
+            _ => {}
+        }
+        if let Some(files) = &mut self.files {
+            files.resend();
+        }
+    }
+
+    /// True while it has something else to do than to follow the log.
+    pub fn is_busy(&self, now: Micros) -> bool {
+        match &self.mode {
+            Mode::Reading { .. } | Mode::Copying(_) => true,
+            Mode::Shipping => self.files.as_ref().is_some_and(|files| files.is_alive(now)),
+            Mode::Probe { .. } | Mode::Stream => false,
+        }
+    }
+
+    /// What was not acknowledged, or read back, in this time was lost.
+    pub fn resend(&mut self, now: Micros, patience: Micros) {
+        match &self.mode {
+            Mode::Reading { since } if now.since(*since) > patience => self.mode = Mode::Stream,
+            Mode::Stream => {
+                let late = |at: Micros| now.since(at.max(self.acks.came_at())) > patience;
+                let missing = self.marks.received.next() < self.flight.next();
+                if missing && self.flight.oldest().is_some_and(late) {
+                    self.again();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// It takes nothing just now. What it then has is asked for again.
+    pub fn pause(&mut self, now: Micros) {
+        self.mode = Mode::Probe { asked_at: now };
+        self.health.forget_level();
     }
 
     /// It has up to `lsn` what this replica has.

@@ -1,0 +1,70 @@
+//! What an entry does to an engine: the same on every replica.
+
+use crate::features::bulk::staged_load;
+use crate::session::{self, Session, session_key};
+use crate::unfit::Unfit;
+use types::engine::mutation_fault;
+use types::{Engine, Mutation, Rules, SessionId};
+use wire::entry::Kind;
+use wire::{Effects, Entry};
+
+fn not_understood(entry: &Entry) -> Unfit {
+    let (kind, at) = (entry.header().kind, entry.at());
+    Unfit::Here(format!("an entry of kind {kind:?} at {at} is not understood by this version"))
+}
+
+/// Refuses an entry that no engine of this version could execute.
+pub(crate) fn understood(entry: &Entry) -> Result<(), Unfit> {
+    match entry.header().kind {
+        Kind::Bulk => Ok(()),
+        Kind::Rows | Kind::SessionOpen | Kind::SessionExpire | Kind::Schema => Ok(()),
+        Kind::Policy | Kind::Configuration | Kind::Noop => Ok(()),
+        _ => Err(not_understood(entry)),
+    }
+}
+
+/// Executes the entry that follows what the engine has.
+pub(crate) fn execute(engine: &mut dyn Engine, rules: Rules, entry: &Entry) -> Result<(), Unfit> {
+    let mutations = mutations(engine, rules, entry)?;
+    match entry.header().kind {
+        Kind::Bulk => {
+            let load = staged_load(engine, rules, entry)?.load;
+            let staging = engine.staging_mut().expect("PR-39: it stages loads, or has none");
+            staging.execute_load(entry.at(), load, &mutations);
+        }
+        _ => engine.execute(entry.at(), &mutations),
+    }
+    Ok(())
+}
+
+/// What an entry changes: the same on every replica, since it depends on the entry and the state below it alone.
+fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mutation>, Unfit> {
+    match entry.header().kind {
+        Kind::Rows => {
+            let effects = Effects::decode(entry.payload()).map_err(Unfit::Entry)?;
+            if let Some(fault) = effects.mutations.iter().find_map(mutation_fault) {
+                return Err(Unfit::Entry(format!("PR-72: the entry at {}: {fault}", entry.at())));
+            }
+            let session = session::mutation_of(engine, entry, &effects)?;
+            let mut mutations = effects.mutations;
+            mutations.extend(session);
+            Ok(mutations)
+        }
+        Kind::Bulk => {
+            let effects = staged_load(engine, rules, entry)?.effects;
+            let session = session::mutation_of(engine, entry, &effects)?;
+            let mut mutations = effects.mutations;
+            mutations.extend(session);
+            Ok(mutations)
+        }
+        Kind::SessionOpen => {
+            let session = Session { touched_ms: entry.header().wall_ms, ..Session::default() };
+            let key = session_key(SessionId(entry.at()));
+            Ok(vec![Mutation { key, value: Some(session.encode()) }])
+        }
+        Kind::SessionExpire => session::decode_expired(entry.payload()).map_err(Unfit::Entry),
+        Kind::Schema => crate::features::index::decode(entry).map_err(Unfit::Entry),
+        Kind::Policy | Kind::Configuration | Kind::Noop => Ok(Vec::new()),
+        _ => Err(not_understood(entry)),
+    }
+}

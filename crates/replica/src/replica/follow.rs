@@ -1,0 +1,127 @@
+//! A replica that follows a primary: appends, and reports and entries for a new one.
+
+use crate::backup::fetch;
+use crate::backup::follow::AppendOutcome;
+use crate::context::Ctx;
+use crate::damage::Fault;
+use crate::output::Output;
+use crate::replica::{Replica, Role};
+use types::{Lsn, Position, Term};
+use wire::PeerMessage;
+use wire::peer::{Append, AppendRefused, Fetch, LogSummary, Refusal, ReportRequest};
+
+/// The log of a replica that only a copy helps: nothing in common with any, and it does not reach back.
+fn unusable() -> LogSummary {
+    let first = Position::new(Term::ZERO, Lsn(1));
+    LogSummary { base: first, end: first, history: Vec::new() }
+}
+
+impl Replica {
+    /// Entries from a primary.
+    pub(crate) fn on_append(&mut self, ctx: &mut Ctx, append: &Append) {
+        let outcome = match self.refuses_append(ctx, append) {
+            Some(outcome) => outcome,
+            None => {
+                let cold = self.role.is_cold(&self.config, &self.data);
+                self.data.take_append(append, cold, ctx.out)
+            }
+        };
+        let why = match outcome {
+            AppendOutcome::Yes(last) => return self.note_append(ctx, append, last),
+            AppendOutcome::Ignored => return,
+            AppendOutcome::Broken(reason) => return self.fail(ctx, Fault::Log(reason)),
+            AppendOutcome::Other(common) if self.start_over(ctx, common) => {
+                Refusal::Mismatch(self.data.log.summary())
+            }
+            // The same append comes again.
+            AppendOutcome::Other(_) => return,
+            AppendOutcome::Refused(why) => why,
+        };
+        let refused = AppendRefused {
+            partition: self.identity.id,
+            epoch: append.epoch,
+            from: self.identity.me,
+            number: append.number,
+            why,
+        };
+        ctx.out.push(Output::Send { to: append.from, message: PeerMessage::AppendRefused(refused) });
+    }
+
+    /// What becomes of an append that this replica does not even look at.
+    fn refuses_append(&self, ctx: &Ctx, append: &Append) -> Option<AppendOutcome> {
+        let me = &self.identity.me;
+        let Some(record) = self.config.record() else {
+            return Some(AppendOutcome::Refused(Refusal::NotMine));
+        };
+        if append.epoch < record.epoch {
+            let text = serde_json::to_string(record).expect("a record has only text keys");
+            return Some(AppendOutcome::Refused(Refusal::OldEpoch(text)));
+        }
+        if append.epoch > record.epoch || append.from != record.primary || !record.holds(me) {
+            return Some(AppendOutcome::Refused(Refusal::NotMine));
+        }
+        let catching_up = self.config.is_catching_up(me);
+        let nothing = || Some(AppendOutcome::Refused(Refusal::Mismatch(unusable())));
+        match &self.role {
+            Role::Damaged(_) if self.role.awaits_copy(catching_up, ctx.now.mono) => nothing(),
+            Role::Damaged(_) => Some(AppendOutcome::Refused(Refusal::Busy)),
+            _ if self.transfer.failback.wants_all(ctx.settings, catching_up) => nothing(),
+            role if role.is_whole_backup() => None,
+            _ => Some(AppendOutcome::Ignored),
+        }
+    }
+
+    /// An append was taken in: this log is the primary's up to `last`.
+    fn note_append(&mut self, ctx: &mut Ctx, append: &Append, last: Lsn) {
+        self.transfer.failback.count_log(append.entries.len() as u64);
+        let end = self.data.log.end().lsn;
+        let Some(backup) = self.role.backup_mut() else { return };
+        backup.heard(append, last, ctx.settings.resend);
+        let matched = backup.acks.matched().min(end);
+        self.data.marks.commit(append.committed.min(matched), end);
+        self.data.marks.secure(append.secured.min(matched));
+        self.data.marks.raise_log_floor(append.log_floor);
+        self.publish(ctx);
+    }
+
+    /// A primary of a newer term asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
+    /// old primary already: the configuration came before the request (PR-74). One that is about to go asks for the primary's.
+    pub(crate) fn on_report_request(&mut self, ctx: &mut Ctx, request: &ReportRequest) {
+        let me = &self.identity.me;
+        let Some(record) = self.config.record().filter(|record| record.epoch == request.epoch) else {
+            return;
+        };
+        let mut report = self.data.report(record.epoch);
+        if record.primary == *me {
+            let departing = record.member_on(request.from.node).is_none();
+            if !departing || !self.serves() {
+                return;
+            }
+        } else if request.from != record.primary {
+            return;
+        } else {
+            let catching_up = record.catching_up.contains(me);
+            let awaits_copy = self.role.awaits_copy(catching_up, ctx.now.mono);
+            if self.is_damaged() && !awaits_copy && catching_up {
+                // The primary asks as long as it gets no answer.
+                return;
+            }
+            if awaits_copy || self.transfer.failback.wants_all(ctx.settings, catching_up) {
+                report.log = unusable();
+            }
+            report.torn |= self.is_damaged();
+        }
+        ctx.out.push(Output::Send { to: request.from, message: PeerMessage::Report(report) });
+    }
+
+    /// A new primary fetches what it lacks.
+    pub(crate) fn on_fetch(&mut self, ctx: &mut Ctx, fetch: &Fetch) {
+        let (Some(record), Some(origin)) = (self.config.record(), self.config.origin(self.identity)) else {
+            return;
+        };
+        if fetch.epoch == record.epoch && fetch.from == record.primary {
+            let most = ctx.settings.append_bytes;
+            fetch::answer(&self.data, origin, self.is_damaged(), fetch, most, ctx.out);
+        }
+    }
+}

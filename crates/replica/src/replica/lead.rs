@@ -1,0 +1,198 @@
+//! A primary beside its log and its engine: what members are sent, and how far commits reach.
+
+use crate::backup::fetch;
+use crate::context::Ctx;
+use crate::output::{Output, ReadFor};
+use crate::replica::{Replica, Role};
+use crate::sender::progress::Mode;
+use crate::sender::{Given, Sender};
+use crate::transfer::failback::kept_for_absent;
+use types::{EngineError, LogKind, Lsn, Member, Micros, PartitionRecord};
+use wire::control::RecordText;
+use wire::peer::{AppendRefused, Inform, Refusal};
+use wire::{Entry, PeerMessage};
+
+impl Replica {
+    /// Sends something to a member; nothing if this replica does not lead, or that is no member. What the engine cannot do ends
+    /// this replica.
+    pub(crate) fn send<T>(
+        &mut self,
+        ctx: &mut Ctx,
+        to: Member,
+        act: impl FnOnce(&mut Sender) -> Result<T, EngineError>,
+    ) -> Option<T> {
+        let (origin, serves, ships) =
+            (self.config.origin(self.identity)?, self.serves(), self.data.ships_files());
+        let led_at = self.leading().map_or(Micros::ZERO, |(primary, view)| primary.led_at(&view, ctx));
+        let mut sender = Sender {
+            to,
+            progress: self.role.progress(&to)?,
+            files: &mut self.transfer.outgoing,
+            engine: self.data.engine.as_mut(),
+            log: &self.data.log,
+            marks: &self.data.marks,
+            readers: &mut self.readers,
+            record: self.config.record()?,
+            origin,
+            led_at,
+            now: ctx.now.mono,
+            settings: ctx.settings,
+            ships,
+            serves,
+            names_position: self.identity.rules.copies_name_their_position(),
+            out: ctx.out,
+        };
+        act(&mut sender).map_err(|error| self.fail(ctx, error)).ok()
+    }
+
+    /// Sends what is due to every member. Called after each batch of inputs, so that appends coalesce.
+    pub(crate) fn ship(&mut self, ctx: &mut Ctx) {
+        let Role::Leader(leader) = &self.role else { return };
+        let begun = leader.promotion.marker().is_some();
+        let members: Vec<Member> = leader.members.keys().copied().collect();
+        let mut cached = None;
+        for member in members {
+            self.send(ctx, member, |sender| sender.go_on(begun, &mut cached));
+        }
+    }
+
+    /// The log is short of room.
+    pub(crate) fn offer_newer(&mut self, ctx: &mut Ctx) {
+        self.config.note_no_room();
+        let memory = self.data.log.kind() == LogKind::Memory;
+        let Role::Leader(leader) = &self.role else { return };
+        let members: Vec<Member> = leader.members.keys().copied().collect();
+        for member in members {
+            self.send(ctx, member, |sender| {
+                let marks = sender.progress.marks;
+                sender.offer_newer(if memory { marks.received } else { marks.durable });
+                Ok(())
+            });
+        }
+    }
+
+    /// A member lacks something, or has taken something in.
+    pub(crate) fn on_transfer(&mut self, ctx: &mut Ctx, message: &PeerMessage) {
+        let (Some(term), Some(epoch)) =
+            (self.role.term(), self.config.origin(self.identity).map(|origin| origin.epoch))
+        else {
+            return;
+        };
+        let given = match message {
+            PeerMessage::TransferRequest(want) if want.epoch < term.began() || want.epoch > epoch => None,
+            PeerMessage::TransferRequest(want) => self.send(ctx, want.from, |sender| {
+                sender.on_transfer_request(want);
+                Ok(Given::Nothing)
+            }),
+            PeerMessage::Installed(taken) => {
+                self.send(ctx, taken.from, |sender| Ok(sender.on_installed(taken)))
+            }
+            PeerMessage::Copied(copied) => self.send(ctx, copied.from, |sender| sender.on_copied(copied)),
+            _ => None,
+        };
+        if given == Some(Given::Log) {
+            self.ship(ctx);
+        }
+    }
+
+    /// Sends one piece, to one member after the other. Gives its length.
+    pub(crate) fn send_piece(&mut self, ctx: &mut Ctx) -> usize {
+        let waiting = self.role.wait_for_pieces();
+        let Some(member) = self.transfer.outgoing.next_in_turn(&waiting) else { return 0 };
+        self.send(ctx, member, |sender| sender.send_piece()).unwrap_or(0)
+    }
+
+    /// A member did not take an append.
+    pub(crate) fn on_refused(&mut self, ctx: &mut Ctx, refused: AppendRefused) {
+        let from = refused.from;
+        match refused.why {
+            Refusal::OldEpoch(text) => {
+                if let Ok(record) = serde_json::from_str::<PartitionRecord>(&text) {
+                    self.configure(ctx, record);
+                }
+            }
+            Refusal::Mismatch(summary) => {
+                self.send(ctx, from, |sender| sender.realign(refused.number, &summary));
+            }
+            Refusal::Unstaged(lsn) => self.on_unstaged(ctx, &refused, lsn),
+            Refusal::NotMine => {
+                let Some(record) = self.config.record() else { return };
+                let inform = Inform { partition: self.identity.id, record: RecordText::new(record) };
+                ctx.out.push(Output::Send { to: from, message: PeerMessage::Inform(inform) });
+                if let Some(progress) = self.role.progress(&from) {
+                    progress.again();
+                }
+            }
+            Refusal::Busy => {
+                let counts = self.config.record().is_some_and(|record| record.in_sync.contains(&from));
+                match self.role.progress(&from) {
+                    Some(progress) if counts => progress.health.taint(),
+                    // It need not leave what it is not in. When it has room it goes on from what it then has.
+                    Some(progress) if matches!(progress.mode, Mode::Stream) => progress.pause(ctx.now.mono),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Entries came back from the log.
+    pub(crate) fn on_log_read(
+        &mut self,
+        ctx: &mut Ctx,
+        purpose: ReadFor,
+        entries: Result<Vec<Entry>, String>,
+    ) {
+        let lags = self.role.lags(&self.data);
+        match purpose {
+            ReadFor::Ship(member) => drop(self.send(ctx, member, |sender| sender.log_read(entries))),
+            ReadFor::Fetch(fetch) => {
+                let (entries, fault) = fetch::read(&self.data, &fetch, entries);
+                if let Some(fault) = fault {
+                    self.fail(ctx, fault);
+                }
+                if let Some(origin) = self.config.origin(self.identity) {
+                    fetch::send(origin, &fetch, &entries, ctx.out);
+                }
+            }
+            ReadFor::Replay { from } => match self.data.slice_read(lags, from, entries) {
+                Some(Ok(entries)) => self.replay_entries(ctx, &entries),
+                Some(Err(fault)) => self.fail(ctx, fault),
+                None => {}
+            },
+            ReadFor::Aside { from } => self.data.aside_read(ctx, from, entries),
+            ReadFor::Scrub { from } => {
+                let bounds = (self.data.log.base().lsn, self.data.log.end().lsn);
+                self.features.scrub.log_read(bounds, from, entries);
+            }
+        }
+    }
+
+    /// Moves `committed` and `secured` on and releases what they cover.
+    pub(crate) fn advance(&mut self, ctx: &mut Ctx) {
+        let Some((primary, view)) = self.leading() else { return };
+        let (secured, kept) = primary.bounds(&view);
+        let (log, keep_bytes) = (&self.data.log, ctx.settings.failback_keep_bytes);
+        let end = log.end().lsn;
+        let absent = match self.config.no_room() {
+            true => Lsn::MAX,
+            false => kept_for_absent(view.record, end, log.bytes_above(end.prev()), keep_bytes),
+        };
+        let kept = kept.min(absent);
+        self.data.marks.secure(secured.min(end));
+        self.data.marks.raise_log_floor(kept);
+        let Some((primary, view)) = self.leading() else { return };
+        let point = primary.commit_point(&view, ctx);
+        let Role::Leader(leader) = &self.role else { return };
+        let reached = leader.held_at(ctx.now.mono, self.data.marks.committed(), point);
+        let marker = leader.promotion.marker();
+        if self.data.commit(marker, reached, (ctx.now.mono, ctx.settings.resend)) {
+            ctx.out.push(Output::Checkpoint { partition: self.identity.id });
+        }
+        self.publish(ctx);
+        let released = self.leading_mut().map_or(0, |(primary, view)| primary.release(&view, ctx));
+        self.commits += released;
+        if let Some((primary, view)) = self.leading_mut() {
+            primary.serve_if_ready(&view, ctx);
+        }
+    }
+}

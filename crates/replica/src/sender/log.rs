@@ -1,0 +1,259 @@
+//! The log to one member: appends from memory or read back, and from where it is sent what it lacks.
+
+use crate::output::{Output, ReadFor};
+use crate::sender::Sender;
+use crate::sender::progress::Mode;
+use bytes::{Bytes, BytesMut};
+use types::{EngineError, Lsn, Member, PartitionRecord, Position, Term};
+use wire::control::RecordText;
+use wire::peer::{Append, Inform, LogSummary, ReportRequest};
+use wire::{Entry, PeerMessage};
+
+/// Entries as one run of bytes, kept for the members that need the same.
+pub(crate) struct Run {
+    from: Lsn,
+    last: Lsn,
+    bytes: Bytes,
+}
+
+impl Run {
+    fn of<'a>(from: Lsn, entries: impl Iterator<Item = &'a Entry>) -> Run {
+        let (mut out, mut last) = (BytesMut::new(), Lsn::ZERO);
+        for entry in entries {
+            out.extend_from_slice(entry.bytes());
+            last = entry.lsn();
+        }
+        Run { from, last, bytes: out.freeze() }
+    }
+}
+
+/// Asks for a member's log, in this configuration.
+pub(crate) fn ask_report(record: &PartitionRecord, me: Member, to: Member, out: &mut Vec<Output>) {
+    let inform = Inform { partition: record.id, record: RecordText::new(record) };
+    let request = ReportRequest { partition: record.id, epoch: record.epoch, from: me };
+    out.push(Output::Send { to, message: PeerMessage::Inform(inform) });
+    out.push(Output::Send { to, message: PeerMessage::ReportRequest(request) });
+}
+
+impl Sender<'_> {
+    /// Sends as much of the log as may be on its way at once.
+    pub(super) fn ship_log(&mut self, cached: &mut Option<Run>) -> Result<(), EngineError> {
+        let log = self.log;
+        loop {
+            let (next, most) = (self.progress.flight.next(), self.settings.append_bytes);
+            if next > log.end().lsn || self.progress.flight.bytes() >= self.settings.window_bytes {
+                return Ok(());
+            }
+            let (prev, base) = (next.prev(), log.base().lsn);
+            let known = log.tail().at(prev).filter(|(_, crc)| *crc != 0 || prev == Lsn::ZERO);
+            let Some(before) = known else {
+                if prev < base {
+                    return self.start_copy();
+                }
+                self.progress.mode = Mode::Reading { since: self.now };
+                self.out.push(Output::ReadLog {
+                    partition: self.origin.partition,
+                    // The entry before is read too: its checksum goes into the append.
+                    from: if prev > base { prev } else { next },
+                    max_bytes: most,
+                    purpose: ReadFor::Ship(self.to),
+                });
+                return Ok(());
+            };
+            let run = match cached.take().filter(|run| run.from == next) {
+                Some(run) => run,
+                None => Run::of(next, log.tail().run(next, most)),
+            };
+            self.send_append(before, run.bytes.clone(), run.last);
+            *cached = Some(run);
+        }
+    }
+
+    /// Sends one append; `last` is the LSN of its last entry, or `prev`'s if it is empty.
+    fn send_append(&mut self, prev: (Position, u32), entries: Bytes, last: Lsn) {
+        let append = Append {
+            partition: self.origin.partition,
+            epoch: self.origin.epoch,
+            from: self.origin.me,
+            number: self.progress.flight.send(self.now, last, entries.len()),
+            prev: prev.0,
+            prev_crc: prev.1,
+            committed: self.marks.committed(),
+            secured: self.marks.publishable(),
+            log_floor: self.marks.log_floor(),
+            sent_us: self.now.0,
+            echo_us: self.progress.acks.tell(self.led_at),
+            entries,
+        };
+        self.send(PeerMessage::Append(append));
+    }
+
+    /// Tells the positions by an empty append behind `prev`.
+    pub fn tell_positions(&mut self, prev: Lsn) {
+        if let Some(prev_at) = self.log.tail().at(prev) {
+            self.send_append(prev_at, Bytes::new(), prev);
+        }
+    }
+
+    /// Entries for this member were read back from the log, or could not be.
+    pub fn log_read(&mut self, entries: Result<Vec<Entry>, String>) -> Result<(), EngineError> {
+        if !matches!(self.progress.mode, Mode::Reading { .. }) {
+            return Ok(());
+        }
+        self.progress.mode = Mode::Stream;
+        let next = self.progress.flight.next();
+        let Ok(entries) = entries else { return self.start_copy() };
+        let before = entries.iter().take_while(|entry| entry.lsn() < next).last().map(|e| (e.at(), e.crc()));
+        let rest: Vec<&Entry> = entries.iter().skip_while(|entry| entry.lsn() < next).collect();
+        let first = rest.first().map(|entry| (entry.lsn(), entry.header().prev_crc));
+        let before = before.or_else(|| {
+            let (_, crc) = first.filter(|(lsn, _)| *lsn == next)?;
+            let term = self.log.history().term_at(next.prev()).unwrap_or(self.log.base().term);
+            let term = if next.prev() == Lsn::ZERO { Term::ZERO } else { term };
+            Some((Position::new(term, next.prev()), crc))
+        });
+        let (Some(prev), Some(_)) = (before, first) else { return self.start_copy() };
+        let run = Run::of(next, rest.into_iter());
+        self.send_append(prev, run.bytes, run.last);
+        Ok(())
+    }
+
+    /// The member did not take an append: its log is another one.
+    pub fn realign(&mut self, number: u64, theirs: &LogSummary) -> Result<(), EngineError> {
+        if !self.progress.is_current(number) {
+            return Ok(());
+        }
+        self.align(theirs)
+    }
+
+    /// Begins to send to a member whose log is known, from where it agrees.
+    pub fn align(&mut self, theirs: &LogSummary) -> Result<(), EngineError> {
+        let common = self.log.history().common(self.log.end().lsn, theirs);
+        if common.lsn < self.log.base().lsn || common.lsn < theirs.base.lsn {
+            return self.start_copy();
+        }
+        if !self.offers_choice(common.lsn)? {
+            self.progress.mode = Mode::Stream;
+            // A member that catches up is to find the rest of the log, however long it takes (R8).
+            self.progress.needs = common.lsn;
+            self.progress.agree(common.lsn);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeEngine, at, member};
+    use crate::history::History;
+    use crate::log_state::LogState;
+    use crate::marks::Marks;
+    use crate::output::Origin;
+    use crate::readers::Readers;
+    use crate::recovered::Recovered;
+    use crate::sender::progress::Progress;
+    use crate::sender::shipping::FilesOut;
+    use crate::settings::Settings;
+    use types::config::{Cause, FORMAT};
+    use types::{Epoch, LogKind, Micros, NodeId, PartitionId, Policy, ProposalId, TableId};
+    use wire::Header;
+    use wire::entry::Kind;
+
+    fn to() -> Member {
+        Member { node: NodeId(2), ..member() }
+    }
+
+    fn record() -> PartitionRecord {
+        PartitionRecord {
+            format: FORMAT,
+            id: PartitionId(1),
+            table: TableId(1),
+            epoch: Epoch(1),
+            primary: member(),
+            term: Term(1),
+            in_sync: vec![member()],
+            catching_up: vec![to()],
+            policy: Policy::preset("sync", 2, LogKind::Disk).expect("a preset"),
+            next_policy: None,
+            proposal: ProposalId(0),
+            cause: Cause::CatchingUp,
+            before: None,
+            failover: None,
+            lossy: false,
+            unknown: Default::default(),
+        }
+    }
+
+    fn log() -> LogState {
+        let mut log = LogState::recover(&Recovered::nothing(), Position::ZERO, false);
+        for lsn in 1..=3 {
+            log.append(Entry::encode(Header::new(Kind::Noop, PartitionId(1), at(lsn), log.end_crc()), b""));
+        }
+        log
+    }
+
+    /// Sends to a member with this progress; there is no primary.
+    fn send(
+        progress: &mut Progress,
+        act: impl FnOnce(&mut Sender) -> Result<(), EngineError>,
+    ) -> Vec<Output> {
+        let (record, log, marks, settings) =
+            (record(), log(), Marks::new(Lsn(2), Lsn(2)), Settings::default());
+        let (mut files, mut engine, mut readers) =
+            (FilesOut::default(), FakeEngine::new(), Readers::default());
+        let (mut out, me) = (Vec::new(), member());
+        let mut sender = Sender {
+            to: to(),
+            progress,
+            files: &mut files,
+            engine: &mut engine,
+            log: &log,
+            marks: &marks,
+            readers: &mut readers,
+            record: &record,
+            origin: Origin { partition: record.id, epoch: record.epoch, me },
+            led_at: Micros::ZERO,
+            now: Micros::from_millis(60_000),
+            settings: &settings,
+            ships: true,
+            serves: false,
+            names_position: true,
+            out: &mut out,
+        };
+        act(&mut sender).expect("the engine does not fail");
+        out
+    }
+
+    fn message(out: &[Output]) -> &PeerMessage {
+        match out {
+            [Output::Send { message, .. }] => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn whoever_has_members_asks_them_for_their_logs_and_sends_what_they_lack() {
+        let mut progress = Progress::new(Micros::ZERO);
+        assert_eq!(send(&mut progress, |sender| sender.go_on(false, &mut None)).len(), 2, "it asks");
+        let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
+        let theirs = LogSummary { base: Position::ZERO, end: at(1), history: history.starts().to_vec() };
+        assert!(send(&mut progress, |sender| sender.align(&theirs)).is_empty());
+        assert!(send(&mut progress, |sender| sender.go_on(false, &mut None)).is_empty(), "no term has begun");
+        let sent = send(&mut progress, |sender| sender.go_on(true, &mut None));
+        let PeerMessage::Append(append) = message(&sent) else { panic!("{sent:?}") };
+        assert_eq!((append.prev, append.committed), (at(1), Lsn(2)));
+        assert_eq!(Entry::all(append.entries.clone()).map(|entries| entries.len()).ok(), Some(2));
+        assert!(send(&mut progress, |sender| sender.go_on(true, &mut None)).is_empty(), "it is on its way");
+    }
+
+    #[test]
+    fn a_member_with_nothing_in_common_is_sent_the_state() {
+        let mut progress = Progress::new(Micros::ZERO);
+        let first = Position::new(Term::ZERO, Lsn(1));
+        let theirs = LogSummary { base: first, end: first, history: Vec::new() };
+        let sent = send(&mut progress, |sender| sender.align(&theirs));
+        assert!(matches!(message(&sent), PeerMessage::Copy(_)), "by rows: there are no files");
+        assert!(matches!(progress.mode, Mode::Copying(_)));
+    }
+}

@@ -1,0 +1,132 @@
+//! Requests that look at a state: at `committed`, or at a snapshot.
+
+use crate::answer::Answer;
+use crate::context::Identity;
+use crate::data::Data;
+use crate::features::pause::Pause;
+use crate::features::{index, job};
+use crate::readers::Readers;
+use crate::session::SCAN_BYTES;
+use crate::session::{feed_key, row_key};
+use types::engine::{EngineError, space};
+use types::{Lsn, Micros, PartitionId, ReadAt, Rules};
+use wire::request::Snapshot;
+use wire::{Body, Op, Status};
+
+/// What a state is looked at with.
+pub(crate) struct Reading<'a> {
+    id: PartitionId,
+    rules: Rules,
+    data: &'a Data,
+    readers: &'a mut Readers,
+    now: Micros,
+}
+
+impl<'a> Reading<'a> {
+    pub fn new(identity: Identity, data: &'a Data, readers: &'a mut Readers, now: Micros) -> Reading<'a> {
+        Reading { id: identity.id, rules: identity.rules, data, readers, now }
+    }
+
+    /// Why a read at any replica is refused here, if so: below the LSN that was asked for, or too old (PR-27). All that was
+    /// acknowledged was committed here at `fresh_at`.
+    pub fn too_stale(&self, fresh_at: Micros, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
+        if !self.rules.stale_reads_are_refused() {
+            return None;
+        }
+        let committed = self.data.readable();
+        if committed < min_lsn {
+            return Some(Status::NotYet(format!("this replica is at LSN {committed}, not at {min_lsn} yet")));
+        }
+        let age = self.now.since(fresh_at).as_millis();
+        (age > max_lag_ms).then(|| {
+            Status::NotYet(format!("this replica may be {age} ms behind, over the bound of {max_lag_ms} ms"))
+        })
+    }
+
+    /// [`Op::Pause`] holds `committed` where it is, [`Op::Resume`] lets it go on and says where it stood.
+    pub fn pause(&mut self, pause: &mut Pause, op: &Op) -> Answer {
+        let (committed, now) = (self.data.marks.committed(), self.now);
+        match op {
+            Op::Pause { for_ms } if pause.hold(now, committed, *for_ms) => self.readers.open(committed, now),
+            Op::Pause { .. } => return Answer::not_yet("the partition was held at one position just now"),
+            Op::Resume { at } if !self.data.on_history(*at) => {
+                let why = "the position is no part of the partition's history: a failover has lost it";
+                return Answer::only(Status::TooOld(why.into()));
+            }
+            _ => pause.release(now),
+        }
+        Answer::only(Status::Ok).leased()
+    }
+
+    /// What is found at a position that [`Reading::position_of`] gave.
+    pub fn read(&mut self, op: &Op, (at, lsn): (ReadAt, Lsn)) -> Result<Answer, EngineError> {
+        let (status, body) = match op {
+            Op::Find { .. } => index::find(self.data.engine.as_ref(), self.id, op, at)?,
+            op => (Status::Ok, self.look(op, at)?),
+        };
+        if matches!(&body, Body::Found { next, .. } if !next.is_empty())
+            && let ReadAt::Lsn(lsn) = at
+        {
+            self.readers.open(lsn, self.now);
+        }
+        Ok(Answer::new(status, body).read_at(lsn))
+    }
+
+    /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept from now on.
+    pub fn position_of(&mut self, snapshot: Snapshot) -> Result<(ReadAt, Lsn), Status> {
+        let committed = self.data.readable();
+        let newest =
+            if self.rules.reads_are_at_committed() { ReadAt::Lsn(committed) } else { ReadAt::Applied };
+        let wanted = match snapshot {
+            Snapshot::Newest => return Ok((newest, committed)),
+            Snapshot::Begin => committed,
+            Snapshot::At(wanted) if !self.data.on_history(wanted) => {
+                let why =
+                    "the snapshot is no part of the partition's history: a failover has lost what it showed";
+                return Err(Status::TooOld(why.into()));
+            }
+            Snapshot::At(wanted) if wanted.lsn > committed => {
+                let why = format!("this replica is at LSN {committed}, not at {} yet", wanted.lsn);
+                return Err(Status::NotYet(why));
+            }
+            Snapshot::At(wanted) if wanted.lsn < self.data.engine.read_floor() => {
+                let (asked, read_floor) = (wanted.lsn, self.data.engine.read_floor());
+                return Err(Status::TooOld(EngineError::SnapshotTooOld { asked, read_floor }.to_string()));
+            }
+            Snapshot::At(wanted) => wanted.lsn,
+        };
+        self.readers.open(wanted, self.now);
+        Ok((ReadAt::Lsn(wanted), wanted))
+    }
+
+    fn look(&mut self, op: &Op, at: ReadAt) -> Result<Body, EngineError> {
+        Ok(match op {
+            Op::Get { key, .. } => Body::Row(self.data.engine.get(&row_key(key), at)?),
+            Op::Scan { from, to, limit, .. } => return self.scan(from, to, *limit, at),
+            Op::Feed { feed } => {
+                let row = self.data.engine.get(&feed_key(*feed), at)?;
+                let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
+                Body::Number(position.unwrap_or(0))
+            }
+            Op::TermEnd { term } => Body::TermEnd(self.data.log.history().ended(*term)),
+            Op::Indexes => return index::index_status(self.data.engine.as_ref(), at),
+            Op::ShowJob { job } => Body::Job(job::status_of(self.data.engine.as_ref(), *job, at)?),
+            // Each of these is handled by itself, or reads nothing.
+            _ => Body::None,
+        })
+    }
+
+    fn scan(&mut self, from: &[u8], to: &[u8], limit: u32, at: ReadAt) -> Result<Body, EngineError> {
+        let end = if to.is_empty() { vec![space::ROW + 1] } else { row_key(to).to_vec() };
+        let limit = (limit as usize).clamp(1, 100_000);
+        let mut rows = self.data.engine.scan(&row_key(from), &end, at, limit + 1, SCAN_BYTES)?;
+        let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
+        let more = rows.len() > limit || bytes >= SCAN_BYTES;
+        rows.truncate(limit);
+        if let (ReadAt::Lsn(lsn), true) = (at, more) {
+            self.readers.open(lsn, self.now);
+        }
+        let rows = rows.into_iter().map(|row| (row.key.slice(1..), row.lsn, row.value)).collect();
+        Ok(Body::Rows { rows, more })
+    }
+}

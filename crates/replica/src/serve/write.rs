@@ -1,0 +1,377 @@
+//! Requests that make an entry: writes, sessions, records of jobs, bulk loads; and the steps of indexes.
+
+use crate::answer::AckCondition;
+use crate::answer::Answer;
+use crate::data::Data;
+use crate::features::bulk::{NotStaged, loaded_at, loading};
+use crate::features::index::{KnownIndexes, definitions_at};
+use crate::features::job::{self, JobWork};
+use crate::output::Output;
+use crate::rows::{evaluate, request_hash};
+use crate::serve::too_few;
+use crate::session::{self, Seen};
+use crate::settings::Settings;
+use crate::unfit::Unfit;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use types::bulk::load_key;
+use types::index::{Definition, IndexState, Wanted};
+use types::{
+    EngineError, JobId, LoadId, Lsn, Member, Mutation, Now, PartitionRecord, Policy, Position, ReadAt, Rules,
+    Term,
+};
+use wire::bulk::LoadMark;
+use wire::entry::Kind;
+use wire::request::FeedMark;
+use wire::{Body, Effects, Entry, Op, Outcome, Request, RowOp, Status};
+
+/// What the entries of a serving primary are made with.
+pub(crate) struct Writing<'a> {
+    pub record: &'a PartitionRecord,
+    pub term: Term,
+    pub rules: Rules,
+    pub data: &'a mut Data,
+    pub indexes: &'a mut KnownIndexes,
+    /// How many replies wait.
+    pub waiting: usize,
+    pub now: Now,
+    pub settings: &'a Settings,
+    pub out: &'a mut Vec<Output>,
+}
+
+impl Writing<'_> {
+    /// Why no entry is made now, if so: too few copies, or too much waits for slow backups: new writes wait at the client (F19).
+    /// Replies are counted beside the bytes: those to repeated requests and refusals wait without an entry of their own.
+    fn refuses(&self) -> Option<Status> {
+        if let Some(status) = too_few(self.record) {
+            return Some(status);
+        }
+        if self.waiting >= self.settings.waiting_replies {
+            let why = "as many replies wait for the backups as this partition may keep";
+            return Some(Status::NotYet(why.into()));
+        }
+        let end = self.data.log.end().lsn;
+        let waiting = end.0 - self.data.marks.committed().0.min(end.0);
+        if waiting == 0 || self.data.log.tail().bytes() < self.settings.uncommitted_bytes {
+            return None;
+        }
+        let why = "the backups are behind by more than this partition may hold back";
+        Some(Status::NotYet(why.into()))
+    }
+
+    /// Where the request stands in its session: `None` to go on; else what was seen of it.
+    fn check_session(&self, request: &Request, hash: u64) -> Result<Option<Answer>, EngineError> {
+        let seen = session::check(self.data.engine.as_ref(), self.rules, request, hash)?;
+        Ok(seen.map(|Seen { status, body, at }| Answer { entry: at, ..Answer::new(status, body) }))
+    }
+
+    /// What was seen of a session is told when all that was seen is committed (PR-22).
+    fn seen(&self, answer: Answer) -> Answer {
+        if !self.rules.duplicates_wait() {
+            return answer;
+        }
+        let repeated = matches!(answer.status, Status::Ok | Status::Refused(_));
+        let told = if repeated { AckCondition::Entry } else { AckCondition::Seen };
+        answer.covered(self.data.log.end().lsn, told)
+    }
+
+    fn log_effects(&mut self, request: &Request, effects: Effects) -> Result<Position, EngineError> {
+        let header = self.data.next_header(self.term, Kind::Rows, self.now.wall_ms);
+        self.data.log_effects(header, request, effects, self.out)
+    }
+
+    /// [`Op::Write`].
+    pub fn write(
+        &mut self,
+        request: &Request,
+        ops: &[RowOp],
+        (mark, since): (Option<FeedMark>, Option<Position>),
+    ) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let hash = request_hash(ops, mark, since);
+        if let Some(answer) = self.check_session(request, hash)? {
+            return Ok(self.seen(answer));
+        }
+        if let Some(status) = loading(self.data.engine.as_ref()) {
+            return Ok(Answer::only(status));
+        }
+        let (engine, leading) = (self.data.engine.as_ref(), Some(self.term));
+        let evaluated = match since.is_some_and(|since| !self.data.on_history(since)) {
+            true => (Outcome::Changed, 0, Vec::new()),
+            false => evaluate(engine, self.rules, ops, mark, since)?,
+        };
+        let (outcome, affected, mutations) =
+            self.indexes.with_index_rows(engine, leading, self.rules, evaluated)?;
+        let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
+        if outcome != Outcome::Done && !request.session.is_some() {
+            // Nothing is logged, but what was seen may not be committed yet (PR-23).
+            let end = self.data.log.end().lsn;
+            let answer = Answer::new(status, Body::Affected(0)).read_at(end);
+            return Ok(match self.rules.refusals_wait() {
+                true => answer.covered(end, AckCondition::Seen),
+                false => answer,
+            });
+        }
+        let effects = Effects {
+            request_hash: hash,
+            confirmed: request.confirmed,
+            outcome: outcome as u8,
+            affected,
+            mutations,
+        };
+        let at = self.log_effects(request, effects)?;
+        let answer = Answer::new(status, Body::Affected(affected)).of_entry(at);
+        Ok(answer.covered(at.lsn, AckCondition::Entry))
+    }
+
+    /// [`Op::OpenSession`].
+    pub fn open_session(&mut self) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let header = self.data.next_header(self.term, Kind::SessionOpen, self.now.wall_ms);
+        let at = header.at;
+        self.append(Entry::encode(header, &[])).map_err(|unfit| EngineError::Library(unfit.reason()))?;
+        Ok(Answer::only(Status::Ok).of_entry(at).covered(at.lsn, AckCondition::Entry))
+    }
+
+    fn append(&mut self, entry: Entry) -> Result<(), Unfit> {
+        self.data.append(entry, self.data.lags(), self.out)
+    }
+
+    /// [`Op::Job`] and [`Op::EndJob`].
+    pub fn job(&mut self, request: &Request) -> Result<Answer, EngineError> {
+        let Some(job) = request.op.job().filter(|_| request.session.is_some()) else {
+            return Ok(Answer::only(Status::Bad("a job's records need a session".into())));
+        };
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let hash = job::request_hash(&request.op);
+        if let Some(answer) = self.check_session(request, hash)? {
+            return self.repeat_job(&request.op, job, answer);
+        }
+        if let Some(status) = loading(self.data.engine.as_ref()) {
+            return Ok(Answer::only(status));
+        }
+        let mut work = JobWork {
+            engine: self.data.engine.as_ref(),
+            indexes: self.indexes,
+            leading: Some(self.term),
+            rules: self.rules,
+            wall_ms: self.now.wall_ms,
+            idle_ms: self.settings.session_ttl.as_millis(),
+        };
+        let step = match work.step(&request.op, job)? {
+            Ok(step) => step,
+            Err(status) => return Ok(self.seen(Answer::only(status))),
+        };
+        let (done, outcome) = (step.status, step.outcome);
+        let at = self.log_effects(request, step.effects(hash, request.confirmed))?;
+        let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
+        let answer = Answer::new(status, Body::Job(done)).of_entry(at);
+        Ok(answer.covered(at.lsn, job::how_told(&request.op, &done)))
+    }
+
+    /// A request that was answered before, or out of its turn: what its job has done is said as it is now.
+    fn repeat_job(&self, op: &Op, job: JobId, mut answer: Answer) -> Result<Answer, EngineError> {
+        if !matches!(answer.status, Status::Ok | Status::Refused(_)) {
+            return Ok(self.seen(answer));
+        }
+        let done = job::status_of(self.data.engine.as_ref(), job, ReadAt::Applied)?;
+        answer.body = Body::Job(done);
+        Ok(match job::how_told(op, &done) {
+            AckCondition::Secured => answer.covered(self.data.log.end().lsn, AckCondition::Secured),
+            _ => self.seen(answer),
+        })
+    }
+
+    /// [`Op::Load`]: makes the entry, if the load is staged on all of `members`.
+    pub fn load(
+        &mut self,
+        request: &Request,
+        load: (LoadId, [u8; 16]),
+        members: &BTreeSet<Member>,
+    ) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        if let Some(answer) = self.check_session(request, hash_of(load))? {
+            return Ok(self.seen(answer));
+        }
+        let (at, affected) = match loaded_at(self.data.engine.as_ref(), load.0)?.is_some() {
+            // In another session: this one is told that nothing was left to be done.
+            true => (self.log_effects(request, effects(request, load, 0, Vec::new()))?, 0),
+            false => {
+                let (loads, engine) = (&mut self.data.loads, self.data.engine.as_ref());
+                let first = self.rules.loads_are_staged_first();
+                if let Some(why) = loads.not_staged(engine, self.now.mono, load, (members, first)) {
+                    if why == NotStaged::Unsettled {
+                        self.out.push(Output::Checkpoint { partition: self.record.id });
+                    }
+                    return Ok(Answer::not_yet(why.words(load.0)));
+                }
+                self.log_load(request, load)?
+            }
+        };
+        let answer = Answer::new(Status::Ok, Body::Affected(affected)).of_entry(at);
+        Ok(answer.covered(at.lsn, AckCondition::Entry))
+    }
+
+    fn log_load(
+        &mut self,
+        request: &Request,
+        (load, digest): (LoadId, [u8; 16]),
+    ) -> Result<(Position, u32), EngineError> {
+        let engine = self.data.engine.as_ref();
+        let rows = engine.staged(load).map_or(0, |staged| staged.rows);
+        let affected = u32::try_from(rows).unwrap_or(u32::MAX);
+        let value = Bytes::copy_from_slice(&rows.to_le_bytes());
+        let mut mutations = vec![Mutation { key: load_key(load), value: Some(value) }];
+        // What indexes have of the rows that are replaced is not known here: they are built anew.
+        let definitions = definitions_at(engine, ReadAt::Applied)?;
+        let turned = |definition: &Definition| definition.turned(IndexState::Dropping).mutation();
+        mutations.extend(definitions.iter().map(turned));
+        let effects = effects(request, (load, digest), affected, mutations);
+        let mut header = self.data.next_header(self.term, Kind::Bulk, self.now.wall_ms);
+        session::fill(&mut header, request);
+        let at = header.at;
+        let entry = Entry::encode(header, &LoadMark { load, digest, effects }.encode());
+        self.append(entry).map_err(|unfit| EngineError::Library(unfit.reason()))?;
+        self.indexes.changed_at(at);
+        Ok((at, affected))
+    }
+
+    /// Expires sessions that nobody used for long, by an entry that every replica applies (PR-46).
+    pub fn expire_sessions(&mut self) -> Result<(), Unfit> {
+        let (wall_ms, ttl_ms) = (self.now.wall_ms, self.settings.session_ttl.as_millis());
+        match session::idle(self.data.engine.as_ref(), wall_ms, ttl_ms) {
+            Ok(expired) if !expired.is_empty() => {
+                let header = self.data.next_header(self.term, Kind::SessionExpire, wall_ms);
+                self.append(Entry::encode(header, &session::encode_expired(&expired)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The second step of a change of policy: an entry commits under both. Gives where it is.
+    pub fn log_policy(&mut self, policy: &Policy) -> Result<Lsn, Unfit> {
+        let header = self.data.next_header(self.term, Kind::Policy, self.now.wall_ms);
+        let lsn = header.at.lsn;
+        let payload = serde_json::to_vec(policy).expect("a policy has only text keys");
+        self.append(Entry::encode(header, &payload)).map(|()| lsn)
+    }
+
+    /// One step towards the indexes that the table's record wants, if the one before is committed and nothing else is in the way.
+    pub fn keep_indexes(&mut self, wanted: &Wanted) -> Result<(), Unfit> {
+        let engine = self.data.engine.as_ref();
+        let pending = self.indexes.is_pending(self.term, self.data.marks.committed());
+        if pending || loading(engine).is_some() || self.refuses().is_some() {
+            return Ok(());
+        }
+        let mutations = match self.indexes.next_mutations(engine, self.term, self.settings, wanted) {
+            Ok(Some(mutations)) => mutations,
+            // What cannot be read just now can be at a later tick.
+            Ok(None) | Err(EngineError::Later(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut header = self.data.next_header(self.term, Kind::Schema, self.now.wall_ms);
+        header.table = self.record.table;
+        header.schema = wanted.schema.version();
+        self.indexes.changed_at(header.at);
+        let outcome = Outcome::Done as u8;
+        let effects = Effects { request_hash: 0, confirmed: 0, outcome, affected: 0, mutations };
+        self.append(Entry::encode(header, &effects.encode()))
+    }
+}
+
+/// A hash of what is asked (PR-47).
+fn hash_of((load, digest): (LoadId, [u8; 16])) -> u64 {
+    let (one, other) = digest.split_at(8);
+    let word = |half: &[u8]| u64::from_le_bytes(half.try_into().expect("a half of sixteen bytes"));
+    word(one) ^ word(other) ^ load.0
+}
+
+fn effects(request: &Request, load: (LoadId, [u8; 16]), affected: u32, mutations: Vec<Mutation>) -> Effects {
+    let (request_hash, confirmed) = (hash_of(load), request.confirmed);
+    Effects { request_hash, confirmed, outcome: Outcome::Done as u8, affected, mutations }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answer::When;
+    use crate::context::Identity;
+    use crate::fake::{FakeEngine, at, member, request};
+    use crate::recovered::Recovered;
+    use types::config::{Cause, FORMAT};
+    use types::{Epoch, LogKind, PartitionId, ProposalId, SessionId, TableId};
+
+    fn record() -> PartitionRecord {
+        PartitionRecord {
+            format: FORMAT,
+            id: PartitionId(1),
+            table: TableId(1),
+            epoch: Epoch(1),
+            primary: member(),
+            term: Term(1),
+            in_sync: vec![member()],
+            catching_up: Vec::new(),
+            policy: Policy::preset("sync", 1, LogKind::Disk).expect("a preset"),
+            next_policy: None,
+            proposal: ProposalId(0),
+            cause: Cause::InSync,
+            before: None,
+            failover: None,
+            lossy: false,
+            unknown: Default::default(),
+        }
+    }
+
+    fn with<T>(record: &PartitionRecord, data: &mut Data, act: impl FnOnce(&mut Writing) -> T) -> T {
+        let (mut indexes, settings) = (KnownIndexes::default(), Settings::default());
+        act(&mut Writing {
+            record,
+            term: record.term,
+            rules: Rules::ALL,
+            data,
+            indexes: &mut indexes,
+            waiting: 0,
+            now: Now::default(),
+            settings: &settings,
+            out: &mut Vec::new(),
+        })
+    }
+
+    fn data() -> Data {
+        let identity = Identity { me: member(), id: PartitionId(1), rules: Rules::ALL };
+        Data::recover(identity, Box::new(FakeEngine::new()), &Recovered::nothing(), false)
+    }
+
+    #[test]
+    fn n7_an_answer_tells_of_its_entry_and_waits_for_it_and_a_retry_is_told_the_same() {
+        let (record, mut data) = (record(), data());
+        let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+        assert_eq!((opened.entry, opened.when), (Some(at(1)), When::Covered(at(1).lsn, AckCondition::Entry)));
+        let mut asked = request(Op::OpenSession);
+        (asked.session, asked.seq) = (SessionId(at(1)), 1);
+        let ops = [RowOp::Put { key: "k".into(), row: "row".into() }];
+        let mut write = || with(&record, &mut data, |writing| writing.write(&asked, &ops, (None, None)));
+        let written = write().expect("no error");
+        assert_eq!((written.status.clone(), written.entry), (Status::Ok, Some(at(2))));
+        let again = write().expect("no error");
+        assert_eq!((again.status, again.body, again.entry), (written.status, written.body, written.entry));
+        assert_eq!(data.log.end(), at(2), "a retry makes no entry");
+    }
+
+    #[test]
+    fn pr21_too_few_copies_make_no_entry() {
+        let (mut record, mut data) = (record(), data());
+        (record.policy.min_in_sync, record.policy.below) = (2, types::policy::Below::Strict);
+        let refused = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+        assert!(matches!(refused.status, Status::TooFewCopies(_)), "{refused:?}");
+        assert_eq!(data.log.end(), Position::ZERO);
+    }
+}
