@@ -1,6 +1,7 @@
-//! The project's own rules, checked by the build (habits 5, 10): floors, sizes, module documents, ids, names in documents,
-//! words.
+//! The project's own rules, checked by the build (habits 5, 10): floors, arrows within crates, sizes, module documents, ids,
+//! names in documents, words.
 
+mod arrows;
 mod documents;
 mod ids;
 mod lexer;
@@ -66,6 +67,7 @@ pub fn check(root: &Path) -> Result<(), String> {
     let files = texts(root);
     check_documents(root, &files, &mut faults);
     check_ids(&files, &mut faults);
+    faults.extend(arrows::faults(&files));
     check_words(&files, &mut faults);
     faults.extend(released::fault(root));
     if faults.is_empty() {
