@@ -210,7 +210,8 @@ impl Controller {
     /// another term can name (PR-17, PR-102). Most promotions get on without: only those compared do not wait for that.
     fn after_another_restart(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
         let stalled = self.sealing.stalled_for(record, now)?;
-        if !record.lossy && stalled < self.settings.restart_reconcile {
+        let early = stalled < self.settings.restart_reconcile || !self.fit(now, record, &record.primary);
+        if !record.lossy && early {
             return None;
         }
         let itself = Candidate { recorded: record.primary, present: record.primary };

@@ -147,7 +147,7 @@ impl Controller {
             cause: plan.cause,
             before: Some(PreviousTerm {
                 epoch: old.epoch,
-                term: old.term,
+                term: fencing_term(old),
                 primary: old.primary,
                 handed_over: false,
                 in_sync: old.in_sync.clone(),
@@ -193,5 +193,60 @@ fn failover_record(now: Now, plan: &SealPlan, record: &PartitionRecord, id: u64)
         serving_ms: None,
         loss: LossReport { possible: plan.lossy, ..LossReport::default() },
         unknown: Default::default(),
+    }
+}
+
+/// Of which term a log must have something so that the report of the old primary fences (PR-103): of the one that is sealed. While
+/// the same disk led on, or has had the lead handed to it, it has all of the term before as well, whether it came to serve
+/// again or not.
+fn fencing_term(old: &PartitionRecord) -> Term {
+    let had_all = |before: &&PreviousTerm| before.handed_over || before.primary.same_store(&old.primary);
+    let before = old.before.as_ref().filter(|_| old.policy.survives_restart()).filter(had_all);
+    before.map_or(old.term, |before| before.term)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, Incarnation, LogKind, NodeId, Policy, StoreId, TableId};
+
+    fn member(node: u32, incarnation: u64) -> Member {
+        let incarnation = Incarnation(incarnation);
+        Member { node: NodeId(node), store: StoreId(node.into()), incarnation }
+    }
+
+    /// A term 7 of node 1, after term 4 of `before`.
+    fn sealed(policy: &str, before: Member, handed_over: bool) -> PartitionRecord {
+        let policy = Policy::preset(policy, 3, LogKind::Disk).expect("a policy");
+        let in_sync = vec![member(1, 2), member(2, 1), member(3, 1)];
+        let term = PreviousTerm {
+            epoch: Epoch(6),
+            term: Term(4),
+            primary: before,
+            handed_over,
+            in_sync: in_sync.clone(),
+        };
+        let id = PartitionId(64);
+        PartitionRecord {
+            before: Some(term),
+            ..PartitionRecord::new(id, TableId(1), Epoch(7), in_sync, policy)
+        }
+    }
+
+    #[test]
+    fn pr103_a_disk_that_led_before_has_what_was_acknowledged_there() {
+        let (same, other) = (member(1, 1), member(2, 1));
+        assert_eq!(
+            fencing_term(&sealed("local", same, false)),
+            Term(4),
+            "started twice, and never served between"
+        );
+        assert_eq!(fencing_term(&sealed("local", other, true)), Term(4), "the lead was handed to it");
+        assert_eq!(
+            fencing_term(&sealed("local", other, false)),
+            Term(7),
+            "it waited for the other's report itself"
+        );
+        assert_eq!(fencing_term(&sealed("semi", same, false)), Term(7), "it forgot");
     }
 }

@@ -1,8 +1,9 @@
 //! Policies are data (design section 3): how many copies, what each must have done, and what that promises.
 //!
 //! This file is the only place that knows what a policy means. Nobody else looks at what is wanted of a rank: who needs to know
-//! asks by name, and by rank where ranks differ. So a policy like `quorum(k)` is a change of this file, its tests, its page in the
-//! documents, the table of the simulator's checkers and the names that SQL shows (`docs/how-to-change.md`).
+//! asks by name, and by rank where ranks differ. So a policy that ranks can say is a change of this file, its tests, its page in
+//! the documents, the table of the simulator's checkers and the names that SQL shows. `quorum(k)` is more: elsewhere any part of a
+//! set has what the set has committed (`docs/how-to-change.md`).
 //!
 //! | question | asked by |
 //! | --- | --- |

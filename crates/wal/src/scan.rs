@@ -101,10 +101,21 @@ impl Loaded {
     pub fn has_astray(&self, offset: u64, oldest: u32) -> bool {
         // It may begin in the padding of the frame before.
         let from = (offset.saturating_sub(ALIGN) as usize).min(self.bytes.len());
+        // Nothing lies over a whole frame. What looks like a header in its body is what somebody stored.
+        let whole: Vec<(u64, u64)> =
+            self.frames(offset, oldest).map(|frame| (frame.at.offset(), frame.end())).collect();
+        let stored = |at: u64| {
+            let before = whole.partition_point(|(start, _)| *start < at);
+            before > 0 && at < whole[before - 1].1
+        };
         memchr::memmem::find_iter(&self.bytes[from..], &MAGIC.to_le_bytes()).any(|found| {
             let at = from + found;
             let header = FrameHeader::of_segment(&self.bytes[at..], self.number);
-            header.is_some_and(|header| header.generation >= oldest && header.at.offset() != at as u64)
+            header.is_some_and(|header| {
+                // The newest opening may have written its first frame, and no further one.
+                let of_this_log = (oldest..=oldest + 1).contains(&header.generation);
+                of_this_log && header.at.offset() != at as u64 && !stored(at as u64)
+            })
         })
     }
 

@@ -115,22 +115,20 @@ impl Controller {
         if let Some(node) = placement.iter().find(|node| ready(node)).filter(|_| short || substituted) {
             return self.records.node(*node).map(|node| node.member());
         }
+        let waited = self.planner.short.get(&record.id).map(|since| now.mono.since(*since));
+        if short && waited.is_some_and(|waited| waited >= self.settings.spare_after) {
+            let spares = self.records.nodes().filter(|node| ready(&node.id) && !self.is_draining(node.id));
+            let best = spares.min_by_key(|node| {
+                let copies = copies.get(&node.id).copied().unwrap_or(0);
+                placement::order_of_spare(self.shares_zone(record, &node.zone), copies, node.id)
+            });
+            if let Some(best) = best {
+                return Some(best.member());
+            }
+        }
         // Whoever failed often is better than nobody: without another copy nothing is acknowledged (PR-106).
-        if !record.policy.allows(record.in_sync.len())
-            && let Some(node) = placement.iter().find(|node| here(node))
-        {
-            return self.records.node(*node).map(|node| node.member());
-        }
-        let since = self.planner.short.get(&record.id)?;
-        if !short || now.mono.since(*since) < self.settings.spare_after {
-            return None;
-        }
-        let spares = self.records.nodes().filter(|node| ready(&node.id) && !self.is_draining(node.id));
-        let best = spares.min_by_key(|node| {
-            let copies = copies.get(&node.id).copied().unwrap_or(0);
-            placement::order_of_spare(self.shares_zone(record, &node.zone), copies, node.id)
-        });
-        best.map(|node| node.member())
+        let failed = placement.iter().find(|node| here(node)).filter(|_| starves(record))?;
+        self.records.node(*failed).map(|node| node.member())
     }
 
     /// True if a member of the partition is in this zone.
