@@ -1,6 +1,6 @@
 //! What the binary says about itself: every `--help`, against a file that people can review.
 //!
-//! `UPDATE_GOLDEN=1 cargo test -p understudy-cli --test help` rewrites the file.
+//! `UPDATE=1 cargo test -p understudy-cli --test help` rewrites the file.
 
 mod common;
 
