@@ -301,3 +301,27 @@ fn pr104_a_write_that_went_astray_is_damage_and_no_torn_end() {
         }
     }
 }
+
+#[test]
+fn pr104_frames_that_somebody_stored_in_a_value_are_no_damage() {
+    let options = Options { segment_bytes: 64 * 1024, ..small() };
+    let files = MemFiles::new();
+    let (mut log, _) = open_with(&files, options.clone());
+    add(&mut log, P, 1, &[1; 40]);
+    log.sync().expect("syncs");
+    let name = "00000001.log";
+    // A copy of the log itself, one byte off, so that no frame in it lies in its own place.
+    let before = files.contents(name);
+    let stored = [&[0; 1][..], &before[..400]].concat();
+    let kept = log.end(P).expect("known").0;
+    // Neither of these was synced: the first is torn, the second is whole and holds the stored frames.
+    add(&mut log, P, 1, &[2; 40]);
+    add(&mut log, P, 1, &stored);
+    drop(log);
+    let after = files.contents(name);
+    let torn = before.iter().zip(&after).position(|(old, new)| old != new).expect("written");
+    files.flip(name, torn as u64 + 60, 1);
+    let (log, recovered) = open_with(&files, options);
+    assert!(recovered.damage.is_empty() && recovered.torn_bytes > 0, "{recovered:?}");
+    assert_eq!(log.end(P).expect("known").0, kept, "a torn end, cut off");
+}
