@@ -3,20 +3,32 @@
 
 use crate::check::history::{Action, Answer, Operation};
 use crate::check::lineage::Known;
+use crate::check::survival::LossyFailover;
 use std::collections::BTreeMap;
-use types::{Lsn, Position};
+use types::{Epoch, Lsn, Position};
 
 /// A partition's final log, oldest entry first, and what may be missing from it.
 pub struct Final<'a> {
     /// Its entries.
     pub line: Vec<&'a Known>,
-    /// Acknowledged commits that are lost, rightly.
-    pub lost: Vec<Position>,
-    /// A failover said that it may have lost something.
-    pub doubtful: bool,
+    /// Acknowledged commits that are lost, rightly, and since when (virtual microseconds).
+    pub lost: BTreeMap<Position, u64>,
+    /// The last failover that said that it may have lost something.
+    pub lossy: Option<LossyFailover>,
 }
 
 impl Final<'_> {
+    /// True if an answer of a primary in this epoch shows this log and no other: what was told before the
+    /// last lossy failover may be lost.
+    fn is_of(&self, epoch: Epoch) -> bool {
+        self.lossy.is_none_or(|lossy| lossy.epoch <= epoch)
+    }
+
+    /// True if this was lost before the operation began, so that nobody may have called it kept.
+    fn was_lost_before(&self, operation: &Operation, at: &Position) -> bool {
+        self.lost.get(at).is_some_and(|since| *since < operation.invoked)
+    }
+
     fn writers(&self) -> BTreeMap<u64, Vec<&Known>> {
         let mut writers: BTreeMap<u64, Vec<&Known>> = BTreeMap::new();
         for known in &self.line {
@@ -72,7 +84,7 @@ fn written(
         }
     }
     match &operation.told {
-        Answer::Done { at, .. } if last.lost.contains(at) => {}
+        Answer::Done { at, .. } if last.lost.contains_key(at) => {}
         Answer::Done { at, .. } => {
             let there = last.line.iter().find(|known| known.at == *at);
             let ours = there.is_some_and(|known| match operation.session {
@@ -92,7 +104,7 @@ fn written(
         Answer::Exists(_) | Answer::Changed if !made.is_empty() => {
             return Err(("I9", format!("{operation:?} was refused, and is at {}", made[0].at)));
         }
-        Answer::Exists(at) if !last.doubtful => {
+        Answer::Exists(at) if last.lossy.is_none() => {
             let there = last.line.iter().any(|known| {
                 known.at.lsn <= *at
                     && known.changes.iter().any(|(key, value)| *key == operation.key && value.is_some())
@@ -112,8 +124,9 @@ fn read(
     operation: &Operation,
 ) -> Result<(), (&'static str, String)> {
     match (&operation.told, &operation.action) {
-        (Answer::Found { row, at, .. }, action) => {
-            if let (Action::GetAny(token), true) = (action, !last.doubtful)
+        (Answer::Found { row, at, epoch }, action) => {
+            let any = matches!(action, Action::GetAny(_));
+            if let (Action::GetAny(token), None) = (action, last.lossy)
                 && at < token
             {
                 return Err(("I5", format!("{operation:?} was answered below its token")));
@@ -121,7 +134,7 @@ fn read(
             if row.is_some_and(|(lsn, _)| lsn > *at) {
                 return Err(("I4", format!("{operation:?} shows what was not committed")));
             }
-            if last.doubtful {
+            if any && last.lossy.is_some() || !last.is_of(*epoch) {
                 return Ok(());
             }
             if let Some((_, value)) = row
@@ -136,7 +149,11 @@ fn read(
         }
         (Answer::Ended(Some(end)), Action::TermEnd(asked)) => {
             let kept = last.line.iter().any(|known| known.at == *asked);
-            if kept && *end < asked.lsn || !kept && *end >= asked.lsn && last.lost.contains(asked) {
+            let wrong = match kept {
+                true => *end < asked.lsn,
+                false => *end >= asked.lsn && last.was_lost_before(operation, asked),
+            };
+            if wrong {
                 return Err((
                     "I14",
                     format!("{operation:?}: {asked} is {}", if kept { "there" } else { "lost" }),
@@ -152,7 +169,7 @@ fn read(
 mod tests {
     use super::*;
     use crate::check::lineage::tests::{P, at};
-    use types::{Epoch, SessionId};
+    use types::SessionId;
 
     fn known(lsn: u64, key: &str, value: u64, seq: u64) -> Known {
         let session = Some((SessionId(at(1, 1)), seq));
@@ -175,7 +192,7 @@ mod tests {
     }
 
     fn verdict(line: &[Known], operation: &Operation) -> Result<(), &'static str> {
-        let last = Final { line: line.iter().collect(), lost: Vec::new(), doubtful: false };
+        let last = Final { line: line.iter().collect(), lost: BTreeMap::new(), lossy: None };
         check(&last, &[operation]).map_err(|(id, _)| id)
     }
 
@@ -245,5 +262,35 @@ mod tests {
         let asked = Action::TermEnd(at(1, 2));
         assert_eq!(verdict(&line, &operation("", asked.clone(), Answer::Ended(Some(Lsn(2))))), Ok(()));
         assert_eq!(verdict(&line, &operation("", asked, Answer::Ended(Some(Lsn(1))))), Err("I14"));
+    }
+
+    #[test]
+    fn a_loss_that_came_after_the_word_was_given_makes_it_no_lie() {
+        let asked = operation("", Action::TermEnd(at(1, 2)), Answer::Ended(Some(Lsn(2))));
+        let lost_at = |since| {
+            let lost = BTreeMap::from([(at(1, 2), since)]);
+            let last = Final { line: Vec::new(), lost, lossy: None };
+            let later = Operation { invoked: 20, completed: 21, ..asked.clone() };
+            check(&last, &[&later]).map_err(|(id, _)| id)
+        };
+        assert_eq!(lost_at(20), Ok(()), "it was there when it was asked for");
+        assert_eq!(lost_at(19), Err("I14"));
+    }
+
+    #[test]
+    fn after_a_lossy_failover_reads_are_of_the_log_that_won() {
+        let line = [known(2, "a", 7, 1), known(3, "a", 8, 2)];
+        let read_in = |epoch, action: Action, row| {
+            let lossy = Some(LossyFailover { epoch: Epoch(4), served: 30 });
+            let last = Final { line: line.iter().collect(), lost: BTreeMap::new(), lossy };
+            let told = Answer::Found { row, at: Lsn(3), epoch: Epoch(epoch) };
+            check(&last, &[&operation("a", action, told)]).map_err(|(id, _)| id)
+        };
+        let (won, gone) = (Some((Lsn(3), 8)), Some((Lsn(3), 9)));
+        assert_eq!(read_in(3, Action::Get(false), gone), Ok(()), "before the failover it was there");
+        assert_eq!(read_in(4, Action::Get(false), won), Ok(()));
+        assert_eq!(read_in(4, Action::Get(false), gone), Err("I4"));
+        assert_eq!(read_in(5, Action::Get(false), Some((Lsn(2), 7))), Err("I5"));
+        assert_eq!(read_in(4, Action::GetAny(Lsn(3)), gone), Ok(()), "a replica may not know yet");
     }
 }

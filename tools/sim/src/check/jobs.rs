@@ -12,7 +12,7 @@ pub fn check(last: &Final<'_>, told: &[&JobAnswer]) -> Result<(), String> {
     }
     for told in told {
         // An end that was lost, rightly, took with it what it had told of.
-        let lost = told.at.is_some_and(|at| last.lost.contains(&at));
+        let lost = told.at.is_some_and(|at| last.lost.contains_key(&at));
         for (number, value) in &told.records {
             let times = places.get(value).copied().unwrap_or(0);
             let (job, partition) = (told.job, told.partition);
@@ -46,8 +46,8 @@ mod tests {
         let line: Vec<Known> = (2..).zip(values).map(known).collect();
         let records = vec![(1, 11), (4, 14), (5, 15)];
         let told = JobAnswer { job: JobId::new(1, 1), partition: P, through, at: Some(at(1, 9)), records };
-        let lost = if lost { vec![at(1, 9)] } else { Vec::new() };
-        check(&Final { line: line.iter().collect(), lost, doubtful: false }, &[&told])
+        let lost = lost.then(|| (at(1, 9), 30)).into_iter().collect();
+        check(&Final { line: line.iter().collect(), lost, lossy: None }, &[&told])
     }
 
     #[test]

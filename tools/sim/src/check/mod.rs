@@ -205,7 +205,7 @@ impl Checks {
         taken: &[crate::snapshot_client::Taken],
         operations: &[Operation],
     ) {
-        let counts = |partition: PartitionId| !self.survival.is_doubtful(partition);
+        let counts = |partition: PartitionId| self.survival.lossy(partition).is_none();
         let wrong = taken.iter().find_map(|taken| cluster_snapshots::check(taken, operations, &counts).err());
         if let Some(sentence) = wrong {
             self.fault("PR-80", now, sentence);
@@ -239,10 +239,10 @@ impl Checks {
         let operations: Vec<&Operation> = operations.iter().filter(|op| op.partition == partition).collect();
         let mut line: Vec<_> = self.lineage.line(partition, tip).collect();
         line.reverse();
-        let doubtful = self.survival.is_doubtful(partition);
-        let lost: Vec<Position> =
-            self.survival.lost().iter().filter(|(of, _)| *of == partition).map(|(_, at)| *at).collect();
-        let last = effects::Final { line, lost: lost.clone(), doubtful };
+        let lossy = self.survival.lossy(partition);
+        let lost = self.survival.lost().iter().filter(|((of, _), _)| *of == partition);
+        let lost = lost.map(|((_, at), since)| (*at, *since)).collect();
+        let last = effects::Final { line, lost, lossy };
         let told: Vec<_> = jobs.iter().filter(|told| told.partition == partition).collect();
         let of_jobs = jobs::check(&last, &told);
         let verdict = effects::check(&last, &operations);
@@ -252,7 +252,7 @@ impl Checks {
             self.fault(id, now, sentence);
         }
         self.expect("PR-82", now, of_jobs);
-        for (key, steps) in registers(&operations, doubtful.then_some(&present)) {
+        for (key, steps) in registers(&operations, lossy.map(|_| &present)) {
             if let Err(sentence) = linear::check(&steps) {
                 let sentence = format!("{partition} key {key} is not linearizable: {sentence}");
                 self.fault("R5", now, sentence);

@@ -1,6 +1,6 @@
 //! I14, R9: what a failover's report says of its losses is what was lost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::config::FailoverRecord;
 use types::{PartitionId, Position};
 
@@ -8,9 +8,9 @@ use types::{PartitionId, Position};
 pub fn check(
     failovers: &[FailoverRecord],
     acknowledged: &BTreeSet<(PartitionId, Position)>,
-    lost: &BTreeSet<(PartitionId, Position)>,
+    lost: &BTreeMap<(PartitionId, Position), u64>,
 ) -> Result<(), String> {
-    for (id, at) in lost {
+    for (id, at) in lost.keys() {
         let tells = |failover: &&FailoverRecord| {
             failover.partition == *id
                 && failover.new_epoch > at.term.began()
@@ -27,7 +27,7 @@ pub fn check(
             *id == failover.partition
                 && at.term.began() < failover.new_epoch
                 && *at > kept
-                && !lost.contains(&(*id, *at))
+                && !lost.contains_key(&(*id, *at))
                 && at.term.began() <= failover.old_epoch
         });
         if let Some((id, at)) = wrong {
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_report_must_say_what_was_lost_and_nothing_else() {
         let all: BTreeSet<_> = [(P, at(1, 5)), (P, at(1, 6))].into();
-        let lost: BTreeSet<_> = [(P, at(1, 6))].into();
+        let lost: BTreeMap<_, _> = [((P, at(1, 6)), 30)].into();
         check(&[failover(true, 1, 5)], &all, &lost).expect("as it was");
         assert!(check(&[], &all, &lost).is_err(), "nobody says it");
         assert!(check(&[failover(false, 1, 5)], &all, &lost).is_err(), "it denies it");
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn pr98_what_a_later_term_made_at_the_same_lsn_is_not_kept() {
         let all: BTreeSet<_> = [(P, at(1, 5)), (P, at(2, 5))].into();
-        let lost: BTreeSet<_> = [(P, at(2, 5))].into();
+        let lost: BTreeMap<_, _> = [((P, at(2, 5)), 30)].into();
         let kept = |term| FailoverRecord { new_epoch: Epoch(3), ..failover(true, term, 5) };
         check(&[kept(1)], &all, &lost).expect("it kept the entry of the first term");
         assert!(check(&[kept(2)], &all, &lost).is_err(), "it says that it is there");

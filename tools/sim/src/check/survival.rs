@@ -3,7 +3,7 @@
 use crate::check::lineage::Lineage;
 use crate::check::wanted::{rests_on_primary, survives_restart};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Member, NodeId, PartitionId, PartitionRecord, Position, Term};
+use types::{Epoch, Member, NodeId, PartitionId, PartitionRecord, Position, Term};
 
 /// An acknowledged commit.
 #[derive(Clone, Debug)]
@@ -15,17 +15,27 @@ struct Acknowledged {
     record: PartitionRecord,
 }
 
+/// A failover that may have lost something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LossyFailover {
+    /// The configuration that names the loss.
+    pub epoch: Epoch,
+    /// When its primary was first seen to serve, virtual microseconds.
+    pub served: u64,
+}
+
 /// What was acknowledged, and what became of it.
 #[derive(Debug, Default)]
 pub struct Survival {
     acknowledged: BTreeMap<PartitionId, Vec<Acknowledged>>,
-    lost: BTreeSet<(PartitionId, Position)>,
+    /// Acknowledged commits that are lost, and since when.
+    lost: BTreeMap<(PartitionId, Position), u64>,
     /// When a process of this node last ended.
     ended: BTreeMap<NodeId, u64>,
     /// When this node's disk was last harmed.
     faulted: BTreeMap<NodeId, u64>,
-    /// Partitions that had a failover which may have lost something.
-    doubtful: BTreeSet<PartitionId>,
+    /// Partitions that had a failover which may have lost something: the last of them.
+    lossy: BTreeMap<PartitionId, LossyFailover>,
     /// When an operator last forced a promotion, and its term.
     forced: BTreeMap<PartitionId, (u64, Term)>,
 }
@@ -70,24 +80,25 @@ impl Survival {
             one.record.primary.node == node
                 && one.record.in_sync.len() == 1
                 && remembers(one.time)
-                && self.lost.contains(&(partition, one.at))
+                && self.lost.contains_key(&(partition, one.at))
         };
         self.acknowledged.get(&partition).into_iter().flatten().filter(alone).map(|one| one.at).collect()
     }
 
-    /// Acknowledged commits that are lost.
-    pub fn lost(&self) -> &BTreeSet<(PartitionId, Position)> {
+    /// Acknowledged commits that are lost, and when a primary without them was first seen to serve.
+    pub fn lost(&self) -> &BTreeMap<(PartitionId, Position), u64> {
         &self.lost
     }
 
-    /// True if a failover may have lost something of this partition, and said so.
-    pub fn is_doubtful(&self, partition: PartitionId) -> bool {
-        self.doubtful.contains(&partition)
+    /// The last failover that may have lost something of this partition, and said so.
+    pub fn lossy(&self, partition: PartitionId) -> Option<LossyFailover> {
+        self.lossy.get(&partition).copied()
     }
 
     /// A new primary serves, in this configuration, with a log that ends at `tip`; `last` is the one before its term.
     pub fn serves(
         &mut self,
+        time: u64,
         lineage: &Lineage,
         last: Option<&PartitionRecord>,
         record: &PartitionRecord,
@@ -95,17 +106,18 @@ impl Survival {
     ) -> Result<(), String> {
         let id = record.id;
         if record.lossy {
-            self.doubtful.insert(id);
+            self.lossy.insert(id, LossyFailover { epoch: record.epoch, served: time });
         }
         let kept: BTreeSet<Position> = lineage.line(id, tip).map(|known| known.at).collect();
         let all = self.acknowledged.get(&id).map(Vec::as_slice).unwrap_or_default();
+        let known = |one: &&Acknowledged| self.lost.contains_key(&(id, one.at));
         let gone: Vec<&Acknowledged> =
-            all.iter().filter(|one| !kept.contains(&one.at) && !self.lost.contains(&(id, one.at))).collect();
+            all.iter().filter(|one| !kept.contains(&one.at) && !known(one)).collect();
         for one in &gone {
             self.may_be_lost(one, last, record)?;
         }
         let gone: Vec<Position> = gone.iter().map(|one| one.at).collect();
-        self.lost.extend(gone.into_iter().map(|at| (id, at)));
+        self.lost.extend(gone.into_iter().map(|at| ((id, at), time)));
         Ok(())
     }
 
@@ -184,16 +196,16 @@ mod tests {
     fn a_durable_commit_that_vanishes_is_rejected() {
         let mut survival = Survival::default();
         survival.acknowledged(10, at(1, 1), &under("durable", LogKind::Disk));
-        survival.serves(&lineage(), None, &after(false), at(2, 2)).expect("it is there");
+        survival.serves(30, &lineage(), None, &after(false), at(2, 2)).expect("it is there");
         survival.acknowledged(10, at(1, 2), &under("durable", LogKind::Disk));
         for node in 1..=3 {
             survival.ended(20, NodeId(node));
         }
-        assert!(survival.serves(&lineage(), None, &after(true), at(2, 2)).is_err());
+        assert!(survival.serves(30, &lineage(), None, &after(true), at(2, 2)).is_err());
         for node in 1..=3 {
             survival.faulted(20, NodeId(node));
         }
-        survival.serves(&lineage(), None, &after(true), at(2, 2)).expect("all three disks were harmed");
+        survival.serves(30, &lineage(), None, &after(true), at(2, 2)).expect("all three disks were harmed");
     }
 
     #[test]
@@ -202,9 +214,9 @@ mod tests {
         survival.acknowledged(10, at(1, 2), &under("semi", LogKind::Disk));
         survival.ended(20, NodeId(1));
         survival.ended(20, NodeId(2));
-        assert!(survival.serves(&lineage(), None, &after(true), at(2, 2)).is_err());
+        assert!(survival.serves(30, &lineage(), None, &after(true), at(2, 2)).is_err());
         survival.ended(20, NodeId(3));
-        survival.serves(&lineage(), None, &after(true), at(2, 2)).expect("nobody remembers");
+        survival.serves(30, &lineage(), None, &after(true), at(2, 2)).expect("nobody remembers");
         assert_eq!(survival.lost().len(), 1);
     }
 
@@ -215,10 +227,10 @@ mod tests {
         let mut survival = Survival::default();
         survival.acknowledged(10, at(1, 2), &under);
         (2..=3).for_each(|node| survival.ended(20, NodeId(node)));
-        assert!(survival.serves(&lineage(), Some(&under), &after(true), at(2, 2)).is_err());
-        assert!(survival.serves(&lineage(), Some(&joined), &after(true), at(2, 2)).is_err());
+        assert!(survival.serves(30, &lineage(), Some(&under), &after(true), at(2, 2)).is_err());
+        assert!(survival.serves(30, &lineage(), Some(&joined), &after(true), at(2, 2)).is_err());
         survival
-            .serves(&lineage(), Some(&left), &after(true), at(2, 2))
+            .serves(30, &lineage(), Some(&left), &after(true), at(2, 2))
             .expect("the last of the set forgot it");
     }
 
@@ -231,7 +243,7 @@ mod tests {
             let mut survival = Survival::default();
             survival.forced(20, id, Term(2));
             survival.acknowledged(time, of, record);
-            survival.serves(&lineage(), None, &after(false), at(2, 2)).map(|()| survival.lost().len())
+            survival.serves(30, &lineage(), None, &after(false), at(2, 2)).map(|()| survival.lost().len())
         };
         assert_eq!(lost(30, &alone, at(1, 2)), Ok(1), "the operator was told so");
         assert!(lost(10, &alone, at(1, 2)).is_err(), "what was there before is named by the forced term");
@@ -240,15 +252,19 @@ mod tests {
         let mut survival = Survival::default();
         survival.forced(20, id, Term(2));
         survival.acknowledged(30, at(2, 2), &alone);
-        assert!(survival.serves(&later, None, &after(false), at(3, 2)).is_err(), "of the forced term itself");
+        assert!(
+            survival.serves(30, &later, None, &after(false), at(3, 2)).is_err(),
+            "of the forced term itself"
+        );
     }
 
     #[test]
     fn a_loss_that_is_not_named_is_rejected() {
         let mut survival = Survival::default();
         survival.acknowledged(10, at(1, 2), &under("async", LogKind::Disk));
-        assert!(survival.serves(&lineage(), None, &after(false), at(2, 2)).is_err());
-        survival.serves(&lineage(), None, &after(true), at(2, 2)).expect("it said so");
-        assert!(survival.is_doubtful(record(1, 1, &[1]).id));
+        assert!(survival.serves(30, &lineage(), None, &after(false), at(2, 2)).is_err());
+        survival.serves(30, &lineage(), None, &after(true), at(2, 2)).expect("it said so");
+        let lossy = LossyFailover { epoch: after(true).epoch, served: 30 };
+        assert_eq!(survival.lossy(record(1, 1, &[1]).id), Some(lossy));
     }
 }

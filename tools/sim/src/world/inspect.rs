@@ -340,7 +340,7 @@ impl World {
         let written = self.checks.epochs.get(record.id, record.term.began()).cloned();
         let written = written.unwrap_or_else(|| record.clone());
         let last = self.checks.epochs.get(record.id, types::Epoch(written.epoch.0.saturating_sub(1)));
-        let verdict = self.checks.survival.serves(&self.checks.lineage, last, &written, tip);
+        let verdict = self.checks.survival.serves(self.now, &self.checks.lineage, last, &written, tip);
         self.checks.expect("I1", self.now, verdict);
         self.checks.tip(record.id, tip);
     }
