@@ -235,6 +235,7 @@ impl FailureDetector {
         if suspicion.primary != record.primary {
             *suspicion = fresh();
         }
+        assert!(suspicion.primary == record.primary, "R1: {} is missed for another", record.primary);
         suspicion.by.insert(by, missed);
     }
 

@@ -99,6 +99,12 @@ impl Ledger {
         assert!(before.is_none(), "tag {} is used twice", self.last);
         tag
     }
+
+    /// Takes out what a transaction is for, as its outcome is here; none if it was told before.
+    fn take(&mut self, tag: Tag) -> Option<Pending> {
+        assert!(tag.0 <= self.last, "F17: an outcome of transaction {}, which was never handed out", tag.0);
+        self.running.remove(&tag)
+    }
 }
 
 impl Controller {
@@ -133,12 +139,13 @@ impl Controller {
                 && pending.unknown_since.is_some_and(|since| now.since(since) >= kept)
         };
         for (_, pending) in due.into_iter().filter(|(_, pending)| !stale(pending)) {
+            assert!(pending.unknown_since.is_some(), "F17: only what has no outcome is asked again");
             self.hand_out(pending);
         }
     }
 
     pub(crate) fn on_txn_done(&mut self, now: Now, tag: Tag, outcome: Result<TxnOutcome, TxnError>) {
-        let Some(mut pending) = self.ledger.running.remove(&tag) else { return };
+        let Some(mut pending) = self.ledger.take(tag) else { return };
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(TxnError::Refused(why)) => return self.on_refused(now, pending.purpose, why),

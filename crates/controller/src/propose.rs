@@ -63,7 +63,9 @@ impl Controller {
         if !may || job.attempts > ATTEMPTS {
             return self.answer_proposal(&job);
         }
+        assert_eq!(job.record.epoch, current.epoch.next(), "N2: a record follows the one that it replaces");
         let revision = self.records.compare_with(&key);
+        assert!(revision > 0, "R1: the record of {} would be written over unseen", current.id);
         let txn = Txn::default().compare(&key, revision).put(&key, &job.record);
         self.submit(Purpose::Propose(job), txn);
     }

@@ -104,6 +104,7 @@ impl Controller {
     /// Seals: all these partitions in one transaction, each with its failover's record.
     pub(crate) fn seal(&mut self, now: Now, plans: Vec<SealPlan>) {
         let partitions: Vec<PartitionId> = plans.iter().map(|plan| plan.old.id).collect();
+        assert!(!self.takes_numbers(), "R1: two transactions would take the same numbers");
         let txn = self.seal_txn(now, &plans);
         self.submit(Purpose::Seal(partitions), txn);
     }
@@ -120,6 +121,12 @@ impl Controller {
         for (failover, plan) in (first..).zip(plans) {
             let record = self.sealed_record(plan, failover);
             assert_eq!(record.validate(), Ok(()), "R1: a seal must be a sound record");
+            assert!(
+                record.primary.same_store(&plan.candidate.recorded) || plan.cause == Cause::Forced,
+                "PR-17: {} is promoted for the disk of {}",
+                record.primary,
+                plan.candidate.recorded
+            );
             let counted = plan.old.in_sync.contains(&plan.candidate.recorded) || plan.cause == Cause::Forced;
             assert!(
                 counted || !self.settings.rules.only_members_are_promoted(),

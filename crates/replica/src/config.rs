@@ -3,7 +3,7 @@
 use crate::context::Identity;
 use crate::output::{Origin, Output};
 use types::policy::Standby;
-use types::{Member, Micros, PartitionRecord};
+use types::{Member, Micros, NodeId, PartitionRecord};
 use wire::PeerMessage;
 use wire::peer::ReportRequest;
 
@@ -88,7 +88,9 @@ impl Config {
     }
 
     /// What only this replica had is kept elsewhere.
-    pub fn note_decommissioned(&mut self) {
+    pub fn note_decommissioned(&mut self, me: NodeId) {
+        let has_place = self.record().is_some_and(|record| record.member_on(me).is_some());
+        assert!(!has_place, "I16: {me} has a place, and would be removed");
         self.decommissioned = true;
     }
 }
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!(config.replace(record(1, LogKind::Memory), Micros(5)), None);
         assert_eq!(config.since(), Micros(5));
         config.note_no_room();
-        config.note_decommissioned();
+        config.note_decommissioned(NodeId(9));
         assert!(config.no_room() && config.is_decommissioned());
         let before = config.replace(record(2, LogKind::Disk), Micros(9));
         assert_eq!(before.map(|record| record.epoch), Some(Epoch(1)));

@@ -297,7 +297,10 @@ impl Data {
         }
         // Without an open scan old versions need not be kept at all.
         self.engine.raise_read_floor(reads.map_or(upto, |lowest| lowest.min(upto)));
-        self.engine.publish(upto).map(|_| ())
+        self.engine.publish(upto)?;
+        let published = self.engine.published().lsn;
+        assert!(published <= upto, "R7: {published} is published, and {upto} is the most that may be");
+        Ok(())
     }
 
     /// A member is to join: what nobody can have published yet is not secured before it has it too.

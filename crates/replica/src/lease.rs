@@ -119,6 +119,7 @@ impl LeaseManager {
                 continue;
             }
             let given = self.promised.entry(partition).or_default();
+            assert!(given.iter().all(|(_, at)| *at <= now), "N5: {partition} was promised in the future");
             given.retain(|(other, _)| *other != term);
             given.push((term, now));
             if given.len() > 2 {
@@ -143,6 +144,7 @@ impl LeaseManager {
         let peer = self.peer(answer.from);
         let Some(at) = peer.sent.iter().position(|(sent, _)| sent.0 == answer.echo_us) else { return };
         let (sent, named) = peer.sent[at].clone();
+        assert!(sent <= now, "N5: a lease would count from {sent:?}, and it is {now:?}");
         peer.sent.drain(..=at);
         peer.answered_at = now;
         for (partition, term) in named {

@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 36] = [
+const FOUND: [(u64, &str); 39] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -55,6 +55,9 @@ const FOUND: [(u64, &str); 36] = [
     (52021, "PR-105: a member that was given rows once was never given files again, and its log grew"),
     (53563, "PR-105"),
     (20515, "PR-105"),
+    (60148, "I14: a checker: a position that was lost only later was kept when it was asked for"),
+    (60718, "the same"),
+    (80266, "I8: a checker: what a directory has that is away nobody can look after"),
 ];
 
 #[test]

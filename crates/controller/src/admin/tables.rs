@@ -119,6 +119,11 @@ impl Controller {
 
     fn publish(&mut self, conn: ConnId, id: u64, creation: Creation) -> Option<Answer> {
         let table = &creation.table;
+        assert_eq!(
+            creation.filled, table.partitions,
+            "R1: table '{}' has partitions without a record",
+            table.name
+        );
         let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
         let txn = Txn::default()
             .compare(&mark, creation.mark)

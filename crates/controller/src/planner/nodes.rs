@@ -86,6 +86,10 @@ impl Controller {
             let place = row.and_then(|row| row.iter_mut().find(|node| **node == step.from));
             place.into_iter().for_each(|place| *place = step.to);
         }
+        let twice = |row: &Vec<NodeId>| (1..row.len()).any(|at| row[..at].contains(&row[at]));
+        for table in changed.values() {
+            assert!(!table.placement.iter().any(twice), "I16: two copies of '{}' on one node", table.name);
+        }
         changed.values().fold(Txn::default(), |txn, table| {
             let key = Key::Table(table.id);
             txn.compare(&key, self.records.compare_with(&key)).put(&key, table)

@@ -170,11 +170,19 @@ impl JobWork<'_> {
             return Ok(nothing(Outcome::Stopped));
         }
         let Evaluated { done, affected, mutations, refused } = self.evaluate_records(records)?;
+        assert!(
+            done + usize::from(refused.is_some()) <= records.len(),
+            "PR-47: {done} of {} records are done, and one more is refused",
+            records.len()
+        );
+        let through = status.through;
         status.state = JobState::Open;
         status.records += done as u64;
         if let Some(last) = records[..done].last() {
             status.through = last.number;
         }
+        let on = status.through > through || done == 0 || !self.rules.sessions_have_no_gaps();
+        assert!(on, "PR-47: a job goes back from record {through} to {}", status.through);
         status.refused = refused.map(|outcome| JobRefusal { number: records[done].number, outcome });
         let outcome = if refused.is_some() { Outcome::Stopped } else { Outcome::Done };
         Ok(Step { outcome, affected, mutations, status })
@@ -291,9 +299,14 @@ fn forget_jobs(
 /// The end of a job. One that has ended stays as it is.
 fn end(mut status: JobStatus, through: u64, abort: bool) -> Step {
     let whole = status.refused.is_none() && status.through == through && !abort;
-    if matches!(status.state, JobState::Absent | JobState::Open) {
+    let ended = matches!(status.state, JobState::Committed | JobState::Aborted);
+    if !ended {
         status.state = if whole { JobState::Committed } else { JobState::Aborted };
     }
+    assert!(
+        ended || status.state == JobState::Aborted || status.refused.is_none(),
+        "PR-82: a job of which a record is refused is not committed"
+    );
     let done = abort || status.state == JobState::Committed && status.through == through;
     let outcome = if done { Outcome::Done } else { Outcome::Stopped };
     Step { outcome, affected: 0, mutations: Vec::new(), status }

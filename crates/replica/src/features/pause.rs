@@ -21,6 +21,9 @@ pub(crate) struct Pause {
 impl Pause {
     /// Holds `committed` where it is. Whoever asks while it is held gets no more time. False during the rest after a hold.
     pub fn hold(&mut self, now: Micros, committed: Lsn, for_ms: u32) -> bool {
+        if let Some((at, _)) = self.held {
+            assert!(committed >= at, "R4: committed was held at {at} in this term, and is {committed}");
+        }
         match self.held {
             Some((at, until)) if now < until && at == committed => return true,
             Some((_, until)) if now < until + REST => return false,

@@ -6,7 +6,6 @@ use crate::output::Output;
 use crate::primary::hops::next_hops;
 use crate::primary::membership::{HandOver, Undecided};
 use crate::primary::{Primary, View};
-use crate::sender::progress::Mode;
 use types::config::{Cause, PreviousTerm};
 use types::policy::Standby;
 use types::{Member, Micros, PartitionRecord, Policy};
@@ -210,7 +209,7 @@ impl Primary {
         let now = ctx.now.mono;
         let level = |member: &&Member| {
             self.members.get(member).is_some_and(|progress| {
-                matches!(progress.mode, Mode::Stream) && progress.health.may_join(now, ctx.settings.level)
+                progress.streams() && progress.health.may_join(now, ctx.settings.level)
             }) && !self.disk_hangs(now, member, ctx.settings.evict_slow)
                 && !self.is_silent(view, ctx, **member)
         };
@@ -353,6 +352,13 @@ impl Primary {
 
     /// In another record of the same term: who is a member, and what was decided.
     pub fn go_on(&mut self, now: Micros, record: &PartitionRecord) {
+        assert!(
+            record.term == self.term,
+            "R1: {} is led in {}, not in {}",
+            record.id,
+            self.term,
+            record.term
+        );
         let others: Vec<Member> = next_hops(record, &record.primary).copied().collect();
         self.members.retain(|member, _| others.contains(member));
         for member in others {

@@ -2,7 +2,6 @@
 
 use crate::context::Ctx;
 use crate::primary::{Primary, View};
-use crate::sender::progress::{Mode, Progress};
 use std::collections::BTreeSet;
 use types::{Lsn, Member, Micros, Policy, Watermarks};
 
@@ -89,7 +88,7 @@ impl Primary {
         let met = |member: &Member| self.met(view, member);
         let secured = members.iter().map(met).min().unwrap_or(Lsn::ZERO);
         let behind = |member: &Member| match self.members.get(member) {
-            Some(progress @ Progress { mode: Mode::Copying(_) | Mode::Shipping, .. }) => progress.needs,
+            Some(progress) if progress.is_given_state() => progress.needs,
             _ => met(member),
         };
         let catching_up = view.record.catching_up.iter().map(behind).min().unwrap_or(Lsn::MAX);

@@ -5,7 +5,6 @@ use crate::context::Ctx;
 use crate::data::Data;
 use crate::output::{Origin, Output};
 use crate::primary::{Primary, View};
-use crate::sender::progress::Mode;
 use crate::settings::Settings;
 use crate::transfer::flush::answer_flush;
 use types::{LogKind, Lsn, Member, Micros, PartitionId, Policy, Position, Watermarks};
@@ -68,7 +67,7 @@ impl Primary {
             return Vec::new();
         }
         self.told = (now, view.committed);
-        let streaming = self.members.iter().filter(|(_, progress)| matches!(progress.mode, Mode::Stream));
+        let streaming = self.members.iter().filter(|(_, progress)| progress.streams());
         streaming.map(|(member, progress)| (*member, progress.flight.next().prev())).collect()
     }
 

@@ -135,7 +135,7 @@ impl Primary {
         self.promotion.validate()?;
         self.membership.validate(record)?;
         self.replies.validate()?;
-        self.members.values().try_for_each(|progress| progress.flight.validate())?;
+        self.members.values().try_for_each(|progress| progress.validate())?;
         if self.membership.holds_writes() && !self.promotion.serves() {
             return Err("PR-02: it hands over what it does not serve".into());
         }

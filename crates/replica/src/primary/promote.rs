@@ -58,7 +58,7 @@ impl Primary {
             }
             Phase::Marking(_) | Phase::Serving(_) => {
                 let progress = self.members.get(&report.from);
-                match progress.is_some_and(|progress| matches!(progress.mode, Mode::Probe { .. })) {
+                match progress.is_some_and(|progress| matches!(progress.mode(), Mode::Probe { .. })) {
                     true => Heard::Aligns,
                     false => Heard::Nothing,
                 }

@@ -43,6 +43,6 @@ impl Replica {
         let keep = common.max(self.data.log.tail().base().lsn);
         let entries: Vec<Entry> = self.data.log.tail().run(keep.next(), usize::MAX).cloned().collect();
         self.data.set_aside(entries, ctx.out);
-        self.config.note_decommissioned();
+        self.config.note_decommissioned(self.identity.me.node);
     }
 }

@@ -4,7 +4,6 @@ use crate::backup::fetch;
 use crate::context::Ctx;
 use crate::output::{Output, ReadFor};
 use crate::replica::{Replica, Role};
-use crate::sender::progress::Mode;
 use crate::sender::{Given, Sender};
 use crate::transfer::failback::kept_for_absent;
 use types::{EngineError, LogKind, Lsn, Member, Micros, PartitionRecord};
@@ -128,7 +127,7 @@ impl Replica {
                 match self.role.progress(&from) {
                     Some(progress) if counts => progress.health.taint(),
                     // It need not leave what it is not in. When it has room it goes on from what it then has.
-                    Some(progress) if matches!(progress.mode, Mode::Stream) => progress.pause(ctx.now.mono),
+                    Some(progress) if progress.streams() => progress.pause(ctx.now.mono),
                     _ => {}
                 }
             }

@@ -66,7 +66,7 @@ fn waits(role: &Role, data: &Data, transfer: &Transfer) -> String {
         let (have, all) = progress.files.as_ref()?.progress();
         Some(format!("ships files to {}, which has {have} of {all} bytes", member.node))
     });
-    let copying = leader.members.values().any(|progress| matches!(progress.mode, Mode::Copying(_)));
+    let copying = leader.members.values().any(|progress| matches!(progress.mode(), Mode::Copying(_)));
     match leader.promotion.phase() {
         Phase::Reconciling { .. } => {
             format!("has {} reports of the others' logs", leader.promotion.report_count())

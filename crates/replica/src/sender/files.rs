@@ -6,7 +6,6 @@
 //! that all replicas have the same ones (PR-38).
 
 use crate::output::{Origin, Output};
-use crate::sender::progress::Mode;
 use crate::sender::shipping::Pinned;
 use crate::sender::{Given, Sender};
 use crate::settings::Settings;
@@ -29,12 +28,8 @@ const LEAST_PIECE_BYTES: u64 = 512;
 impl Sender<'_> {
     /// Begins to ship files to a member that was just made anew.
     pub(super) fn start_shipping(&mut self) -> Result<(), EngineError> {
-        assert!(self.progress.files.is_none(), "R8: {} is sent files already", self.to);
-        let persisted = self.engine.persisted();
-        self.progress.rewind(persisted.lsn.next());
-        self.progress.needs = persisted.lsn;
-        self.progress.mode = Mode::Shipping;
-        self.progress.files = Some(self.files.new_shipping(self.now));
+        let files = self.files.new_shipping(self.now);
+        self.progress.begin_shipping(files, self.engine.persisted().lsn);
         self.ship_on()
     }
 
@@ -43,10 +38,7 @@ impl Sender<'_> {
         let mut files = self.files.new_shipping(self.now);
         files.agreed = Some(agreed);
         self.progress.begin_from_scratch(self.now);
-        self.progress.rewind(agreed.next());
-        self.progress.needs = agreed;
-        self.progress.mode = Mode::Shipping;
-        self.progress.files = Some(files);
+        self.progress.begin_shipping(files, agreed);
         self.ship_on()
     }
 
@@ -93,7 +85,7 @@ impl Sender<'_> {
         } else if !shipping.is_alive(now) {
             let stuck = shipping.is_stuck(now);
             self.look_again();
-            if stuck && !matches!(self.progress.mode, Mode::Stream) {
+            if stuck && !self.progress.streams() {
                 self.progress.health.note_stuck();
             }
         } else if !shipping.answered && now.since(shipping.offered_at) >= Micros(resend.0 * 20) {
@@ -132,7 +124,7 @@ impl Sender<'_> {
         let at_crc = log.tail().at(at.lsn).map_or(0, |(_, crc)| crc);
         let (bytes, piece_bytes) = (set.bytes(), piece_bytes(self.settings));
         let agreed = self.progress.files.as_ref().and_then(|shipping| shipping.agreed);
-        if matches!(self.progress.mode, Mode::Shipping) {
+        if self.progress.is_shipped_to() {
             self.progress.rewind(at.lsn.next());
             self.progress.needs = at.lsn.min(agreed.unwrap_or(Lsn::MAX));
         }
@@ -150,7 +142,7 @@ impl Sender<'_> {
 
     fn send_transfer_offer(&mut self) {
         let Origin { partition, epoch, me: from } = self.origin;
-        let beside = !matches!(self.progress.mode, Mode::Shipping);
+        let beside = !self.progress.is_shipped_to();
         let Some(shipping) = self.progress.files.as_deref_mut() else { return };
         let Some(pinned) = &shipping.pinned else { return };
         shipping.offered_at = self.now;
@@ -175,7 +167,7 @@ impl Sender<'_> {
     /// Files are of no use to this member, or there are none. One that follows the log needs none.
     fn send_rows(&mut self) -> Result<(), EngineError> {
         self.progress.files = None;
-        if matches!(self.progress.mode, Mode::Shipping) {
+        if self.progress.is_shipped_to() {
             self.progress.rows_only = true;
             return self.start_copy();
         }
@@ -185,7 +177,7 @@ impl Sender<'_> {
     fn look_again(&mut self) {
         let files = self.progress.files.take();
         self.progress.log_only |= files.is_some_and(|shipping| shipping.agreed.is_some());
-        if matches!(self.progress.mode, Mode::Shipping) {
+        if self.progress.is_shipped_to() {
             self.probe();
         }
     }
@@ -194,12 +186,12 @@ impl Sender<'_> {
     /// back by the log it is held no longer: who lacks what goes then is sent files, too. `met`: how far it holds the log.
     pub fn offer_newer(&mut self, met: Lsn) {
         let (persisted, progress) = (self.engine.persisted().lsn, &mut *self.progress);
-        let by_log = !matches!(progress.mode, Mode::Shipping | Mode::Copying(_));
+        let by_log = !progress.is_given_state();
         if by_log && progress.needs.max(met) < persisted {
             progress.needs = Lsn::MAX;
         }
         let older = progress.files.as_ref().is_some_and(|shipping| shipping.is_older_than(persisted));
-        if matches!(progress.mode, Mode::Shipping) && older {
+        if progress.is_shipped_to() && older {
             (progress.files, progress.needs) = (None, Lsn::MAX);
             self.probe();
         }
@@ -236,12 +228,11 @@ impl Sender<'_> {
             return Given::Nothing;
         };
         let agreed = progress.files.take().and_then(|shipping| shipping.agreed);
-        let state = matches!(progress.mode, Mode::Shipping);
+        let state = progress.is_shipped_to();
         match &taken.outcome {
             Outcome::LogIsLess => return self.send_log(agreed),
             Outcome::Installed if state => {
-                progress.mode = Mode::Stream;
-                progress.agree(at);
+                progress.stream_behind(at);
                 return Given::Log;
             }
             Outcome::Installed => progress.delivered = progress.delivered.max(at),
@@ -260,14 +251,13 @@ impl Sender<'_> {
     /// The member chose the log.
     fn send_log(&mut self, agreed: Option<Lsn>) -> Given {
         self.progress.log_only = true;
-        if !matches!(self.progress.mode, Mode::Shipping) {
+        if !self.progress.is_shipped_to() {
             return Given::Nothing;
         }
         match agreed.filter(|agreed| *agreed >= self.log.base().lsn) {
             Some(agreed) => {
-                self.progress.mode = Mode::Stream;
                 self.progress.needs = agreed;
-                self.progress.agree(agreed);
+                self.progress.stream_behind(agreed);
                 Given::Log
             }
             None => {

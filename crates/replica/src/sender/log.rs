@@ -2,7 +2,6 @@
 
 use crate::output::{Output, ReadFor};
 use crate::sender::Sender;
-use crate::sender::progress::Mode;
 use bytes::{Bytes, BytesMut};
 use types::{EngineError, Lsn, Member, PartitionRecord, Position, Term};
 use wire::control::RecordText;
@@ -50,7 +49,7 @@ impl Sender<'_> {
                 if prev < base {
                     return self.start_copy();
                 }
-                self.progress.mode = Mode::Reading { since: self.now };
+                self.progress.begin_reading(self.now);
                 self.out.push(Output::ReadLog {
                     partition: self.origin.partition,
                     // The entry before is read too: its checksum goes into the append.
@@ -97,10 +96,9 @@ impl Sender<'_> {
 
     /// Entries for this member were read back from the log, or could not be.
     pub fn log_read(&mut self, entries: Result<Vec<Entry>, String>) -> Result<(), EngineError> {
-        if !matches!(self.progress.mode, Mode::Reading { .. }) {
+        if !self.progress.end_reading() {
             return Ok(());
         }
-        self.progress.mode = Mode::Stream;
         let next = self.progress.flight.next();
         let Ok(entries) = entries else { return self.start_copy() };
         let before = entries.iter().take_while(|entry| entry.lsn() < next).last().map(|e| (e.at(), e.crc()));
@@ -133,10 +131,9 @@ impl Sender<'_> {
             return self.start_copy();
         }
         if !self.offers_choice(common.lsn)? {
-            self.progress.mode = Mode::Stream;
             // A member that catches up is to find the rest of the log, however long it takes (R8).
             self.progress.needs = common.lsn;
-            self.progress.agree(common.lsn);
+            self.progress.stream_behind(common.lsn);
         }
         Ok(())
     }
@@ -152,7 +149,7 @@ mod tests {
     use crate::output::Origin;
     use crate::readers::Readers;
     use crate::recovered::Recovered;
-    use crate::sender::progress::Progress;
+    use crate::sender::progress::{Mode, Progress};
     use crate::sender::shipping::FilesOut;
     use crate::settings::Settings;
     use types::config::{Cause, FORMAT};
@@ -254,6 +251,6 @@ mod tests {
         let theirs = LogSummary { base: first, end: first, history: Vec::new() };
         let sent = send(&mut progress, |sender| sender.align(&theirs));
         assert!(matches!(message(&sent), PeerMessage::Copy(_)), "by rows: there are no files");
-        assert!(matches!(progress.mode, Mode::Copying(_)));
+        assert!(matches!(progress.mode(), Mode::Copying(_)));
     }
 }

@@ -67,7 +67,7 @@ impl Sender<'_> {
     }
 
     fn probe(&mut self) {
-        self.progress.mode = Mode::Probe { asked_at: Micros::ZERO };
+        self.progress.probe(Micros::ZERO);
     }
 
     fn catching_up(&self) -> bool {
@@ -76,9 +76,9 @@ impl Sender<'_> {
 
     /// Sends what is due. The log goes out only when it `begun` the sender's term.
     pub fn go_on(&mut self, begun: bool, cached: &mut Option<Run>) -> Result<(), EngineError> {
-        match &self.progress.mode {
+        match self.progress.mode() {
             Mode::Probe { asked_at } if self.now.since(*asked_at) >= self.settings.resend => {
-                self.progress.mode = Mode::Probe { asked_at: self.now };
+                self.progress.probe(self.now);
                 ask_report(self.record, self.origin.me, self.to, self.out);
                 Ok(())
             }

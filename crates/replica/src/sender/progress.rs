@@ -245,7 +245,7 @@ impl Acks {
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub marks: Watermarks,
-    pub mode: Mode,
+    mode: Mode,
     pub flight: Flight,
     pub health: Health,
     pub acks: Acks,
@@ -278,6 +278,102 @@ impl Progress {
             delivered: Lsn::ZERO,
             wants_flush: false,
             needs: Lsn::MAX,
+        }
+    }
+
+    /// How it is brought level now.
+    pub fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    /// The copy by rows that is on its way to it.
+    pub fn copy_out(&mut self) -> Option<&mut CopyOut> {
+        match &mut self.mode {
+            Mode::Copying(copy) => Some(copy),
+            _ => None,
+        }
+    }
+
+    /// True if it is sent the log as it comes.
+    pub fn streams(&self) -> bool {
+        matches!(self.mode, Mode::Stream)
+    }
+
+    /// True if it is sent the state itself by files.
+    pub fn is_shipped_to(&self) -> bool {
+        matches!(self.mode, Mode::Shipping)
+    }
+
+    /// True if it is sent the state itself, by rows or by files.
+    pub fn is_given_state(&self) -> bool {
+        matches!(self.mode, Mode::Copying(_) | Mode::Shipping)
+    }
+
+    /// Its log is asked for, at `asked_at` last: whatever was on its way to it counts no more.
+    pub fn probe(&mut self, asked_at: Micros) {
+        self.mode = Mode::Probe { asked_at };
+    }
+
+    /// It is sent the log from behind `agreed`, up to where both have the same. Panics while entries are being
+    /// read back for it: those would be sent from another place than they were read for.
+    pub fn stream_behind(&mut self, agreed: Lsn) {
+        assert!(!matches!(self.mode, Mode::Reading { .. }), "R3: entries are being read back for it");
+        self.flight.agree(agreed);
+        self.mode = Mode::Stream;
+    }
+
+    /// What it needs next is read back from the log.
+    pub fn begin_reading(&mut self, now: Micros) {
+        assert!(self.streams(), "R3: entries are read back for who follows the log");
+        self.mode = Mode::Reading { since: now };
+    }
+
+    /// What was read back is here, or does not come. True if it was waited for.
+    pub fn end_reading(&mut self) -> bool {
+        let waited = matches!(self.mode, Mode::Reading { .. });
+        if waited {
+            self.mode = Mode::Stream;
+        }
+        waited
+    }
+
+    /// It is sent the state by rows, as of the copy's position.
+    pub fn begin_copying(&mut self, copy: CopyOut) {
+        self.assert_from_scratch("by rows");
+        self.flight.rewind(copy.at.lsn.next());
+        self.needs = copy.at.lsn;
+        self.mode = Mode::Copying(copy);
+    }
+
+    /// It is sent the state by files, as far as there are some up to `at`, with the log from there on.
+    pub fn begin_shipping(&mut self, files: Box<Shipping>, at: Lsn) {
+        self.assert_from_scratch("by files");
+        self.flight.rewind(at.next());
+        self.needs = at;
+        self.mode = Mode::Shipping;
+        self.files = Some(files);
+    }
+
+    /// R8: the state goes only to who was found out anew, and in one way at a time.
+    fn assert_from_scratch(&self, how: &str) {
+        assert!(
+            matches!(self.mode, Mode::Probe { .. }),
+            "R8: what goes {how} begins anew, not in {:?}",
+            self.mode
+        );
+        assert!(self.files.is_none(), "R8: it is sent files already");
+        assert!(self.marks == Watermarks::default(), "PR-18: what it had before counts no more");
+    }
+
+    /// What holds of it after every event.
+    pub fn validate(&self) -> Result<(), String> {
+        self.flight.validate()?;
+        match self.mode {
+            Mode::Stream | Mode::Reading { .. } if self.flight.next() == Lsn::ZERO => {
+                Err("R3: it is sent the log before it is known where it agrees".into())
+            }
+            Mode::Shipping if self.files.is_none() => Err("R8: files go to it, and there are none".into()),
+            _ => Ok(()),
         }
     }
 
@@ -317,7 +413,9 @@ impl Progress {
     /// What was not acknowledged, or read back, in this time was lost.
     pub fn resend(&mut self, now: Micros, patience: Micros) {
         match &self.mode {
-            Mode::Reading { since } if now.since(*since) > patience => self.mode = Mode::Stream,
+            Mode::Reading { since } if now.since(*since) > patience => {
+                self.end_reading();
+            }
             Mode::Stream => {
                 let late = |at: Micros| now.since(at.max(self.acks.came_at())) > patience;
                 let missing = self.marks.received.next() < self.flight.next();
@@ -331,13 +429,8 @@ impl Progress {
 
     /// It takes nothing just now. What it then has is asked for again.
     pub fn pause(&mut self, now: Micros) {
-        self.mode = Mode::Probe { asked_at: now };
+        self.probe(now);
         self.health.forget_level();
-    }
-
-    /// It has up to `lsn` what this replica has.
-    pub fn agree(&mut self, lsn: Lsn) {
-        self.flight.agree(lsn);
     }
 
     /// What was on its way is lost: sends again what is not known to have arrived.
@@ -359,7 +452,7 @@ impl Progress {
 
     /// True if it is followed by the log, and a refusal of this append is of what is being sent now.
     pub fn is_current(&self, number: u64) -> bool {
-        matches!(self.mode, Mode::Stream) && self.flight.is_current(number)
+        self.streams() && self.flight.is_current(number)
     }
 
     /// True if what it was sent was not answered for so long, or got no further (F19).

@@ -1,7 +1,6 @@
 //! The state itself to a member, by a scan at one LSN: its log is too old, and it cannot be given files.
 
 use crate::sender::copy_out::CopyOut;
-use crate::sender::progress::Mode;
 use crate::sender::{Given, Sender};
 use types::engine::{EngineError, space};
 use types::{Micros, Position, ReadAt};
@@ -27,9 +26,7 @@ impl Sender<'_> {
         }
         let at = self.engine.published();
         let at_crc = self.log.tail().at(at.lsn).map_or(0, |(_, crc)| crc);
-        self.progress.rewind(at.lsn.next());
-        self.progress.needs = at.lsn;
-        self.progress.mode = Mode::Copying(CopyOut {
+        self.progress.begin_copying(CopyOut {
             number: self.now.0,
             at,
             at_crc,
@@ -44,7 +41,7 @@ impl Sender<'_> {
     /// Sends the next piece, or the same again if it was not answered in time.
     pub(super) fn copy_on(&mut self) -> Result<(), EngineError> {
         let (now, patience) = (self.now, Micros(self.settings.resend.0 * 20));
-        let Mode::Copying(copy) = &mut self.progress.mode else { return Ok(()) };
+        let Some(copy) = self.progress.copy_out() else { return Ok(()) };
         let Some(pending) = &mut copy.pending else { return self.next_piece(0) };
         if now.since(copy.sent_at) < patience {
             return Ok(());
@@ -62,7 +59,7 @@ impl Sender<'_> {
     }
 
     fn next_piece(&mut self, piece: u32) -> Result<(), EngineError> {
-        let Mode::Copying(copy) = &mut self.progress.mode else { return Ok(()) };
+        let Some(copy) = self.progress.copy_out() else { return Ok(()) };
         let (at, bytes) = (copy.at, self.settings.copy_bytes);
         let rows = match self.engine.scan(&copy.next_key, &[], ReadAt::Lsn(at.lsn), 20_000, bytes) {
             Ok(rows) => rows,
@@ -98,15 +95,14 @@ impl Sender<'_> {
 
     /// A piece was taken in.
     pub fn on_copied(&mut self, copied: &Copied) -> Result<Given, EngineError> {
-        let Mode::Copying(copy) = &mut self.progress.mode else { return Ok(Given::Nothing) };
+        let Some(copy) = self.progress.copy_out() else { return Ok(Given::Nothing) };
         let Some(pending) = &copy.pending else { return Ok(Given::Nothing) };
         if copy.number != copied.number || pending.piece != copied.piece {
             return Ok(Given::Nothing);
         }
         if pending.last {
             let at = copy.at.lsn;
-            self.progress.mode = Mode::Stream;
-            self.progress.agree(at);
+            self.progress.stream_behind(at);
             return Ok(Given::Log);
         }
         copy.pending = None;

@@ -258,6 +258,8 @@ impl Writing<'_> {
 
     /// The second step of a change of policy: an entry commits under both. Gives where it is.
     pub fn log_policy(&mut self, policy: &Policy) -> Result<Lsn, Unfit> {
+        let recorded = self.record.next_policy.as_ref() == Some(policy);
+        assert!(recorded, "PR-24: the entry of a policy follows the record that names both");
         let header = self.data.next_header(self.term, Kind::Policy, self.now.wall_ms);
         let lsn = header.at.lsn;
         let payload = serde_json::to_vec(policy).expect("a policy has only text keys");

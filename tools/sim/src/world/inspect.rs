@@ -395,15 +395,12 @@ impl World {
                 if machine.member() != Some(*member) || sends || hangs(member) {
                     continue;
                 }
-                let directories = [FIRST, SECOND].map(|directory_of| PartFiles::dir(directory_of, record.id));
-                let here = directories
-                    .iter()
-                    .filter(|dir| !dir.starts_with(SECOND) || machine.second_is == Second::There);
-                let names = here.flat_map(|dir| machine.disk.names(dir));
-                left.extend(names.into_iter().map(|name| format!("n{}: {name}", machine.id)));
-                for directory_of in [FIRST, SECOND] {
-                    let of_trees = self.lsm_files.left_over(place(machine.id, directory_of, record.id));
-                    left.extend(of_trees.into_iter().map(|name| format!("n{}: {name}", machine.id)));
+                // What a directory has that is away nobody can look after.
+                let there = |dir: &&str| dir != &SECOND || machine.second_is == Second::There;
+                for directory_of in [FIRST, SECOND].into_iter().filter(there) {
+                    let mut names = machine.disk.names(&PartFiles::dir(directory_of, record.id));
+                    names.extend(self.lsm_files.left_over(place(machine.id, directory_of, record.id)));
+                    left.extend(names.into_iter().map(|name| format!("n{}: {name}", machine.id)));
                 }
             }
         }
