@@ -1,6 +1,7 @@
 //! A client that runs jobs (PR-47, PR-82): records in pieces to several partitions, sent again after every failure, and an end that
 //! says what is committed.
 
+use crate::check::jobs::JobAnswer;
 use crate::client::ClientEffect;
 use crate::network::Conn;
 use crate::plan::RunPlan;
@@ -17,21 +18,6 @@ const ATTEMPT: u64 = 400_000;
 const WAIT_LIMIT_US: u64 = 4_000_000;
 /// Keys that only jobs write.
 const KEYS: u64 = 24;
-
-/// What a job was told of a partition at its end.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JobAnswer {
-    /// The job.
-    pub job: JobId,
-    /// Where.
-    pub partition: PartitionId,
-    /// Of the records that belong there those up to this number are committed, and no others.
-    pub through: u64,
-    /// The entry of the job's end; none where nothing was ever sent.
-    pub at: Option<Position>,
-    /// The records that belong there: number, and the value that nobody else writes.
-    pub records: Vec<(u64, u64)>,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {

@@ -5,7 +5,7 @@
 //!
 //! | what | where |
 //! | --- | --- |
-//! | events, nodes, controllers, faults | [`world`] |
+//! | what can happen, and that it does | [`event`], [`world`] |
 //! | what a seed is made of | [`plan`], [`faults`] |
 //! | machines | [`disk`], [`lsm_files`], [`network`], [`clock`], [`node`] |
 //! | clients, keys and rows | [`client`], [`snapshot_client`], [`load_client`], [`job_client`], [`rows`] |
@@ -17,6 +17,7 @@ pub mod check;
 pub mod client;
 pub mod clock;
 pub mod disk;
+pub mod event;
 pub mod faults;
 pub mod job_client;
 pub mod load_client;

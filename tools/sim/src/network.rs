@@ -128,8 +128,7 @@ pub struct Network {
     cut_lanes: BTreeSet<(Endpoint, Endpoint, Lane)>,
     /// Directions that are slow, with the delay.
     clogged: BTreeMap<(Endpoint, Endpoint), u64>,
-    /// The weather.
-    pub weather: Weather,
+    weather: Weather,
 }
 
 impl Network {
@@ -145,6 +144,11 @@ impl Network {
             clogged: BTreeMap::new(),
             weather: Weather::default(),
         }
+    }
+
+    /// How unreliable it is, to be changed.
+    pub fn weather_mut(&mut self) -> &mut Weather {
+        &mut self.weather
     }
 
     /// True if messages pass in both directions.

@@ -88,24 +88,25 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         world.finish();
     });
     if let Err(text) = run {
-        world.checks.fault("panic", world.now, text);
+        let now = world.now();
+        world.checks_mut().fault("panic", now, text);
     }
-    let (hash, tail) = (world.trace.hash(), world.trace.tail());
-    for violation in world.checks.violations_mut() {
+    let (hash, tail) = (world.trace().hash(), world.trace().tail());
+    for violation in world.checks_mut().violations_mut() {
         violation.seed = seed;
         violation.trace.clone_from(&tail);
     }
     Outcome {
         seed,
-        violations: world.checks.violations().to_vec(),
-        operations: world.operations,
-        simulated_us: world.now,
-        primary_changes: world.checks.epochs.primary_changes(),
-        most_changes: world.checks.epochs.most_changes(),
-        faults: std::mem::take(&mut world.injected),
+        violations: world.checks().violations().to_vec(),
+        operations: world.operations(),
+        simulated_us: world.now(),
+        primary_changes: world.checks().epochs.primary_changes(),
+        most_changes: world.checks().epochs.most_changes(),
+        faults: world.injections().clone(),
         trace_hash: hash,
-        event_hash: world.trace.structure(),
-        trace: world.trace.lines(),
+        event_hash: world.trace().structure(),
+        trace: world.trace().lines(),
     }
 }
 

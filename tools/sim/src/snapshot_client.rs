@@ -1,27 +1,19 @@
 //! A client that takes points over all partitions, as a backup does, with the code that backups use ([`replica::ClusterSnapshot`]).
 
+use crate::check::cluster_snapshots::Taken;
 use crate::client::ClientEffect;
 use crate::network::Conn;
 use crate::plan::RunPlan;
 use crate::random::Stream;
 use replica::cluster_snapshot::{Ask, ClusterSnapshot, Found};
 use std::collections::BTreeMap;
-use types::{PartitionId, Position, Rules, TableId};
+use types::{PartitionId, Rules, TableId};
 use wire::{Op, Reply, Request, Status};
 
 /// An attempt without an answer is given up after this.
 const ATTEMPT: u64 = 300_000;
 /// A search that has not come to an end is given up after this.
 const WAIT_LIMIT_US: u64 = 1_500_000;
-
-/// Positions that are said to belong together.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Taken {
-    /// When the first partition was asked, virtual microseconds.
-    pub began: u64,
-    /// Where each stood.
-    pub at: BTreeMap<PartitionId, Position>,
-}
 
 /// What a partition is being asked.
 #[derive(Clone, Debug)]

@@ -2,8 +2,17 @@
 //! acknowledged before it was sent.
 
 use crate::check::history::Operation;
-use crate::snapshot_client::Taken;
-use types::PartitionId;
+use std::collections::BTreeMap;
+use types::{PartitionId, Position};
+
+/// Positions that are said to belong together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// When the first partition was asked, virtual microseconds.
+    pub began: u64,
+    /// Where each stood.
+    pub at: BTreeMap<PartitionId, Position>,
+}
 
 /// Checks one point. Partitions of which `counts` says no are skipped: acknowledged writes of theirs were lost.
 pub fn check(

@@ -1,8 +1,23 @@
 //! PR-47, PR-82: what a job's end called committed is there, and what it did not is not.
 
 use crate::check::effects::Final;
-use crate::job_client::JobAnswer;
 use std::collections::BTreeMap;
+use types::{JobId, PartitionId, Position};
+
+/// What a job was told of a partition at its end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobAnswer {
+    /// The job.
+    pub job: JobId,
+    /// Where.
+    pub partition: PartitionId,
+    /// Of the records that belong there those up to this number are committed, and no others.
+    pub through: u64,
+    /// The entry of the job's end; none where nothing was ever sent.
+    pub at: Option<Position>,
+    /// The records that belong there: number, and the value that nobody else writes.
+    pub records: Vec<(u64, u64)>,
+}
 
 /// Checks what jobs were told of one partition against its final log. The error is a sentence.
 pub fn check(last: &Final<'_>, told: &[&JobAnswer]) -> Result<(), String> {
@@ -33,7 +48,6 @@ mod tests {
     use super::*;
     use crate::check::lineage::Known;
     use crate::check::lineage::tests::{P, at};
-    use types::JobId;
 
     fn verdict(values: &[u64], through: u64, lost: bool) -> Result<(), String> {
         let known = |(lsn, value): (u64, &u64)| Known {

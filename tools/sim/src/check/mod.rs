@@ -202,7 +202,7 @@ impl Checks {
     pub fn cluster_snapshots(
         &mut self,
         now: u64,
-        taken: &[crate::snapshot_client::Taken],
+        taken: &[cluster_snapshots::Taken],
         operations: &[Operation],
     ) {
         let counts = |partition: PartitionId| self.survival.lossy(partition).is_none();
@@ -213,7 +213,7 @@ impl Checks {
     }
 
     /// Looks at the whole history.
-    pub fn finish(&mut self, now: u64, operations: &[Operation], jobs: &[crate::job_client::JobAnswer]) {
+    pub fn finish(&mut self, now: u64, operations: &[Operation], jobs: &[jobs::JobAnswer]) {
         if !self.violations.is_empty() {
             return;
         }
@@ -234,7 +234,7 @@ impl Checks {
         now: u64,
         partition: PartitionId,
         tip: Position,
-        (operations, jobs): (&[Operation], &[crate::job_client::JobAnswer]),
+        (operations, jobs): (&[Operation], &[jobs::JobAnswer]),
     ) {
         let operations: Vec<&Operation> = operations.iter().filter(|op| op.partition == partition).collect();
         let mut line: Vec<_> = self.lineage.line(partition, tip).collect();

@@ -9,22 +9,22 @@ use wal::Record;
 impl World {
     /// Looks at a node's replicas; one that has had no place for long enough takes its leave, and is removed the next time.
     pub(super) fn leave_moved(&mut self, node: u32) {
-        let now = self.now;
+        let now = self.now();
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         let moved: Vec<PartitionId> = process
             .host
             .replicas()
             .filter(|replica| {
                 let Some(record) = replica.record() else { return false };
-                replica::has_moved(record, process.tables.get(&record.table), process.member.node)
+                replica::has_moved(record, process.heard.table(record.table), process.member.node)
             })
             .map(|replica| replica.id())
             .collect();
-        let told = !process.control.is_empty();
-        process.moved.retain(|id, _| told && moved.contains(id));
+        let told = !process.links.controllers().is_empty();
+        process.heard.only_moved(if told { &moved } else { &[] });
         for id in moved.into_iter().filter(|_| told) {
             let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-            let since = *process.moved.entry(id).or_insert(now);
+            let since = process.heard.moved_since(id, now);
             if now < since + replica::STAYS.0 {
                 continue;
             }
@@ -40,25 +40,25 @@ impl World {
         let machine = self.machine_mut(node);
         let disk = machine.disk.clone();
         // What is being written must be known first: a replica that is made here again must not be told of it.
-        let Some(process) = machine.process.as_mut().filter(|process| process.syncing.is_none()) else {
+        let Some(process) = machine.process.as_mut().filter(|process| process.logs.syncing.is_none()) else {
             return;
         };
         drop(process.host.remove(id));
-        process.moved.remove(&id);
-        process.seen.remove(&id);
-        process.queue.retain(|record| record.partition() != id);
-        match process.in_memory.remove(&id) {
-            true => process.memory.append(&[Record::Forget { partition: id }]),
-            false => process.queue.push(Record::Forget { partition: id }),
+        process.heard.removed(id);
+        process.watched.removed(id);
+        process.logs.queue.retain(|record| record.partition() != id);
+        match process.logs.in_memory.remove(&id) {
+            true => process.logs.memory.append(&[Record::Forget { partition: id }]),
+            false => process.logs.queue.push(Record::Forget { partition: id }),
         }
-        self.trace.note(self.now, format_args!("n{node} removes its replica of p{}", id.0));
+        self.trace.note(self.now(), format_args!("n{node} removes its replica of p{}", id.0));
         self.injected("replica-left");
         self.checks.storage.removed(types::NodeId(node), id);
         // What is in a directory that is lost is found when that comes back.
-        let directory_of = self.machine(node).directory_of(id);
-        self.machine_mut(node).second.remove(&id);
+        let directory_of = self.machine(node).second.directory_of(id);
+        self.machine_mut(node).second.leave(id);
         if let Some(directory_of) = directory_of {
-            self.lsm_files.remove(super::lsm::place(node, directory_of, id));
+            self.machines.files_mut().remove(super::lsm::place(node, directory_of, id));
         }
         let removed = directory_of.map_or(Ok(()), |directory_of| {
             let mut files = PartFiles::new(&disk, directory_of, id);

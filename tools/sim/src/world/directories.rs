@@ -1,9 +1,9 @@
 //! The second directory of a node's replicas: lost while node and log go on, back at a later start or not at all.
 
-use super::fault_injector::Cure;
 use super::lsm::place;
 use super::machines::End;
 use super::{Event, Phase, World};
+use crate::event::Cure;
 use crate::network::{Endpoint, Lane};
 use crate::node::{FIRST, PartFiles, SECOND, Second, SnapshotFile};
 use engine::MemoryEngine;
@@ -20,7 +20,7 @@ impl World {
         let mut all = (0..nodes).map(|further| 1 + (node - 1 + further) % nodes);
         let has = |node: &u32| {
             let machine = self.machine(*node);
-            !machine.second.is_empty() && machine.second_is == Second::There
+            !machine.second.replicas().is_empty() && machine.second.is_there()
         };
         all.find(has).unwrap_or(node)
     }
@@ -30,15 +30,15 @@ impl World {
     pub(super) fn inject_alone(&mut self) -> bool {
         let leads_alone = |record: &&PartitionRecord| {
             let machine = self.machine(record.primary.node.0);
-            let there = machine.second.contains(&record.id) && machine.second_is == Second::There;
+            let there = machine.second.replicas().contains(&record.id) && machine.second.is_there();
             record.policy.rests_on().is_primary() && there && machine.member() == Some(record.primary)
         };
         let Some(node) = self.checks.epochs.records().find(leads_alone).map(|record| record.primary.node.0)
         else {
             return false;
         };
-        let us = self.fault_injector.random.between(30_000, 250_000);
-        let heals = us + self.fault_injector.random.below(60_000);
+        let us = self.faults.random().between(30_000, 250_000);
+        let heals = us + self.faults.random().below(60_000);
         let here = Endpoint::Node(node);
         for other in (1..=self.plan.nodes).filter(|other| *other != node).map(Endpoint::Node) {
             for (from, to) in [(here, other), (other, here)] {
@@ -47,7 +47,7 @@ impl World {
             }
         }
         self.after(us, Event::Cure(Cure::Directory(node)));
-        self.trace.note(self.now, format_args!("n{node} ships nothing, and is about to lose a directory"));
+        self.trace.note(self.now(), format_args!("n{node} ships nothing, and is about to lose a directory"));
         true
     }
 
@@ -58,43 +58,45 @@ impl World {
                 self.break_conn(conn, false);
             }
         }
-        if self.phase == Phase::Faults && self.may_lose_disk(node) && self.lose_second(node) {
+        if self.stage.phase() == Phase::Faults && self.may_lose_disk(node) && self.lose_second(node) {
             self.injected("directory-loss-alone");
-            self.trace.note(self.now, format_args!("fault: the second directory of n{node} is lost"));
+            self.trace.note(self.now(), format_args!("fault: the second directory of n{node} is lost"));
         }
     }
 
     /// The second directory of a node is lost, and so is what its engines have in it. False if nothing is there.
     pub(super) fn lose_second(&mut self, node: u32) -> bool {
         let rules = self.settings.rules;
-        let gone = self.fault_injector.random.chance(500);
+        let gone = self.faults.random().chance(500);
         let machine = self.machine(node);
-        if machine.second.is_empty() || machine.second_is != Second::There {
+        if machine.second.replicas().is_empty() || !machine.second.is_there() {
             return false;
         }
-        let lost: Vec<PartitionId> = machine.second.iter().copied().collect();
-        let before = machine.restarted_since_fault;
+        let lost: Vec<PartitionId> = machine.second.replicas().iter().copied().collect();
+        let before = machine.health.has_restarted();
         self.faults(node);
         let machine = self.machine_mut(node);
         // What is lost is known at once.
-        machine.restarted_since_fault = before || machine.process.is_some();
-        machine.second_is = if gone { Second::Gone } else { Second::Away };
+        if before || machine.process.is_some() {
+            machine.health.restarted();
+        }
+        machine.second.lose(gone);
         if gone {
             let disk = machine.disk.clone();
             let removed = disk.names(SECOND).iter().try_for_each(|name| disk.remove(name));
             assert!(removed.is_ok(), "names are taken away, whatever the disk has");
         }
         for id in &lost {
-            self.lsm_files.abandon(place(node, SECOND, *id));
+            self.machines.files_mut().abandon(place(node, SECOND, *id));
         }
         if gone {
-            self.lsm_files.wipe(node, true);
+            self.machines.files_mut().wipe(node, true);
         }
         for id in lost {
             if let Some(process) = self.machine_mut(node).process.as_mut()
                 && process.host.replica(id).is_some_and(|replica| !replica.is_damaged())
             {
-                process.only_log.insert(id);
+                process.watched.keeps_only_log(id);
             }
             self.input(node, |host, now, out| {
                 let empty = Box::new(MemoryEngine::volatile_with(rules));
@@ -111,7 +113,7 @@ impl World {
         let Some(process) = &self.machine(node).process else { return };
         let (id, after) = (fetched.partition, fetched.after);
         let lost = process.host.replica(id).filter(|replica| replica.is_damaged());
-        let Some(replica) = lost.filter(|_| process.only_log.contains(&id)) else { return };
+        let Some(replica) = lost.filter(|_| process.watched.has_only_log(id)) else { return };
         let tail = replica.log().tail();
         let agrees = tail.at(after.lsn).is_some_and(|(here, _)| here == after);
         let has_more =
@@ -122,7 +124,7 @@ impl World {
                     "n{node} {id}: its directory is lost, its log goes to {}, and it gives nothing behind {after}",
                     replica.log().end()
                 );
-                self.checks.fault("R6", self.now, sentence);
+                self.checks.fault("R6", self.now(), sentence);
             }
             true => {}
             false => self.injected("log-outlives-directory"),
@@ -131,26 +133,26 @@ impl World {
 
     /// A node starts: the directory may be there again. What lies in it of replicas that have another place by now is removed.
     pub(super) fn look_for_second(&mut self, node: u32) {
-        if self.machine(node).second_is != Second::Away || !self.timing.chance(500) {
+        if self.machine(node).second.is() != Second::Away || !self.schedule.timing().chance(500) {
             return;
         }
         let machine = self.machine_mut(node);
-        machine.second_is = Second::There;
+        machine.second.comes_back();
         let disk = machine.disk.clone();
         let ours = |name: &str| {
-            machine.second.iter().any(|id| {
+            machine.second.replicas().iter().any(|id| {
                 name == SnapshotFile::name(SECOND, *id) || name.starts_with(&PartFiles::dir(SECOND, *id))
             })
         };
         let leftovers: Vec<String> = disk.names(SECOND).into_iter().filter(|name| !ours(name)).collect();
         leftovers.iter().for_each(|name| drop(disk.remove(name)));
-        let ours = machine.second.clone();
-        for place in self.lsm_files.places(node) {
+        let ours = machine.second.replicas().clone();
+        for place in self.machines.files().places(node) {
             if place.second && !ours.contains(&place.partition) {
-                self.lsm_files.remove(place);
+                self.machines.files_mut().remove(place);
             }
         }
-        self.trace.note(self.now, format_args!("n{node} finds its second directory again"));
+        self.trace.note(self.now(), format_args!("n{node} finds its second directory again"));
         self.injected("directory-is-back");
     }
 
@@ -161,7 +163,7 @@ impl World {
         id: PartitionId,
     ) -> Result<(Box<dyn Engine>, Option<String>), String> {
         let rules = self.settings.rules;
-        match self.machine(node).directory_of(id) {
+        match self.machine(node).second.directory_of(id) {
             Some(directory_of) => self.open_engine(node, directory_of, id),
             None => Ok((Box::new(MemoryEngine::volatile_with(rules)), Some(REASON.into()))),
         }
@@ -179,12 +181,12 @@ impl World {
             let left =
                 disk.names(&PartFiles::dir(FIRST, id)).into_iter().chain([SnapshotFile::name(FIRST, id)]);
             left.for_each(|name| drop(disk.remove(&name)));
-            machine.second.remove(&id);
-            self.lsm_files.remove(place(node, FIRST, id));
+            machine.second.leave(id);
+            self.machines.files_mut().remove(place(node, FIRST, id));
             let Ok((engine, _)) = self.open_engine(node, FIRST, id) else {
                 return self.end(node, End::Crash);
             };
-            self.trace.note(self.now, format_args!("n{node} has another place for p{}", id.0));
+            self.trace.note(self.now(), format_args!("n{node} has another place for p{}", id.0));
             self.input(node, |host, now, out| host.relocate(now, id, engine, out));
             self.injected("rehoused");
         }

@@ -44,40 +44,41 @@ impl World {
     pub(super) fn log(&mut self, node: u32, op: LogOp) {
         let record = record_of(op);
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if process.in_memory.contains(&record.partition()) {
-            process.memory.append(&[record]);
+        if process.logs.in_memory.contains(&record.partition()) {
+            process.logs.memory.append(&[record]);
         } else {
-            process.queue.push(record);
+            process.logs.queue.push(record);
         }
     }
 
     /// Starts a batch if the disk is idle: everything that waits is one write and one sync. A disk that refused is tried
     /// again in its own time.
     pub(super) fn start_batch(&mut self, node: u32) {
-        let refused = self.machine(node).process.as_ref().is_some_and(|process| process.refused.is_some());
+        let refused =
+            self.machine(node).process.as_ref().is_some_and(|process| process.logs.refused.is_some());
         if !refused {
             self.write_batch(node);
         }
     }
 
     fn write_batch(&mut self, node: u32) {
-        let now = self.now;
-        let (most, stuck) = (self.machine(node).sync_us, self.machine(node).stuck_until);
-        let latency = 30 + self.timing.below(most);
+        let now = self.now();
+        let (most, stuck) = (self.machine(node).health.sync_us(), self.machine(node).health.stuck_until());
+        let latency = 30 + self.schedule.timing().below(most);
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if process.queue.is_empty() {
+        if process.logs.queue.is_empty() {
             // Nothing waits for room any more: what comes next is not held back by what was refused before.
-            process.refused = None;
+            process.logs.refused = None;
         }
-        if process.syncing.is_some() || process.queue.is_empty() {
+        if process.logs.syncing.is_some() || process.logs.queue.is_empty() {
             return;
         }
         let incarnation = process.incarnation;
-        match process.log.append(&process.queue) {
+        match process.logs.log.append(&process.logs.queue) {
             Ok(()) => {
-                process.queue.clear();
-                process.syncing = Some(now);
-                process.refused = None;
+                process.logs.queue.clear();
+                process.logs.syncing = Some(now);
+                process.logs.refused = None;
                 self.at((now + latency).max(stuck), Event::Synced { node, incarnation });
             }
             Err(error) if !matches!(error, LogError::Full { .. }) => {
@@ -85,8 +86,8 @@ impl World {
                 self.disk_failed(node);
             }
             Err(error) => {
-                if process.refused.is_none() {
-                    process.refused = Some(now);
+                if process.logs.refused.is_none() {
+                    process.logs.refused = Some(now);
                     self.trace.note(now, format_args!("n{node}'s log refuses: {error}"));
                     self.injected("log-refused");
                 }
@@ -101,32 +102,34 @@ impl World {
     /// What shortens a log is taken by a full one too, ahead of the entries that wait for room, and so is what comes before a
     /// partition's first entry that needs room (F20).
     fn make_room(&mut self, node: u32, latency: u64) {
-        let (now, stuck) = (self.now, self.machine(node).stuck_until);
+        let (now, stuck) = (self.now(), self.machine(node).health.stuck_until());
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        without_replaced(&mut process.queue);
+        without_replaced(&mut process.logs.queue);
         let moves = |record: &Record| {
             matches!(record, Record::Base { .. } | Record::Truncate { .. } | Record::Forget { .. })
         };
         let fixed: BTreeSet<PartitionId> =
-            process.queue.iter().filter(|record| moves(record)).map(Record::partition).collect();
+            process.logs.queue.iter().filter(|record| moves(record)).map(Record::partition).collect();
         let shortens = |record: &Record| match record {
             Record::Trim { partition, below } => {
-                let written = process.log.end(*partition).is_some_and(|(end, _)| *below <= end.lsn.next());
+                let written =
+                    process.logs.log.end(*partition).is_some_and(|(end, _)| *below <= end.lsn.next());
                 written && !fixed.contains(partition)
             }
             _ => false,
         };
         let mut waits = BTreeSet::new();
-        let (first, rest): (Vec<Record>, Vec<Record>) = process.queue.iter().cloned().partition(|record| {
-            if record.needs_room() {
-                waits.insert(record.partition());
-            }
-            !waits.contains(&record.partition()) || shortens(record)
-        });
-        if !first.is_empty() && process.log.append(&first).is_ok() {
+        let (first, rest): (Vec<Record>, Vec<Record>) =
+            process.logs.queue.iter().cloned().partition(|record| {
+                if record.needs_room() {
+                    waits.insert(record.partition());
+                }
+                !waits.contains(&record.partition()) || shortens(record)
+            });
+        if !first.is_empty() && process.logs.log.append(&first).is_ok() {
             let incarnation = process.incarnation;
-            process.queue = rest;
-            process.syncing = Some(now);
+            process.logs.queue = rest;
+            process.logs.syncing = Some(now);
             self.at((now + latency).max(stuck), Event::Synced { node, incarnation });
         }
     }
@@ -137,7 +140,7 @@ impl World {
         else {
             return;
         };
-        match process.syncing {
+        match process.logs.syncing {
             Some(_) => self.after(RETRY, Event::Retry { node, incarnation }),
             None => self.write_batch(node),
         }
@@ -146,7 +149,7 @@ impl World {
     /// A failed sync stops the node (R10).
     fn disk_failed(&mut self, node: u32) {
         self.end(node, End::Crash);
-        let wait = 100_000 + self.timing.below(1_000_000);
+        let wait = 100_000 + self.schedule.timing().below(1_000_000);
         self.start_later(node, wait);
     }
 
@@ -155,16 +158,16 @@ impl World {
             return;
         }
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        process.syncing = None;
-        let tokens = match process.log.sync() {
+        process.logs.syncing = None;
+        let tokens = match process.logs.log.sync() {
             Ok(tokens) => tokens,
             Err(_) => return self.disk_failed(node),
         };
-        if process.log.reclaim().is_err() {
+        if process.logs.log.reclaim().is_err() {
             return self.disk_failed(node);
         }
-        if let Some(order) = process.log.wants_spare() {
-            process.log.add_spare(order.make());
+        if let Some(order) = process.logs.log.wants_spare() {
+            process.logs.log.add_spare(order.make());
         }
         // The batch just synced names what was synced before it.
         self.checks.storage.settle(types::NodeId(node));
@@ -177,14 +180,15 @@ impl World {
     }
 
     pub(super) fn mark_log(&mut self, node: u32, incarnation: u64) {
-        let stuck = self.machine(node).stuck_until > self.now;
+        let stuck = self.machine(node).health.is_stuck(self.now());
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        let idle =
-            process.incarnation == incarnation && process.syncing.is_none() && process.queue.is_empty();
-        if !idle || stuck || !process.log.wants_mark() {
+        let idle = process.incarnation == incarnation
+            && process.logs.syncing.is_none()
+            && process.logs.queue.is_empty();
+        if !idle || stuck || !process.logs.log.wants_mark() {
             return;
         }
-        match process.log.mark() {
+        match process.logs.log.mark() {
             // From here on no damage to the last batch is taken for a torn end (PR-18).
             Ok(()) => self.checks.storage.settle(types::NodeId(node)),
             Err(LogError::Poisoned { .. }) => self.disk_failed(node),
@@ -197,12 +201,12 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        let wait = 300_000 + self.timing.below(3_000_000);
+        let wait = 300_000 + self.schedule.timing().below(3_000_000);
         self.after(wait, Event::Checkpoint { node, incarnation });
-        if self.machine(node).stuck_until > self.now {
+        if self.machine(node).health.is_stuck(self.now()) {
             return;
         }
-        let random = self.timing.next();
+        let random = self.schedule.timing().next();
         let lsm = |id: &PartitionId| self.plan.is_lsm(*id);
         let Some(process) = &self.machine(node).process else { return };
         let ids: Vec<PartitionId> = process.host.replicas().map(|replica| replica.id()).collect();
@@ -211,7 +215,7 @@ impl World {
         let mut made = Vec::new();
         let mut begun = Vec::new();
         for (turn, id) in ids.into_iter().enumerate() {
-            if random >> turn & 1 == 0 || process.in_memory.contains(&id) {
+            if random >> turn & 1 == 0 || process.logs.in_memory.contains(&id) {
                 continue;
             }
             if files.contains(&id) {
@@ -224,7 +228,7 @@ impl World {
             }
         }
         for (id, position) in made {
-            self.trace.note(self.now, format_args!("n{node} makes a component of p{} at {position}", id.0));
+            self.trace.note(self.now(), format_args!("n{node} makes a component of p{} at {position}", id.0));
         }
         self.look_at(node);
         begun.into_iter().for_each(|id| self.begin_checkpoint(node, id));
@@ -233,7 +237,7 @@ impl World {
     /// Makes a component of a partition because a member asked for it.
     pub(super) fn flush_engine(&mut self, node: u32, incarnation: u64, partition: PartitionId) {
         let usable = self.machine(node).incarnation() == Some(incarnation)
-            && self.machine(node).stuck_until <= self.now;
+            && !self.machine(node).health.is_stuck(self.now());
         if usable && self.plan.is_lsm(partition) {
             return self.begin_checkpoint(node, partition);
         }
@@ -242,7 +246,7 @@ impl World {
         match made {
             Some(Ok(position)) => {
                 let what = format_args!("n{node} was asked for a component of p{}: {position}", partition.0);
-                self.trace.note(self.now, what);
+                self.trace.note(self.now(), what);
             }
             Some(Err(EngineError::Corrupt(why))) => {
                 self.input(node, |host, now, out| host.fail(now, partition, why, out));
@@ -265,9 +269,9 @@ impl World {
         if process.incarnation != incarnation {
             return;
         }
-        let entries = match process.in_memory.contains(&partition) {
-            true => process.memory.read(partition, from, max_bytes),
-            false => process.log.read(partition, from, max_bytes),
+        let entries = match process.logs.in_memory.contains(&partition) {
+            true => process.logs.memory.read(partition, from, max_bytes),
+            false => process.logs.log.read(partition, from, max_bytes),
         };
         let entries = entries.map_err(|error| error.to_string());
         if entries.is_err() {
@@ -295,23 +299,21 @@ impl World {
             bytes.extend_from_slice(&row.key);
             bytes.extend_from_slice(row.value.as_deref().unwrap_or_default());
         }
-        let known = self.machine(node).process.iter().flat_map(|process| &process.tails);
+        let known = self.machine(node).process.iter().flat_map(|process| process.reports.tails());
         if let Some(known) = known.clone().find(|known| known.file == report.file) {
             report = known.clone();
         } else if self.machine(node).disk.replace(&format!("{TAILS}{}", report.file), &bytes).is_err() {
             self.disk_failed(node);
             return false;
         }
-        self.trace.note(self.now, format_args!("n{node} sets aside {report:?}"));
-        self.checks.set_aside(self.now, &report, entries, rows);
+        self.trace.note(self.now(), format_args!("n{node} sets aside {report:?}"));
+        self.checks.set_aside(self.now(), &report, entries, rows);
         if report.rows.is_some() {
             self.injected("tail-of-rows");
         }
         let Some(process) = self.machine_mut(node).process.as_mut() else { return false };
-        if !process.tails.contains(&report) {
-            process.tails.push(report.clone());
-        }
-        let conns: Vec<_> = process.control.values().copied().collect();
+        process.reports.set_aside(report.clone());
+        let conns: Vec<_> = process.links.controllers();
         for conn in conns {
             self.send(conn, true, Message::TailSetAside(report.clone()));
         }

@@ -15,24 +15,22 @@ const STATUS: u64 = 60_000;
 impl World {
     /// Hands an input to a node's replicas, does what they ask, and has them flushed soon.
     pub(super) fn input(&mut self, node: u32, act: impl FnOnce(&mut Replicas, Now, &mut Vec<Output>)) {
-        let now = self.now;
+        let now = self.now();
         let machine = self.machine_mut(node);
         let clock = machine.clock.read(now);
         let Some(process) = machine.process.as_mut() else { return };
-        process.progress_at = now;
-        let mut out = std::mem::take(&mut process.out);
+        let mut out = process.turn.begin(now);
         act(&mut process.host, clock, &mut out);
-        let (incarnation, due) = (process.incarnation, std::mem::replace(&mut process.flush_due, true));
-        if !due {
-            let wait = 5 + self.timing.below(60);
+        let incarnation = process.incarnation;
+        if process.turn.want_flush() {
+            let wait = 5 + self.schedule.timing().below(60);
             self.after(wait, Event::Flush { node, incarnation });
         }
         self.look_at_files(node);
         self.carry_out(node, incarnation, &mut out);
         self.look_at(node);
-        out.clear();
         if let Some(process) = self.machine_mut(node).process.as_mut() {
-            process.out = out;
+            process.turn.end(out);
         }
     }
 
@@ -42,7 +40,7 @@ impl World {
         }
         self.input(node, |host, now, out| host.flush(now, out));
         if let Some(process) = self.machine_mut(node).process.as_mut() {
-            process.flush_due = false;
+            process.turn.flushed();
         }
     }
 
@@ -59,17 +57,17 @@ impl World {
                 Output::Send { to, message } => self.send_peer(node, to, message),
                 Output::Reply { to, reply, valid_until, .. } => {
                     self.released(node, to, &reply);
-                    let wait = 1 + self.timing.below(40);
+                    let wait = 1 + self.schedule.timing().below(40);
                     self.after(wait, Event::Leave { node, incarnation, to, reply, valid_until });
                 }
                 Output::Propose(propose) => self.propose(node, propose),
                 Output::Suspect(suspect) => {
-                    self.checks.suspected(self.now, &suspect);
+                    self.checks.suspected(self.now(), &suspect);
                     self.tell_controllers(node, Message::Suspect(suspect));
                 }
                 Output::Served(served) => {
                     if let Some(process) = self.machine_mut(node).process.as_mut() {
-                        process.served.push((served.clone(), 0));
+                        process.reports.serve(served.clone());
                     }
                     self.tell_controllers(node, Message::Served(served));
                 }
@@ -79,15 +77,15 @@ impl World {
                     }
                 }
                 Output::ReadLog { partition, from, max_bytes, purpose } => {
-                    let wait = 50 + self.timing.below(400);
+                    let wait = 50 + self.schedule.timing().below(400);
                     self.after(wait, Event::Read { node, incarnation, partition, purpose, from, max_bytes });
                 }
                 Output::Install { partition } => {
-                    let wait = 50 + self.timing.below(4_000);
+                    let wait = 50 + self.schedule.timing().below(4_000);
                     self.after(wait, Event::Install { node, incarnation, partition });
                 }
                 Output::Checkpoint { partition } => {
-                    let wait = 50 + self.timing.below(4_000);
+                    let wait = 50 + self.schedule.timing().below(4_000);
                     self.after(wait, Event::Component { node, incarnation, partition });
                 }
                 Output::Notice { partition, what } => {
@@ -98,7 +96,7 @@ impl World {
                             self.injected(name);
                         }
                     }
-                    self.trace.note(self.now, format_args!("n{node} p{}: {what}", partition.0));
+                    self.trace.note(self.now(), format_args!("n{node} p{}: {what}", partition.0));
                 }
                 Output::Damaged { partition, reason } => {
                     self.show_damage(node, partition, &reason);
@@ -117,9 +115,8 @@ impl World {
             PeerMessage::Copy(copy) => self.sends_state(node, to, copy.partition),
             _ => {}
         }
-        let peers = self.machine(node).process.as_ref().map(|process| &process.peers);
-        let link = peers.and_then(|peers| peers.get(&to.node.0)).filter(|(_, member)| *member == to);
-        if let Some((conn, _)) = link.copied() {
+        let process = self.machine(node).process.as_ref();
+        if let Some(conn) = process.and_then(|process| process.links.to_member(&to)) {
             let forth = self.is_dialler(conn, node);
             self.send(conn, forth, message.into());
         }
@@ -130,15 +127,15 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        if self.machine(node).stuck_until > self.now {
-            let wait = self.machine(node).stuck_until.saturating_sub(self.now).min(1_000_000);
+        if self.machine(node).health.is_stuck(self.now()) {
+            let wait = self.machine(node).health.stuck_until().saturating_sub(self.now()).min(1_000_000);
             return self.after(wait, Event::Install { node, incarnation, partition });
         }
         let wake: types::engine::Wake = std::sync::Arc::new(|| {});
         let mut again = false;
         self.input(node, |host, now, out| again = host.install(now, partition, &wake, out));
         if again {
-            let wait = 100 + self.timing.below(20_000);
+            let wait = 100 + self.schedule.timing().below(20_000);
             self.after(wait, Event::Install { node, incarnation, partition });
         } else {
             self.injected("installed");
@@ -151,10 +148,11 @@ impl World {
 
     fn propose(&mut self, node: u32, propose: Propose) {
         let Some(process) = &self.machine(node).process else { return };
-        let conns: Vec<Conn> = process.control.values().copied().collect();
+        let conns = process.links.controllers();
         // Any controller will do; now and then all are asked.
-        let all = self.timing.chance(200);
-        let first = if conns.is_empty() { 0 } else { self.timing.below(conns.len() as u64) as usize };
+        let all = self.schedule.timing().chance(200);
+        let first =
+            if conns.is_empty() { 0 } else { self.schedule.timing().below(conns.len() as u64) as usize };
         for (turn, conn) in conns.into_iter().enumerate() {
             if all || turn == first {
                 self.send(conn, true, Message::Propose(propose.clone()));
@@ -164,7 +162,7 @@ impl World {
 
     pub(super) fn tell_controllers(&mut self, node: u32, message: Message) {
         let Some(process) = &self.machine(node).process else { return };
-        let conns: Vec<Conn> = process.control.values().copied().collect();
+        let conns = process.links.controllers();
         for conn in conns {
             self.send(conn, true, message.clone());
         }
@@ -180,7 +178,7 @@ impl World {
         valid_until: Option<Micros>,
     ) {
         let machine = self.machine(node);
-        let clock = machine.clock.read(self.now).mono;
+        let clock = machine.clock.read(self.now()).mono;
         let Some(process) = machine.process.as_ref().filter(|process| process.incarnation == incarnation)
         else {
             return;
@@ -191,7 +189,7 @@ impl World {
         let Some(request) = request else {
             return self.checks.fault(
                 "R12",
-                self.now,
+                self.now(),
                 format!("{member} answers a request twice, or one never made"),
             );
         };
@@ -207,7 +205,7 @@ impl World {
     }
 
     pub(super) fn node_hears(&mut self, node: u32, from: Endpoint, conn: Conn, message: Message) {
-        let now = self.now;
+        let now = self.now();
         if let Err(reason) = message.validate() {
             let at = format!("{from} sends n{node} what no node may send: {reason}");
             return self.checks.fault("I12", now, at);
@@ -256,7 +254,7 @@ impl World {
         for text in &cluster_map.partitions {
             let record: PartitionRecord = match text.read() {
                 Ok(record) => record,
-                Err(reason) => return self.checks.fault("I10", self.now, reason),
+                Err(reason) => return self.checks.fault("I10", self.now(), reason),
             };
             let (id, log) = (record.id, record.policy.log);
             let mut known = true;
@@ -274,14 +272,14 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        let (now, interval) = (self.now, self.settings.heartbeat);
+        let (now, interval) = (self.now(), self.settings.heartbeat);
         let machine = self.machine_mut(node);
-        let (clock, stalled) = (machine.clock.read(now), machine.stalled);
+        let (clock, stalled) = (machine.clock.read(now), machine.standing.is_stalled());
         let wait = machine.clock.real(interval);
         self.after(wait, Event::Tick { node, incarnation });
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         let vouches = process.vouches(now);
-        let links: Vec<_> = process.heartbeats.values().copied().collect();
+        let links: Vec<_> = process.links.heartbeats();
         let leases = process.host.leases();
         leases.turn(clock.mono);
         let heartbeats: Vec<_> = links
@@ -305,7 +303,7 @@ impl World {
         self.after(STATUS, Event::Status { node, incarnation });
         self.note_damage(node);
         self.leave_moved(node);
-        let now = self.now;
+        let now = self.now();
         let machine = self.machine_mut(node);
         let clock = machine.clock.read(now);
         let Some(process) = machine.process.as_mut() else { return };
@@ -315,17 +313,11 @@ impl World {
             member: process.member,
             hears,
             replicas: process.host.status(clock),
-            full: process.refused.is_some(),
-            tails: process.tails.clone(),
+            full: process.logs.refused.is_some(),
+            tails: process.reports.tails().to_vec(),
             ..NodeStatus::default()
         };
-        let mut again = Vec::new();
-        for (served, times) in &mut process.served {
-            *times += 1;
-            if times.is_multiple_of(8) && *times < 160 {
-                again.push(served.clone());
-            }
-        }
+        let again = process.reports.repeat();
         self.tell_controllers(node, Message::NodeStatus(status));
         for served in again {
             self.tell_controllers(node, Message::Served(served));

@@ -12,15 +12,15 @@ impl World {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         match message {
             PeerMessage::Installed(taken) if taken.outcome == Outcome::LogIsLess => {
-                process.by_log.insert((taken.partition, taken.from));
+                process.watched.chooses_log(taken.partition, taken.from);
             }
             PeerMessage::AppendRefused(refused)
                 if matches!(refused.why, Refusal::Mismatch(_) | Refusal::Unstaged(_)) =>
             {
-                process.by_log.remove(&(refused.partition, refused.from));
+                process.watched.gives_up_log(refused.partition, refused.from);
             }
             PeerMessage::Report(report) => {
-                process.by_log.remove(&(report.partition, report.from));
+                process.watched.gives_up_log(report.partition, report.from);
             }
             _ => {}
         }
@@ -29,26 +29,26 @@ impl World {
     /// A member catches up no more, or another term has begun.
     pub(super) fn note_members(&mut self, record: &PartitionRecord) {
         let begins = record.term.began() == record.epoch;
-        for process in self.machines.iter_mut().filter_map(|machine| machine.process.as_mut()) {
-            process
-                .by_log
-                .retain(|(id, member)| *id != record.id || !begins && record.catching_up.contains(member));
+        for process in self.machines.processes_mut() {
+            let holds =
+                |id, member: &Member| id != record.id || !begins && record.catching_up.contains(member);
+            process.watched.keep_choices(holds);
         }
     }
 
     /// What was chosen need not hold any more: of one partition, or of all.
     pub(super) fn promises_no_log(&mut self, node: u32, partition: Option<PartitionId>) {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        process.by_log.retain(|(id, _)| partition.is_some_and(|partition| partition != *id));
+        process.watched.keep_choices(|id, _| partition.is_some_and(|partition| partition != id));
     }
 
     /// A primary sends a member the state itself.
     pub(super) fn sends_state(&mut self, node: u32, to: Member, partition: PartitionId) {
         let Some(process) = &self.machine(node).process else { return };
-        if process.by_log.contains(&(partition, to)) {
+        if process.watched.has_chosen_log(partition, to) {
             let sentence =
                 format!("n{node} {partition}: {to} chose the log, and is sent the state after all");
-            self.checks.fault("R8", self.now, sentence);
+            self.checks.fault("R8", self.now(), sentence);
         }
     }
 }

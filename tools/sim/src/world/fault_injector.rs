@@ -2,55 +2,27 @@
 
 use super::machines::End;
 use super::{Event, Phase, World};
+use crate::event::Cure;
 use crate::faults::Fault;
 use crate::network::{Endpoint, Lane};
-use crate::random::Stream;
 use types::{LogKind, NodeId, PartitionId, PartitionRecord};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable};
 
-/// What ends a fault.
-#[derive(Clone, Debug)]
-pub enum Cure {
-    Resume(u32),
-    Unstall(u32),
-    Fast(u32),
-    Room(u32),
-    Rate(u32),
-    Link(Endpoint, Endpoint),
-    LaneLink(Endpoint, Endpoint, Lane),
-    Weather,
-    Meta,
-    OneLead(u32),
-    /// What came before the loss of its second directory is over.
-    Directory(u32),
-}
-
-/// The state of the faults.
-pub(super) struct FaultInjector {
-    pub random: Stream,
-}
-
-impl FaultInjector {
-    pub fn new(random: Stream) -> FaultInjector {
-        FaultInjector { random }
-    }
-}
-
 impl World {
     /// The next fault, of a class that is switched on, on whom it may befall.
     pub(super) fn inject(&mut self) {
-        if self.phase != Phase::Faults {
+        if self.stage.phase() != Phase::Faults {
             return;
         }
         let think = self.plan.think_us;
-        let wait = think / 4 + self.fault_injector.random.below(think * 3 / 2);
+        let wait = think / 4 + self.faults.random().below(think * 3 / 2);
         self.after(wait, Event::InjectFault);
         let classes: Vec<Fault> = self.plan.faults.iter().copied().collect();
-        let Some(fault) = self.fault_injector.random.pick(&classes).copied() else { return };
+        let Some(fault) = self.faults.random().pick(&classes).copied() else { return };
         let node = match (self.victim(), fault) {
             (node, Fault::DirectoryLoss) => {
-                if self.fault_injector.random.chance(600) && self.inject_alone() {
+                if self.faults.random().chance(600) && self.inject_alone() {
                     return;
                 }
                 self.next_with_second(node)
@@ -59,14 +31,14 @@ impl World {
         };
         if self.inflict(fault, node) {
             self.injected(fault.name());
-            self.trace.note(self.now, format_args!("fault: {fault}, n{node}"));
+            self.trace.note(self.now(), format_args!("fault: {fault}, n{node}"));
         }
     }
 
     /// Whom the next fault concerns: a primary more often than not.
     fn victim(&mut self) -> u32 {
         let leading: Vec<u32> = self.checks.epochs.records().map(|record| record.primary.node.0).collect();
-        let random = &mut self.fault_injector.random;
+        let random = self.faults.random();
         match random.chance(650) {
             true => random.pick(&leading).copied().unwrap_or(1),
             false => 1 + random.below(u64::from(self.plan.nodes)) as u32,
@@ -110,17 +82,17 @@ impl World {
     }
 
     fn kill(&mut self, fault: Fault, node: u32) -> bool {
-        let quick = self.fault_injector.random.chance(400);
+        let quick = self.faults.random().chance(400);
         let wait = if quick { 20_000 } else { 150_000 };
-        let wait = wait + self.fault_injector.random.below(if quick { 100_000 } else { 2_500_000 });
+        let wait = wait + self.faults.random().below(if quick { 100_000 } else { 2_500_000 });
         match fault {
             Fault::PowerAll => {
                 for node in 1..=self.plan.nodes {
                     self.end(node, End::Power);
-                    let later = wait + self.fault_injector.random.below(1_500_000);
+                    let later = wait + self.faults.random().below(1_500_000);
                     self.start_later(node, later);
                 }
-                if self.fault_injector.random.chance(500) {
+                if self.faults.random().chance(500) {
                     self.meta_down(wait, true);
                 }
                 return true;
@@ -134,23 +106,23 @@ impl World {
     }
 
     fn stop_for_a_while(&mut self, fault: Fault, node: u32) -> bool {
-        let long = self.fault_injector.random.chance(600);
+        let long = self.faults.random().chance(600);
         let us = if long {
-            self.fault_injector.random.between(200_000, 2_500_000)
+            self.faults.random().between(200_000, 2_500_000)
         } else {
-            self.fault_injector.random.between(10_000, 200_000)
+            self.faults.random().between(10_000, 200_000)
         };
         let machine = self.machine_mut(node);
-        if machine.process.is_none() || machine.paused || machine.stalled {
+        if machine.process.is_none() || !machine.standing.goes_on() {
             return false;
         }
         match fault {
             Fault::Pause => {
-                machine.paused = true;
+                machine.standing.pause();
                 self.after(us, Event::Cure(Cure::Resume(node)));
             }
             _ => {
-                machine.stalled = true;
+                machine.standing.stall();
                 self.after(us, Event::Cure(Cure::Unstall(node)));
             }
         }
@@ -158,9 +130,9 @@ impl World {
     }
 
     fn trouble_disk(&mut self, fault: Fault, node: u32) -> bool {
-        let now = self.now;
-        let us = self.fault_injector.random.between(100_000, 3_000_000);
-        let wait = self.fault_injector.random.between(50_000, 1_500_000);
+        let now = self.now();
+        let us = self.faults.random().between(100_000, 3_000_000);
+        let wait = self.faults.random().between(50_000, 1_500_000);
         let disk = self.machine(node).disk.clone();
         match fault {
             Fault::DiskLoss => {
@@ -171,8 +143,8 @@ impl World {
                 disk.set_trouble(|trouble| trouble.fail_sync = true);
             }
             Fault::Rot => {
-                let what = if self.fault_injector.random.chance(700) { "log/" } else { "snapshot/" };
-                let rots = (what == "snapshot/" && self.lsm_files.rot(node)) || disk.rot(what);
+                let what = if self.faults.random().chance(700) { "log/" } else { "snapshot/" };
+                let rots = (what == "snapshot/" && self.machines.files_mut().rot(node)) || disk.rot(what);
                 if !rots {
                     return false;
                 }
@@ -182,7 +154,7 @@ impl World {
                 self.start_later(node, wait);
             }
             Fault::QuietRot => {
-                if !self.lsm_files.rot(node) && !disk.rot("snapshot/") {
+                if !self.machines.files_mut().rot(node) && !disk.rot("snapshot/") {
                     return false;
                 }
                 self.faults(node);
@@ -202,25 +174,26 @@ impl World {
                 self.after(us, Event::Cure(Cure::Room(node)));
             }
             Fault::SlowDisk => {
-                self.machine_mut(node).sync_us = self.fault_injector.random.between(20_000, 400_000);
+                let slow = self.faults.random().between(20_000, 400_000);
+                self.machine_mut(node).health.slow_down(slow);
                 self.after(us, Event::Cure(Cure::Fast(node)));
             }
-            _ => self.machine_mut(node).stuck_until = now + us,
+            _ => self.machine_mut(node).health.stick_until(now + us),
         }
         true
     }
 
     fn trouble_clock(&mut self, fault: Fault, node: u32) -> bool {
-        let now = self.now;
-        let random = &mut self.fault_injector.random;
+        let now = self.now();
+        let random = self.faults.random();
         if fault == Fault::ClockJump {
             let ms = random.between(0, 600_000) as i64 - 300_000;
             self.machine_mut(node).clock.jump(ms);
             return true;
         }
         let most = self.settings.drift_permille * 1000 - 1000;
-        let rate = self.fault_injector.random.between(0, 2 * most) as i64 - most as i64;
-        let us = self.fault_injector.random.between(500_000, 8_000_000);
+        let rate = self.faults.random().between(0, 2 * most) as i64 - most as i64;
+        let us = self.faults.random().between(500_000, 8_000_000);
         self.machine_mut(node).clock.set_rate(now, rate);
         self.after(us, Event::Cure(Cure::Rate(node)));
         true
@@ -233,23 +206,23 @@ impl World {
     }
 
     fn trouble_links(&mut self, fault: Fault, node: u32) -> bool {
-        let us = self.fault_injector.random.between(50_000, 3_000_000);
+        let us = self.faults.random().between(50_000, 3_000_000);
         let here = Endpoint::Node(node);
         let mut others: Vec<Endpoint> = self.everybody().into_iter().filter(|other| *other != here).collect();
-        let clients_too = self.fault_injector.random.chance(500);
+        let clients_too = self.faults.random().chance(500);
         match fault {
             Fault::Isolate => others.retain(|other| clients_too || !matches!(other, Endpoint::Client(_))),
-            Fault::Clog => others.retain(|_| self.fault_injector.random.chance(500)),
+            Fault::Clog => others.retain(|_| self.faults.random().chance(500)),
             _ => {
                 others.retain(|other| !matches!(other, Endpoint::Client(_)));
-                let kept = 1 + self.fault_injector.random.below(others.len() as u64) as usize;
+                let kept = 1 + self.faults.random().below(others.len() as u64) as usize;
                 while others.len() > kept {
-                    let at = self.fault_injector.random.below(others.len() as u64) as usize;
+                    let at = self.faults.random().below(others.len() as u64) as usize;
                     others.remove(at);
                 }
             }
         }
-        let outwards = self.fault_injector.random.chance(500);
+        let outwards = self.faults.random().chance(500);
         for other in others {
             for (from, to) in [(here, other), (other, here)] {
                 match fault {
@@ -266,13 +239,10 @@ impl World {
     /// Some kinds of connections carry nothing, others do.
     fn trouble_lanes(&mut self, fault: Fault, node: u32) -> bool {
         let here = Endpoint::Node(node);
-        let us = self.fault_injector.random.between(300_000, 3_000_000);
-        let soon = self.fault_injector.random.between(140_000, 500_000);
-        let lane = *self
-            .fault_injector
-            .random
-            .pick(&[Lane::Peer, Lane::Heartbeat, Lane::Control])
-            .expect("not empty");
+        let us = self.faults.random().between(300_000, 3_000_000);
+        let soon = self.faults.random().between(140_000, 500_000);
+        let lane =
+            *self.faults.random().pick(&[Lane::Peer, Lane::Heartbeat, Lane::Control]).expect("not empty");
         for other in self.everybody() {
             let lanes: &[(Lane, u64)] = match (other, fault) {
                 (Endpoint::Node(id), Fault::HalfHealed) if id != node => {
@@ -283,7 +253,7 @@ impl World {
                 (Endpoint::Controller(_), _) if lane == Lane::Control => &[(lane, us)],
                 _ => continue,
             };
-            if fault == Fault::CutLane && self.fault_injector.random.chance(400) {
+            if fault == Fault::CutLane && self.faults.random().chance(400) {
                 continue;
             }
             for (lane, us) in lanes {
@@ -297,8 +267,8 @@ impl World {
     }
 
     fn change_weather(&mut self, fault: Fault) -> bool {
-        let random = &mut self.fault_injector.random;
-        let weather = &mut self.network.weather;
+        let random = self.faults.random();
+        let weather = self.network.weather_mut();
         match fault {
             Fault::Loss => weather.loss = random.between(5, 150),
             Fault::Duplication => weather.duplication = random.between(5, 150),
@@ -318,30 +288,30 @@ impl World {
     }
 
     fn trouble_control(&mut self, fault: Fault) -> bool {
-        let us = self.fault_injector.random.between(100_000, 2_500_000);
-        let id = self.fault_injector.random.below(u64::from(self.plan.controllers)) as u32;
+        let us = self.faults.random().between(100_000, 2_500_000);
+        let id = self.faults.random().below(u64::from(self.plan.controllers)) as u32;
         match fault {
             Fault::ControllerCrash => {
                 self.controller_process_dies(id);
                 self.after(us, Event::ControllerStart { id });
             }
             Fault::MetaDown => {
-                let power = self.fault_injector.random.chance(500);
+                let power = self.faults.random().chance(500);
                 self.meta_down(us, power);
             }
             Fault::MetaSlow => {
-                let slow = self.fault_injector.random.between(5_000, 300_000);
-                self.meta_weather(Some(slow), None);
+                let slow = self.faults.random().between(5_000, 300_000);
+                self.control.meta.weather(Some(slow), None);
                 self.after(us, Event::Cure(Cure::Meta));
             }
             Fault::MetaLost => {
-                let lost = self.fault_injector.random.between(50, 600);
-                self.meta_weather(None, Some(lost));
+                let lost = self.faults.random().between(50, 600);
+                self.control.meta.weather(None, Some(lost));
                 self.after(us, Event::Cure(Cure::Meta));
             }
-            Fault::MetaStale => self.controller_process_weather(id, Some(us), None),
+            Fault::MetaStale => self.control.controllers.stale(id, self.schedule.now() + us),
             _ => {
-                self.controller_process_weather(id, None, Some(true));
+                self.control.controllers.plans(id, true);
                 self.after(us, Event::Cure(Cure::OneLead(id)));
             }
         }
@@ -350,8 +320,8 @@ impl World {
 
     fn cut_or_isolate(&mut self, fault: Fault, node: u32) -> bool {
         let partitions: Vec<PartitionId> = self.checks.epochs.records().map(|record| record.id).collect();
-        let Some(partition) = self.fault_injector.random.pick(&partitions).copied() else { return false };
-        let to = self.fault_injector.random.chance(700).then_some(NodeId(node));
+        let Some(partition) = self.faults.random().pick(&partitions).copied() else { return false };
+        let to = self.faults.random().chance(700).then_some(NodeId(node));
         let command = match fault {
             Fault::Switchover => AdminCommand::Switchover { partition: Some(partition), to },
             Fault::Drain => AdminCommand::Drain(NodeId(node)),
@@ -366,7 +336,7 @@ impl World {
 
     /// Another policy for a table, of those that its log allows.
     fn alteration(&mut self) -> Option<AlterTable> {
-        let random = &mut self.fault_injector.random;
+        let random = self.faults.random();
         let table = random.pick(&self.plan.tables)?;
         let names: &[&str] = match table.log {
             LogKind::Disk => &["async", "semi", "local", "durable", "sync"],
@@ -374,7 +344,7 @@ impl World {
         };
         let policy = random.pick(names)?.to_string();
         let most = u64::from(table.factor.min(2));
-        let standby = table.cold.map(|_| super::control::standby(policy != "sync" && random.chance(500)));
+        let standby = table.cold.map(|_| super::operator::standby(policy != "sync" && random.chance(500)));
         Some(AlterTable {
             standby,
             name: table.name.clone(),
@@ -388,39 +358,38 @@ impl World {
     pub(super) fn cure(&mut self, cure: Cure) {
         match cure {
             Cure::Resume(node) => {
-                self.machine_mut(node).paused = false;
-                self.go_on(node);
+                let deferred = self.machine_mut(node).standing.resume();
+                self.go_on(deferred);
             }
             Cure::Unstall(node) => {
-                self.machine_mut(node).stalled = false;
-                self.go_on(node);
+                let deferred = self.machine_mut(node).standing.unstall();
+                self.go_on(deferred);
             }
-            Cure::Fast(node) => self.machine_mut(node).sync_us = 400,
+            Cure::Fast(node) => self.machine_mut(node).health.speed_up(),
             Cure::Room(node) => self.machine(node).disk.set_trouble(|trouble| trouble.full = false),
             Cure::Rate(node) => {
-                let now = self.now;
+                let now = self.now();
                 self.machine_mut(node).clock.set_rate(now, 0);
             }
             // The end of another fault is not what brings an old primary's clients back.
-            Cure::Link(from, to) if self.forced.keeps_apart(from, to) => {}
+            Cure::Link(from, to) if self.faults.forced.keeps_apart(from, to) => {}
             Cure::Link(from, to) => {
-                let deliveries = self.network.heal(self.now, from, to);
+                let deliveries = self.network.heal(self.now(), from, to);
                 self.deliver(deliveries);
             }
             Cure::LaneLink(from, to, lane) => {
-                let deliveries = self.network.heal_lane(self.now, from, to, lane);
+                let deliveries = self.network.heal_lane(self.now(), from, to, lane);
                 self.deliver(deliveries);
             }
-            Cure::Weather => self.network.weather = Default::default(),
-            Cure::Meta => self.meta_weather(Some(500), Some(0)),
-            Cure::OneLead(id) => self.controller_process_weather(id, None, Some(false)),
+            Cure::Weather => *self.network.weather_mut() = Default::default(),
+            Cure::Meta => self.control.meta.clear(),
+            Cure::OneLead(id) => self.control.controllers.plans(id, false),
             Cure::Directory(node) => self.lose_second_now(node),
         }
     }
 
     /// What happened to a node while it stood still happens to it now, in order.
-    fn go_on(&mut self, node: u32) {
-        let deferred = std::mem::take(&mut self.machine_mut(node).deferred);
+    fn go_on(&mut self, deferred: Vec<Event>) {
         for (turn, event) in deferred.into_iter().enumerate() {
             self.after(turn as u64, event);
         }
@@ -443,9 +412,10 @@ impl World {
         if !self.plan.recoverable {
             return true;
         }
-        let others_sound = self.machines.iter().all(|machine| machine.id == node || !machine.impaired);
+        let others_sound =
+            self.machines.iter().all(|machine| machine.id == node || !machine.health.is_impaired());
         others_sound
-            && !self.forced.is_under_way()
+            && !self.faults.forced.is_under_way()
             && self.checks.epochs.records().all(|record| {
                 !record.in_sync.iter().any(|member| member.node.0 == node) || self.another_has(record, node)
             })
@@ -456,8 +426,9 @@ impl World {
         record.before.is_none()
             && record.in_sync.iter().any(|member| {
                 let machine = self.machine(member.node.0);
-                let alive = machine.id != node && machine.member() == Some(*member) && !machine.impaired;
-                alive && machine.process.as_ref().is_some_and(|process| process.damaged.is_empty())
+                let alive =
+                    machine.id != node && machine.member() == Some(*member) && !machine.health.is_impaired();
+                alive && machine.process.as_ref().is_some_and(|process| process.reports.damaged().is_empty())
             })
     }
 }

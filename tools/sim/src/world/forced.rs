@@ -5,11 +5,11 @@
 //! Its clients reach it again only when it has heard of the other term: until then it would serve them, alone as it is in its set,
 //! as the operator was told.
 
-use super::fault_injector::Cure;
 use super::machines::End;
+use super::workload::Workload;
 use super::{Event, Phase, World};
+use crate::event::{Cure, ForceStep};
 use crate::network::Endpoint;
-use crate::random::Stream;
 use types::config::Cause;
 use types::policy::Below;
 use types::{LogKind, NodeId, PartitionId, PartitionRecord};
@@ -24,62 +24,24 @@ const LOOKS: u64 = 400_000;
 /// How long it is cut off from the others.
 const AWAY: u64 = 2_500_000;
 
-/// How far the operator is.
-#[derive(Clone, Copy, Debug)]
-pub enum Step {
-    /// A primary is to be left alone.
-    Begin,
-    /// It should be alone.
-    Cut(PartitionId, u32),
-    /// Another is to lead.
-    Force(PartitionId, u32),
-    /// Clients may reach it again once it knows.
-    Return(PartitionId, u32),
-}
-
-/// What has come of it.
-pub(super) struct Forced {
-    random: Stream,
-    /// From when a primary is to be left alone until its clients may reach it again.
-    under_way: bool,
-    /// Cut off, and does not know of the other term yet.
-    away: Option<u32>,
-    /// Partitions that another was forced to lead, and who led them before.
-    done: Vec<(PartitionId, u32)>,
-}
-
-impl Forced {
-    pub fn new(random: Stream) -> Forced {
-        Forced { random, under_way: false, away: None, done: Vec::new() }
-    }
-
-    /// True while an operator is about to go on without the one that has everything: the disks of the others must do.
-    pub fn is_under_way(&self) -> bool {
-        self.under_way
-    }
-
-    /// True if this is a client and the old primary, which does not know of the other term yet.
-    pub fn keeps_apart(&self, from: Endpoint, to: Endpoint) -> bool {
-        let away = self.away.map(Endpoint::Node);
-        let client = |end: Endpoint| matches!(end, Endpoint::Client(_));
-        client(from) && Some(to) == away || client(to) && Some(from) == away
-    }
-}
-
 impl World {
     /// The first step, some time after the faults have begun.
     pub(super) fn plan_force(&mut self) {
-        let wait = self.forced.random.between(200_000, 4_000_000);
-        self.after(wait, Event::Force(Step::Begin));
+        let wait = self.faults.forced.random().between(200_000, 4_000_000);
+        self.after(wait, Event::Force(ForceStep::Begin));
     }
 
     /// The next step.
-    pub(super) fn force(&mut self, step: Step) {
+    pub(super) fn force(&mut self, step: ForceStep) {
         match step {
-            Step::Begin if self.phase == Phase::Faults => self.leave_alone(),
-            Step::Cut(partition, node) if self.phase == Phase::Faults => self.cut_alone(partition, node),
-            Step::Force(partition, node) if self.phase == Phase::Faults => self.ask_force(partition, node),
-            Step::Return(partition, node) => self.let_clients(partition, node),
+            ForceStep::Begin if self.stage.phase() == Phase::Faults => self.leave_alone(),
+            ForceStep::Cut(partition, node) if self.stage.phase() == Phase::Faults => {
+                self.cut_alone(partition, node)
+            }
+            ForceStep::Force(partition, node) if self.stage.phase() == Phase::Faults => {
+                self.ask_force(partition, node)
+            }
+            ForceStep::Return(partition, node) => self.let_clients(partition, node),
             _ => {}
         }
     }
@@ -91,7 +53,7 @@ impl World {
             let alone = policy.below == Below::Available || policy.min_in_sync == 1;
             let runs = |node: u32| {
                 let machine = self.machine(node);
-                machine.process.is_some() && !machine.paused && !machine.stalled && !machine.impaired
+                machine.process.is_some() && machine.standing.goes_on() && !machine.health.is_impaired()
             };
             alone
                 && policy.log == LogKind::Disk
@@ -101,34 +63,34 @@ impl World {
                 && record.members().all(|member| runs(member.node.0))
         };
         let records: Vec<PartitionRecord> = self.checks.epochs.records().filter(fits).cloned().collect();
-        let Some(record) = self.forced.random.pick(&records).cloned() else {
-            return self.after(LOOKS, Event::Force(Step::Begin));
+        let Some(record) = self.faults.forced.random().pick(&records).cloned() else {
+            return self.after(LOOKS, Event::Force(ForceStep::Begin));
         };
         let primary = record.primary.node.0;
-        self.forced.under_way = true;
-        self.trace.note(self.now, format_args!("force: n{primary} is left alone with p{}", record.id.0));
+        self.faults.forced.begin();
+        self.trace.note(self.now(), format_args!("force: n{primary} is left alone with p{}", record.id.0));
         for member in record.members().filter(|member| **member != record.primary) {
-            self.machine_mut(member.node.0).paused = true;
+            self.machine_mut(member.node.0).standing.pause();
             self.after(PAUSES, Event::Cure(Cure::Resume(member.node.0)));
         }
         // What is in files then may not be in the log any more.
-        if self.forced.random.chance(650) {
+        if self.faults.forced.random().chance(650) {
             let incarnation = self.machine(primary).incarnation().unwrap_or_default();
             let flush = Event::Component { node: primary, incarnation, partition: record.id };
             self.after(ALONE - LOOKS, flush);
         }
-        self.after(ALONE, Event::Force(Step::Cut(record.id, primary)));
+        self.after(ALONE, Event::Force(ForceStep::Cut(record.id, primary)));
     }
 
     /// It is cut off, if it is alone.
     fn cut_alone(&mut self, partition: PartitionId, node: u32) {
-        self.forced.under_way = false;
+        self.faults.forced.give_up();
         let Some(record) = self.checks.epochs.newest(partition) else { return };
         let alone = record.primary.node.0 == node && record.in_sync.len() == 1;
         if !alone || self.machine(node).process.is_none() || !self.is_serving(&record.clone()) {
             return;
         }
-        self.trace.note(self.now, format_args!("force: n{node} is cut off"));
+        self.trace.note(self.now(), format_args!("force: n{node} is cut off"));
         self.injected("left-alone");
         let here = Endpoint::Node(node);
         for other in self.others_of(node).into_iter().chain(self.clients_of()) {
@@ -139,9 +101,9 @@ impl World {
                 }
             }
         }
-        (self.forced.under_way, self.forced.away) = (true, Some(node));
-        self.after(PAUSES - ALONE + LOOKS, Event::Force(Step::Force(partition, node)));
-        self.after(AWAY + LOOKS, Event::Force(Step::Return(partition, node)));
+        self.faults.forced.cut_off(node);
+        self.after(PAUSES - ALONE + LOOKS, Event::Force(ForceStep::Force(partition, node)));
+        self.after(AWAY + LOOKS, Event::Force(ForceStep::Return(partition, node)));
     }
 
     fn others_of(&self, node: u32) -> Vec<Endpoint> {
@@ -151,20 +113,20 @@ impl World {
 
     /// Those that take points, load and run jobs among them.
     fn clients_of(&self) -> impl Iterator<Item = Endpoint> + use<> {
-        (0..self.plan.clients + 3).map(Endpoint::Client)
+        Workload::ids(&self.plan).map(Endpoint::Client)
     }
 
     /// The operator has another node lead, and asks again until one does.
     fn ask_force(&mut self, partition: PartitionId, node: u32) {
         let Some(record) = self.checks.epochs.newest(partition) else { return };
-        if record.primary.node.0 != node || self.forced.away != Some(node) {
+        if record.primary.node.0 != node || !self.faults.forced.is_away(node) {
             return;
         }
         let others: Vec<u32> = (1..=self.plan.nodes).filter(|other| *other != node).collect();
-        let named = self.forced.random.chance(500);
-        let named = self.forced.random.pick(&others).copied().filter(|_| named);
+        let named = self.faults.forced.random().chance(500);
+        let named = self.faults.forced.random().pick(&others).copied().filter(|_| named);
         self.ask(AdminCommand::Force { partition, node: named.map(NodeId) });
-        self.after(LOOKS, Event::Force(Step::Force(partition, node)));
+        self.after(LOOKS, Event::Force(ForceStep::Force(partition, node)));
     }
 
     /// A record was written.
@@ -173,9 +135,9 @@ impl World {
             return;
         }
         self.injected("forced");
-        self.checks.survival.forced(self.now, record.id, record.term);
+        self.checks.survival.forced(self.now(), record.id, record.term);
         if let Some(old) = &record.before {
-            self.forced.done.push((record.id, old.primary.node.0));
+            self.faults.forced.done(record.id, old.primary.node.0);
         }
     }
 
@@ -186,15 +148,14 @@ impl World {
             let record = process.host.replica(partition).and_then(|replica| replica.record());
             record.is_none_or(|record| record.term >= newest.term || record.primary.node.0 != node)
         });
-        if !knows && self.phase == Phase::Faults {
-            return self.after(LOOKS, Event::Force(Step::Return(partition, node)));
+        if !knows && self.stage.phase() == Phase::Faults {
+            return self.after(LOOKS, Event::Force(ForceStep::Return(partition, node)));
         }
-        self.forced.away = self.forced.away.filter(|away| *away != node);
-        self.forced.under_way = self.forced.away.is_some();
+        self.faults.forced.is_back(node);
         let here = Endpoint::Node(node);
         for client in self.clients_of() {
             for (from, to) in [(here, client), (client, here)] {
-                let deliveries = self.network.heal(self.now, from, to);
+                let deliveries = self.network.heal(self.now(), from, to);
                 self.deliver(deliveries);
             }
         }
@@ -202,20 +163,20 @@ impl World {
 
     /// The faults are over. Who does not know yet that another leads is started again, so that no client is served by both.
     pub(super) fn end_force(&mut self) {
-        if let Some(node) = self.forced.away.take() {
+        if let Some(node) = self.faults.forced.take_away() {
             self.end(node, End::Crash);
         }
     }
 
     /// R9: what was acknowledged by those who were put aside, and is lost, is in their tails, and failovers' reports name these.
     pub(super) fn check_forced(&mut self) {
-        for (partition, node) in std::mem::take(&mut self.forced.done) {
+        for (partition, node) in self.faults.forced.take_done() {
             let machine = self.machine(node);
-            let member = machine.member().filter(|_| !machine.impaired);
+            let member = machine.member().filter(|_| !machine.health.is_impaired());
             let newest = self.checks.epochs.newest(partition);
             let counts = newest.zip(member).is_some_and(|(record, member)| record.in_sync.contains(&member));
             if counts {
-                self.checks.told_of_lost(self.now, partition, NodeId(node));
+                self.checks.told_of_lost(self.now(), partition, NodeId(node));
             }
         }
     }

@@ -13,10 +13,10 @@ const CHOICES: [(&str, &[&str]); 3] = [("hues", &["hue"]), ("both", &["hue", "v"
 impl World {
     /// The operator wants another index, or one fewer.
     pub(super) fn want_index(&mut self) {
-        if self.phase != Phase::Faults {
+        if self.stage.phase() != Phase::Faults {
             return;
         }
-        let random = &mut self.operator_draws;
+        let random = self.faults.indexes();
         let wait = random.between(100_000, 2_500_000);
         let (name, columns) = *random.pick(&CHOICES).expect("not empty");
         let (add, table) =
@@ -38,29 +38,22 @@ impl World {
         match text.read::<TableRecord>() {
             Ok(table) => {
                 if !table.indexes.is_empty() {
-                    self.trace.note(self.now, format_args!("{} wants {:?}", table.name, table.indexes));
+                    self.trace.note(self.now(), format_args!("{} wants {:?}", table.name, table.indexes));
                     self.injected("index");
                 }
-                if self.wanted.get(&table.id).is_some_and(|known| known.policy.factor != table.policy.factor)
-                {
+                if self.control.records.write_table(table) {
                     self.injected("factor");
                 }
-                self.learn_table(table);
             }
-            Err(reason) => self.checks.fault("I10", self.now, reason),
+            Err(reason) => self.checks.fault("I10", self.now(), reason),
         }
     }
 
     /// A node hears of tables; a cluster map that is older than one it has says nothing new of them.
     pub(super) fn learn_tables(&mut self, node: u32, cluster_map: &ClusterMap) {
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if cluster_map.revision < process.mapped_revision {
-            return;
-        }
-        process.mapped_revision = cluster_map.revision;
-        for table in cluster_map.tables.iter().filter_map(|text| text.read::<TableRecord>().ok()) {
+        for table in process.heard.learn(cluster_map) {
             process.host.want_indexes(table.id, Some(Wanted::of(&table)));
-            process.tables.insert(table.id, table);
         }
     }
 
@@ -70,7 +63,7 @@ impl World {
         // Rows of a load can be read when it is published, and not before.
         let sound = |replica: &&replica::Replica| {
             let whole = replica.engine().pending_load().is_none();
-            whole && !replica.is_damaged() && !process.damaged.contains(&replica.id())
+            whole && !replica.is_damaged() && !process.reports.damaged().contains(&replica.id())
         };
         let faults: Vec<String> = process
             .host
@@ -82,15 +75,16 @@ impl World {
             })
             .collect();
         for fault in faults {
-            self.checks.fault("I15", self.now, fault);
+            self.checks.fault("I15", self.now(), fault);
         }
     }
 
     /// Looks at what bulk loads have left in a node's published states.
     pub(super) fn look_at_loads(&mut self, node: u32) {
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.loads) else { return };
-        let sound =
-            |replica: &&replica::Replica| !replica.is_damaged() && !process.damaged.contains(&replica.id());
+        let sound = |replica: &&replica::Replica| {
+            !replica.is_damaged() && !process.reports.damaged().contains(&replica.id())
+        };
         let look = |replica: &replica::Replica| {
             let at = replica.engine().published().lsn;
             let why = loads::check(replica.engine(), at)?.err()?;
@@ -98,7 +92,7 @@ impl World {
         };
         let faults: Vec<String> = process.host.replicas().filter(sound).filter_map(look).collect();
         for fault in faults {
-            self.checks.fault("PR-39", self.now, fault);
+            self.checks.fault("PR-39", self.now(), fault);
         }
     }
 
@@ -107,7 +101,7 @@ impl World {
         let mut processes = self
             .machines
             .iter()
-            .filter_map(|machine| machine.process.as_ref().filter(|_| machine.stuck_until != u64::MAX));
+            .filter_map(|machine| machine.process.as_ref().filter(|_| !machine.health.hangs()));
         let stages = |process: &&crate::node::Process| {
             process.host.replica(record.id).is_some_and(|replica| !replica.engine().loads().is_empty())
         };
@@ -118,7 +112,7 @@ impl World {
 
     /// What a partition still lacks of what its table wants, once it is served.
     pub(super) fn lacks_indexes(&self, record: &PartitionRecord) -> Option<String> {
-        let wanted: &Indexes = &self.wanted.get(&record.table)?.indexes;
+        let wanted: &Indexes = &self.control.records.table(record.table)?.indexes;
         let process = self.machine(record.primary.node.0).process.as_ref()?;
         let definitions =
             replica::definitions_at(process.host.replica(record.id)?.engine(), ReadAt::Applied).ok()?;

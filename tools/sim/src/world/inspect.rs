@@ -5,8 +5,7 @@ use super::lsm::place;
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
 use crate::check::wanted::{rests_on_primary, survives_restart, wanted};
-use crate::client::Client;
-use crate::node::{FIRST, Machine, PartFiles, Process, SECOND, Second};
+use crate::node::{FIRST, Machine, PartFiles, Process, SECOND};
 use replica::{ClientRef, LogOp};
 use std::collections::BTreeSet;
 use types::policy::Below;
@@ -28,7 +27,7 @@ impl World {
             names.join(" ")
         };
         self.trace.note(
-            self.now,
+            self.now(),
             format_args!(
                 "record: p{} {} {:?}, in sync {}, catching up {}{}, '{}'{}",
                 record.id.0,
@@ -43,8 +42,8 @@ impl World {
         );
         self.note_members(&record);
         self.note_forced(&record);
-        let verdict = self.checks.epochs.written(self.now, record);
-        self.checks.expect("I10", self.now, verdict);
+        let verdict = self.checks.epochs.written(self.now(), record);
+        self.checks.expect("I10", self.now(), verdict);
     }
 
     /// A replica's change of its log.
@@ -53,15 +52,15 @@ impl World {
         match op {
             LogOp::Entry(entry) => {
                 self.checks.storage.given(id, entry.header().partition, entry.at());
-                self.checks.entry(self.now, entry);
+                self.checks.entry(self.now(), entry);
             }
             LogOp::Truncate { partition, to } => {
-                self.trace.note(self.now, format_args!("n{node} cuts p{} to {to}", partition.0));
+                self.trace.note(self.now(), format_args!("n{node} cuts p{} to {to}", partition.0));
                 self.gives_up(node, *partition, to.lsn);
                 self.checks.storage.truncate(id, *partition, *to);
             }
             LogOp::Base { partition, at, .. } => {
-                self.trace.note(self.now, format_args!("n{node} p{} begins again at {at}", partition.0));
+                self.trace.note(self.now(), format_args!("n{node} p{} begins again at {at}", partition.0));
                 if !self.begins_at(node, *partition, *at) {
                     self.gives_up(node, *partition, Lsn::ZERO);
                     self.checks.storage.truncate(id, *partition, Position::ZERO);
@@ -78,7 +77,7 @@ impl World {
         let Some(process) = &self.machine(node).process else { return false };
         let is_at =
             |cluster_snapshot: Option<(Position, u32)>| cluster_snapshot.is_some_and(|(here, _)| here == at);
-        is_at(process.log.base(partition)) && is_at(process.log.end(partition))
+        is_at(process.logs.log.base(partition)) && is_at(process.logs.log.end(partition))
     }
 
     /// R10: a member calls durable what its log has made durable, from where its log begins on.
@@ -86,22 +85,22 @@ impl World {
         let (id, said) = (ack.partition, ack.marks.durable);
         let Some(process) = self.machine(node).process.as_ref() else { return };
         let begins = process.host.replica(id).map_or(Lsn::MAX, |replica| replica.log().base().lsn);
-        if process.in_memory.contains(&id) || said < begins || said == Lsn::ZERO {
+        if process.logs.in_memory.contains(&id) || said < begins || said == Lsn::ZERO {
             return;
         }
         let durable = self.checks.storage.holds(NodeId(node), id).map_or(Lsn::ZERO, |proven| proven.lsn);
         if durable < said {
             let sentence =
                 format!("n{node} {id}: {said} is said to be durable, and its log proved {durable}");
-            self.checks.fault("R10", self.now, sentence);
+            self.checks.fault("R10", self.now(), sentence);
         }
     }
 
     /// A replica drops its log above an LSN. Of a disk that was harmed nothing can be asked.
     fn gives_up(&mut self, node: u32, partition: PartitionId, above: Lsn) {
         let machine = self.machine(node);
-        let faulted = machine.impaired
-            || machine.process.as_ref().is_some_and(|process| process.in_memory.contains(&partition));
+        let faulted = machine.health.is_impaired()
+            || machine.process.as_ref().is_some_and(|process| process.logs.in_memory.contains(&partition));
         let Some(proven) = self.checks.storage.holds(NodeId(node), partition).filter(|_| !faulted) else {
             return;
         };
@@ -109,7 +108,7 @@ impl World {
         let others: Vec<Position> = others
             .filter_map(|machine| Some(machine.process.as_ref()?.host.replica(partition)?.log().end()))
             .collect();
-        self.checks.given_up(self.now, NodeId(node), partition, (above, proven), &others);
+        self.checks.given_up(self.now(), NodeId(node), partition, (above, proven), &others);
     }
 
     /// A node starts on what its disk has.
@@ -125,10 +124,10 @@ impl World {
             end: part.end.lsn.max(persisted),
             damaged,
             torn: part.torn_end,
-            faulted: self.machine(node).impaired,
+            faulted: self.machine(node).health.is_impaired(),
         };
         let verdict = self.checks.storage.starts(NodeId(node), id, start);
-        self.checks.expect("I12", self.now, verdict);
+        self.checks.expect("I12", self.now(), verdict);
         if !damaged {
             // `Log::open` returns when everything that it reports is on the disk.
             self.checks.storage.proven(NodeId(node), id, part.end);
@@ -137,15 +136,15 @@ impl World {
 
     /// A replica stops because of damage.
     pub(super) fn show_damage(&mut self, node: u32, id: PartitionId, reason: &str) {
-        self.trace.note(self.now, format_args!("n{node} p{} is damaged: {reason}", id.0));
+        self.trace.note(self.now(), format_args!("n{node} p{} is damaged: {reason}", id.0));
         let machine = self.machine_mut(node);
         // A sync that fails under a log ends the process, and under an engine's files this replica.
         let (_, failed) = machine.disk.syncs();
-        let unsynced = std::mem::replace(&mut machine.told_syncs, failed) < failed;
-        let faulted = machine.impaired || unsynced || machine.disk.trouble().full;
+        let unsynced = machine.health.tell_syncs(failed);
+        let faulted = machine.health.is_impaired() || unsynced || machine.disk.trouble().full;
         if !faulted {
             let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
-            self.checks.fault("I12", self.now, sentence);
+            self.checks.fault("I12", self.now(), sentence);
         }
     }
 
@@ -166,7 +165,7 @@ impl World {
         if reply.lsn > committed {
             let sentence =
                 format!("{}: an answer for {} leaves at committed {committed}", asked.partition, reply.lsn);
-            self.checks.fault("R12", self.now, sentence);
+            self.checks.fault("R12", self.now(), sentence);
         }
         if reply.status != Status::Ok {
             return;
@@ -180,13 +179,13 @@ impl World {
         if record.policy.below == Below::Strict && too_few {
             let sentence =
                 format!("{} {at} is acknowledged with {} members", record.id, record.in_sync.len());
-            return self.checks.fault("I1", self.now, format!("PR-21: {sentence}"));
+            return self.checks.fault("I1", self.now(), format!("PR-21: {sentence}"));
         }
         let policies: Vec<Policy> =
             std::iter::once(&record.policy).chain(&record.next_policy).cloned().collect();
         for policy in policies {
             if let Some(sentence) = self.not_covered(&record, &policy, at) {
-                return self.checks.fault("I1", self.now, sentence);
+                return self.checks.fault("I1", self.now(), sentence);
             }
         }
         self.check_copies(&record, reply, at);
@@ -200,7 +199,8 @@ impl World {
             let alive = machine.process.as_ref().filter(|process| process.member == *member);
             let Some(process) = alive else { continue };
             let received = self.holds(process, record.id, at);
-            let durable = !need.durable || machine.impaired || self.is_proven(machine, record.id, at);
+            let durable =
+                !need.durable || machine.health.is_impaired() || self.is_proven(machine, record.id, at);
             let replica = process.host.replica(record.id);
             let applied = replica.is_some_and(|replica| replica.engine().applied().lsn >= at.lsn);
             if need.received && !received || !durable || need.applied && !applied {
@@ -244,7 +244,7 @@ impl World {
         if usize::from(reply.copies) > copies {
             let sentence =
                 format!("{} {at}: {} copies are named, there are {copies}", record.id, reply.copies);
-            self.checks.fault("I14", self.now, sentence);
+            self.checks.fault("I14", self.now(), sentence);
         }
     }
 
@@ -263,12 +263,12 @@ impl World {
         // A refusal that is no entry says how things are, as a read does: no epoch fences it.
         let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
         let verdict = self.checks.serving.answered(asked.partition, asked.term, member, looked || rests);
-        self.checks.expect("I2", self.now, verdict);
+        self.checks.expect("I2", self.now(), verdict);
         let secured = tells_what_is_secured(asked, reply);
         if asked.writes && (reply.status == Status::Ok || secured) {
             let then = if secured { as_secured(then) } else { then };
             let at = reply.position();
-            self.checks.survival.acknowledged(self.now, at, &then);
+            self.checks.survival.acknowledged(self.now(), at, &then);
             // The next term may not have come to serve when the run ends: this is the newest that must be there then.
             self.checks.tip(asked.partition, at);
         }
@@ -294,7 +294,7 @@ impl World {
     /// After an event at a node: its invariants, and what became of its replicas.
     pub(super) fn look_at(&mut self, node: u32) {
         self.look_at_files(node);
-        let now = self.now;
+        let now = self.now();
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         if let Err(sentence) = process.host.validate() {
             return self.checks.fault("R7", now, format!("n{node}: {sentence}"));
@@ -302,7 +302,7 @@ impl World {
         let mut news = Vec::new();
         for replica in process.host.replicas() {
             let (id, serves, committed) = (replica.id(), replica.serves(), replica.marks().committed());
-            let seen = process.seen.get(&id).copied().unwrap_or_default();
+            let seen = process.watched.seen(id);
             if (serves, committed) != seen {
                 let at = replica.log().tail().at(committed);
                 news.push((id, serves, committed, at, replica.record().cloned(), seen));
@@ -310,7 +310,7 @@ impl World {
         }
         let member = process.member;
         for (id, serves, committed, ..) in &news {
-            process.seen.insert(*id, (*serves, *committed));
+            process.watched.see(*id, *serves, *committed);
         }
         for (id, serves, committed, tip, record, seen) in news {
             let Some(record) = record else { continue };
@@ -330,7 +330,7 @@ impl World {
     }
 
     fn serves(&mut self, node: u32, record: &PartitionRecord) {
-        self.trace.note(self.now, format_args!("n{node} serves p{} in {}", record.id.0, record.epoch));
+        self.trace.note(self.now(), format_args!("n{node} serves p{} in {}", record.id.0, record.epoch));
         let Some(process) = &self.machine(node).process else { return };
         let Some(tip) = process.host.replica(record.id).map(|replica| replica.log().end()) else { return };
         let newest = self.checks.epochs.newest(record.id);
@@ -340,8 +340,8 @@ impl World {
         let written = self.checks.epochs.get(record.id, record.term.began()).cloned();
         let written = written.unwrap_or_else(|| record.clone());
         let last = self.checks.epochs.get(record.id, types::Epoch(written.epoch.0.saturating_sub(1)));
-        let verdict = self.checks.survival.serves(self.now, &self.checks.lineage, last, &written, tip);
-        self.checks.expect("I1", self.now, verdict);
+        let verdict = self.checks.survival.serves(self.now(), &self.checks.lineage, last, &written, tip);
+        self.checks.expect("I1", self.now(), verdict);
         self.checks.tip(record.id, tip);
     }
 
@@ -373,8 +373,8 @@ impl World {
                 states.push((replica.id(), applied, digest));
             }
         }
-        let (member, now) = (process.member, self.now);
-        let damaged = process.damaged.clone();
+        let (member, now) = (process.member, self.now());
+        let damaged = process.reports.damaged().to_vec();
         for (id, at, digest) in states {
             if !damaged.contains(&id) {
                 let verdict = self.checks.agreement.state(id, at, digest, member);
@@ -385,21 +385,21 @@ impl World {
 
     /// In a world that has converged nothing is kept of what was shipped (I8, F12), once what is being shipped has arrived.
     pub(super) fn left_of_ships(&self) -> Option<String> {
-        let mut left = Vec::new();
+        let (mut left, files) = (Vec::new(), self.machines.files());
         for record in self.checks.epochs.records() {
             for member in &record.in_sync {
                 let machine = self.machine(member.node.0);
-                let hangs = |member: &types::Member| self.machine(member.node.0).stuck_until == u64::MAX;
+                let hangs = |member: &types::Member| self.machine(member.node.0).health.hangs();
                 let to_others = !record.catching_up.is_empty() || record.in_sync.iter().any(hangs);
                 let sends = *member == record.primary && to_others;
                 if machine.member() != Some(*member) || sends || hangs(member) {
                     continue;
                 }
                 // What a directory has that is away nobody can look after.
-                let there = |dir: &&str| dir != &SECOND || machine.second_is == Second::There;
+                let there = |dir: &&str| dir != &SECOND || machine.second.is_there();
                 for directory_of in [FIRST, SECOND].into_iter().filter(there) {
                     let mut names = machine.disk.names(&PartFiles::dir(directory_of, record.id));
-                    names.extend(self.lsm_files.left_over(place(machine.id, directory_of, record.id)));
+                    names.extend(files.left_over(place(machine.id, directory_of, record.id)));
                     left.extend(names.into_iter().map(|name| format!("n{}: {name}", machine.id)));
                 }
             }
@@ -415,45 +415,46 @@ impl World {
             let id = replica.id();
             let counted =
                 self.checks.epochs.newest(id).is_some_and(|record| record.in_sync.contains(&process.member));
-            let (Some((base, _)), false) = (process.log.base(id), process.in_memory.contains(&id)) else {
+            let (Some((base, _)), false) = (process.logs.log.base(id), process.logs.in_memory.contains(&id))
+            else {
                 continue;
             };
             // A log that is about to begin again has said so to the disk already: it does so before anything that follows.
             let begins =
                 |record: &Record| matches!(record, Record::Base { partition, .. } if *partition == id);
-            if process.queue.iter().any(begins) {
+            if process.logs.queue.iter().any(begins) {
                 continue;
             }
             let persisted = replica.engine().persisted();
-            if counted && !process.damaged.contains(&id) && base.lsn > persisted.lsn {
+            if counted && !process.reports.damaged().contains(&id) && base.lsn > persisted.lsn {
                 gaps.push(format!(
                     "n{node} {id}: the log begins behind {base}, the components end at {persisted}"
                 ));
             }
         }
         for gap in gaps {
-            self.checks.fault("I7", self.now, gap);
+            self.checks.fault("I7", self.now(), gap);
         }
     }
 
     /// A node whose disk was harmed is good again once it counts everywhere in its present life.
     fn look_at_repair(&mut self, node: u32) {
         let machine = self.machine(node);
-        let Some(process) = machine.process.as_ref().filter(|_| machine.impaired) else { return };
+        let Some(process) = machine.process.as_ref().filter(|_| machine.health.is_impaired()) else { return };
         let trouble = machine.disk.trouble();
         if trouble.fail_sync || trouble.misdirect || trouble.flip_read {
             return;
         }
         let member = process.member;
-        let good = process.damaged.is_empty()
+        let good = process.reports.damaged().is_empty()
             && self.checks.epochs.records().all(|record| {
                 let held = record.members().any(|other| other.node.0 == node);
                 !held || record.in_sync.contains(&member)
             });
         // What rots silently is found at a start only: the node must have been started since.
-        let rots = self.lsm_files.is_damaged(node);
-        if good && !rots && machine.incarnations.len() > 1 && machine.restarted_since_fault {
-            self.machine_mut(node).impaired = false;
+        let rots = self.machines.files().is_damaged(node);
+        if good && !rots && machine.starts.lives() > 1 && machine.health.has_restarted() {
+            self.machine_mut(node).health.recovers();
         }
     }
 
@@ -490,8 +491,8 @@ impl World {
             }
         }
         // I13 speaks of partitions with an eligible copy: what is asked of the others need not end.
-        let waits = |client: &&Client| !client.is_done() && !client.waits_only_for(&closed);
-        self.clients.iter().find(waits).map(|_| "a client's operation does not end".to_string())
+        let waits = self.clients.wait_beyond(&closed);
+        waits.then(|| "a client's operation does not end".to_string())
     }
 
     /// A partition that everybody forgot, of main memory or with a member whose disk is gone, stays closed until an
@@ -499,7 +500,7 @@ impl World {
     fn is_closed_for_good(&self, record: &PartitionRecord) -> bool {
         let faulted = |member: &types::Member| {
             let machine = self.machine(member.node.0);
-            machine.impaired && machine.has_ended(member)
+            machine.health.is_impaired() && machine.has_ended(member)
         };
         if record.in_sync.iter().all(faulted) {
             return true;
@@ -519,14 +520,14 @@ impl World {
     }
 
     fn copies_wanted(&self, record: &PartitionRecord) -> usize {
-        if self.injected.contains_key("drain") {
+        if self.counts.has("drain") {
             // A drained node is to have no copies.
             return usize::from(record.policy.min_in_sync);
         }
         let alive = self
             .machines
             .iter()
-            .filter(|machine| machine.process.is_some() && machine.stuck_until < u64::MAX)
+            .filter(|machine| machine.process.is_some() && !machine.health.hangs())
             .filter(|machine| !self.is_removed(machine.id) && !self.is_decommissioning(machine.id));
         usize::from(record.policy.factor).min(alive.count())
     }
@@ -540,7 +541,7 @@ impl World {
         let first = replica(&record.primary)?;
         for member in &record.in_sync {
             let Some(other) = replica(member) else { return Some(format!("{member} is not there")) };
-            let hangs = |member: &types::Member| self.machine(member.node.0).stuck_until == u64::MAX;
+            let hangs = |member: &types::Member| self.machine(member.node.0).health.hangs();
             let to_others = !record.catching_up.is_empty() || record.in_sync.iter().any(hangs);
             let sends = *member == record.primary && to_others;
             if other.is_shipping() && !sends && !hangs(member) {
@@ -562,9 +563,9 @@ impl World {
             "{} {:?} in sync {:?} catching up {:?}",
             record.epoch, record.cause, record.in_sync, record.catching_up
         );
-        for machine in &self.machines {
+        for machine in self.machines.iter() {
             let Some(process) = &machine.process else { continue };
-            let status = process.host.status(machine.clock.read(self.now));
+            let status = process.host.status(machine.clock.read(self.now()));
             let status = status.into_iter().find(|status| status.partition == record.id);
             if let Some(status) = status.filter(|status| status.role != Role::Idle) {
                 text += &format!(

@@ -15,7 +15,7 @@ impl World {
     pub(super) fn incarnation_at(&self, endpoint: Endpoint) -> Option<u64> {
         match endpoint {
             Endpoint::Node(node) => self.machine(node).incarnation(),
-            Endpoint::Controller(id) => self.controller_processes[id as usize].incarnation(),
+            Endpoint::Controller(id) => self.control.controllers.incarnation(id),
             Endpoint::Client(_) | Endpoint::Operator => Some(0),
         }
     }
@@ -32,7 +32,7 @@ impl World {
             return;
         }
         let conn = self.network.connect(from, (to, incarnation), lane);
-        self.trace.note(self.now, format_args!("{} connects to {to} for {lane:?}: {conn}", from.0));
+        self.trace.note(self.now(), format_args!("{} connects to {to} for {lane:?}: {conn}", from.0));
         match lane {
             Lane::Peer | Lane::Heartbeat => {
                 self.node_linked(from.0, to, conn, lane);
@@ -47,24 +47,18 @@ impl World {
     fn is_linked(&self, from: Endpoint, to: Endpoint, incarnation: u64, lane: Lane) -> bool {
         let Endpoint::Node(node) = from else { return false };
         let Some(process) = &self.machine(node).process else { return false };
-        let conn = match (to, lane) {
-            (Endpoint::Node(peer), Lane::Peer) => process.peers.get(&peer).map(|(conn, _)| *conn),
-            (Endpoint::Node(peer), _) => process.heartbeats.get(&peer).map(|(conn, _)| *conn),
-            (Endpoint::Controller(id), _) => process.control.get(&id).copied(),
-            _ => None,
-        };
-        let open = conn.and_then(|conn| self.network.get(conn));
+        let open = process.links.to(to, lane).and_then(|conn| self.network.get(conn));
         open.is_some_and(|open| open.from == (to, incarnation) || open.to == (to, incarnation))
     }
 
     fn is_paused(&self, endpoint: Endpoint) -> bool {
-        matches!(endpoint, Endpoint::Node(node) if self.machine(node).paused)
+        matches!(endpoint, Endpoint::Node(node) if self.machine(node).standing.is_paused())
     }
 
     fn dial_failed(&mut self, from: (Endpoint, u64), to: Endpoint, lane: Lane) {
         match (from.0, lane) {
             (Endpoint::Node(_), _) => {
-                let wait = AGAIN + self.timing.below(AGAIN);
+                let wait = AGAIN + self.schedule.timing().below(AGAIN);
                 self.after(wait, Event::Dial { from, to, lane });
             }
             (_, Lane::Client(slot)) => self.client_linked(from.0, to, slot, None),
@@ -76,12 +70,10 @@ impl World {
         let (Endpoint::Node(node), Endpoint::Node(peer)) = (at, other) else { return };
         let Some(member) = self.machine(peer).member() else { return };
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if lane == Lane::Heartbeat {
-            process.heartbeats.insert(peer, (conn, member));
-            return;
+        process.links.link(member, lane, conn);
+        if lane == Lane::Peer {
+            self.input(node, |host, now, out| host.connected(now, member, out));
         }
-        process.peers.insert(peer, (conn, member));
-        self.input(node, |host, now, out| host.connected(now, member, out));
     }
 
     fn control_linked(&mut self, from: Endpoint, to: Endpoint, conn: Conn) {
@@ -89,7 +81,7 @@ impl World {
         match from {
             Endpoint::Node(node) => {
                 if let Some(process) = self.machine_mut(node).process.as_mut() {
-                    process.control.insert(controller, conn);
+                    process.links.link_controller(controller, conn);
                     self.register(node, conn);
                 }
             }
@@ -106,10 +98,11 @@ impl World {
             clean_start: process.clean_start,
             addresses,
             zone: String::new(),
-            damaged: process.damaged.clone(),
+            damaged: process.reports.damaged().to_vec(),
         };
-        let mut tell: Vec<Message> = process.tails.iter().cloned().map(Message::TailSetAside).collect();
-        tell.extend(process.served.iter().map(|(served, _)| Message::Served(served.clone())));
+        let mut tell: Vec<Message> =
+            process.reports.tails().iter().cloned().map(Message::TailSetAside).collect();
+        tell.extend(process.reports.served().cloned().map(Message::Served));
         self.send(conn, true, Message::Register(register));
         for message in tell {
             self.send(conn, true, message);
@@ -118,9 +111,12 @@ impl World {
 
     /// Sends a message on a connection, towards whom was dialled if `forth`.
     pub(super) fn send(&mut self, conn: Conn, forth: bool, message: Message) {
-        let message =
-            if self.sequence.is_multiple_of(CODEC_EVERY) { through_codec(message) } else { message };
-        let sent = self.network.send(self.now, conn, forth, message);
+        let message = if self.schedule.entered().is_multiple_of(CODEC_EVERY) {
+            through_codec(message)
+        } else {
+            message
+        };
+        let sent = self.network.send(self.now(), conn, forth, message);
         self.under_way(conn, sent);
     }
 
@@ -150,7 +146,7 @@ impl World {
             return;
         }
         let Some(open) = self.network.close(conn) else { return };
-        self.trace.note(self.now, format_args!("{conn} between {} and {} breaks", open.from.0, open.to.0));
+        self.trace.note(self.now(), format_args!("{conn} between {} and {} breaks", open.from.0, open.to.0));
         for forth in [true, false] {
             let ((at, incarnation), (other, _)) = open.ends(forth);
             if self.incarnation_at(at) == Some(incarnation) {
@@ -171,17 +167,14 @@ impl World {
         match (at, other) {
             (Endpoint::Node(node), Endpoint::Node(peer)) => {
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-                let links = if lane == Lane::Peer { &mut process.peers } else { &mut process.heartbeats };
-                if links.get(&peer).is_some_and(|(known, _)| *known == conn) {
-                    links.remove(&peer);
-                }
+                process.links.unlink(peer, lane, conn);
                 if dialler {
                     self.after(AGAIN, Event::Dial { from: (at, incarnation), to: other, lane });
                 }
             }
             (Endpoint::Node(node), Endpoint::Controller(id)) => {
                 let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-                process.control.remove(&id);
+                process.links.unlink_controller(id);
                 self.after(AGAIN, Event::Dial { from: (at, incarnation), to: other, lane });
             }
             (Endpoint::Controller(id), _) => self.controller_process_disconnected(id, conn),
@@ -199,9 +192,9 @@ impl World {
     pub(super) fn drop_links(&mut self, endpoint: Endpoint, noticed: bool) {
         for conn in self.network.of(endpoint) {
             if noticed {
-                let wait = 100 + self.timing.below(900);
+                let wait = 100 + self.schedule.timing().below(900);
                 self.after(wait, Event::Break { conn, if_cut: false });
-            } else if let Some(at) = self.network.doom(self.now, conn) {
+            } else if let Some(at) = self.network.doom(self.now(), conn) {
                 self.at(at, Event::Break { conn, if_cut: false });
             }
         }
@@ -215,12 +208,12 @@ impl World {
             return;
         }
         if lane != Lane::Heartbeat {
-            self.trace.note(self.now, format_args!("{from} -> {to} {}", Brief(&message)));
+            self.trace.note(self.now(), format_args!("{from} -> {to} {}", Brief(&message)));
         }
         match to {
             Endpoint::Node(node) => self.node_hears(node, from, conn, message),
             Endpoint::Controller(id) => self.controller_process_hears(id, conn, message),
-            Endpoint::Client(id) => self.client_hears(id, from, message),
+            Endpoint::Client(id) => self.client_hears(id, message),
             Endpoint::Operator => self.operator_hears(message),
         }
     }

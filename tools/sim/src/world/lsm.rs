@@ -1,8 +1,8 @@
 //! Replicas' engines: which kind a partition has, and the turns of what LSM engines do beside their calls.
 
 use super::World;
-use super::events::Event;
 use super::machines::End;
+use crate::event::Event;
 use crate::lsm_files::{NewJob, Place};
 use crate::node::{PartFiles, SECOND, SnapshotFile};
 use engine::MemoryEngine;
@@ -38,23 +38,25 @@ impl World {
             let disk = self.machine(node).disk.clone();
             return open_memory(&disk, (directory_of, id), (self.settings.rules, self.ships(id)));
         }
-        let (engine, trouble) = self.lsm_files.open(place(node, directory_of, id))?;
-        self.trace.hide(self.lsm_files.root());
+        let (engine, trouble) = self.machines.files_mut().open(place(node, directory_of, id))?;
+        self.trace.hide(self.machines.files().root());
         Ok((Box::new(engine), trouble))
     }
 
     /// I12: what an engine said a restart finds in its files, a start finds.
     pub(super) fn finds_files(&mut self, node: u32, id: PartitionId, engine: &dyn Engine) {
-        let (found, faulted) = (engine.persisted().lsn, self.machine(node).impaired);
+        let (found, faulted) = (engine.persisted().lsn, self.machine(node).health.is_impaired());
         let verdict = self.checks.storage.opens(NodeId(node), id, found, faulted);
-        self.checks.expect("I12", self.now, verdict);
+        self.checks.expect("I12", self.now(), verdict);
     }
 
     /// Notes what engines say of their files.
     pub(super) fn look_at_files(&mut self, node: u32) {
-        let Some(process) = &self.machines[node as usize - 1].process else { return };
+        let Some(process) = &self.machines.get(node).process else { return };
         let storage = &mut self.checks.storage;
-        for replica in process.host.replicas().filter(|replica| !process.in_memory.contains(&replica.id())) {
+        for replica in
+            process.host.replicas().filter(|replica| !process.logs.in_memory.contains(&replica.id()))
+        {
             let persisted = replica.engine().persisted().lsn;
             if storage.said_persisted(NodeId(node), replica.id()) != persisted {
                 storage.says_persisted(NodeId(node), replica.id(), persisted);
@@ -64,10 +66,10 @@ impl World {
 
     /// Gives times to jobs that were begun.
     pub(super) fn plan_jobs(&mut self) {
-        for job in self.lsm_files.new_jobs() {
+        for job in self.machines.files_mut().new_jobs() {
             let node = job.place.node;
             let Some(incarnation) = self.machine(node).incarnation() else { continue };
-            let random = &mut self.lsm_files.random;
+            let random = &mut self.machines.files_mut().random;
             let most = *random.pick(&[500, 20_000, 200_000, 900_000]).expect("not empty");
             let wait = 50 + random.below(most);
             self.after(wait, Event::Job { node, incarnation, job });
@@ -78,13 +80,13 @@ impl World {
         if self.machine(node).incarnation() != Some(incarnation) {
             return;
         }
-        let stuck_until = self.machine(node).stuck_until;
-        if stuck_until > self.now {
-            let wait = stuck_until.saturating_sub(self.now).min(1_000_000);
+        let stuck_until = self.machine(node).health.stuck_until();
+        if stuck_until > self.now() {
+            let wait = stuck_until.saturating_sub(self.now()).min(1_000_000);
             return self.after(wait, Event::Job { node, incarnation, job });
         }
-        if self.lsm_files.run(job) {
-            let (wait, partition) = (1 + self.lsm_files.random.below(300), job.place.partition);
+        if self.machines.files_mut().run(job) {
+            let (wait, partition) = (1 + self.machines.files_mut().random.below(300), job.place.partition);
             self.after(wait, Event::GoOn { node, incarnation, partition });
         }
     }
@@ -113,14 +115,15 @@ impl World {
         let outcome = act(replica);
         let now = replica.engine().persisted();
         if now != before {
-            self.trace.note(self.now, format_args!("n{node} makes a component of p{} at {now}", partition.0));
+            self.trace
+                .note(self.now(), format_args!("n{node} makes a component of p{} at {now}", partition.0));
             self.injected("lsm-checkpoint");
         }
         match outcome {
             // It is as it was, and the log keeps what the files lack.
             Ok(_) | Err(EngineError::Full(_)) => {}
             Err(EngineError::Io(error)) => {
-                self.trace.note(self.now, format_args!("n{node} p{}: {error}", partition.0));
+                self.trace.note(self.now(), format_args!("n{node} p{}: {error}", partition.0));
                 self.end(node, End::Crash);
                 self.start_later(node, 300_000);
             }

@@ -3,13 +3,15 @@
 use super::disks::tails_on;
 use super::{Event, World};
 use crate::network::{Endpoint, Lane};
-use crate::node::{FIRST, Process, SECOND, Second, lease_manager};
+use crate::node::{
+    FIRST, Heard, Links, Logs, Process, Reports, SECOND, SecondDirectory, Turn, Watched, lease_manager,
+};
 use engine::MemoryEngine;
 use replica::history::History;
 use replica::{Host, Note, Recovered, Replica};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use types::{Engine, LogKind, Lsn, PartitionId, Rules};
-use wal::{Log, MemoryLog, RecoveredPartition};
+use wal::{Log, RecoveredPartition};
 
 /// How a process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,14 +37,14 @@ struct Found {
 impl World {
     /// Starts a node's process on what its disk has.
     pub(super) fn start(&mut self, node: u32) {
-        let now = self.now;
+        let now = self.now();
         let (rules, settings) = (self.settings.rules, self.settings.clone());
         let keep = !rules.restarts_lead_nothing();
-        let fresh_store = self.timing.next() >> 8;
+        let fresh_store = self.schedule.timing().next() >> 8;
         let machine = self.machine_mut(node);
-        machine.starting = false;
-        (_, machine.told_syncs) = machine.disk.syncs();
-        if machine.process.is_some() || machine.dead {
+        machine.starts.begin();
+        machine.health.tell_syncs(machine.disk.syncs().1);
+        if machine.process.is_some() || machine.starts.is_dead() {
             return;
         }
         self.look_for_second(node);
@@ -58,34 +60,18 @@ impl World {
         };
         let (clock, tails) = (machine.clock.read(now).mono, tails_on(&machine.disk));
         let leases = lease_manager(member, &settings, clock);
-        let incarnation = self.next_incarnation;
-        self.next_incarnation += 1;
+        let incarnation = self.counts.next_process();
         let mut process = Process {
             incarnation,
             member,
             host: Host::new(member, settings.clone(), leases),
-            log,
-            memory: MemoryLog::new(),
-            in_memory: BTreeSet::new(),
-            only_log: BTreeSet::new(),
-            by_log: BTreeSet::new(),
-            queue: Vec::new(),
-            syncing: None,
-            refused: None,
-            peers: BTreeMap::new(),
-            heartbeats: BTreeMap::new(),
-            control: BTreeMap::new(),
-            flush_due: false,
-            damaged: Vec::new(),
+            logs: Logs::new(log),
+            links: Links::default(),
             clean_start: found.clean_shutdown,
-            tails,
-            served: Vec::new(),
-            seen: BTreeMap::new(),
-            tables: BTreeMap::new(),
-            moved: BTreeMap::new(),
-            mapped_revision: 0,
-            out: Vec::new(),
-            progress_at: now,
+            reports: Reports::new(tails),
+            heard: Heard::default(),
+            turn: Turn::new(now),
+            watched: Watched::default(),
         };
         let store = member.store;
         self.trace.note(now, format_args!("n{node} starts as {member} of {store}, process {incarnation}"));
@@ -96,26 +82,26 @@ impl World {
             }
         }
         self.lone_snapshots(node, &mut process);
-        self.machine_mut(node).failed_starts = 0;
-        self.machine_mut(node).restarted_since_fault = true;
-        self.machine_mut(node).incarnations.push((member, None));
-        self.machine_mut(node).process = Some(process);
+        let machine = self.machine_mut(node);
+        machine.starts.succeeded(member);
+        machine.health.restarted();
+        machine.process = Some(process);
         self.started(node, incarnation);
     }
 
     fn start_failed(&mut self, node: u32, reason: &str) {
-        self.trace.note(self.now, format_args!("n{node} cannot start: {reason}"));
-        let (wait, dead) = (200_000 + self.timing.below(200_000), self.phase == super::Phase::Healed);
+        self.trace.note(self.now(), format_args!("n{node} cannot start: {reason}"));
+        let (wait, dead) =
+            (200_000 + self.schedule.timing().below(200_000), self.stage.phase() == super::Phase::Healed);
         let machine = self.machine_mut(node);
-        machine.failed_starts += 1;
-        let hopeless = machine.failed_starts >= 4;
+        let hopeless = machine.starts.fail();
         if hopeless && !dead && !self.may_lose_disk(node) {
             // Nothing to be done with this disk, and no good copy elsewhere yet: the operator waits.
-            self.machine_mut(node).failed_starts = 3;
+            self.machine_mut(node).starts.hope();
         } else if hopeless {
             self.replace_disk(node);
         }
-        self.machine_mut(node).starting = true;
+        self.machine_mut(node).starts.plan_again();
         self.after(wait, Event::Start { node });
     }
 
@@ -128,7 +114,7 @@ impl World {
         part: &RecoveredPartition,
     ) -> Result<Found, String> {
         let rules = self.settings.rules;
-        let storage_lost = self.machine(node).directory_of(id).is_none();
+        let storage_lost = self.machine(node).second.directory_of(id).is_none();
         let (engine, trouble) = self.engine_found(node, id)?;
         self.finds_files(node, id, &*engine);
         let persisted = engine.persisted();
@@ -154,7 +140,7 @@ impl World {
         };
         let mut replica = Replica::recover(process.member, id, rules, engine, found);
         while let Some(from) = replica.log().to_replay() {
-            match process.log.read(id, from, 64 << 10) {
+            match process.logs.log.read(id, from, 64 << 10) {
                 Ok(entries) => replica.replay(entries),
                 Err(_) if replica.is_damaged() => break,
                 Err(error) => return Err(error.to_string()),
@@ -162,7 +148,7 @@ impl World {
         }
         replica.replay(Vec::new());
         self.trace.note(
-            self.now,
+            self.now(),
             format_args!(
                 "n{node} recovers p{} from {} to {}, component at {persisted}, cut {}, damage {damaged:?}",
                 id.0, part.base, part.end, part.torn_end
@@ -178,10 +164,11 @@ impl World {
         let number = |name: &str| prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)?.parse().ok());
         let names = prefixes.iter().flat_map(|prefix| disk.names(prefix));
         let named = names.filter_map(|name| number(&name)).map(PartitionId);
-        let on_files = self.lsm_files.places(node).into_iter().map(|place| place.partition);
+        let on_files = self.machines.files().places(node).into_iter().map(|place| place.partition);
         let found: BTreeSet<PartitionId> = named.chain(on_files).collect();
         for id in found {
-            let Some(directory_of) = self.machine(node).directory_of(id).filter(|_| !process.host.has(id))
+            let Some(directory_of) =
+                self.machine(node).second.directory_of(id).filter(|_| !process.host.has(id))
             else {
                 continue;
             };
@@ -198,10 +185,10 @@ impl World {
         let rules = self.settings.rules;
         let second = self.plan.directories && log == LogKind::Disk && (id.0 + node) % 2 == 1;
         let machine = self.machine_mut(node);
-        if second && machine.second_is == Second::There {
-            machine.second.insert(id);
+        if second && machine.second.is_there() {
+            machine.second.house(id);
         }
-        let directory_of = machine.directory_of(id).unwrap_or(FIRST);
+        let directory_of = machine.second.directory_of(id).unwrap_or(FIRST);
         if machine.process.is_none() {
             return;
         }
@@ -214,7 +201,7 @@ impl World {
         };
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         if log == LogKind::Memory {
-            process.in_memory.insert(id);
+            process.logs.in_memory.insert(id);
         }
         let replica = Replica::recover(process.member, id, rules, engine, Recovered::nothing());
         process.host.add(replica);
@@ -224,19 +211,19 @@ impl World {
         let from = (Endpoint::Node(node), incarnation);
         for peer in (1..=self.plan.nodes).filter(|peer| *peer != node) {
             for lane in [Lane::Heartbeat, Lane::Peer] {
-                let wait = 100 + self.timing.below(2_000);
+                let wait = 100 + self.schedule.timing().below(2_000);
                 self.after(wait, Event::Dial { from, to: Endpoint::Node(peer), lane });
             }
         }
         for id in 0..self.plan.controllers {
-            let wait = 100 + self.timing.below(2_000);
+            let wait = 100 + self.schedule.timing().below(2_000);
             self.after(wait, Event::Dial { from, to: Endpoint::Controller(id), lane: Lane::Control });
         }
-        let wait = self.timing.below(20_000);
+        let wait = self.schedule.timing().below(20_000);
         self.after(wait, Event::Tick { node, incarnation });
-        let wait = self.timing.below(60_000);
+        let wait = self.schedule.timing().below(60_000);
         self.after(wait, Event::Status { node, incarnation });
-        let wait = 200_000 + self.timing.below(2_000_000);
+        let wait = 200_000 + self.schedule.timing().below(2_000_000);
         self.after(wait, Event::Checkpoint { node, incarnation });
         self.note_damage(node);
         self.look_at(node);
@@ -244,38 +231,34 @@ impl World {
 
     /// Ends a node's process.
     pub(super) fn end(&mut self, node: u32, how: End) {
-        let now = self.now;
+        let now = self.now();
         let machine = self.machine_mut(node);
-        machine.paused = false;
-        machine.stalled = false;
-        machine.deferred.clear();
+        machine.standing.clear();
         let Some(process) = machine.process.take() else {
             if how == End::Power {
                 machine.disk.lose_power();
-                self.lsm_files.stopped(node, true);
+                self.machines.files_mut().stopped(node, true);
             }
             return;
         };
-        if let Some(last) = machine.incarnations.last_mut() {
-            last.1 = Some(now);
-        }
+        machine.starts.ended(now);
         let (incarnation, member) = (process.incarnation, process.member);
         if how == End::Power {
             machine.disk.lose_power();
         }
         if how == End::Clean {
             // What waits is written first; a log that has failed cannot be shut down.
-            let Process { mut log, queue, .. } = process;
+            let Logs { mut log, queue, .. } = process.logs;
             if queue.is_empty() || log.append(&queue).is_ok() {
                 let _ = log.shutdown();
             }
         } else {
-            if self.lsm_files.stop(node) {
+            if self.machines.files_mut().stop(node) {
                 self.injected("lsm-job-cut");
             }
             drop(process);
         }
-        if self.lsm_files.stopped(node, how == End::Power) {
+        if self.machines.files_mut().stopped(node, how == End::Power) {
             self.injected("lsm-back-to-synced");
         }
         self.trace.note(now, format_args!("n{node} ends: {how:?}, life {incarnation}"));
@@ -286,8 +269,7 @@ impl World {
     /// Has a node's process start after a while.
     pub(super) fn start_later(&mut self, node: u32, us: u64) {
         let machine = self.machine_mut(node);
-        if !machine.starting && !machine.dead {
-            machine.starting = true;
+        if machine.starts.plan() {
             self.after(us, Event::Start { node });
         }
     }
@@ -295,13 +277,12 @@ impl World {
     /// The machine gets an empty disk.
     pub(super) fn replace_disk(&mut self, node: u32) {
         self.end(node, End::Power);
-        self.trace.note(self.now, format_args!("n{node} gets an empty disk"));
-        self.lsm_files.wipe(node, false);
+        self.trace.note(self.now(), format_args!("n{node} gets an empty disk"));
+        self.machines.files_mut().wipe(node, false);
         let machine = self.machine_mut(node);
         machine.disk.wipe();
-        machine.second.clear();
-        machine.second_is = Second::There;
-        machine.failed_starts = 0;
+        machine.second = SecondDirectory::default();
+        machine.starts.renew();
         let id = types::NodeId(node);
         self.checks.storage.wiped(id);
         self.faults(node);
@@ -310,14 +291,13 @@ impl World {
     /// A disk no longer holds what it was given, or may not.
     pub(super) fn faults(&mut self, node: u32) {
         let machine = self.machine_mut(node);
-        machine.impaired = true;
-        machine.restarted_since_fault = false;
-        self.checks.survival.faulted(self.now, types::NodeId(node));
+        machine.health.impair();
+        self.checks.survival.faulted(self.now(), types::NodeId(node));
     }
 
     /// Keeps the list of damaged replicas, and tells it when it changes.
     pub(super) fn note_damage(&mut self, node: u32) {
-        let now = self.now;
+        let now = self.now();
         let machine = self.machine_mut(node);
         let clock = machine.clock.read(now);
         let Some(process) = machine.process.as_mut() else { return };
@@ -325,11 +305,10 @@ impl World {
         let is_damaged = |status: &&wire::control::ReplicaStatus| status.role == wire::control::Role::Damaged;
         let damaged: Vec<PartitionId> =
             status.iter().filter(is_damaged).map(|status| status.partition).collect();
-        if damaged == process.damaged {
+        if !process.reports.damage(damaged) {
             return;
         }
-        process.damaged = damaged;
-        let conns: Vec<_> = process.control.values().copied().collect();
+        let conns: Vec<_> = process.links.controllers();
         for conn in conns {
             self.register(node, conn);
         }

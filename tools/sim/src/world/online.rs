@@ -1,11 +1,12 @@
 //! What an operator changes while everything works: how many copies there are, and which nodes there are (I16).
 
+use super::cluster_records::NodeNews;
 use super::{Event, Phase, World};
 use crate::network::{Endpoint, Lane};
 use crate::world::machines::End;
 use std::collections::BTreeSet;
 use types::config::NodeRecord;
-use types::{LogKind, NodeId, TableRecord};
+use types::{LogKind, NodeId};
 use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable, ClusterMap};
 
@@ -15,11 +16,11 @@ const MAX_CHANGES: u64 = 5;
 impl World {
     /// The operator wants another number of copies of a table.
     pub(super) fn want_factor(&mut self) {
-        if self.phase != Phase::Faults {
+        if self.stage.phase() != Phase::Faults {
             return;
         }
         let there = u64::from(self.plan.nodes).min(MAX_CHANGES);
-        let random = &mut self.online;
+        let random = self.faults.online();
         let wait = random.between(300_000, 3_000_000);
         let factor = random.between(1, there);
         let min = random.between(1, factor.min(2)) as u8;
@@ -42,10 +43,10 @@ impl World {
 
     /// A node comes, or one is asked to go; what the last one needs may still be under way.
     pub(super) fn want_nodes(&mut self) {
-        if self.phase != Phase::Faults {
+        if self.stage.phase() != Phase::Faults {
             return;
         }
-        let random = &mut self.online;
+        let random = self.faults.online();
         let wait = random.between(300_000, 2_500_000);
         let (join, some) = (random.chance(600), random.below(u64::from(self.plan.nodes)) as u32);
         self.after(wait, Event::Nodes);
@@ -53,18 +54,10 @@ impl World {
         if join && started < self.machines.len() {
             return self.join_node();
         }
-        let waits = self.node_records.values().find(|node| {
-            node.id.0 > self.founders
-                && !node.is_marked(NodeRecord::JOINING)
-                && !self.added.contains(&node.id)
-        });
-        if let Some(node) = waits.map(|node| node.id) {
+        if let Some(node) = self.control.records.waits_for_copies() {
             return self.ask(AdminCommand::Add(node));
         }
-        let decommission = |node: &NodeRecord| node.is_marked(NodeRecord::DECOMMISSIONING);
-        let taken = self.node_records.values().filter(|node| decommission(node)).count();
-        let left = self.node_records.len() - taken;
-        if started > self.founders as usize && left > self.founders as usize - 1 && left > 2 {
+        if self.control.records.may_remove(started) {
             self.ask(AdminCommand::Remove { node: NodeId(some + 1), losing: true });
         }
     }
@@ -73,7 +66,7 @@ impl World {
     fn join_node(&mut self) {
         self.plan.nodes += 1;
         let node = self.plan.nodes;
-        self.trace.note(self.now, format_args!("n{node} comes"));
+        self.trace.note(self.now(), format_args!("n{node} comes"));
         self.injected("node-comes");
         self.start_later(node, 1_000);
         for peer in 1..node {
@@ -89,36 +82,32 @@ impl World {
     pub(super) fn note_node(&mut self, node: u32, text: Option<&RecordText>) {
         let id = NodeId(node);
         let Some(text) = text else {
-            let Some(gone) = self.node_records.remove(&id) else { return };
-            self.trace.note(self.now, format_args!("n{node} is removed"));
+            if !self.control.records.remove_node(id) {
+                return;
+            }
+            self.trace.note(self.now(), format_args!("n{node} is removed"));
             self.injected("node-removed");
-            self.removed.insert(gone.store);
             let held = self.checks.epochs.records().find(|record| record.member_on(id).is_some());
             if let Some(partition) = held.map(|record| record.id) {
                 let sentence = format!("n{node} is removed, and is a member of {partition}");
-                self.checks.fault("I16", self.now, sentence);
+                self.checks.fault("I16", self.now(), sentence);
             }
             return;
         };
-        match text.read::<NodeRecord>() {
-            Ok(record) if self.removed.contains(&record.store) => {
+        let record = match text.read::<NodeRecord>() {
+            Ok(record) => record,
+            Err(reason) => return self.checks.fault("I10", self.now(), reason),
+        };
+        match self.control.records.write_node(id, record) {
+            NodeNews::LetInAgain => {
                 let sentence = format!("n{node} was removed, and is let in again on its old disk");
-                self.checks.fault("I16", self.now, sentence);
+                self.checks.fault("I16", self.now(), sentence);
             }
-            Ok(record) => {
-                for (mark, what) in [(NodeRecord::JOINING, "joins"), (NodeRecord::DECOMMISSIONING, "leaves")]
-                {
-                    let was = self.node_records.get(&id).is_some_and(|known| known.is_marked(mark));
-                    if record.is_marked(mark) && !was {
-                        self.trace.note(self.now, format_args!("n{node} {what}"));
-                    }
+            NodeNews::Marked(marks) => {
+                for what in marks {
+                    self.trace.note(self.now(), format_args!("n{node} {what}"));
                 }
-                if record.is_marked(NodeRecord::JOINING) {
-                    self.added.insert(id);
-                }
-                self.node_records.insert(id, record);
             }
-            Err(reason) => self.checks.fault("I10", self.now, reason),
         }
     }
 
@@ -126,33 +115,32 @@ impl World {
     /// again.
     pub(super) fn learn_nodes(&mut self, node: u32, cluster_map: &ClusterMap) -> bool {
         let Some(process) = self.machine(node).process.as_ref() else { return false };
-        let newer = cluster_map.whole && cluster_map.revision >= process.mapped_revision;
+        let newer = cluster_map.whole && cluster_map.revision >= process.heard.revision();
         let named = |text: &RecordText| text.read::<NodeRecord>().is_ok_and(|record| record.id.0 == node);
         if !newer || cluster_map.nodes.iter().any(named) {
             return false;
         }
-        self.trace.note(self.now, format_args!("n{node} finds that it was removed"));
+        self.trace.note(self.now(), format_args!("n{node} finds that it was removed"));
         self.end(node, End::Crash);
-        self.machine_mut(node).removed = true;
-        if self.online.chance(500) {
-            let wait = self.online.between(50_000, 1_500_000);
+        self.machine_mut(node).starts.remove();
+        if self.faults.online().chance(500) {
+            let wait = self.faults.online().between(50_000, 1_500_000);
             self.start_later(node, wait);
         } else {
-            self.machine_mut(node).dead = true;
+            self.machine_mut(node).starts.dies();
         }
         true
     }
 
     /// True if the node was removed from the cluster.
     pub(super) fn is_removed(&self, node: u32) -> bool {
-        self.machine(node).removed
-            || self.machine(node).member().is_some_and(|me| self.removed.contains(&me.store))
+        self.machine(node).starts.is_removed()
+            || self.machine(node).member().is_some_and(|me| self.control.records.is_removed(me.store))
     }
 
     /// True if everything is to be moved away from the node: it is given no copies any more.
     pub(super) fn is_decommissioning(&self, node: u32) -> bool {
-        let record = self.node_records.get(&NodeId(node));
-        record.is_some_and(|record| record.is_marked(NodeRecord::DECOMMISSIONING))
+        self.control.records.is_decommissioning(NodeId(node))
     }
 
     /// What a healed world still lacks of what the tables' and nodes' records want.
@@ -161,19 +149,17 @@ impl World {
             .machines
             .iter()
             .filter(|machine| {
-                machine.process.is_some() && machine.stuck_until < u64::MAX && !self.is_removed(machine.id)
+                machine.process.is_some() && !machine.health.hangs() && !self.is_removed(machine.id)
             })
             .map(|machine| NodeId(machine.id))
             .collect();
         let closed = self.closed_for_good();
         for record in self.checks.epochs.records().filter(|record| !closed.contains(&record.id)) {
-            let Some(table) = self.wanted.get(&record.table) else { continue };
+            let Some(table) = self.control.records.table(record.table) else { continue };
             let row = &table.placement[(record.id.0 - table.first_partition.0) as usize];
             let members: BTreeSet<NodeId> = record.members().map(|member| member.node).collect();
             // Where all are to lead nothing for a while, whoever leads goes on, wanted or not.
-            let drained = |node: &NodeId| {
-                self.node_records.get(node).is_none_or(|record| record.is_marked(NodeRecord::DRAINING))
-            };
+            let drained = |node: &NodeId| self.control.records.is_drained(*node);
             if row.iter().all(|node| able.contains(node)) && !row.iter().all(drained) {
                 let level =
                     record.in_sync.len() == row.len() && row.iter().all(|node| members.contains(node));
@@ -191,27 +177,23 @@ impl World {
             return None;
         }
         // What lies on a node whose disk hangs for good does not move, and whoever is to have it waits for that.
-        let hangs = self.machines.iter().any(|machine| machine.stuck_until == u64::MAX);
+        let hangs = self.machines.iter().any(|machine| machine.health.hangs());
         // A node that is to lead nothing for a while is given nothing meanwhile.
         let takes = |node: &&NodeRecord| able.contains(&node.id) && !node.is_marked(NodeRecord::DRAINING);
         let joining = |node: &&NodeRecord| takes(node) && node.is_marked(NodeRecord::JOINING);
-        if let Some(node) = self.node_records.values().find(joining).filter(|_| !hangs) {
+        if let Some(node) = self.control.records.nodes().find(joining).filter(|_| !hangs) {
             return Some(format!("{} has not joined", node.id));
         }
         let decommission = |node: &&NodeRecord| node.is_marked(NodeRecord::DECOMMISSIONING);
-        let most = self.wanted.values().map(|table| usize::from(table.policy.factor)).max().unwrap_or(0);
-        let rest = self.node_records.values().filter(takes).filter(|node| !decommission(node)).count();
-        let node = self.node_records.values().find(decommission).filter(|_| rest >= most)?;
+        let most =
+            self.control.records.tables().map(|table| usize::from(table.policy.factor)).max().unwrap_or(0);
+        let rest = self.control.records.nodes().filter(takes).filter(|node| !decommission(node)).count();
+        let node = self.control.records.nodes().find(decommission).filter(|_| rest >= most)?;
         Some(format!("{} has not left: {}", node.id, self.held_by(node.id)))
     }
 
     fn held_by(&self, node: NodeId) -> String {
         let held = self.checks.epochs.records().filter(|record| record.member_on(node).is_some());
         held.map(|record| format!("{}: {}; ", record.id, self.state_of(record))).collect()
-    }
-
-    /// The table's record, as the metastore has it.
-    pub(super) fn learn_table(&mut self, table: TableRecord) {
-        self.wanted.insert(table.id, table);
     }
 }

@@ -1,10 +1,9 @@
 //! The stages of a run: setting up, faults, healing, converging.
 
+use super::workload::Workload;
 use super::{Event, Phase, World};
-use crate::check::history::Answer;
 use types::policy::Below;
 use types::{LogKind, PartitionId};
-use wire::control::AdminCommand;
 
 /// Between two looks at everything.
 const POLL_INTERVAL_US: u64 = 100_000;
@@ -24,8 +23,7 @@ impl World {
             self.after(1_000, Event::ControllerStart { id });
         }
         for node in 1..=self.plan.nodes {
-            self.machine_mut(node).starting = true;
-            self.after(2_000 + u64::from(node) * 100, Event::Start { node });
+            self.start_later(node, 2_000 + u64::from(node) * 100);
         }
         self.after(60_000, Event::Operator);
         self.after(POLL_INTERVAL_US, Event::Inspect);
@@ -34,18 +32,18 @@ impl World {
     /// A look at everything; and on to the next stage if it is time.
     pub(super) fn inspect(&mut self) {
         self.look_at_all();
-        match self.phase {
+        match self.stage.phase() {
             Phase::Setup => self.set_up(),
             Phase::Faults => {
-                let through = self.clients.iter().all(|client| client.is_done());
-                if through || self.now > self.phase_began + FAULTS {
+                let through = self.clients.are_done();
+                if through || self.now() > self.stage.began() + FAULTS {
                     self.heal();
                 }
             }
             Phase::Healed => self.converge(),
             Phase::Done => {}
         }
-        if self.phase != Phase::Done {
+        if self.stage.phase() != Phase::Done {
             self.after(POLL_INTERVAL_US, Event::Inspect);
         }
     }
@@ -53,21 +51,11 @@ impl World {
     fn set_up(&mut self) {
         let all = self.plan.tables.iter().map(|table| table.partitions as usize).sum::<usize>();
         let serving = self.checks.epochs.records().filter(|record| self.is_serving(record)).count();
-        if self.operator.created == self.plan.tables.len() && serving == all {
-            self.phase = Phase::Faults;
-            self.phase_began = self.now;
-            self.trace.note(self.now, format_args!("phase: faults {:?}", self.plan.faults));
-            for id in 0..self.plan.clients {
-                self.after(u64::from(id) * 1_000, Event::Client { id });
-            }
-            if self.plan.cluster_snapshots {
-                self.after(5_000, Event::Client { id: self.plan.clients });
-            }
-            if self.plan.loads {
-                self.after(6_000, Event::Client { id: self.plan.clients + 1 });
-            }
-            if self.plan.jobs {
-                self.after(7_000, Event::Client { id: self.plan.clients + 2 });
+        if self.control.operator.created() == self.plan.tables.len() && serving == all {
+            self.stage.begin(Phase::Faults, self.now());
+            self.trace.note(self.now(), format_args!("phase: faults {:?}", self.plan.faults));
+            for (id, wait) in Workload::beginnings(&self.plan) {
+                self.after(wait, Event::Client { id });
             }
             let wait = self.plan.think_us / 2;
             self.after(wait, Event::InjectFault);
@@ -83,11 +71,11 @@ impl World {
             if self.plan.forces {
                 self.plan_force();
             }
-        } else if self.now > SETUP {
-            let created = self.operator.created;
+        } else if self.now() > SETUP {
+            let created = self.control.operator.created();
             self.checks.fault(
                 "I13",
-                self.now,
+                self.now(),
                 format!("after {SETUP} us {created} tables and {serving} partitions serve"),
             );
         }
@@ -95,51 +83,47 @@ impl World {
 
     /// Faults end; a part of the world that has what is needed is healed, the rest is dead for good.
     fn heal(&mut self) {
-        self.phase = Phase::Healed;
-        self.healed_at = self.now;
+        self.stage.begin(Phase::Healed, self.now());
         let dead = self.left_dead();
-        let stuck = self.fault_injector.random.chance(350);
-        self.trace.note(self.now, format_args!("phase: healed, dead {dead:?}, stuck {stuck}"));
+        let stuck = self.faults.random().chance(350);
+        self.trace.note(self.now(), format_args!("phase: healed, dead {dead:?}, stuck {stuck}"));
         self.plan.faults.clear();
         self.end_force();
-        let deliveries = self.network.heal_all(self.now);
+        let deliveries = self.network.heal_all(self.schedule.now());
         self.deliver(deliveries);
         self.heal_control();
-        let now = self.now;
+        let now = self.now();
         for node in 1..=self.plan.nodes {
             let machine = self.machine_mut(node);
-            machine.sync_us = 400;
-            machine.stuck_until = machine.stuck_until.min(now);
+            machine.health.heal(now);
             machine.clock.set_rate(now, 0);
             machine.disk.set_trouble(|trouble| *trouble = Default::default());
-            let (paused, stalled) = (machine.paused, machine.stalled);
+            let (paused, stalled) = (machine.standing.is_paused(), machine.standing.is_stalled());
             if dead == Some(node) && stuck {
                 // Its heartbeats go on and its disk does nothing, for ever (F19).
-                self.machine_mut(node).stuck_until = u64::MAX;
+                self.machine_mut(node).health.hang();
             } else if dead == Some(node) {
                 self.end(node, super::machines::End::Power);
-                self.machine_mut(node).dead = true;
+                self.machine_mut(node).starts.dies();
                 continue;
             }
             if paused {
-                self.cure(super::fault_injector::Cure::Resume(node));
+                self.cure(crate::event::Cure::Resume(node));
             }
             if stalled {
-                self.cure(super::fault_injector::Cure::Unstall(node));
+                self.cure(crate::event::Cure::Unstall(node));
             }
-            if self.machine(node).process.is_none() && !self.machine(node).removed {
+            if self.machine(node).process.is_none() && !self.machine(node).starts.is_removed() {
                 self.start_later(node, 1_000);
             }
         }
-        for client in &mut self.clients {
-            client.go_on(AFTERWARDS);
-        }
+        self.clients.go_on(AFTERWARDS);
     }
 
     /// A node that the others can do without, or none.
     fn left_dead(&mut self) -> Option<u32> {
-        let node = 1 + self.fault_injector.random.below(u64::from(self.plan.nodes)) as u32;
-        let spare = self.fault_injector.random.chance(400) && self.plan.nodes > 2;
+        let node = 1 + self.faults.random().below(u64::from(self.plan.nodes)) as u32;
+        let spare = self.faults.random().chance(400) && self.plan.nodes > 2;
         let needless = |record: &types::PartitionRecord| {
             let others = (1..=self.plan.nodes).filter(|other| *other != node && !self.is_removed(*other));
             let others = others.count() as u32;
@@ -148,7 +132,7 @@ impl World {
                 && record.next_policy.is_none()
                 && record.in_sync.iter().any(|member| {
                     let machine = self.machine(member.node.0);
-                    machine.id != node && machine.member() == Some(*member) && !machine.impaired
+                    machine.id != node && machine.member() == Some(*member) && !machine.health.is_impaired()
                 });
             let alone = record.policy.rests_on().is_primary() && record.primary.node.0 == node;
             let enough =
@@ -163,56 +147,31 @@ impl World {
         let missing = missing.map(|missing| ("I13", missing));
         let missing = missing.or_else(|| Some(("I8", self.left_of_ships()?)));
         if missing.is_none() {
-            self.phase = Phase::Done;
-            self.trace.note(self.now, format_args!("phase: converged"));
-            self.load_client.abandon(self.now);
-            for client in &mut self.clients {
-                client.abandon(self.now);
-            }
+            self.stage.begin(Phase::Done, self.now());
+            self.trace.note(self.now(), format_args!("phase: converged"));
+            self.clients.abandon(self.schedule.now());
             let failovers = self.records("failover/");
             self.checks.failovers(&failovers);
             self.check_forced();
             return;
         }
-        if self.now < self.healed_at + CONVERGES {
+        if self.now() < self.stage.began() + CONVERGES {
             return;
         }
         let Some((invariant, missing)) = missing else { return };
-        self.phase = Phase::Done;
+        self.stage.begin(Phase::Done, self.now());
         if self.plan.recoverable {
-            self.checks.fault(invariant, self.now, missing);
+            self.checks.fault(invariant, self.now(), missing);
         } else {
-            self.trace.note(self.now, format_args!("does not converge, as it need not: {missing}"));
-            self.load_client.abandon(self.now);
-            for client in &mut self.clients {
-                client.abandon(self.now);
-            }
+            self.trace.note(self.now(), format_args!("does not converge, as it need not: {missing}"));
+            self.clients.abandon(self.schedule.now());
         }
     }
 
     /// In a healed world every client can write in the end: whose last write was given up asks once more.
     fn ask_again(&mut self) -> Option<String> {
         let closed: Vec<PartitionId> = self.closed_for_good();
-        let mut unanswered = 0;
-        for client in &mut self.clients {
-            let last = client.history().iter().rev().find(|operation| operation.action.writes());
-            let through = last.is_none_or(|last| {
-                matches!(last.told, Answer::Done { .. } | Answer::Exists(_))
-                    || closed.contains(&last.partition)
-            });
-            if !through {
-                client.go_on(1);
-                unanswered += 1;
-            }
-        }
+        let unanswered = self.clients.ask_again(&closed);
         (unanswered > 0).then(|| format!("{unanswered} clients cannot write"))
-    }
-
-    /// Asks something of the operator.
-    pub(super) fn ask(&mut self, command: AdminCommand) {
-        if self.operator.operator_draws.len() < 4 {
-            self.operator.operator_draws.push(command);
-            self.after(100, Event::Operator);
-        }
     }
 }

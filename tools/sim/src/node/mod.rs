@@ -1,0 +1,173 @@
+//! A simulated node: what stays of it while it is down, and what a process has.
+
+pub mod files;
+pub mod health;
+pub mod heard;
+pub mod links;
+pub mod reports;
+pub mod second;
+pub mod standing;
+pub mod starts;
+pub mod turn;
+pub mod watched;
+
+pub use files::{FIRST, PartFiles, SECOND, SnapshotFile};
+pub use health::Health;
+pub use heard::Heard;
+pub use links::Links;
+pub use reports::Reports;
+pub use second::{Second, SecondDirectory};
+pub use standing::Standing;
+pub use starts::Starts;
+pub use turn::Turn;
+pub use watched::Watched;
+
+use crate::clock::Clock;
+use crate::disk::Disk;
+use replica::{Host, LeaseManager, Settings};
+use std::collections::BTreeSet;
+use std::io;
+use types::{Incarnation, Member, NodeId, PartitionId, StoreId};
+use wal::{Log, MemoryLog, Record};
+
+/// A machine: it outlives its processes.
+pub struct Machine {
+    /// Its node.
+    pub id: u32,
+    /// Its disk.
+    pub disk: Disk,
+    /// How that is.
+    pub health: Health,
+    /// The second directory on it.
+    pub second: SecondDirectory,
+    /// Its clocks.
+    pub clock: Clock,
+    /// When processes start.
+    pub starts: Starts,
+    /// The running process.
+    pub process: Option<Process>,
+    /// Whether it goes on.
+    pub standing: Standing,
+}
+
+/// A process: one life of a node.
+pub struct Process {
+    /// Names this life to the world.
+    pub incarnation: u64,
+    /// Who it is to the others.
+    pub member: Member,
+    /// The replicas.
+    pub host: Host<LeaseManager>,
+    /// Their logs.
+    pub logs: Logs,
+    /// Its connections.
+    pub links: Links,
+    /// True if the log had been shut down properly.
+    pub clean_start: bool,
+    /// What it tells the controllers.
+    pub reports: Reports,
+    /// What they told it.
+    pub heard: Heard,
+    /// Its executor.
+    pub turn: Turn,
+    /// What the checkers remember of it.
+    pub watched: Watched,
+}
+
+/// The logs of a process's replicas, and what waits for the disk.
+pub struct Logs {
+    /// The log on the disk.
+    pub log: Log,
+    /// The log of main-memory tables.
+    pub memory: MemoryLog,
+    /// Partitions whose log is in memory.
+    pub in_memory: BTreeSet<PartitionId>,
+    /// Records that wait for the disk.
+    pub queue: Vec<Record>,
+    /// Since when a batch has been on its way to the disk.
+    pub syncing: Option<u64>,
+    /// Since when the disk has refused.
+    pub refused: Option<u64>,
+}
+
+impl Machine {
+    /// A machine that was never started.
+    pub fn new(id: u32, disk: Disk, clock: Clock) -> Machine {
+        Machine {
+            id,
+            disk,
+            health: Health::default(),
+            second: SecondDirectory::default(),
+            clock,
+            starts: Starts::default(),
+            process: None,
+            standing: Standing::default(),
+        }
+    }
+
+    /// The life that runs now.
+    pub fn incarnation(&self) -> Option<u64> {
+        self.process.as_ref().map(|process| process.incarnation)
+    }
+
+    /// The member that runs now.
+    pub fn member(&self) -> Option<Member> {
+        self.process.as_ref().map(|process| process.member)
+    }
+
+    /// True if this very member's process is over.
+    pub fn has_ended(&self, member: &Member) -> bool {
+        self.member() != Some(*member)
+    }
+
+    /// Reads, and counts up, who this disk's node is in its next life. `keep` plants PR-01: the life stays
+    /// the same.
+    pub fn next_member(&self, fresh_store: u64, keep: bool) -> io::Result<Member> {
+        let number = |name: &str| match self.disk.read(name) {
+            Ok(bytes) => Ok(bytes[..].try_into().ok().map(u64::from_le_bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        let store = match number("store")? {
+            Some(store) => store,
+            None => {
+                self.disk.replace("store", &fresh_store.to_le_bytes())?;
+                fresh_store
+            }
+        };
+        let last = number("life")?;
+        let incarnation = if keep { last.unwrap_or(1) } else { last.unwrap_or(0) + 1 };
+        if last != Some(incarnation) {
+            self.disk.replace("life", &incarnation.to_le_bytes())?;
+        }
+        Ok(Member { node: NodeId(self.id), store: StoreId(store), incarnation: Incarnation(incarnation) })
+    }
+}
+
+impl Logs {
+    /// On what was found on the disk.
+    pub fn new(log: Log) -> Logs {
+        Logs {
+            log,
+            memory: MemoryLog::new(),
+            in_memory: BTreeSet::new(),
+            queue: Vec::new(),
+            syncing: None,
+            refused: None,
+        }
+    }
+}
+
+impl Process {
+    /// Whether the disk and the executor make progress, so that heartbeats may vouch for the partitions.
+    pub fn vouches(&self, now: u64) -> bool {
+        const WAIT_LIMIT_US: u64 = 1_000_000;
+        let slow = |since: Option<u64>| since.is_some_and(|since| now > since + WAIT_LIMIT_US);
+        !slow(self.logs.syncing) && !slow(self.logs.refused) && now <= self.turn.progress_at() + WAIT_LIMIT_US
+    }
+}
+
+/// A beat for a process that starts now.
+pub fn lease_manager(member: Member, settings: &Settings, clock: types::Micros) -> LeaseManager {
+    LeaseManager::new(member, settings, clock)
+}

@@ -1,0 +1,117 @@
+//! What decides which fault strikes, and how far an operator is who forces a promotion.
+
+use crate::network::Endpoint;
+use crate::random::{Concern, Stream};
+use types::PartitionId;
+
+/// Where decisions of faults and of operators are drawn from, each from a stream of its own.
+pub(super) struct Faults {
+    injector: Stream,
+    online: Stream,
+    indexes: Stream,
+    /// The operator who goes on without the node that has everything.
+    pub forced: Forced,
+}
+
+impl Faults {
+    /// Those of a seed, before anything was drawn.
+    pub fn new(seed: u64) -> Faults {
+        Faults {
+            injector: Stream::new(seed, Concern::Faults, 0),
+            online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
+            indexes: Stream::new(seed, Concern::Workload, 1 << 32),
+            forced: Forced::new(Stream::new(seed, Concern::Operator, 1)),
+        }
+    }
+
+    /// Which fault strikes, whom, and how long.
+    pub fn random(&mut self) -> &mut Stream {
+        &mut self.injector
+    }
+
+    /// How many copies and nodes are wanted.
+    pub fn online(&mut self) -> &mut Stream {
+        &mut self.online
+    }
+
+    /// Which indexes are wanted.
+    pub fn indexes(&mut self) -> &mut Stream {
+        &mut self.indexes
+    }
+}
+
+/// How far an operator is who goes on without the node that has everything.
+pub(super) struct Forced {
+    random: Stream,
+    /// From when a primary is to be left alone until its clients may reach it again.
+    under_way: bool,
+    /// Cut off, and does not know of the other term yet.
+    away: Option<u32>,
+    /// Partitions that another was forced to lead, and who led them before.
+    done: Vec<(PartitionId, u32)>,
+}
+
+impl Forced {
+    fn new(random: Stream) -> Forced {
+        Forced { random, under_way: false, away: None, done: Vec::new() }
+    }
+
+    /// Where the operator's decisions are drawn from.
+    pub fn random(&mut self) -> &mut Stream {
+        &mut self.random
+    }
+
+    /// True while an operator is about to go on without the one that has everything: the disks of the others
+    /// must do.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    /// A primary is to be left alone.
+    pub fn begin(&mut self) {
+        self.under_way = true;
+    }
+
+    /// It was not left alone after all.
+    pub fn give_up(&mut self) {
+        self.under_way = false;
+    }
+
+    /// The primary is alone and cut off.
+    pub fn cut_off(&mut self, node: u32) {
+        (self.under_way, self.away) = (true, Some(node));
+    }
+
+    /// True if this node is cut off and does not know of the other term yet.
+    pub fn is_away(&self, node: u32) -> bool {
+        self.away == Some(node)
+    }
+
+    /// Whoever was cut off knows of what came after it, or is another by now.
+    pub fn is_back(&mut self, node: u32) {
+        self.away = self.away.filter(|away| *away != node);
+        self.under_way = self.away.is_some();
+    }
+
+    /// Who is cut off and does not know yet, and is not waited for any longer.
+    pub fn take_away(&mut self) -> Option<u32> {
+        self.away.take()
+    }
+
+    /// True if this is a client and the old primary, which does not know of the other term yet.
+    pub fn keeps_apart(&self, from: Endpoint, to: Endpoint) -> bool {
+        let away = self.away.map(Endpoint::Node);
+        let client = |end: Endpoint| matches!(end, Endpoint::Client(_));
+        client(from) && Some(to) == away || client(to) && Some(from) == away
+    }
+
+    /// Another was forced to lead a partition than this node, which led it before.
+    pub fn done(&mut self, partition: PartitionId, before: u32) {
+        self.done.push((partition, before));
+    }
+
+    /// Partitions that another was forced to lead, and who led them before.
+    pub fn take_done(&mut self) -> Vec<(PartitionId, u32)> {
+        std::mem::take(&mut self.done)
+    }
+}

@@ -1,0 +1,151 @@
+//! The metastore: one journal on one simulated disk, which may be out of reach, slow, or lose its answers.
+
+use crate::disk::Disk;
+use controller::{Txn, TxnError, TxnOutcome};
+use metastore::{Changes, Embedded, Metastore};
+use std::io;
+use wire::RecordText;
+
+/// What a transaction takes at most when nothing is wrong, microseconds.
+const TXN_US: u64 = 500;
+
+/// The metastore and its machine.
+pub(super) struct Meta {
+    disk: Disk,
+    store: Embedded<Journal>,
+    /// It answers nothing until then.
+    down_until: u64,
+    /// What a transaction takes at most.
+    slow_us: u64,
+    /// Answers that are lost, per thousand.
+    lost: u64,
+    /// Up to this revision the checkers have seen what was written.
+    seen: u64,
+}
+
+/// The journal of the metastore on a simulated disk.
+struct Journal {
+    disk: Disk,
+}
+
+const JOURNAL: &str = "journal";
+
+impl metastore::embedded::Store for Journal {
+    fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.disk.read(JOURNAL) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.disk.append(JOURNAL, bytes, true)
+    }
+
+    fn hint(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.disk.append(JOURNAL, bytes, false)
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.disk.replace(JOURNAL, bytes)
+    }
+}
+
+impl Meta {
+    /// An empty one.
+    pub fn new(disk: Disk) -> Meta {
+        let store =
+            Embedded::open(Journal { disk: disk.clone() }).expect("an empty disk holds an empty store");
+        Meta { disk, store, down_until: 0, slow_us: TXN_US, lost: 0, seen: 0 }
+    }
+
+    /// True if it answers nothing now.
+    pub fn is_down(&self, now: u64) -> bool {
+        self.down_until > now
+    }
+
+    /// What a transaction takes at most.
+    pub fn slow_us(&self) -> u64 {
+        self.slow_us
+    }
+
+    /// Answers that are lost, per thousand.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// It answers nothing until then; with `power` its machine loses power too, and is started again.
+    pub fn goes_down(&mut self, until: u64, power: bool) -> Result<(), String> {
+        self.down_until = until;
+        if power {
+            self.disk.lose_power();
+            let store = Embedded::open(Journal { disk: self.disk.clone() });
+            self.store = store.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Other weather; what is not named stays.
+    pub fn weather(&mut self, slow_us: Option<u64>, lost: Option<u64>) {
+        self.slow_us = slow_us.unwrap_or(self.slow_us);
+        self.lost = lost.unwrap_or(self.lost);
+    }
+
+    /// Transactions are quick again, and answered.
+    pub fn clear(&mut self) {
+        self.weather(Some(TXN_US), Some(0));
+    }
+
+    /// Its troubles are over.
+    pub fn heal(&mut self) {
+        self.down_until = 0;
+        self.clear();
+    }
+
+    /// Everything in it, for a controller that starts.
+    pub fn load(&mut self) -> Option<controller::Input> {
+        let all = self.store.range("").ok()?;
+        Some(controller::Input::Loaded { revision: all.revision, entries: all.entries })
+    }
+
+    /// What was written since a controller's revision; none if nothing was.
+    pub fn changes_since(&mut self, revision: u64) -> Option<controller::Input> {
+        match self.store.changes_since(revision) {
+            Ok(Changes::Since { changes, .. }) if changes.is_empty() => None,
+            Ok(Changes::Since { revision, changes }) => {
+                Some(controller::Input::Changed { revision, changes })
+            }
+            Ok(Changes::Reload) => self.load(),
+            Err(_) => None,
+        }
+    }
+
+    /// Does a transaction.
+    pub fn txn(&mut self, txn: Txn) -> Result<TxnOutcome, TxnError> {
+        match self.store.txn(txn) {
+            Ok(outcome) => Ok(outcome),
+            Err(metastore::MetaError::Invalid(why)) => Err(TxnError::Refused(why)),
+            Err(_) => Err(TxnError::Unknown),
+        }
+    }
+
+    /// What was written since the last call, in order: each key, and its record if there is one now.
+    pub fn news(&mut self) -> Vec<(String, Option<RecordText>)> {
+        let Ok(Changes::Since { revision, changes }) = self.store.changes_since(self.seen) else {
+            return Vec::new();
+        };
+        self.seen = revision;
+        changes.into_iter().map(|change| (change.key, change.value.map(|value| text_of(&value)))).collect()
+    }
+
+    /// Records whose keys begin so.
+    pub fn records(&mut self, prefix: &str) -> Vec<RecordText> {
+        let snapshot = self.store.range(prefix).map(|snapshot| snapshot.entries).unwrap_or_default();
+        snapshot.into_iter().map(|entry| text_of(&entry.value)).collect()
+    }
+}
+
+fn text_of(value: &[u8]) -> RecordText {
+    RecordText(String::from_utf8_lossy(value).into_owned())
+}

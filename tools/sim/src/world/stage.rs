@@ -1,0 +1,54 @@
+//! What stage a run is in, and since when.
+
+/// What stage a run is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// Nodes register, tables are created. No faults.
+    Setup,
+    /// Clients work, faults strike: safety.
+    Faults,
+    /// A connected part is healed, the rest is dead: it must converge.
+    Healed,
+    /// Over.
+    Done,
+}
+
+/// The stage, which only ever goes on to a later one.
+#[derive(Debug)]
+pub(super) struct Stage {
+    phase: Phase,
+    began: u64,
+}
+
+impl Stage {
+    /// The first.
+    pub fn new() -> Stage {
+        Stage { phase: Phase::Setup, began: 0 }
+    }
+
+    /// Which it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The next stage, or the last, begins.
+    ///
+    /// # Panics
+    ///
+    /// If a stage is left out, but for the last, or comes again.
+    pub fn begin(&mut self, phase: Phase, now: u64) {
+        let follows = match phase {
+            Phase::Setup => false,
+            Phase::Faults => self.phase == Phase::Setup,
+            Phase::Healed => self.phase == Phase::Faults,
+            Phase::Done => self.phase != Phase::Done,
+        };
+        assert!(follows, "{phase:?} comes after {:?}", self.phase);
+        (self.phase, self.began) = (phase, now);
+    }
+
+    /// Since when it has been this one, virtual microseconds.
+    pub fn began(&self) -> u64 {
+        self.began
+    }
+}
