@@ -3,6 +3,7 @@
 
 use crate::check::history::{Action, Answer, Operation};
 use crate::check::lineage::Change;
+use crate::check::loads::OWN_ROWS;
 use crate::client::ClientEffect;
 use crate::network::Conn;
 use crate::plan::RunPlan;
@@ -27,8 +28,6 @@ const WAIT_LIMIT_US: u64 = 6_000_000;
 const PIECE: usize = 40;
 /// The same of a tree's files, which are longer.
 const TREE_PIECE: usize = 700;
-/// Rows that only loads write.
-pub const OWN_ROWS: usize = 4;
 
 /// What a load's own rows hold: nobody else writes these.
 fn own(number: u64, row: usize) -> u64 {

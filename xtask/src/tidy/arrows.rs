@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crates that are looked at.
-const CRATES: [&str; 4] = ["replica", "controller", "node", "sql"];
+/// Sources that are looked at.
+const SOURCES: [&str; 5] =
+    ["crates/replica/src", "crates/controller/src", "crates/node/src", "crates/sql/src", "tools/sim/src"];
 
 /// A module that coordinates others of its folder, and why it may: the list may only shrink.
 type Coordinator = (&'static str, &'static str, &'static str);
@@ -38,7 +39,7 @@ pub fn faults(files: &BTreeMap<String, String>) -> Vec<String> {
 
 fn faults_beside(files: &BTreeMap<String, String>, coordinators: &[Coordinator]) -> Vec<String> {
     let mut found = Vec::new();
-    for (folder, arrows) in CRATES.iter().flat_map(|name| folders(files, &format!("crates/{name}/src"))) {
+    for (folder, arrows) in SOURCES.iter().flat_map(|src| folders(files, src)) {
         let named = coordinators.iter().filter(|(of, ..)| *of == folder).map(|(_, module, _)| *module);
         let named: BTreeSet<&str> = named.collect();
         let circles = circles(&arrows, &BTreeSet::new());

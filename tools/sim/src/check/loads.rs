@@ -1,9 +1,11 @@
 //! PR-39: a bulk load is in a state as a whole or not at all, and its rows are those of its entry.
 
-use crate::load_client::OWN_ROWS;
 use crate::rows;
 use types::engine::{Engine, space};
 use types::{Lsn, ReadAt};
+
+/// Rows of each load that only loads write.
+pub const OWN_ROWS: usize = 4;
 
 /// Looks at the rows that only loads write, of a state that has no load pending at or below `at`. The error is a sentence. None:
 /// the state cannot be read now.

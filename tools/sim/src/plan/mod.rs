@@ -1,5 +1,7 @@
 //! What a seed is made of: nodes, tables, policies, and which faults are switched on.
 
+pub mod profiles;
+
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
 use std::collections::BTreeSet;
@@ -155,7 +157,7 @@ impl RunPlan {
             forces: profile.is_none() && Stream::new(seed, Concern::Operator, 0).chance(30),
         };
         match profile {
-            Some(finding) => crate::plants::bias(&mut plan, finding, &mut random),
+            Some(finding) => profiles::bias(&mut plan, finding, &mut random),
             None => plan.vary(seed),
         }
         plan

@@ -1,0 +1,227 @@
+//! Which faults, tables and pace bring each planted bug to light.
+//!
+//! A profile narrows what a seed is made of: which faults strike, how the tables keep their promises, how fast it goes. It
+//! never says what happens when. The same profile with the rule in must be as clean as any other seed.
+
+use crate::faults::Fault;
+use crate::plan::RunPlan;
+use crate::random::Stream;
+use Fault::*;
+use Finding::*;
+use types::{Finding, LogKind};
+
+/// Biases a plan towards what brings this finding to light.
+pub fn bias(plan: &mut RunPlan, finding: Finding, random: &mut Stream) {
+    let known = PROFILES.iter().find(|profile| profile.finding == finding);
+    let profile = known.expect("every finding has a profile");
+    plan.faults = profile.always.iter().copied().collect();
+    plan.faults.extend(profile.perhaps.iter().filter(|_| random.chance(500)));
+    plan.nodes = *random.pick(profile.nodes).expect("not empty");
+    plan.controllers = *random.pick(profile.controllers).expect("not empty");
+    plan.tables.truncate(profile.tables);
+    for table in &mut plan.tables {
+        (table.policy, table.log) = *random.pick(profile.rules).expect("not empty");
+        table.factor = (*random.pick(profile.factors).expect("not empty")).min(plan.nodes as u8);
+        table.min_in_sync = match profile.floor {
+            MinInSync::Drawn => table.min_in_sync.min(table.factor),
+            MinInSync::One => 1,
+            MinInSync::StrictTwo => 2,
+        };
+        table.available &= profile.floor != MinInSync::StrictTwo;
+        if profile.tables == 1 {
+            table.partitions = 1;
+        }
+    }
+    plan.clients = random.between(profile.clients.0, profile.clients.1) as u32;
+    plan.operations = plan.operations * profile.work / 100;
+    plan.recoverable = random.chance(profile.recoverable);
+    plan.ships = if profile.ships { [0, 1].into() } else { Default::default() };
+    plan.ship_bytes_per_second = plan.ship_bytes_per_second.clamp(6_000, 30_000);
+    plan.cluster_snapshots = profile.cluster_snapshots;
+    plan.loads = profile.loads;
+    plan.jobs = profile.jobs;
+    plan.indexes = profile.indexes;
+    plan.think_us = 1_000 * random.between(profile.think_ms.0, profile.think_ms.1);
+}
+
+/// The fewest copies with which commits are allowed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MinInSync {
+    /// As the seed has it.
+    Drawn,
+    /// A primary may go on alone.
+    One,
+    /// Two, and no fewer.
+    StrictTwo,
+}
+
+/// What a seed is narrowed to.
+struct Profile {
+    finding: Finding,
+    /// Faults that are switched on.
+    always: &'static [Fault],
+    /// Faults each of which is on in every other seed.
+    perhaps: &'static [Fault],
+    /// Policies, with where the log lives.
+    rules: &'static [(&'static str, LogKind)],
+    factors: &'static [u8],
+    floor: MinInSync,
+    nodes: &'static [u32],
+    controllers: &'static [u32],
+    /// The most tables; with one it has one partition.
+    tables: usize,
+    clients: (u64, u64),
+    /// Operations, of a hundred of what was asked for.
+    work: u64,
+    /// Of a thousand seeds, how many keep a good copy of everything.
+    recoverable: u64,
+    think_ms: (u64, u64),
+    /// Copies go by files.
+    ships: bool,
+    /// Points over all partitions are taken.
+    cluster_snapshots: bool,
+    /// There are indexes.
+    indexes: bool,
+    /// Rows are loaded in bulk.
+    loads: bool,
+    /// Jobs are run.
+    jobs: bool,
+}
+
+const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
+const SYNC: (&str, LogKind) = ("sync", LogKind::Disk);
+const SEMI: (&str, LogKind) = ("semi", LogKind::Disk);
+const ASYNC: (&str, LogKind) = ("async", LogKind::Disk);
+const LOCAL: (&str, LogKind) = ("local", LogKind::Disk);
+
+/// What most profiles have in common, for a bug that these faults bring to light: some always, some in every other seed.
+const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fault]) -> Profile {
+    Profile {
+        finding,
+        always,
+        perhaps,
+        rules: &[DURABLE, SEMI, SYNC],
+        factors: &[3, 3, 2],
+        floor: MinInSync::Drawn,
+        nodes: &[3],
+        controllers: &[1],
+        tables: 2,
+        clients: (4, 8),
+        work: 100,
+        recoverable: 800,
+        think_ms: (400, 1_000),
+        ships: false,
+        cluster_snapshots: false,
+        indexes: false,
+        loads: false,
+        jobs: false,
+    }
+}
+
+/// One partition that many clients write.
+const fn crowded(profile: Profile) -> Profile {
+    Profile { tables: 1, clients: (8, 12), work: 250, ..profile }
+}
+
+const PROFILES: [Profile; 42] = [
+    usual(F01, &[Isolate, Pause], &[Cut, CutOneWay, HalfHealed]),
+    usual(F02, &[Isolate, Crash], &[Cut, Pause, Clog]),
+    usual(F03, &[SlowDisk, Crash], &[Clog]),
+    usual(F04, &[Isolate, Pause, MetaSlow], &[Cut, MetaDown]),
+    Profile { rules: &[DURABLE, SEMI], ..usual(F05, &[Isolate, Pause, SlowDisk], &[Cut, Crash, StuckDisk]) },
+    Profile { rules: &[SEMI], recoverable: 500, ..usual(F06, &[PowerAll, SlowDisk], &[Power, Crash]) },
+    Profile {
+        rules: &[DURABLE, SEMI],
+        think_ms: (250, 600),
+        ..usual(F07, &[SlowDisk, Isolate, Crash], &[Clog, Pause, Cut])
+    },
+    Profile { rules: &[DURABLE, SYNC, LOCAL], ..usual(F08, &[SyncFails, Power, PowerAll], &[]) },
+    Profile { rules: &[DURABLE, SYNC, LOCAL], ..usual(F09, &[Power, PowerAll], &[]) },
+    Profile { rules: &[DURABLE, SYNC], ..usual(F10, &[Rot, Crash], &[ReadFlip, Restart]) },
+    Profile {
+        rules: &[DURABLE, SEMI],
+        tables: 1,
+        clients: (2, 3),
+        work: 40,
+        think_ms: (200, 500),
+        ships: true,
+        ..usual(F11, &[QuietRot, Restart], &[Crash, Pause])
+    },
+    Profile {
+        rules: &[DURABLE, SEMI],
+        think_ms: (200, 600),
+        ships: true,
+        ..crowded(usual(F12, &[ReadFlip, Pause], &[Power, SlowDisk]))
+    },
+    crowded(usual(F13, &[SlowDisk, Pause], &[Crash, Clog])),
+    Profile { ships: true, ..crowded(usual(F14, &[SlowDisk, Pause], &[Crash, Clog])) },
+    Profile { controllers: &[2], ..usual(F16, &[MetaStale, TwoLead, Crash], &[MetaSlow, ControllerCrash]) },
+    usual(F17, &[MetaLost, Crash], &[MetaDown, Isolate]),
+    usual(F18, &[CutOneWay, Cut], &[CutLane, HalfHealed]),
+    Profile {
+        rules: &[DURABLE, SYNC],
+        factors: &[3],
+        recoverable: 1_000,
+        think_ms: (2_000, 6_000),
+        ..usual(F19, &[SlowDisk], &[StuckDisk, Stall])
+    },
+    usual(F20, &[Full, Crash], &[Power, Restart]),
+    usual(F22, &[Loss, Break], &[Crash, Duplication]),
+    Profile { rules: &[ASYNC, LOCAL, SEMI], ..usual(F25, &[Delay, Cut], &[Clog, Pause]) },
+    Profile { rules: &[DURABLE, SEMI], ..usual(Pr01, &[Crash], &[Power, SlowDisk]) },
+    usual(Pr05, &[HalfHealed, Isolate], &[CutLane, Cut]),
+    Profile {
+        factors: &[2],
+        floor: MinInSync::One,
+        think_ms: (200, 500),
+        ..usual(Pr06, &[Crash, Isolate, MetaSlow], &[MetaLost, HalfHealed])
+    },
+    Profile {
+        rules: &[DURABLE, SEMI],
+        factors: &[2],
+        floor: MinInSync::One,
+        think_ms: (200, 500),
+        ..usual(Pr15, &[Clog, Crash, Delay], &[Power, CutLane])
+    },
+    Profile {
+        rules: &[ASYNC, SEMI, LOCAL],
+        think_ms: (200, 500),
+        ..usual(Pr16, &[Alter, MetaSlow, Clog], &[MetaLost, SlowDisk, Delay])
+    },
+    Profile { rules: &[DURABLE], think_ms: (200, 500), ..usual(Pr18, &[Rot], &[ReadFlip]) },
+    Profile { floor: MinInSync::StrictTwo, ..usual(Pr21, &[Isolate, Pause], &[Crash, Cut]) },
+    usual(Pr22, &[Break, SlowDisk], &[Loss, Clog]),
+    usual(Pr23, &[SlowDisk], &[Clog, Crash]),
+    Profile { rules: &[ASYNC, LOCAL], ships: true, ..usual(Pr31, &[Isolate, Crash], &[Cut, Pause, Clog]) },
+    Profile { ships: true, ..crowded(usual(Pr36, &[SlowDisk, Pause], &[Crash, Isolate])) },
+    Profile { ships: true, ..crowded(usual(Pr37, &[SlowDisk, Pause, Crash], &[Isolate, Power])) },
+    Profile { tables: 1, ships: true, loads: true, ..usual(Pr39, &[Crash, Loss], &[Isolate, Restart]) },
+    Profile { rules: &[DURABLE, SEMI, SYNC, LOCAL], ..usual(Pr40, &[Crash, Power], &[]) },
+    Profile { rules: &[DURABLE, SEMI, SYNC, LOCAL], ..usual(Pr45, &[Crash, Power], &[]) },
+    usual(Pr47, &[Break, Crash], &[Loss, Isolate]),
+    usual(Pr78, &[SlowDisk], &[Clog]),
+    Profile {
+        rules: &[ASYNC],
+        factors: &[2, 3],
+        floor: MinInSync::One,
+        tables: 1,
+        clients: (8, 12),
+        work: 300,
+        think_ms: (250, 600),
+        ..usual(Pr79, &[Isolate, Clog, Crash], &[Delay])
+    },
+    Profile {
+        rules: &[DURABLE, SEMI, SYNC],
+        clients: (6, 10),
+        work: 150,
+        cluster_snapshots: true,
+        ..usual(Pr80, &[Crash, SlowDisk], &[Isolate, Delay, Clog])
+    },
+    Profile { indexes: true, ..usual(Pr81, &[Crash], &[Isolate, SlowDisk]) },
+    Profile {
+        rules: &[ASYNC, LOCAL],
+        factors: &[3],
+        jobs: true,
+        ..usual(Pr82, &[Isolate, Crash], &[Cut, Pause, Clog])
+    },
+];
