@@ -247,7 +247,8 @@ impl LsmEngine {
     fn flushed(&mut self, kept: Kept, outcome: Result<(), EngineError>) -> Result<(), EngineError> {
         match &outcome {
             Ok(()) => {
-                self.persisted = kept.at;
+                let own = self.environment.rules.persisted_is_what_was_flushed();
+                self.persisted = if own { kept.at } else { self.overlay.published() };
                 self.unflushed -= kept.bytes.min(self.unflushed);
                 if kept.load.is_some() {
                     return self.load_installed(kept.at);
@@ -314,7 +315,10 @@ impl Engine for LsmEngine {
     }
 
     fn discard_above(&mut self, to: Position) {
-        self.overlay.discard_above(to);
+        match self.environment.rules.discards_stop_at_their_position() {
+            true => self.overlay.discard_above(to),
+            false => self.overlay.discard_from(to),
+        }
         self.pending.retain(|pending| pending.at.lsn <= to.lsn);
         self.allowed = self.allowed.min(to.lsn);
     }

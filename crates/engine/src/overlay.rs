@@ -211,6 +211,15 @@ impl Overlay {
         }
     }
 
+    /// The same, and of the entry at `to` nothing is left but its position: a mutant (LE-08).
+    pub(crate) fn discard_from(&mut self, to: Position) {
+        self.discard_above(to);
+        if let Some((_, changed)) = self.entries.back_mut().filter(|(at, _)| *at == to) {
+            let changed = std::mem::take(changed);
+            (0..changed).for_each(|_| self.drop_newest(to.lsn));
+        }
+    }
+
     /// Drops the newest version of the last key in order.
     fn drop_newest(&mut self, lsn: Lsn) {
         let key = self.order.pop_back().expect("every counted change has a key in the order");

@@ -18,7 +18,7 @@ macro_rules! rules {
             /// Every finding whose rule can be taken out.
             pub const ALL: [Finding; [$($id),*].len()] = [$(Finding::$finding),*];
 
-            /// The id as the documents write it: `F05`, `PR-16`.
+            /// The id as the documents write it: `F05`, `PR-16`, `LE-03`.
             pub fn id(self) -> &'static str {
                 match self {
                     $(Finding::$finding => $id,)*
@@ -100,6 +100,23 @@ rules! {
         "An index keeps the row of a value that was changed or removed.";
     Pr82 "PR-82" aborts_wait_until_secured:
         "What an aborted job is said to have done was on its primary alone, and is lost.";
+    Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
+    Le02 "LE-02" persisted_is_what_was_flushed:
+        "`persisted` is told to be what is published when a flush ends, not what it began with.";
+    Le03 "LE-03" merges_keep_what_readers_need: "A merge drops versions that a reader still needs.";
+    Le04 "LE-04" flushes_keep_deletions:
+        "A flush leaves deletions out, as if nothing older lay below.";
+    Le05 "LE-05" exchanges_take_what_came_since:
+        "What was published while a received set was checked is not in the tree that takes the old one's place.";
+    Le06 "LE-06" copies_begin_with_an_empty_tree:
+        "A copy by rows is written into the old tree, and what the sender has deleted is still there.";
+    Le07 "LE-07" loads_have_all_their_files: "A bulk load is installed without its last file.";
+    Le08 "LE-08" discards_stop_at_their_position: "A truncation takes the last entry that stays with it.";
+    Le09 "LE-09" reads_see_nothing_newer: "A read of a snapshot sees the entry behind it.";
+    Le10 "LE-10" received_files_are_synced: "A received file is installed without having been synced.";
+    Le11 "LE-11" pins_keep_their_files: "A merge removes files that are still being sent to a member.";
+    Le12 "LE-12" unsynced_files_come_again:
+        "A received file whose sync failed stays, and the next sync of it 'succeeds'.";
 }
 
 /// Which rules are in force: all of them, but in a mutant. State machines get one with their settings.
@@ -151,10 +168,11 @@ impl Finding {
         let text = text.to_ascii_uppercase().replace('-', "");
         let digits = text.trim_start_matches(|c: char| c.is_ascii_alphabetic());
         let number: u32 = digits.parse().ok()?;
-        let canonical = match &text[..text.len() - digits.len()] {
+        let letters = &text[..text.len() - digits.len()];
+        let canonical = match letters {
             "F" if number == 15 => Finding::Pr40.id().to_owned(),
             "F" => format!("F{number:02}"),
-            "PR" => format!("PR-{number:02}"),
+            "PR" | "LE" => format!("{letters}-{number:02}"),
             _ => return None,
         };
         Finding::ALL.into_iter().find(|finding| finding.id() == canonical)
@@ -173,6 +191,7 @@ mod tests {
         assert_eq!(Finding::parse("f5"), Some(Finding::F05));
         assert_eq!(Finding::parse("pr1"), Some(Finding::Pr01));
         assert_eq!(Finding::parse("F15"), Some(Finding::Pr40));
+        assert_eq!(Finding::parse("le7"), Some(Finding::Le07));
         assert_eq!(Finding::parse("x1"), None);
         assert_eq!(Finding::parse("F99"), None);
         assert_eq!(Finding::parse(""), None);

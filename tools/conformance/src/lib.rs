@@ -109,9 +109,11 @@ cases!(
     shipping::nothing_is_shipped_before_there_are_files,
     shipping::files_sent_by_one_are_the_state_of_another,
     shipping::what_is_above_a_set_stays,
+    shipping::what_is_published_during_an_installation_stays,
     shipping::a_set_that_came_in_part_goes_on_after_a_restart,
     shipping::files_that_changed_on_their_way_are_wanted_again,
     shipping::pinned_files_stay_as_they_are,
+    shipping::pinned_files_outlive_what_takes_their_place,
     shipping::sets_of_no_use_are_not_received,
     staging::a_load_is_visible_all_at_once,
     staging::a_staged_load_outlives_a_restart_until_it_is_given_up,
@@ -122,14 +124,27 @@ cases!(
 
 /// What a subject does wrong: the case's name, and what was found.
 pub fn faults(subject: &dyn Subject) -> Vec<(&'static str, String)> {
-    let fault = |(name, case): &Case| {
-        let outcome = catch_unwind(AssertUnwindSafe(|| case(&Place::new(subject))));
-        let panic = outcome.err()?;
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Some((*name, text.unwrap_or_default()))
-    };
+    let fault = |(name, case): &Case| Some((*name, fault_in(subject, *case)?));
     CASES.iter().filter_map(fault).collect()
+}
+
+/// What a subject does wrong in the case of this name.
+///
+/// # Panics
+///
+/// If there is no such case.
+pub fn fault_of(subject: &dyn Subject, name: &str) -> Option<String> {
+    let case = CASES.iter().find(|(known, _)| *known == name);
+    let (_, case) = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    fault_in(subject, *case)
+}
+
+fn fault_in(subject: &dyn Subject, case: fn(&Place)) -> Option<String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| case(&Place::new(subject))));
+    let panic = outcome.err()?;
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    Some(text.unwrap_or_default())
 }
 
 /// Panics if the subject does something wrong, and says in which cases.

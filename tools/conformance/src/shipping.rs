@@ -63,9 +63,15 @@ impl<'a> Pair<'a> {
     }
 
     fn install(&mut self) -> Installation {
+        self.install_while(|_| {})
+    }
+
+    /// The same, with something done to the target after it has begun.
+    fn install_while(&mut self, act: impl FnOnce(&mut dyn Engine)) -> Installation {
         let (wake, woken) = waker();
+        let mut stands = files(self.target.as_mut()).begin_installation(&wake).expect("begins");
+        act(self.target.as_mut());
         let target = files(self.target.as_mut());
-        let mut stands = target.begin_installation(&wake).expect("begins");
         while stands == Installation::Waiting {
             woken.recv_timeout(WAIT_LIMIT).expect("it is woken while it waits");
             stands = target.go_on_installation().expect("goes on");
@@ -141,6 +147,24 @@ pub fn what_is_above_a_set_stays(place: &Place) {
     pair.model.same(pair.target.as_ref());
 }
 
+pub fn what_is_published_during_an_installation_stays(place: &Place) {
+    let Some(mut pair) = Pair::new(place) else { return };
+    pair.fill(30);
+    let (pin, set) = pair.pin();
+    pair.model.replay(pair.target.as_mut(), Lsn(40));
+    pair.target.publish(Lsn(10)).expect("no error");
+    pair.ship(pin, &set);
+    let model = &pair.model.log;
+    let log: Vec<_> = model.iter().filter(|(at, _)| at.lsn > Lsn(40)).cloned().collect();
+    let stands = pair.install_while(|target| {
+        log.iter().for_each(|(at, entry)| target.execute(*at, entry));
+        target.publish(Lsn(50)).expect("no error");
+    });
+    assert_eq!(stands, Installation::Done);
+    assert_eq!([pair.target.published().lsn, pair.target.applied().lsn], [Lsn(50), Lsn(60)]);
+    pair.model.same(pair.target.as_ref());
+}
+
 pub fn a_set_that_came_in_part_goes_on_after_a_restart(place: &Place) {
     let Some(mut pair) = Pair::new(place) else { return };
     pair.fill(60);
@@ -189,6 +213,21 @@ pub fn pinned_files_stay_as_they_are(place: &Place) {
     assert_eq!(source.read_component(pin, set.files.len(), 0, PIECE).expect("no error"), None);
     source.unpin(pin);
     assert_eq!(source.read_component(pin, 0, 0, PIECE).expect("no error"), None);
+    assert_eq!(pair.install(), Installation::Done);
+    assert_eq!(pair.target.applied(), set.at);
+    assert_eq!(crate::all(pair.target.as_ref(), ReadAt::Applied, 5), pair.model.rows(set.at.lsn));
+}
+
+pub fn pinned_files_outlive_what_takes_their_place(place: &Place) {
+    let Some(mut pair) = Pair::new(place) else { return };
+    pair.fill(10);
+    let (pin, set) = pair.pin();
+    // Many small files: an engine that merges does so.
+    for upto in (12..=60).step_by(2) {
+        pair.source.raise_read_floor(Lsn(upto));
+        pair.fill(upto);
+    }
+    pair.ship(pin, &set);
     assert_eq!(pair.install(), Installation::Done);
     assert_eq!(pair.target.applied(), set.at);
     assert_eq!(crate::all(pair.target.as_ref(), ReadAt::Applied, 5), pair.model.rows(set.at.lsn));

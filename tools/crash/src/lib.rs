@@ -83,6 +83,9 @@
 //! | a load is told to be staged before the sync | a load that is gone |
 //! | the links of a load's files are not synced before the version that names them | damage |
 //!
+//! Bugs in the engine's own code are another matter: a worker can be given an engine that lacks a rule. Those
+//! that show in the files are found too (`docs/rules.md`, LE-01 to LE-12).
+//!
 //! In the engine it found PR-90 to PR-97 (`docs/rules.md` has the findings that can be planted; these are
 //! held by this crate's tests).
 

@@ -8,7 +8,7 @@ use crate::follow::{NOT_FOLLOWED, let_oneself_be_followed};
 use crate::promise::Note;
 use crate::scenario::{LOAD, LOAD_AT, Scenario, at, load_rows};
 use engine::LsmEngine;
-use engine::lsm::write_load;
+use engine::lsm::{Environment, write_load};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use types::engine::BackgroundCheckpoints;
 use types::engine::ShipsFiles;
 use types::engine::StagesLoads;
 use types::engine::{Checkpoint, Wake};
-use types::{Component, Engine, EngineError, Installation, Lsn, Staging};
+use types::{Component, Engine, EngineError, Installation, Lsn, Rules, Staging};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Whoever works longer has come to a standstill.
@@ -55,8 +55,8 @@ impl Places {
 }
 
 /// Lets itself be followed, does all of the scenario, and ends the process. If it is `from_scratch`, it goes on with
-/// what another one left.
-pub fn run(scenario: Scenario, base: &Path, from_scratch: bool) -> ! {
+/// what another one left. Its engine follows these rules.
+pub fn run(scenario: Scenario, base: &Path, from_scratch: bool, rules: Rules) -> ! {
     std::thread::spawn(|| {
         std::thread::sleep(AT_MOST);
         eprintln!("it has not come to its end in {AT_MOST:?}");
@@ -66,7 +66,7 @@ pub fn run(scenario: Scenario, base: &Path, from_scratch: bool) -> ! {
         eprintln!("this process cannot let itself be followed: {why}");
         std::process::exit(NOT_FOLLOWED);
     }
-    let mut worker = Worker::begin(scenario, Places::below(base));
+    let mut worker = Worker::begin(scenario, Places::below(base), rules);
     match scenario {
         _ if from_scratch => worker.goes_on(),
         Scenario::Flush => worker.flushes(),
@@ -79,8 +79,14 @@ pub fn run(scenario: Scenario, base: &Path, from_scratch: bool) -> ! {
     std::process::exit(0);
 }
 
+/// The engine in a directory, with these rules.
+fn open(dir: &Path, rules: Rules) -> Result<LsmEngine, EngineError> {
+    LsmEngine::open_in(dir, Environment::of_process().with_rules(rules))
+}
+
 struct Worker {
     scenario: Scenario,
+    rules: Rules,
     places: Places,
     notes: File,
     /// None while it is opened.
@@ -94,7 +100,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn begin(scenario: Scenario, places: Places) -> Worker {
+    fn begin(scenario: Scenario, places: Places, rules: Rules) -> Worker {
         let notes = OpenOptions::new().append(true).open(&places.notes).expect("the notes are there");
         let (sender, woken) = channel();
         let sender = Mutex::new(sender);
@@ -103,7 +109,7 @@ impl Worker {
             let _ = sender.lock().expect("nobody panics with it").send(());
         });
         let (last, load) = (Lsn::ZERO, None);
-        let mut worker = Worker { scenario, places, notes, engine: None, last, load, wake, woken };
+        let mut worker = Worker { scenario, rules, places, notes, engine: None, last, load, wake, woken };
         worker.open();
         worker
     }
@@ -122,7 +128,7 @@ impl Worker {
         let dir = self.places.engine();
         let mut tries = 0;
         let engine = loop {
-            match LsmEngine::open(&dir) {
+            match open(&dir, self.rules) {
                 Ok(engine) => match check::content(self.scenario, &engine) {
                     Ok(()) => break engine,
                     Err(why) if why.starts_with(check::UNREADABLE) && tries < TRIES => {
@@ -263,7 +269,7 @@ impl Worker {
     }
 
     fn installs(&mut self) {
-        let mut source = LsmEngine::open(&self.places.elsewhere.join("source")).expect("it opens");
+        let mut source = open(&self.places.elsewhere.join("source"), self.rules).expect("it opens");
         for round in 0..4u64 {
             let behind = self.last;
             self.run(15);

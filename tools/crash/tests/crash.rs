@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::time::Instant;
+use types::Finding;
 use understudy_crash::Errno;
 use understudy_crash::fault::{Fault, Strike};
 use understudy_crash::follow::{Action, FollowError};
 use understudy_crash::known::Known;
 use understudy_crash::mutants::{MOVED, MUTANTS};
 use understudy_crash::promise::Note;
-use understudy_crash::record::Injected;
-use understudy_crash::run::{Run, record, work_if_asked};
+use understudy_crash::record::{Chance, Injected};
+use understudy_crash::run::{Run, Subject, record, record_subject, work_if_asked};
 use understudy_crash::scenario::Scenario;
 use understudy_crash::states::Effort;
 
@@ -124,6 +125,57 @@ fn mutants_are_found() {
         }
     }
     assert!(survived.is_empty(), "not found: {survived:#?}");
+}
+
+/// What is found in what an engine leaves that lacks a rule, if something is.
+fn fault_of_mutant(test: &str, mutant: Finding, scenario: Scenario) -> Result<Option<String>, FollowError> {
+    let run = match record_subject(Subject { test, scenario, mutant: Some(mutant) }, None) {
+        Ok(run) => run,
+        // Its own engine shows what is wrong.
+        Err(FollowError::Refused(why)) => return Ok(Some(why)),
+        Err(error) => return Err(error),
+    };
+    Ok(Known::default().check(scenario, &run.recording, 0..usize::MAX, Effort::LEAST).err())
+}
+
+/// Bugs of the engine (`docs/rules.md`), and where each shows.
+const OF_THE_ENGINE: [(Finding, Scenario); 5] = [
+    (Finding::Le01, Scenario::Load),
+    (Finding::Le04, Scenario::Flush),
+    (Finding::Le06, Scenario::Refill),
+    (Finding::Le07, Scenario::Load),
+    (Finding::Le10, Scenario::Install),
+];
+
+#[test]
+fn mutants_of_the_engine_are_found() {
+    work_if_asked();
+    let mut survived = Vec::new();
+    for (mutant, scenario) in OF_THE_ENGINE {
+        match fault_of_mutant("mutants_of_the_engine_are_found", mutant, scenario) {
+            Ok(Some(why)) => eprintln!("crash: {}: {why}", mutant.id()),
+            Ok(None) => survived.push(mutant),
+            Err(FollowError::NotPermitted(why)) => return eprintln!("it is skipped: {why}"),
+            Err(FollowError::Refused(why)) => panic!("{why}"),
+        }
+    }
+    assert!(survived.is_empty(), "not found: {survived:?}");
+}
+
+/// A received file whose sync failed is taken for durable at the next sync: the power loss after it shows that it never was (PR-97).
+#[test]
+fn le12_a_sync_that_is_tried_again_is_found() {
+    work_if_asked();
+    let (test, scenario) = ("le12_a_sync_that_is_tried_again_is_found", Scenario::Install);
+    let Some(whole) = recorded(test, scenario, None) else { return };
+    let of_file = |chance: &&Chance| chance.call == "fsync" && chance.path.contains("/incoming/tree/tables/");
+    let from = whole.recording.chances.iter().position(|chance| of_file(&chance)).expect("files are synced");
+    let fault = Some(Fault { from, strike: Strike::Fail(Errno::EIO) });
+    for (mutant, expected) in [(None, false), (Some(Finding::Le12), true)] {
+        let run = record_subject(Subject { test, scenario, mutant }, fault).expect("it comes to its end");
+        let (answer, wrong) = fault_of(&run, &mut Known::default());
+        assert_eq!(wrong.is_some(), expected, "{mutant:?}: {answer}: {wrong:?}");
+    }
 }
 
 /// A system call fails inside the engine's files: the engine says so, can be used on or says that it cannot,

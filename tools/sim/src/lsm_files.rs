@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use types::{EngineError, PartitionId};
+use types::{EngineError, PartitionId, Rules};
 
 /// Component files that the engines of one world keep open.
 const OPEN_FILES: usize = 48;
@@ -49,6 +49,7 @@ pub struct NewJob {
 pub struct LsmFiles {
     root: Option<PathBuf>,
     shared: SharedFiles,
+    rules: Rules,
     /// Decides when jobs run and what crashes leave.
     pub random: Stream,
     dirs: BTreeMap<Place, Arc<EngineDir>>,
@@ -59,11 +60,12 @@ pub struct LsmFiles {
 }
 
 impl LsmFiles {
-    /// None yet.
-    pub fn new(random: Stream) -> LsmFiles {
+    /// None yet; engines follow these rules.
+    pub fn new(random: Stream, rules: Rules) -> LsmFiles {
         LsmFiles {
             root: None,
             shared: SharedFiles::new(OPEN_FILES),
+            rules,
             random,
             dirs: BTreeMap::new(),
             begun: Arc::default(),
@@ -100,6 +102,7 @@ impl LsmFiles {
     fn open_files(&mut self, place: Place) -> Result<LsmEngine, EngineError> {
         let dir = self.dir(place)?;
         let environment = Environment::simulated(Arc::new(Beside(dir.clone())), &self.shared);
+        let environment = environment.with_rules(self.rules);
         let path = dir.state().engine();
         LsmEngine::open_in(&path, environment)
     }
@@ -494,7 +497,7 @@ mod tests {
     const PLACE: Place = Place { node: 1, second: false, partition: PartitionId(64) };
 
     fn files(seed: u64) -> LsmFiles {
-        LsmFiles::new(Stream::new(seed, Concern::Engines, 1))
+        LsmFiles::new(Stream::new(seed, Concern::Engines, 1), Rules::ALL)
     }
 
     fn write(engine: &mut LsmEngine, lsn: u64) -> Checkpoint {

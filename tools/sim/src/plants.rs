@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 42] = [
+pub const FOUND: [(Finding, u64); 51] = [
     (Finding::F01, 0),
     (Finding::F02, 2),
     (Finding::F03, 0),
@@ -46,4 +46,17 @@ pub const FOUND: [(Finding, u64); 42] = [
     (Finding::Pr80, 2),
     (Finding::Pr81, 0),
     (Finding::Pr82, 7),
+    (Finding::Le01, 1),
+    (Finding::Le02, 1),
+    (Finding::Le03, 0),
+    (Finding::Le04, 0),
+    (Finding::Le05, 0),
+    (Finding::Le07, 0),
+    (Finding::Le08, 7),
+    (Finding::Le09, 0),
+    (Finding::Le11, 7),
 ];
+
+/// Findings that no simulated world can show, and `tools/crash` does: a copy by rows over an old tree, and files that were not
+/// synced, of which a world keeps all or nothing.
+pub const ELSEWHERE: [Finding; 3] = [Finding::Le06, Finding::Le10, Finding::Le12];

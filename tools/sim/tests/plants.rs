@@ -1,13 +1,15 @@
 //! The simulator is itself tested: put a known bug back, and it is found.
 
 use types::Finding;
-use understudy_sim::plants::FOUND;
+use understudy_sim::plants::{ELSEWHERE, FOUND};
 use understudy_sim::{Options, run};
 
 #[test]
 fn every_finding_is_in_the_list_once() {
     let listed: Vec<Finding> = FOUND.iter().map(|(finding, _)| *finding).collect();
-    assert_eq!(listed, Finding::ALL, "one line for each, in order");
+    let here = |finding: &Finding| !ELSEWHERE.contains(finding);
+    let expected: Vec<Finding> = Finding::ALL.into_iter().filter(here).collect();
+    assert_eq!(listed, expected, "one line for each, in order");
     assert!(FOUND.iter().all(|(_, seed)| *seed < 2_000));
 }
 

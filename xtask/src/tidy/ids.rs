@@ -9,6 +9,9 @@ pub const RULES: &str = "docs/rules.md";
 /// Stands for an id that does not exist, where a test needs one.
 const NEVER: [&str; 1] = ["F99"];
 
+/// Ids that are written with a hyphen begin with one of these.
+const FAMILIES: [&str; 2] = ["PR", "LE"];
+
 /// Types whose names look like the beginning of a test that is named after an id.
 const TYPES: [&str; 7] = ["i8", "i16", "i32", "i64", "i128", "f32", "f64"];
 
@@ -35,7 +38,7 @@ pub fn rows(rules: &str) -> Vec<Row> {
     found
 }
 
-/// The ids in a text: `R4`, `N13`, `I9`, `F05`, `PR-40`.
+/// The ids in a text: `R4`, `N13`, `I9`, `F05`, `PR-40`, `LE-03`.
 pub fn used(text: &str) -> BTreeSet<String> {
     let bytes = text.as_bytes();
     let mut found = BTreeSet::new();
@@ -51,8 +54,8 @@ pub fn used(text: &str) -> BTreeSet<String> {
             .strip_prefix('-')
             .map(|rest| rest.bytes().take_while(|byte| is_name(*byte)).map(char::from).collect::<String>());
         match digits {
-            Some(digits) if word == "PR" && is_number(&digits) => {
-                found.insert(format!("PR-{digits}"));
+            Some(digits) if FAMILIES.contains(&word) && is_number(&digits) => {
+                found.insert(format!("{word}-{digits}"));
                 at = end + 1 + digits.len();
             }
             _ => {
@@ -78,8 +81,10 @@ pub fn used_in_code(source: &str) -> BTreeSet<String> {
             if before == "fn" {
                 found.extend(named_after(word));
             }
-            let number = word.strip_prefix("Pr").filter(|number| is_number(number));
-            found.extend(number.map(|number| format!("PR-{number}")));
+            for family in FAMILIES {
+                let number = word.strip_prefix(&named(family)).filter(|number| is_number(number));
+                found.extend(number.map(|number| format!("{family}-{number}")));
+            }
             found.extend((word.starts_with('F') && is_id(word)).then(|| word.to_string()));
             before = word;
         }
@@ -96,11 +101,11 @@ pub fn named_after(name: &str) -> Option<String> {
     let letters = head.trim_end_matches(|c: char| c.is_ascii_digit());
     let number = &head[letters.len()..];
     let id = match letters {
-        "pr" if is_number(number) => format!("PR-{number}"),
+        "pr" | "le" if is_number(number) => format!("{}-{number}", letters.to_uppercase()),
         "r" | "n" | "i" | "f" => format!("{}{number}", letters.to_uppercase()),
         _ => return None,
     };
-    (letters == "pr" || is_id(&id)).then_some(id)
+    (id.contains('-') || is_id(&id)).then_some(id)
 }
 
 /// What is wrong with the ids of a project: `rules` is the text of docs/rules.md, `uses` every other file's name with the
@@ -131,6 +136,11 @@ pub fn faults(
         found.extend(unknown.map(|id| format!("{file}: uses {id}, which {RULES} does not define")));
     }
     found
+}
+
+/// How the code writes a family of ids: `Pr`.
+fn named(family: &str) -> String {
+    family[..1].to_string() + &family[1..].to_lowercase()
 }
 
 fn is_name(byte: u8) -> bool {
@@ -179,14 +189,14 @@ mod tests {
     fn ids_are_told_from_other_words() {
         let text = "R4 and (N13), I9: F05; PR-40. `PR-7`, PR-412x, i8, F5, F123, R123, xF05, R0, a_F05, f3F20ab, PR-";
         assert_eq!(used(text), set(&["R4", "N13", "I9", "F05", "PR-40"]));
-        assert_eq!(used("R1 to R12, PR-68 to PR-72"), set(&["R1", "R12", "PR-68", "PR-72"]));
+        assert_eq!(used("R1 to R12, PR-68 to LE-02"), set(&["R1", "R12", "PR-68", "LE-02"]));
     }
 
     #[test]
     fn code_uses_findings_by_their_names_and_comments_as_documents_do() {
         let source =
-            "const N1: I32 = 1; // N2, PR-16\nfn pr22_waits() { has(Finding::Pr23, F05, \"I4: x\") }";
-        assert_eq!(used_in_code(source), set(&["N2", "PR-16", "PR-22", "PR-23", "F05", "I4"]));
+            "const N1: I32 = 1; // N2, PR-16\nfn pr22_waits() { has(Finding::Pr23, Le04, F05, \"I4: x\") }";
+        assert_eq!(used_in_code(source), set(&["N2", "PR-16", "PR-22", "PR-23", "LE-04", "F05", "I4"]));
         assert_eq!(
             used_in_code("fn i64_of() {} fn f02_tail() {} fn r9_x() {} fn print_x() {} fn f() {}"),
             set(&["F02", "R9"])
@@ -197,6 +207,7 @@ mod tests {
     fn scripts_are_named_after_ids() {
         assert_eq!(named_after("pr16_change_in_flight"), Some("PR-16".into()));
         assert_eq!(named_after("r10_a_disk"), Some("R10".into()));
+        assert_eq!(named_after("le12_a_sync"), Some("LE-12".into()));
         assert_eq!(named_after("restart_semi"), None);
         assert_eq!(named_after("pr_16"), None);
         assert_eq!(named_after("f2_x"), None);

@@ -4,6 +4,7 @@ use super::background::{Background, Threads};
 use lsm_tree::{Cache, DescriptorTable};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
+use types::Rules;
 
 /// Files of components that are kept open, of all engines of a process together.
 const OPEN_FILES: usize = 512;
@@ -15,18 +16,25 @@ pub struct Environment {
     pub(super) background: Arc<dyn Background>,
     pub(super) resources: Resources,
     measures: bool,
+    pub(super) rules: Rules,
 }
 
 impl Environment {
     /// A node's: threads, the machine's clock, and one table of open files for the process.
     pub fn of_process() -> Environment {
-        Environment { background: Arc::new(Threads), resources: Resources::of_process(), measures: true }
+        let resources = Resources::of_process();
+        Environment { background: Arc::new(Threads), resources, measures: true, rules: Rules::ALL }
     }
 
     /// A simulator's: no time passes within a call, so nothing is measured, and nothing is shared with others in the process
     /// but through `shared`.
     pub fn simulated(background: Arc<dyn Background>, shared: &SharedFiles) -> Environment {
-        Environment { background, resources: shared.0.clone(), measures: false }
+        Environment { background, resources: shared.0.clone(), measures: false, rules: Rules::ALL }
+    }
+
+    /// The same for an engine that lacks a rule, so that its tests are tested.
+    pub fn with_rules(self, rules: Rules) -> Environment {
+        Environment { rules, ..self }
     }
 
     /// The time, if it is measured.

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use types::engine::Wake;
-use types::{Component, ComponentSet, EngineError, Missing};
+use types::{Component, ComponentSet, EngineError, Missing, Rules};
 
 const DIR: &str = "incoming";
 /// Written before any file of it, so that no file is taken for one of another set.
@@ -263,13 +263,13 @@ impl Work {
 
     /// Gives the tainted files.
     fn make_durable(&self, watch: &Watch) -> Result<Vec<usize>, EngineError> {
-        let mut tainted = Vec::new();
+        let (rules, mut tainted) = (self.environment.rules, Vec::new());
         for file in &self.files {
             match has_digest(&file.path, file.digest, watch)? {
                 None => return Err(EngineError::Library("lsm: an installation was given up".into())),
                 Some(false) => tainted.push(file.index),
-                Some(true) if file.durable => {}
-                Some(true) => sync_or_remove(&file.path)?,
+                Some(true) if file.durable || !rules.received_files_are_synced() => {}
+                Some(true) => sync_or_remove(&file.path, rules)?,
             }
         }
         if !tainted.is_empty() {
@@ -288,9 +288,9 @@ impl Work {
 
 /// Makes a file that came durable. Where that fails, what the disk has of it is unknown, and no later sync
 /// would tell (F08): it has to come again, to another start of the engine too (PR-97).
-fn sync_or_remove(path: &Path) -> Result<(), EngineError> {
+fn sync_or_remove(path: &Path, rules: Rules) -> Result<(), EngineError> {
     let synced = File::open(path).map_err(not_written)?.sync_all();
-    if synced.is_err() {
+    if synced.is_err() && rules.unsynced_files_come_again() {
         fs::remove_file(path)?;
     }
     synced.map_err(not_written)

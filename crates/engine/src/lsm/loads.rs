@@ -53,9 +53,12 @@ impl LsmEngine {
         if next.at.lsn > self.allowed || !below || self.kept.is_some() {
             return Ok(None);
         }
-        let Some(files) = self.stage.files(next.load) else {
+        let Some(mut files) = self.stage.files(next.load) else {
             return Err(EngineError::Corrupt(format!("PR-39: the files of load {} are gone", next.load)));
         };
+        if !self.environment.rules.loads_have_all_their_files() {
+            files.pop();
+        }
         for mutation in &next.mutations {
             let value = mutation.value.as_ref().map(|value| &value[..]);
             self.unflushed += self.tree.write(&mutation.key, next.at.lsn, value);

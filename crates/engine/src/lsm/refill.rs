@@ -22,7 +22,10 @@ impl LsmEngine {
     pub(super) fn begin_install(&mut self, base: Position) -> Result<(), EngineError> {
         self.end_all()?;
         self.pins.clear();
-        let (number, tree) = self.begin_tree()?;
+        let (number, tree) = match self.environment.rules.copies_begin_with_an_empty_tree() {
+            true => self.begin_tree()?,
+            false => (self.number, self.tree.clone()),
+        };
         (self.number, self.tree, self.kept) = (number, tree, None);
         (self.allowed, _) = (Lsn::ZERO, self.pending.clear());
         remove_others(&self.dir, Some(self.number))?;

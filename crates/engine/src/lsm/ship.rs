@@ -125,7 +125,8 @@ impl LsmEngine {
         }
         self.environment.made_durable();
         // From here on this tree is given up. What was published since the sealing began:
-        let since = self.tree.seal_more();
+        let takes = self.environment.rules.exchanges_take_what_came_since();
+        let since = self.tree.seal_more().filter(|_| takes);
         let bytes = bytes + since.map_or(0, |since| tree.take_above(&since, at.lsn));
         (self.tree, self.number, self.kept) = (tree, number, None);
         if at.lsn >= self.overlay.published().lsn {

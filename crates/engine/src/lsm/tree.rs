@@ -24,9 +24,7 @@ use crate::files::{is_for_now, keep_spare, not_read, not_written, patiently, rem
 use crate::scan::{FIRST_KEY, bound};
 use bytes::Bytes;
 use lsm_tree::compaction::{CompactionStrategy, MoveDown};
-use lsm_tree::{
-    AbstractTree, AnyTree, Checksum, Config, Guard, SequenceNumberCounter, Slice, Table,
-};
+use lsm_tree::{AbstractTree, AnyTree, Checksum, Config, Guard, SequenceNumberCounter, Slice, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
@@ -137,10 +135,12 @@ impl Tree {
 
     /// Writes the row of the applied position. It must be the last write before a flush (PR-40).
     pub(super) fn write_position(&self, at: Position) {
+        let lsn =
+            if self.environment.rules.flushes_name_their_own_position() { at.lsn } else { at.lsn.next() };
         let mut value = [0; 16];
         value[..8].copy_from_slice(&at.term.0.to_le_bytes());
-        value[8..].copy_from_slice(&at.lsn.0.to_le_bytes());
-        self.write(POSITION_KEY, at.lsn, Some(&value));
+        value[8..].copy_from_slice(&lsn.0.to_le_bytes());
+        self.write(POSITION_KEY, lsn, Some(&value));
     }
 
     /// The position of the newest flush, from the rows themselves, or zero if there was none.
@@ -169,9 +169,17 @@ impl Tree {
         if key.len() > MAX_KEY_BYTES {
             return Ok(None);
         }
-        match self.tree.get(key, read_sequence(at)).map_err(read_error)? {
+        match self.tree.get(key, self.seen_at(at)).map_err(read_error)? {
             Some(stored) => self.loads.split(&stored).map(Some),
             None => Ok(None),
+        }
+    }
+
+    /// The sequence number with which the crate shows the versions of `at` and below.
+    fn seen_at(&self, at: Lsn) -> u64 {
+        match self.environment.rules.reads_see_nothing_newer() {
+            true => read_sequence(at),
+            false => read_sequence(Lsn(at.0.saturating_add(1))),
         }
     }
 
@@ -186,7 +194,7 @@ impl Tree {
         let bounds = crate::overlay::key_bounds(from, to);
         // The crate does not say what it makes of an empty range.
         let empty = !to.is_empty() && from >= to;
-        let rows = (!empty).then(|| self.tree.range::<&[u8], _>(bounds, read_sequence(at), None));
+        let rows = (!empty).then(|| self.tree.range::<&[u8], _>(bounds, self.seen_at(at), None));
         let loads = self.loads.clone();
         rows.into_iter().flatten().map(move |item| {
             let (key, stored) = item.into_inner().map_err(read_error)?;
@@ -235,7 +243,8 @@ impl Tree {
     ///
     /// The caller keeps merges away meanwhile (PR-69).
     pub(super) fn flush_frozen(&self, Frozen(memtable): &Frozen) -> Result<(), EngineError> {
-        let rows = memtable.iter().map(Ok);
+        let keeps_deletions = self.environment.rules.flushes_keep_deletions();
+        let rows = memtable.iter().filter(|row| keeps_deletions || !row.is_tombstone()).map(Ok);
         self.writing(|| {
             // The crate syncs each table, then its directory, then the version that names it.
             let (tables, blobs) = self.tree.flush_to_tables(rows)?.expect("no memtable is empty");
@@ -358,7 +367,8 @@ impl Tree {
     ///
     /// The caller keeps flushes away meanwhile, so that nothing newer than `persisted` is merged (PR-69).
     pub(super) fn merge(&self, readers_from: Lsn, persisted: Lsn) -> Result<(), EngineError> {
-        let collects = persisted > Lsn::ZERO && readers_from >= persisted;
+        let read_below = readers_from < persisted && self.environment.rules.merges_keep_what_readers_need();
+        let collects = persisted > Lsn::ZERO && !read_below;
         let threshold = if collects { sequence(persisted) } else { 0 };
         let mut shape = self.shape();
         self.pacing.begin(&shape);
@@ -430,7 +440,8 @@ impl Tree {
             let tables: Vec<_> = version.iter_tables().cloned().collect();
             let files = tables.iter().map(component).collect::<Result<Vec<_>, _>>()?;
             let paths = tables.iter().map(|table| table.path.to_path_buf()).collect();
-            return Ok(Some(Pinned { set: ComponentSet { at, order, files }, paths, _tables: tables }));
+            let kept = if self.environment.rules.pins_keep_their_files() { tables } else { Vec::new() };
+            return Ok(Some(Pinned { set: ComponentSet { at, order, files }, paths, _tables: kept }));
         }
         Ok(None)
     }

@@ -30,6 +30,13 @@ impl Agreement {
         Err(format!("{id}: {by} committed {at} and {first} committed {known}"))
     }
 
+    /// Positions of a partition from `from` on and below `below` of which the state is known, oldest first.
+    pub fn known(&self, id: PartitionId, from: Lsn, below: Lsn) -> impl Iterator<Item = Position> {
+        let of_partition = (id, Position::ZERO)..=(id, Position::new(Term(u64::MAX), Lsn::MAX));
+        let positions = self.states.range(of_partition).map(|((_, at), _)| *at);
+        positions.filter(move |at| (from..below).contains(&at.lsn))
+    }
+
     /// A replica that has applied this has this state.
     pub fn state(&mut self, id: PartitionId, at: Position, digest: u64, by: Member) -> Result<(), String> {
         if at.term == Term::ZERO {
@@ -66,5 +73,7 @@ mod tests {
         agreement.state(P, at(1, 5), 7, member(1)).expect("the first");
         assert!(agreement.state(P, at(1, 5), 8, member(2)).is_err());
         agreement.state(P, at(2, 5), 8, member(2)).expect("another position");
+        agreement.state(P, at(2, 9), 8, member(2)).expect("another position");
+        assert_eq!(agreement.known(P, Lsn(2), Lsn(9)).collect::<Vec<_>>(), [at(1, 5), at(2, 5)]);
     }
 }

@@ -31,6 +31,7 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, random: &mut Stream) {
         if profile.tables == 1 {
             table.partitions = 1;
         }
+        table.lsm = profile.trees;
     }
     plan.clients = random.between(profile.clients.0, profile.clients.1) as u32;
     plan.operations = plan.operations * profile.work / 100;
@@ -86,6 +87,8 @@ struct Profile {
     loads: bool,
     /// Jobs are run.
     jobs: bool,
+    /// The engines are on real files.
+    trees: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -115,7 +118,13 @@ const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fa
         indexes: false,
         loads: false,
         jobs: false,
+        trees: false,
     }
+}
+
+/// Engines on real files, which are shipped.
+const fn trees(profile: Profile) -> Profile {
+    Profile { ships: true, trees: true, think_ms: (200, 600), ..profile }
 }
 
 /// One partition that many clients write.
@@ -123,7 +132,7 @@ const fn crowded(profile: Profile) -> Profile {
     Profile { tables: 1, clients: (8, 12), work: 250, ..profile }
 }
 
-const PROFILES: [Profile; 42] = [
+const PROFILES: [Profile; Finding::ALL.len()] = [
     usual(F01, &[Isolate, Pause], &[Cut, CutOneWay, HalfHealed]),
     usual(F02, &[Isolate, Crash], &[Cut, Pause, Clog]),
     usual(F03, &[SlowDisk, Crash], &[Clog]),
@@ -223,5 +232,20 @@ const PROFILES: [Profile; 42] = [
         factors: &[3],
         jobs: true,
         ..usual(Pr82, &[Isolate, Crash], &[Cut, Pause, Clog])
+    },
+    trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
+    trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
+    Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },
+    trees(crowded(usual(Le04, &[Crash], &[Power, SlowDisk]))),
+    Profile { rules: &[DURABLE, SEMI], ..trees(crowded(usual(Le05, &[SlowDisk, Pause], &[Crash, Clog]))) },
+    Profile { rules: &[DURABLE, SEMI], ..trees(crowded(usual(Le06, &[Isolate, Pause], &[Crash, Rot]))) },
+    Profile { tables: 1, loads: true, ..trees(usual(Le07, &[Crash], &[Isolate, Restart])) },
+    Profile { rules: &[ASYNC, LOCAL], ..trees(usual(Le08, &[Isolate, Crash], &[Cut, Pause, Clog])) },
+    Profile { cluster_snapshots: true, ..trees(crowded(usual(Le09, &[SlowDisk, Pause], &[Crash, Clog]))) },
+    Profile { rules: &[DURABLE, SEMI], ..trees(crowded(usual(Le10, &[Power, Pause], &[SlowDisk, Isolate]))) },
+    Profile { rules: &[DURABLE, SEMI], ..trees(crowded(usual(Le11, &[Isolate, Crash], &[Power, Pause]))) },
+    Profile {
+        rules: &[DURABLE, SEMI],
+        ..trees(crowded(usual(Le12, &[SyncFails, Power], &[Pause, Isolate])))
     },
 ];

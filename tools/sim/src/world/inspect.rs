@@ -9,7 +9,7 @@ use crate::node::{FIRST, Machine, PartFiles, Process, SECOND};
 use replica::{ClientRef, LogOp};
 use std::collections::BTreeSet;
 use types::policy::Below;
-use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position, ReadAt};
+use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
 use wal::Record;
 use wire::control::Role;
 use wire::job::JobState;
@@ -353,33 +353,6 @@ impl World {
             self.look_at_loads(node);
             self.look_at_cover(node);
             self.look_at_repair(node);
-        }
-    }
-
-    fn look_at_states(&mut self, node: u32) {
-        let Some(process) = &self.machine(node).process else { return };
-        let mut states = Vec::new();
-        for replica in process.host.replicas() {
-            let engine = replica.engine();
-            let (published, applied) = (engine.published(), engine.applied());
-            // A replica that takes in a copy cannot be read, and says so.
-            if let Ok(digest) = engine.digest(ReadAt::Lsn(published.lsn)) {
-                states.push((replica.id(), published, digest));
-            }
-            // Rows of a load are read when it is published, and not before.
-            if engine.pending_load().is_none()
-                && let Ok(digest) = engine.digest(ReadAt::Applied)
-            {
-                states.push((replica.id(), applied, digest));
-            }
-        }
-        let (member, now) = (process.member, self.now());
-        let damaged = process.reports.damaged().to_vec();
-        for (id, at, digest) in states {
-            if !damaged.contains(&id) {
-                let verdict = self.checks.agreement.state(id, at, digest, member);
-                self.checks.expect("I6", now, verdict);
-            }
         }
     }
 

@@ -29,6 +29,7 @@
 //! | `indexes` | indexes are wanted, and compared with the rows |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
+//! | `states` | states of replicas are compared |
 //! | `inspect` | what is looked at after events and now and then |
 
 mod clients;
@@ -57,6 +58,7 @@ mod operator;
 mod phases;
 mod schedule;
 mod stage;
+mod states;
 mod workload;
 
 pub use stage::Phase;
@@ -118,7 +120,7 @@ impl World {
                 Machine::new(id, disk, Clock::new(0, shape.between(10_000_000, 900_000_000)))
             })
             .collect();
-        let mut files = LsmFiles::new(Stream::new(seed, Concern::Engines, 1));
+        let mut files = LsmFiles::new(Stream::new(seed, Concern::Engines, 1), rules);
         let clients = Workload::new(seed, &plan, rules, &mut files);
         World {
             settings: settings(&plan, rules),
