@@ -8,15 +8,18 @@
 //! What an engine does beside its calls waits here as jobs. The world gives each a time; who waits for one has it run at once; a crash
 //! drops it, or cuts it off where it had just made something durable.
 
+mod engine_dir;
+
 use crate::random::Stream;
-use engine::lsm::{Background, Environment, Job, LsmEngine, Running, SharedFiles};
+use engine::lsm::{Environment, LsmEngine, SharedFiles};
+use engine_dir::{Beside, EngineDir, removed};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use types::{EngineError, PartitionId, Rules};
 
 /// Component files that the engines of one world keep open.
@@ -103,7 +106,7 @@ impl LsmFiles {
         let dir = self.dir(place)?;
         let environment = Environment::simulated(Arc::new(Beside(dir.clone())), &self.shared);
         let environment = environment.with_rules(self.rules);
-        let path = dir.state().engine();
+        let path = dir.engine();
         LsmEngine::open_in(&path, environment)
     }
 
@@ -122,7 +125,7 @@ impl LsmFiles {
     /// Places on a node's disk in which there are files.
     pub fn places(&self, node: u32) -> Vec<Place> {
         let ours = self.dirs.iter().filter(|(place, _)| place.node == node);
-        ours.filter(|(_, dir)| dir.state().engine().exists()).map(|(place, _)| *place).collect()
+        ours.filter(|(_, dir)| dir.engine().exists()).map(|(place, _)| *place).collect()
     }
 
     /// Jobs that were begun since the last call, in order.
@@ -131,7 +134,7 @@ impl LsmFiles {
             return Vec::new();
         }
         let new = |(place, dir): (&Place, &Arc<EngineDir>)| {
-            let jobs = std::mem::take(&mut dir.state().new);
+            let jobs = dir.take_new();
             jobs.into_iter().map(|job| NewJob { place: *place, job }).collect::<Vec<_>>()
         };
         self.dirs.iter().flat_map(new).collect()
@@ -154,7 +157,7 @@ impl LsmFiles {
     /// A place is out of reach: nothing more is done there.
     pub fn abandon(&mut self, place: Place) {
         if let Some(dir) = self.dirs.get(&place) {
-            dir.state().jobs.clear();
+            dir.drop_jobs();
         }
     }
 
@@ -173,9 +176,8 @@ impl LsmFiles {
     /// Removes an engine's files.
     pub fn remove(&mut self, place: Place) {
         if let Some(dir) = self.dirs.remove(&place) {
-            let mut state = dir.state();
-            state.jobs.clear();
-            removed(&state.path);
+            dir.drop_jobs();
+            removed(dir.path());
         }
     }
 
@@ -190,7 +192,7 @@ impl LsmFiles {
     pub fn rot(&mut self, node: u32) -> bool {
         let mut files = Vec::new();
         for place in self.places(node) {
-            let current = self.dirs[&place].state().engine();
+            let current = self.dirs[&place].engine();
             tables_in(&current, &mut files);
         }
         let Some(path) = self.random.pick(&files).cloned() else { return false };
@@ -220,7 +222,7 @@ impl LsmFiles {
         }
         let mut files = Vec::new();
         for place in self.places(node) {
-            all_files(&self.dirs[&place].state().engine(), &mut files);
+            all_files(&self.dirs[&place].engine(), &mut files);
         }
         let numbers: Vec<u64> =
             files.iter().filter_map(|path| Some(fs::metadata(path).ok()?.ino())).collect();
@@ -230,7 +232,7 @@ impl LsmFiles {
     /// What an engine that is at rest has no use for.
     pub fn left_over(&self, place: Place) -> Vec<String> {
         let Some(dir) = self.dirs.get(&place) else { return Vec::new() };
-        let names = names_in(&dir.state().engine());
+        let names = names_in(&dir.engine());
         let trees = names.iter().filter(|name| name.starts_with("tree-")).count();
         let mut left: Vec<String> = names.into_iter().filter(|name| name == "incoming").collect();
         if trees > 1 {
@@ -284,180 +286,6 @@ fn new_root() -> io::Result<PathBuf> {
             made => return made.map(|()| root),
         }
     }
-}
-
-/// One engine's directory: its files in `engine`, and what was durable in `durable-N`.
-struct EngineDir {
-    begun: Arc<AtomicBool>,
-    state: Mutex<DirState>,
-}
-
-struct DirState {
-    path: PathBuf,
-    jobs: BTreeMap<u64, Job>,
-    next: u64,
-    /// Jobs that have no time yet.
-    new: Vec<u64>,
-    /// What was durable, oldest first: the last one counts.
-    durable: Vec<PathBuf>,
-    noted: u64,
-    /// Earlier ones are kept too, while a job runs that is to be cut off.
-    keeps: bool,
-    /// A job was cut off: what it did after that it did not do.
-    cut: bool,
-}
-
-impl DirState {
-    fn engine(&self) -> PathBuf {
-        self.path.join("engine")
-    }
-
-    /// Forgets what was durable before.
-    fn keep_last(&mut self) {
-        let Some(last) = self.durable.pop() else { return };
-        self.durable.drain(..).for_each(|earlier| removed(&earlier));
-        self.durable.push(last);
-    }
-
-    /// The directory is again what was durable.
-    fn go_back(&mut self) {
-        removed(&self.engine());
-        if let Some(last) = self.durable.last() {
-            linked(last, &self.engine());
-        }
-    }
-}
-
-impl EngineDir {
-    fn new(path: PathBuf, begun: Arc<AtomicBool>) -> EngineDir {
-        let state = DirState {
-            path,
-            jobs: BTreeMap::new(),
-            next: 0,
-            new: Vec::new(),
-            durable: Vec::new(),
-            noted: 0,
-            keeps: false,
-            cut: false,
-        };
-        EngineDir { begun, state: Mutex::new(state) }
-    }
-
-    fn state(&self) -> MutexGuard<'_, DirState> {
-        // A panic of a state machine is caught by the world, which is then over.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn run(&self, job: u64) -> bool {
-        let found = self.state().jobs.remove(&job);
-        let is_there = found.is_some();
-        found.into_iter().for_each(|job| job());
-        is_there
-    }
-
-    /// What waits is dropped, or cut off in the middle: true then.
-    fn stop(&self, random: &mut Stream) -> bool {
-        let mut is_cut = false;
-        let waiting: Vec<u64> = self.state().jobs.keys().copied().collect();
-        if let Some(job) = waiting.first().filter(|_| random.chance(600)) {
-            self.state().keeps = true;
-            self.run(*job);
-            let mut state = self.state();
-            state.keeps = false;
-            let kept = state.durable.len() as u64;
-            if kept > 1 {
-                let last = random.below(kept) as usize + 1;
-                let cut: Vec<PathBuf> = state.durable.drain(last..).collect();
-                cut.iter().for_each(|later| removed(later));
-                state.keep_last();
-                is_cut = last < kept as usize;
-                state.cut = is_cut;
-            }
-        }
-        self.state().jobs.clear();
-        is_cut
-    }
-
-    fn stopped(&self, back: bool) {
-        let mut state = self.state();
-        state.new.clear();
-        // Not before the engine is gone: it removes files that it has no use for.
-        if std::mem::take(&mut state.cut) || back {
-            state.go_back();
-        }
-    }
-
-    fn note_durable(&self) {
-        let mut state = self.state();
-        let noted = state.path.join(format!("durable-{}", state.noted));
-        state.noted += 1;
-        linked(&state.engine(), &noted);
-        state.durable.push(noted);
-        if !state.keeps {
-            state.keep_last();
-        }
-    }
-}
-
-/// What an engine's jobs are begun by.
-struct Beside(Arc<EngineDir>);
-
-impl Background for Beside {
-    fn start(&self, _: &'static str, job: Job) -> io::Result<Box<dyn Running>> {
-        let mut state = self.0.state();
-        let number = state.next;
-        state.next += 1;
-        state.jobs.insert(number, job);
-        state.new.push(number);
-        self.0.begun.store(true, Ordering::Relaxed);
-        Ok(Box::new(Queued { dir: self.0.clone(), number }))
-    }
-
-    fn made_durable(&self) {
-        self.0.note_durable();
-    }
-}
-
-/// A job that waits for its time.
-struct Queued {
-    dir: Arc<EngineDir>,
-    number: u64,
-}
-
-impl Running for Queued {
-    fn is_over(&self) -> bool {
-        !self.dir.state().jobs.contains_key(&self.number)
-    }
-
-    fn hurry(&mut self) {
-        self.dir.run(self.number);
-    }
-
-    fn wait(&mut self) {}
-}
-
-fn removed(path: &Path) {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => panic!("{}: {error}", path.display()),
-        _ => {}
-    }
-}
-
-/// Makes a directory of links to what another one has.
-fn linked(from: &Path, to: &Path) {
-    let done = (|| {
-        fs::create_dir(to)?;
-        for entry in fs::read_dir(from)? {
-            let entry = entry?;
-            let name = to.join(entry.file_name());
-            match entry.file_type()?.is_dir() {
-                true => linked(&entry.path(), &name),
-                false => fs::hard_link(entry.path(), name)?,
-            }
-        }
-        io::Result::Ok(())
-    })();
-    done.unwrap_or_else(|error| panic!("{} as {}: {error}", from.display(), to.display()));
 }
 
 /// Names in a directory, in order.
