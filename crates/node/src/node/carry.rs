@@ -1,137 +1,104 @@
 //! Outputs out: carried out in the order in which the host gave them.
 
-use super::links::Role;
-use super::{LogRead, Node};
-use crate::clock;
+use super::Node;
+use super::tails::Next;
 use crate::failure::Failure;
 use crate::metrics::Outcome;
-use replica::{ClientRef, Leases, Output};
-use std::sync::atomic::Ordering;
-use types::{Member, Micros};
-use wire::control::{Propose, Served};
-use wire::{Body, Message, PeerMessage, Reply, Status};
-
-/// So many of the newest failovers are told again: controllers keep no more of them either.
-const MOST_SERVED: usize = 1000;
+use replica::Output;
+use types::PartitionId;
+use types::config::TailReport;
+use wire::{Body, Message, Reply, Status};
 
 impl Node {
     pub(super) fn carry_out(&mut self) -> Result<(), Failure> {
-        let mut outputs = std::mem::take(&mut self.out);
+        let mut outputs = self.replicas.take_outputs();
         for output in outputs.drain(..) {
-            self.carry(output)?;
+            if let Some(output) = self.tails.hold(output) {
+                self.carry(output)?;
+            }
         }
-        // Its memory is used again.
-        self.out = outputs;
+        self.replicas.give_back(outputs);
         Ok(())
     }
 
-    pub(super) fn carry(&mut self, output: Output) -> Result<(), Failure> {
-        let Some(output) = self.hold(output) else { return Ok(()) };
+    fn carry(&mut self, output: Output) -> Result<(), Failure> {
         match output {
             Output::Log(op) => self.journal.push(op),
-            Output::Send { to, message } => self.send(to, message),
-            Output::Reply { to, reply, valid_until, .. } => self.reply(to, *reply, valid_until),
-            Output::Propose(propose) => self.propose(propose),
-            Output::Suspect(suspect) => {
-                // A node that the machine did not let listen knows nothing of the others; it is asked again soon.
-                let now = clock::mono();
-                if now.since(self.leases.listening_since(now)) >= self.config.timing.suspect {
-                    self.tell_all(&Message::Suspect(suspect));
+            Output::Send { to, message } => self.connections.send(to, message),
+            Output::Reply { to, reply, valid_until, .. } => {
+                if let Some(outcome) = outcome(&reply) {
+                    self.reports.metrics().answered(outcome);
                 }
+                self.connections.reply(to, *reply, valid_until);
             }
-            Output::Served(served) => self.served(served),
-            Output::SetAside { report, entries, rows } => self.set_aside(report, entries, rows)?,
+            Output::Propose(propose) => self.connections.propose(propose, self.timer.mono()),
+            Output::Suspect(suspect) => self.connections.suspect(suspect),
+            Output::Served(served) => {
+                let message = self.reports.serves(served);
+                self.connections.tell(&message);
+            }
+            Output::SetAside { report, entries, rows } => {
+                let written = self.tails.set_aside(report, entries, rows, self.timer.mono())?;
+                written.into_iter().for_each(|written| self.is_set_aside(written));
+            }
             Output::ReadLog { partition, from, max_bytes, purpose } => {
-                self.log_reads.push_back(LogRead { partition, from, max_bytes, purpose });
+                self.replicas.read_later(partition, from, max_bytes, purpose);
             }
-            Output::Install { partition } => {
-                self.installing.insert(partition);
-                (self.wake)();
-            }
-            Output::Checkpoint { partition } => self.timer.checkpoint_soon(partition),
+            Output::Install { partition } => self.replicas.install_soon(partition),
+            Output::Checkpoint { partition } => self.checkpoints.soon(partition),
             Output::Notice { partition, what } => {
-                eprintln!("partition {partition} on node {}: {what}", self.host.me().node.0);
+                eprintln!("partition {partition} on node {}: {what}", self.replicas.me().node.0);
             }
             Output::Damaged { partition, reason } => {
-                eprintln!("partition {partition} on node {}: {reason}", self.host.me().node.0);
-                self.suspect_directory(partition);
-                self.timer.status_soon();
+                eprintln!("partition {partition} on node {}: {reason}", self.replicas.me().node.0);
+                self.storage.suspect(partition);
             }
         }
         Ok(())
     }
 
-    /// To another replica. Lost if that life of that node is not connected.
-    pub(super) fn send(&mut self, to: Member, message: PeerMessage) {
-        if let Some(key) = self.peers.to(to) {
-            if let PeerMessage::Chunk(chunk) = &message {
-                self.metrics.ship_sent.fetch_add(chunk.bytes.len() as u64, Ordering::Relaxed);
-            }
-            self.links.push(key, &Message::from(message));
-        }
+    /// A tail is on the disk: controllers hear of it.
+    fn is_set_aside(&mut self, report: TailReport) {
+        let partition = report.partition;
+        self.connections.tell(&Message::TailSetAside(report));
+        self.faults.freeze_by_tail(partition);
     }
 
-    fn reply(&mut self, to: ClientRef, reply: Reply, valid_until: Option<Micros>) {
-        if let Some(outcome) = outcome(&reply) {
-            self.metrics.answered(outcome);
-        }
-        self.links.reply(to.connection, reply, valid_until);
-    }
-
-    /// To one controller; to another one if the same is proposed again without an answer.
-    fn propose(&mut self, propose: Propose) {
-        if self.timer.proposed_before(self.now.mono, &propose.record.0) {
-            self.controllers.another();
-        }
-        if let Some(key) = self.controllers.one() {
-            self.links.push(key, &Message::Propose(propose));
-        }
-    }
-
-    /// To every controller that is there; suspicions are repeated anyway.
-    fn tell_all(&mut self, message: &Message) {
-        for key in self.controllers.all() {
-            self.links.push(key, message);
-        }
-    }
-
-    fn served(&mut self, served: Served) {
-        if self.served.len() >= MOST_SERVED {
-            self.served.pop_front();
-        }
-        self.served.push_back(served.clone());
-        self.tell(&Message::Served(served));
-    }
-
-    /// To one controller. Who is not heard, because none is there or because it dies with the message, says it again when the node
-    /// registers: [`Node::tell_again`].
-    pub(super) fn tell(&mut self, message: &Message) {
-        if let Some(key) = self.controllers.one() {
-            self.links.push(key, message);
-        }
-    }
-
-    /// Tells how failovers to this node went, and every tail on its disk: of these, too, a life before may not have been heard.
-    pub(super) fn tell_again(&mut self) {
-        let served = self.served.iter().cloned().map(Message::Served);
-        let tails = self.tails.iter().cloned().map(Message::TailSetAside);
-        let all: Vec<Message> = served.chain(tails).collect();
-        all.iter().for_each(|message| self.tell(message));
-    }
-
-    /// Notes which connections are gone, so that they are made again.
-    pub(super) fn note_closed(&mut self) {
-        for (key, role) in self.links.take_closed() {
-            match role {
-                Role::Dialing(node) | Role::PeerOut(Member { node, .. }) => {
-                    self.peers.lost(node, key, self.now.mono);
+    /// Tries again what found no room, and goes on with what came after it.
+    pub(super) fn retry_blocked(&mut self) -> Result<(), Failure> {
+        let now = self.timer.mono();
+        for id in self.tails.due(now) {
+            loop {
+                match self.tails.next(id, now)? {
+                    Next::SetAside(report) => self.is_set_aside(report),
+                    Next::Carry(output) => self.carry(output)?,
+                    Next::Waits => break,
+                    Next::Free => {
+                        self.lead_again(id);
+                        break;
+                    }
                 }
-                Role::Controller(index) | Role::DialingController(index) => {
-                    self.controllers.lost(index, key, self.now.mono);
-                }
-                Role::New(_) | Role::Client | Role::PeerIn(_) | Role::Refused => {}
             }
         }
+        // Who waits cannot lead: whoever can is to miss this node's heartbeats.
+        for id in self.tails.blocked() {
+            self.connections.lead(id, None);
+        }
+        Ok(())
+    }
+
+    fn lead_again(&mut self, id: PartitionId) {
+        let replica = self.replicas.host().replica(id).filter(|replica| !replica.is_damaged());
+        let record = replica.and_then(|replica| replica.record());
+        if let Some(record) = record.filter(|record| record.primary == self.replicas.me()) {
+            self.connections.lead(id, Some(record.term));
+        }
+    }
+
+    /// Nobody needs this partition any more: its clients are answered, and that is all.
+    pub(super) fn give_up_blocked(&mut self, id: PartitionId) -> Result<(), Failure> {
+        let answers = self.tails.give_up(id);
+        answers.into_iter().try_for_each(|output| self.carry(output))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::net::outbox::MAX_BYTES;
 use crate::net::{Conn, Cut, Slab};
 use mio::event::Event;
 use mio::net::TcpListener;
-use mio::{Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -49,9 +49,9 @@ pub enum Listener {
 pub struct Link {
     conn: Conn,
     /// Who is there.
-    pub role: Role,
+    role: Role,
     /// Since when this role lasts.
-    pub since: Micros,
+    since: Micros,
     /// Something waits to be written.
     dirty: bool,
     /// A message vanished here in a cut.
@@ -74,7 +74,7 @@ const PEERS: Token = Token(usize::MAX - 2);
 /// All connections of a node.
 pub struct Links {
     /// Where events come from.
-    pub poll: Poll,
+    poll: Poll,
     slab: Slab<Link>,
     clients: TcpListener,
     peers: TcpListener,
@@ -87,8 +87,8 @@ pub struct Links {
     to_accept: Vec<Listener>,
     /// Connections that are gone, for the owner to note.
     closed: Vec<(u64, Role)>,
-    cut: Cut,
-    cutting: bool,
+    /// Who cannot be reached, if anybody.
+    cut: Option<Cut>,
     /// When it was last said why a connection was closed.
     told_bad: Micros,
     metrics: Arc<Metrics>,
@@ -116,16 +116,16 @@ impl Links {
             unread: Vec::new(),
             to_accept: Vec::new(),
             closed: Vec::new(),
-            cut: Cut::default(),
-            cutting: false,
+            cut: None,
             told_bad: Micros::ZERO,
             metrics,
         })
     }
 
-    /// How long the poll may sleep.
-    pub fn patience(&self, until: Duration) -> Duration {
-        if self.unread.is_empty() { until } else { Duration::ZERO }
+    /// Waits for events, for so long at most; not at all while a connection was not read to the end.
+    pub fn wait(&mut self, events: &mut Events, most: Duration) -> std::io::Result<()> {
+        let wait = if self.unread.is_empty() { most } else { Duration::ZERO };
+        self.poll.poll(events, Some(wait))
     }
 
     /// Looks at an event; gives the connection to be read, if it is one.
@@ -217,7 +217,7 @@ impl Links {
             }
             let Some(message) = link.conn.next_message()? else { return Ok(None) };
             let role = link.role;
-            if self.cutting && self.is_cut(role, Some(&message)) {
+            if self.is_cut(role, Some(&message)) {
                 self.slab.get_mut(key).expect("just seen").lossy = true;
                 continue;
             }
@@ -226,9 +226,10 @@ impl Links {
     }
 
     fn is_cut(&self, role: Role, message: Option<&Message>) -> bool {
+        let Some(cut) = &self.cut else { return false };
         let node = match role {
-            Role::Client | Role::New(Listener::Client) => return self.cut.clients,
-            Role::Controller(_) | Role::DialingController(_) => return self.cut.controllers,
+            Role::Client | Role::New(Listener::Client) => return cut.clients,
+            Role::Controller(_) | Role::DialingController(_) => return cut.controllers,
             Role::PeerIn(member) | Role::PeerOut(member) => member.node,
             Role::Dialing(node) => node,
             Role::New(Listener::Peer) | Role::Refused => match message {
@@ -236,23 +237,22 @@ impl Links {
                 _ => return false,
             },
         };
-        self.cut.nodes.contains(&node)
+        cut.nodes.contains(&node)
     }
 
     /// True if nothing gets through to this node now.
     pub fn cut_from(&self, node: NodeId) -> bool {
-        self.cut.nodes.contains(&node)
+        self.cut.as_ref().is_some_and(|cut| cut.nodes.contains(&node))
     }
 
     /// True if nothing gets through to controllers now.
     pub fn cut_from_controllers(&self) -> bool {
-        self.cut.controllers
+        self.cut.as_ref().is_some_and(|cut| cut.controllers)
     }
 
     /// A new cut. Connections that lost something and are not cut any more are closed.
     pub fn set_cut(&mut self, cut: Cut) {
-        self.cutting = cut != Cut::default();
-        self.cut = cut;
+        self.cut = (cut != Cut::default()).then_some(cut);
         let healed = self.slab.iter().filter(|(_, link)| link.lossy && !self.is_cut(link.role, None));
         for key in healed.map(|(key, _)| key).collect::<Vec<_>>() {
             self.close(key);
@@ -274,7 +274,7 @@ impl Links {
 
     fn put(&mut self, key: u64, put: impl FnOnce(&mut Link) -> Result<(), String>) {
         let Some(link) = self.slab.get(key) else { return };
-        let cut = self.cutting && self.is_cut(link.role, None);
+        let cut = self.is_cut(link.role, None);
         let link = self.slab.get_mut(key).expect("just seen");
         if cut {
             link.lossy = true;

@@ -1,11 +1,21 @@
 //! From a configuration to a running node: the directory, the log, the engines, the doors, the threads.
 
-use super::cluster_map::View;
-use super::data_dirs::DataDirs;
+use super::Node;
+use super::checkpoints::Checkpoints;
+use super::connections::{Connections, Who};
+use super::data_dirs::Metas;
+use super::decommission::Moved;
+use super::ending::Ending;
+use super::faults::Faults;
 use super::links::{Links, WAKER};
-use super::peers::{Controllers, Peers};
+use super::peers::Controllers;
+use super::replicas::Replicas;
+use super::reports::{Reports, ThisNode};
+use super::room::Room;
+use super::storage::Storage;
+use super::tails::Tails;
 use super::timer::Timer;
-use super::{Ending, Node};
+use super::view::View;
 use crate::clock;
 use crate::config::Config;
 use crate::datadir::{DataDir, Kind, Ports};
@@ -19,20 +29,19 @@ use crate::net::{FaultInjection, listen};
 use crate::shared_status::SharedStatus;
 use crate::sql::SqlThread;
 use crate::stop::{Stop, Stopper};
-use crate::stores::{self, InLog, Meta};
+use crate::stores::{self, InLog};
 use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
 use mio::{Poll, Waker};
 use replica::Host;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use types::PartitionId;
 use types::config::Addresses;
 use types::engine::Wake;
 use wal::{Files, Log, LogError, RealFiles, VolatileFiles};
@@ -121,11 +130,11 @@ pub fn start(config: Config) -> Result<Running, Failure> {
         HeartbeatThread::start(me, &config, listeners.heartbeat, faults, &shared_status.stop)?;
     let sql = sql_thread(&config, listeners.sql).map_err(system)?;
     let web = Web::new(shared_status.clone(), cluster(&config, "web"), config.node.operator_token.clone());
-    let mut node =
-        recover(config, (dir, metas), shared_status.clone(), links.map_err(system)?, lease_manager)?;
-    node.addresses = listeners.addresses;
+    let links = (links.map_err(system)?, lease_manager, listeners.addresses);
+    let node = recover(config, (dir, metas), shared_status.clone(), links)?;
     let http = HttpThread::start(listeners.http, shared_status.clone(), web).map_err(system)?;
-    ports.write(node.dir.root()).map_err(|error| Failure::io(node.dir.root(), &error))?;
+    let root = node.storage.root();
+    ports.write(root).map_err(|error| Failure::io(root, &error))?;
     let spawned = std::thread::Builder::new().name(format!("node-{}", me.node.0)).spawn(move || node.run());
     Ok(Running { shared_status, ports, thread: Some(spawned.map_err(system)?), _http: http, _sql: sql })
 }
@@ -185,10 +194,9 @@ fn open_listeners(config: &Config, dir: &DataDir) -> Result<(Listeners, Ports), 
 /// Opens the log and every replica on the disk. Nothing is led before a controller says so (N1).
 fn recover(
     config: Config,
-    (mut dir, metas): (DataDir, BTreeMap<PartitionId, Meta>),
+    (mut dir, metas): (DataDir, Metas),
     shared_status: Arc<SharedStatus>,
-    links: Links,
-    lease_manager: HeartbeatThread,
+    (links, lease_manager, addresses): (Links, HeartbeatThread, Addresses),
 ) -> Result<Node, Failure> {
     let metrics = shared_status.metrics.clone();
     let me = dir.identity().member();
@@ -199,8 +207,7 @@ fn recover(
         eprintln!("the log of node {}: {damage}", me.node.0);
     }
     let reader = log.reader();
-    let leases = lease_manager.leases();
-    let mut host = Host::new(me, config.timing.clone(), leases.clone());
+    let mut host = Host::new(me, config.timing.clone(), lease_manager.leases());
     let mut found = recovered.partitions;
     if recovered.unknown_damaged {
         // Only this opening knows it; the next ones find it in the log.
@@ -214,43 +221,28 @@ fn recover(
         let in_log = found.as_ref().map_or(nothing, InLog::Found);
         host.add(stores::open(&mut dir, me, meta, in_log, &reader, &metrics)?);
     }
-    let timer = Timer::new(&config.timing, clock::mono());
-    let controllers = Controllers::new(&config.node.controllers);
-    let tails = tails::list(dir.root())?;
-    let data_dirs = DataDirs::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
-    let freeze_at = config.node.freeze_at;
+    let now = clock::now();
+    let (stopper, settings) = (shared_status.stop.clone(), &config.node);
+    let wake = wake_by(stopper.waker().clone());
+    let tails = Tails::new(dir.tails(), tails::list(dir.root())?);
+    let room = Room::new(config.log.reserve_bytes, config.log.place(dir.root()));
+    let who = Who { me, secret: config.secret.clone(), suspect: config.timing.suspect };
+    let controllers = Controllers::new(&settings.controllers);
+    let zone = settings.zone.clone();
+    let this = ThisNode { addresses, zone, clean_start: recovered.clean_shutdown };
     Ok(Node {
-        config,
-        dir,
-        now: clock::now(),
-        host,
-        leases,
-        lease_manager,
-        links,
-        peers: Peers::default(),
-        controllers,
-        journal: Journal::start(log, &shared_status.stop),
-        wake: wake_by(shared_status.stop.waker().clone()),
-        out: Vec::new(),
-        log_reads: VecDeque::new(),
+        timer: Timer::new(&config.timing, now),
         view: View::default(),
-        metas,
-        found,
-        clean_start: recovered.clean_shutdown,
-        addresses: Addresses::default(),
+        replicas: Replicas::new(host, wake.clone()),
+        connections: Connections::new(who, links, controllers, lease_manager, metrics),
+        journal: Journal::start(log, &stopper),
+        storage: Storage::new(dir, metas, found, room)?,
         tails,
-        blocked: BTreeMap::new(),
-        waiting: BTreeMap::new(),
-        installing: Default::default(),
-        moved: BTreeMap::new(),
-        data_dirs,
-        served: VecDeque::new(),
-        timer,
-        ending: Ending::default(),
-        shared_status,
-        metrics,
-        faults_version: 0,
-        freeze_at,
+        checkpoints: Checkpoints::new(&config, wake),
+        moved: Moved::default(),
+        faults: Faults::new(shared_status.faults.clone(), settings.freeze_at),
+        reports: Reports::new(this, shared_status),
+        ending: Ending::new(stopper),
     })
 }
 

@@ -1,7 +1,9 @@
 //! Failover targets: primaries flush before the log that whoever takes over would have to replay takes too long
 //! ([`types::TableRecord::failover_target_ms`]). Flushing more often also bounds the memory of what is not in files.
 
-use super::Node;
+use super::view::View;
+use crate::lease_manager::SharedLeases;
+use replica::Host;
 use std::collections::BTreeMap;
 use types::policy::Standby;
 use types::{NodeId, PartitionId, PartitionRecord, TableRecord};
@@ -20,43 +22,38 @@ struct Burden {
     worst: Option<(u64, PartitionId)>,
 }
 
-impl Node {
-    /// The partitions to be flushed so that no successor has more to replay than their tables' targets allow.
-    pub(super) fn beyond_targets(&self) -> Vec<PartitionId> {
-        if !self.view.tables.values().any(|table| table.failover_target_ms.is_some()) {
-            return Vec::new();
-        }
-        let mut burdens: BTreeMap<NodeId, Burden> = BTreeMap::new();
-        let records = self.view.partitions.values().filter(|record| record.primary == self.host.me());
-        for record in records {
-            let Some(table) = self.view.tables.get(&record.table) else { continue };
-            let Some(successor) = replays(record, table) else { continue };
-            let micros = self.unflushed_micros(record.id);
-            let burden = burdens.entry(successor).or_default();
-            burden.micros += micros;
-            if let Some(target) = table.failover_target_ms.map(|target| target.saturating_mul(1000)) {
-                burden.target = Some(burden.target.map_or(target, |least| least.min(target)));
-                burden.worst = burden.worst.max(Some((micros, record.id)));
-            }
-        }
-        let beyond = burdens.into_values().filter(|burden| {
-            burden
-                .target
-                .is_some_and(|target| burden.micros.saturating_mul(100) > target.saturating_mul(SHARE))
-        });
-        beyond.filter_map(|burden| burden.worst.filter(|(micros, _)| *micros > 0)).map(|(_, id)| id).collect()
+/// The partitions to be flushed so that no successor has more to replay than their tables' targets allow.
+pub fn beyond_targets(view: &View, host: &Host<SharedLeases>) -> Vec<PartitionId> {
+    if !view.tables().any(|table| table.failover_target_ms.is_some()) {
+        return Vec::new();
     }
+    let mut burdens: BTreeMap<NodeId, Burden> = BTreeMap::new();
+    for record in view.partitions().filter(|record| record.primary == host.me()) {
+        let Some(table) = view.table(record.table) else { continue };
+        let Some(successor) = replays(record, table) else { continue };
+        let micros = unflushed_micros(host, record.id);
+        let burden = burdens.entry(successor).or_default();
+        burden.micros += micros;
+        if let Some(target) = table.failover_target_ms.map(|target| target.saturating_mul(1000)) {
+            burden.target = Some(burden.target.map_or(target, |least| least.min(target)));
+            burden.worst = burden.worst.max(Some((micros, record.id)));
+        }
+    }
+    let beyond = burdens.into_values().filter(|burden| {
+        burden.target.is_some_and(|target| burden.micros.saturating_mul(100) > target.saturating_mul(SHARE))
+    });
+    beyond.filter_map(|burden| burden.worst.filter(|(micros, _)| *micros > 0)).map(|(_, id)| id).collect()
+}
 
-    /// Microseconds that executing what a flush here would put into files takes.
-    fn unflushed_micros(&self, id: PartitionId) -> u64 {
-        let Some(replica) = self.host.replica(id) else { return 0 };
-        let engine = replica.engine();
-        let entries = engine.published().lsn.0.saturating_sub(engine.persisted().lsn.0);
-        if !engine.is_persistent() {
-            return 0;
-        }
-        entries.saturating_mul(engine.replay_ns()) / 1000
+/// Microseconds that executing what a flush here would put into files takes.
+fn unflushed_micros(host: &Host<SharedLeases>, id: PartitionId) -> u64 {
+    let Some(replica) = host.replica(id) else { return 0 };
+    let engine = replica.engine();
+    let entries = engine.published().lsn.0.saturating_sub(engine.persisted().lsn.0);
+    if !engine.is_persistent() {
+        return 0;
     }
+    entries.saturating_mul(engine.replay_ns()) / 1000
 }
 
 /// The node that would replay this partition's log: a cold successor, or the primary's own where there is no other copy.

@@ -1,13 +1,37 @@
-//! Harm that a node does to itself: it freezes at a point of coming back, as it does by `SIGSTOP`, once in its life.
+//! Faults that a node plays for tests, by its configuration or as it is asked to: cuts of its connections, and freezing at a point of
+//! coming back, as it does by `SIGSTOP`, once in its life.
 
-use super::Node;
 use crate::config::FreezeAt;
-use types::PartitionId;
+use crate::lease_manager::SharedLeases;
+use crate::net::{Cut, FaultInjection};
+use replica::Host;
+use std::sync::Arc;
+use types::{Now, PartitionId};
 use wire::control::{ReplicaStatus, Role};
 
-impl Node {
+/// The faults that this node may play.
+pub struct Faults {
+    /// Cuts; none if the configuration does not allow any.
+    cuts: Option<Arc<FaultInjection>>,
+    /// The newest cut that was taken.
+    version: u64,
+    /// Where it freezes itself, until it has.
+    freeze_at: Option<FreezeAt>,
+}
+
+impl Faults {
+    /// None was played yet.
+    pub fn new(cuts: Option<Arc<FaultInjection>>, freeze_at: Option<FreezeAt>) -> Faults {
+        Faults { cuts, version: 0, freeze_at }
+    }
+
+    /// A cut that was asked for since the last call.
+    pub fn take_cut(&mut self) -> Option<Cut> {
+        self.cuts.as_ref()?.news(&mut self.version)
+    }
+
     /// Freezes here if a replica of a user's table has come to the point at which it is to.
-    pub(super) fn freeze_by_status(&mut self) {
+    pub fn freeze_by_status(&mut self, host: &Host<SharedLeases>, now: Now) {
         let there = |replica: &&ReplicaStatus| match self.freeze_at {
             _ if replica.partition.is_system() => false,
             Some(FreezeAt::Stage(stage)) => replica.failback.stage == stage,
@@ -15,14 +39,14 @@ impl Node {
             Some(FreezeAt::Tail) | None => false,
         };
         let looks = matches!(self.freeze_at, Some(FreezeAt::Stage(_) | FreezeAt::Promoting));
-        let replicas = if looks { self.host.status(self.now) } else { Vec::new() };
+        let replicas = if looks { host.status(now) } else { Vec::new() };
         if let Some(replica) = replicas.iter().find(there) {
             self.freeze(replica.partition);
         }
     }
 
     /// A divergent tail was set aside.
-    pub(super) fn freeze_by_tail(&mut self, partition: PartitionId) {
+    pub fn freeze_by_tail(&mut self, partition: PartitionId) {
         if self.freeze_at == Some(FreezeAt::Tail) {
             self.freeze(partition);
         }

@@ -1,0 +1,219 @@
+//! Whom this node talks to: clients, other nodes, controllers, and by its own thread the heartbeats of other nodes.
+//!
+//! Messages are queued here and written at the end of the turn. Nothing here knows what a message does to a replica.
+
+use super::links::{Links, Role};
+use super::peers::{Controllers, Peers, resolve};
+use crate::clock;
+use crate::lease_manager::{HeartbeatThread, SharedLeases};
+use crate::metrics::Metrics;
+use crate::net::Cut;
+use replica::{ClientRef, Leases};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use types::{ClusterId, Member, Micros, NodeId, NodeRecord, PartitionId, Term};
+use wire::control::{Propose, Suspect};
+use wire::hello::Secret;
+use wire::{Message, PeerMessage, Reply};
+
+/// A proposal that comes again within this time was not answered.
+const SAME_PROPOSAL: Micros = Micros::from_millis(1000);
+
+/// What a node needs to know to talk to others.
+pub struct Who {
+    /// The node.
+    pub me: Member,
+    /// What everyone who connects must know.
+    pub secret: Secret,
+    /// After how long a silence a primary is missed ([`replica::Settings::suspect`]).
+    pub suspect: Micros,
+}
+
+/// All that a node is connected to.
+pub struct Connections {
+    who: Who,
+    links: Links,
+    peers: Peers,
+    controllers: Controllers,
+    heartbeats: HeartbeatThread,
+    leases: SharedLeases,
+    /// Checksums of proposals that are not answered, and when they were made.
+    proposals: BTreeMap<u32, Micros>,
+    metrics: Arc<Metrics>,
+}
+
+impl Connections {
+    /// Connected to nobody yet.
+    pub fn new(
+        who: Who,
+        links: Links,
+        controllers: Controllers,
+        heartbeats: HeartbeatThread,
+        metrics: Arc<Metrics>,
+    ) -> Connections {
+        let leases = heartbeats.leases();
+        let (peers, proposals) = (Peers::default(), BTreeMap::new());
+        Connections { who, links, peers, controllers, heartbeats, leases, proposals, metrics }
+    }
+
+    /// The connections themselves.
+    pub fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
+    /// True if who says this may come in.
+    pub fn admits(&self, secret: Option<&str>) -> bool {
+        self.who.secret.admits(secret)
+    }
+
+    /// Whom there is to connect to is tried again where it is time to, and handshakes that take too long are closed.
+    pub fn tick(&mut self, cluster: Option<ClusterId>, now: Micros) {
+        let Connections { who, links, controllers, peers, .. } = self;
+        links.tidy(now);
+        controllers.dial(who.me, cluster, &who.secret, links, now);
+        if let Some(cluster) = cluster {
+            peers.dial(who.me, cluster, &who.secret, links, now);
+        }
+    }
+
+    /// The nodes that are in the cluster now. To connect to them it must be known which cluster that is.
+    pub fn set_nodes(
+        &mut self,
+        nodes: &BTreeMap<NodeId, NodeRecord>,
+        cluster: Option<ClusterId>,
+        now: Micros,
+    ) {
+        let me = self.who.me;
+        self.peers.set(me.node, nodes, &mut self.links);
+        let Some(cluster) = cluster else { return };
+        self.peers.dial(me, cluster, &self.who.secret, &mut self.links, now);
+        let others = nodes.iter().filter(|(node, _)| **node != me.node);
+        let heartbeats =
+            others.filter_map(|(node, record)| Some((*node, resolve(&record.addresses.heartbeat)?)));
+        let heartbeats: BTreeMap<NodeId, SocketAddr> = heartbeats.collect();
+        self.heartbeats.set_nodes(cluster, heartbeats);
+    }
+
+    /// This life of a node lets us in.
+    pub fn peer_welcomes(&mut self, key: u64, member: Member, now: Micros) {
+        self.links.set_role(key, Role::PeerOut(member), now);
+        self.peers.welcomed(key, member);
+    }
+
+    /// A controller lets us in.
+    pub fn controller_welcomes(&mut self, key: u64, index: usize, now: Micros) {
+        self.links.set_role(key, Role::Controller(index), now);
+        self.controllers.welcomed(index);
+    }
+
+    /// The address of a controller, by its place in the configuration.
+    pub fn controller_address(&self, index: usize) -> &str {
+        self.controllers.address(index)
+    }
+
+    /// True if some controller lets us in.
+    pub fn has_controller(&self) -> bool {
+        !self.controllers.all().is_empty()
+    }
+
+    /// Queues a message for whoever is at the other end.
+    pub fn push(&mut self, key: u64, message: &Message) {
+        self.links.push(key, message);
+    }
+
+    /// To another replica. Lost if that life of that node is not connected.
+    pub fn send(&mut self, to: Member, message: PeerMessage) {
+        if let Some(key) = self.peers.to(to) {
+            if let PeerMessage::Chunk(chunk) = &message {
+                self.metrics.ship_sent.fetch_add(chunk.bytes.len() as u64, Ordering::Relaxed);
+            }
+            self.links.push(key, &Message::from(message));
+        }
+    }
+
+    /// To a client, before `valid_until` and not later (F01).
+    pub fn reply(&mut self, to: ClientRef, reply: Reply, valid_until: Option<Micros>) {
+        self.links.reply(to.connection, reply, valid_until);
+    }
+
+    /// To one controller; to another one if the same is proposed again without an answer.
+    pub fn propose(&mut self, propose: Propose, now: Micros) {
+        self.proposals.retain(|_, at| now.since(*at) < SAME_PROPOSAL);
+        if self.proposals.insert(crc32c::crc32c(propose.record.0.as_bytes()), now).is_some() {
+            self.controllers.another();
+        }
+        self.tell(&Message::Propose(propose));
+    }
+
+    /// A controller answered a proposal.
+    pub fn proposal_answered(&mut self) {
+        self.proposals.clear();
+    }
+
+    /// To every controller that is there. A node that the machine did not let listen knows nothing of the others; it is asked
+    /// again soon.
+    pub fn suspect(&mut self, suspect: Suspect) {
+        let now = clock::mono();
+        if now.since(self.leases.listening_since(now)) >= self.who.suspect {
+            self.tell_all(&Message::Suspect(suspect));
+        }
+    }
+
+    /// To one controller. Who is not heard, because none is there or because it dies with the message, says it again when the
+    /// node registers.
+    pub fn tell(&mut self, message: &Message) {
+        if let Some(key) = self.controllers.one() {
+            self.links.push(key, message);
+        }
+    }
+
+    /// To every controller that is there.
+    pub fn tell_all(&mut self, message: &Message) {
+        for key in self.controllers.all() {
+            self.links.push(key, message);
+        }
+    }
+
+    /// Notes which connections are gone, so that they are made again.
+    pub fn note_closed(&mut self, now: Micros) {
+        for (key, role) in self.links.take_closed() {
+            match role {
+                Role::Dialing(node) | Role::PeerOut(Member { node, .. }) => self.peers.lost(node, key, now),
+                Role::Controller(index) | Role::DialingController(index) => {
+                    self.controllers.lost(index, key, now);
+                }
+                Role::New(_) | Role::Client | Role::PeerIn(_) | Role::Refused => {}
+            }
+        }
+    }
+
+    /// A cut is in force for everything that is read from now on.
+    pub fn set_cut(&mut self, cut: Cut) {
+        self.links.set_cut(cut);
+    }
+
+    /// Heartbeats say that this node leads a partition in this term, or does not.
+    pub fn lead(&mut self, partition: PartitionId, term: Option<Term>) {
+        self.leases.lead(partition, term);
+    }
+
+    /// The nodes that were heard, and how many microseconds ago.
+    pub fn hears(&self, now: Micros) -> Vec<(NodeId, u64)> {
+        let heard = self.leases.heard_nodes().into_iter().filter(|(_, at)| *at > Micros::ZERO);
+        heard.map(|(node, at)| (node, now.since(at).0)).collect()
+    }
+
+    /// A sign of life of the executor, for heartbeats to vouch by: when the oldest write to the log that is pending began.
+    pub fn alive(&self, now: Micros, pending: Option<Micros>) {
+        self.heartbeats.shared().pulse.lease_manager(now, pending);
+    }
+
+    /// The node ends: nobody is promised anything any more, and what waits to be written is.
+    pub fn end(self) {
+        let Connections { heartbeats, mut links, .. } = self;
+        drop(heartbeats);
+        links.flush();
+    }
+}

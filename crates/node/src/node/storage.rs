@@ -1,0 +1,312 @@
+//! What a node has on its disks of its replicas: which there are, in which directory each one's files are, what the log had of those
+//! that are not open yet, and for which there is no room.
+//!
+//! The replicas of a lost directory are damaged and have no engine: whatever they led is led by others, and the node goes on with the
+//! rest. One that a primary takes in again is given another directory, and a copy; until then nothing that may come back with the
+//! lost one is disowned.
+
+use super::data_dirs::{DataDirs, Metas};
+use super::room::{Room, Waiting};
+use crate::datadir::data_dirs::is_passing;
+use crate::datadir::{DataDir, DirectoryId};
+use crate::failure::{Failure, status};
+use crate::journal::Journal;
+use crate::metrics::Metrics;
+use crate::stores::{self, Found, InLog, Meta};
+use crate::watch::free_bytes;
+use replica::Replica;
+use std::collections::BTreeSet;
+use std::path::Path;
+use types::{ClusterId, Engine, LogKind, Micros, PartitionId, PartitionRecord, TableId, TableRecord};
+use wire::control::DirectoryStatus;
+
+/// A node's directories and the replicas in them.
+pub struct Storage {
+    dir: DataDir,
+    metas: Metas,
+    /// What the log had of partitions that have no replica yet.
+    found: Found,
+    directories: DataDirs,
+    room: Room,
+    waiting: Waiting,
+    /// Something happened that controllers should hear soon.
+    news: bool,
+}
+
+impl Storage {
+    /// What a node that starts has.
+    pub fn new(dir: DataDir, metas: Metas, found: Found, room: Room) -> Result<Storage, Failure> {
+        let directories = DataDirs::new(&dir, &metas).map_err(|error| Failure::io(dir.root(), &error))?;
+        let storage =
+            Storage { dir, metas, found, directories, room, waiting: Waiting::default(), news: false };
+        storage.validate();
+        Ok(storage)
+    }
+
+    /// What must hold: what has a description was opened, or is known to be lost.
+    fn validate(&self) {
+        let both = self.found.keys().find(|id| self.metas.contains_key(id) && !self.waiting.has(**id));
+        assert_eq!(both, None, "a replica has a directory, and what the log had of it was not used");
+    }
+
+    /// The data directory.
+    pub fn root(&self) -> &Path {
+        self.dir.root()
+    }
+
+    /// The cluster that it belongs to, once that is known.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.dir.identity().cluster
+    }
+
+    /// A cluster answered: noted the first time, compared ever after.
+    pub fn join(&mut self, cluster: ClusterId) -> Result<(), Failure> {
+        self.dir.join(cluster)
+    }
+
+    /// Notes that the node was removed from its cluster. The error to end with: it says so.
+    pub fn note_removed(&mut self) -> Failure {
+        self.dir.note_removed()
+    }
+
+    /// True once after something happened that controllers should hear soon.
+    pub fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Every partition of which something is here: files, or entries in the log.
+    pub fn known(&self) -> BTreeSet<PartitionId> {
+        self.metas.keys().chain(self.found.keys()).copied().collect()
+    }
+
+    /// The partitions of a table that have a replica here.
+    pub fn of_table(&self, table: TableId) -> Vec<PartitionId> {
+        self.metas.values().filter(|meta| meta.table == table).map(|meta| meta.partition).collect()
+    }
+
+    /// How many replicas there are.
+    pub fn replicas(&self) -> usize {
+        self.metas.len()
+    }
+
+    /// Makes a replica, or opens what there is of it. What fails for want of room has changed nothing that counts, and can be
+    /// tried again.
+    pub fn open(
+        &mut self,
+        record: &PartitionRecord,
+        table: Option<&TableRecord>,
+        journal: &mut Journal,
+        metrics: &Metrics,
+    ) -> Result<Replica, Failure> {
+        let id = record.id;
+        let meta = match (self.metas.get(&id), table) {
+            (Some(meta), _) => *meta,
+            (None, Some(table)) => self.new_engine_dir(Meta::of(id, table))?,
+            (None, None) => {
+                let why = format!("partition {id} came before its table {}", record.table);
+                return Err(Failure::corrupt(why));
+            }
+        };
+        match meta.log {
+            LogKind::Disk => stores::create(&self.dir, &meta)?,
+            LogKind::Memory => journal.keep_in_memory(id),
+        }
+        // From here on its description says where its files are, whatever else finds no room.
+        self.metas.insert(id, meta);
+        let me = self.dir.identity().member();
+        let in_log = self.found.get(&id).map_or(InLog::New, InLog::Found);
+        let replica = stores::open(&mut self.dir, me, &meta, in_log, journal.reader(), metrics)?;
+        self.found.remove(&id);
+        Ok(replica)
+    }
+
+    /// A replica is removed, its engine being closed. What it has in a further directory goes first, since its description says
+    /// where that is; in a directory that is lost it stays, and is found when that comes back.
+    pub fn remove(&mut self, id: PartitionId) -> Result<(), Failure> {
+        if let Some(meta) = self.metas.get(&id).copied()
+            && let (Some(further), Ok(engine_dir)) = (meta.directory, self.dir.engine_dir(&meta))
+            && let Err(error) = self.dir.discard(&engine_dir)
+        {
+            self.lose(further, error.to_string());
+        }
+        self.metas.remove(&id);
+        self.found.remove(&id);
+        self.waiting.remove(id);
+        let path = self.dir.partition(id);
+        self.dir.discard(&path).map_err(|error| Failure::io(&path, &error))
+    }
+
+    /// What became of making a replica, or a place for it: nothing if there was no room, and it is tried again.
+    pub fn with_room<T>(
+        &mut self,
+        id: PartitionId,
+        now: Micros,
+        outcome: Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        match outcome {
+            Err(failure) if failure.passing => {
+                if self.waiting.add(id, now) {
+                    let node = self.dir.identity().node.0;
+                    eprintln!("partition {id} finds no place on node {node}: {failure}; it is tried again");
+                    self.news = true;
+                }
+                Ok(None)
+            }
+            outcome => {
+                self.waiting.remove(id);
+                outcome.map(Some)
+            }
+        }
+    }
+
+    /// The partitions that wait for room.
+    pub fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    /// Those of the waiting partitions that are to be tried again, after forgetting those that need nothing any more.
+    pub fn waiting_due(&mut self, now: Micros, needs: impl Fn(PartitionId) -> bool) -> Vec<PartitionId> {
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
+        self.waiting.keep(needs);
+        self.waiting.due(now)
+    }
+
+    /// The directory in which a replica's files are, if it is a further one.
+    pub fn further(&self, id: PartitionId) -> Option<DirectoryId> {
+        self.metas.get(&id).and_then(|meta| meta.directory)
+    }
+
+    /// A further directory cannot be used any more.
+    fn lose(&mut self, id: DirectoryId, why: String) {
+        self.news |= self.dir.lose(id, why);
+    }
+
+    /// A write of a replica's files failed. What the disk did with the bytes is unknown, and trying again would not tell (R10):
+    /// their directory is lost, and if that is the data directory, this node.
+    pub fn engine_failed(&mut self, id: PartitionId, error: &str) -> Result<(), Failure> {
+        match self.further(id) {
+            Some(further) => {
+                self.lose(further, format!("partition {id} cannot be written: {error}"));
+                Ok(())
+            }
+            None => {
+                let why = format!("partition {id}: its engine cannot be written to disk, this node stops");
+                Err(Failure::new(status::IO, format!("{why}: {error}")))
+            }
+        }
+    }
+
+    /// A replica was found damaged.
+    pub fn suspect(&mut self, partition: PartitionId) {
+        self.news = true;
+        if let Some(further) = self.further(partition) {
+            self.directories.suspect(further);
+        }
+    }
+
+    /// True if some replica is, or may be, in a further directory.
+    pub fn has_several(&self) -> bool {
+        self.directories.are_several()
+    }
+
+    /// Looks after the directories. The replicas that were in those that are lost, once each, with what to tell them.
+    pub fn newly_lost(&mut self) -> Vec<(PartitionId, String)> {
+        let lost = self.directories.look(&self.dir);
+        lost.into_iter().for_each(|(id, why)| self.lose(id, why));
+        let untold = self.directories.take_untold(&self.dir);
+        self.news |= !untold.is_empty();
+        let there = self.metas.values().filter(|meta| meta.directory.is_some_and(|id| untold.contains(&id)));
+        there.map(|meta| (meta.partition, self.dir.engine_dir(meta).err().unwrap_or_default())).collect()
+    }
+
+    /// Another place for a replica that is to be given a copy and has none: an empty engine. None if it was not to be had this
+    /// time.
+    pub fn relocate(&mut self, id: PartitionId) -> Result<Option<Box<dyn Engine>>, Failure> {
+        let Some(meta) = self.metas.get(&id).copied() else { return Ok(None) };
+        let Some(meta) = self.make_engine_dir(meta)? else { return Ok(None) };
+        // From here on what is in the lost directory is left over, should it come back.
+        stores::describe(&self.dir, &meta)?;
+        self.metas.insert(id, meta);
+        match stores::fresh_engine(&self.dir, &meta) {
+            Ok(engine) => Ok(Some(engine)),
+            Err(failure) => match meta.directory.filter(|_| !failure.passing) {
+                Some(further) => {
+                    self.lose(further, failure.sentence);
+                    Ok(None)
+                }
+                None => Err(failure),
+            },
+        }
+    }
+
+    /// Makes an empty place for a replica's files. None if what was chosen was just found to be lost.
+    fn make_engine_dir(&mut self, meta: Meta) -> Result<Option<Meta>, Failure> {
+        if meta.log == LogKind::Memory {
+            return Ok(Some(meta));
+        }
+        let directory = self.directories.choose(&self.dir, &self.metas, self.room.reserve());
+        let meta = Meta { directory, ..meta };
+        match (self.dir.clear_engine_dir(&meta), meta.directory) {
+            (Ok(()), _) => Ok(Some(meta)),
+            (Err(error), Some(id)) if !wal::is_full(&error) && !is_passing(&error) => {
+                self.lose(id, error.to_string());
+                Ok(None)
+            }
+            (Err(error), _) => Err(Failure::io(self.dir.root(), &error)),
+        }
+    }
+
+    /// The same for a new replica, in some directory.
+    fn new_engine_dir(&mut self, meta: Meta) -> Result<Meta, Failure> {
+        loop {
+            if let Some(meta) = self.make_engine_dir(meta)? {
+                return Ok(meta);
+            }
+        }
+    }
+
+    /// Room where the data directory is.
+    pub fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// Looks at the disks' room.
+    pub fn look_at_room(&mut self) {
+        self.room.look(self.dir.root());
+    }
+
+    /// Writes are refused from now on if there is too little room, or the log refuses them.
+    pub fn settle_room(&mut self, log_is_full: bool) {
+        self.room.settle(log_is_full);
+    }
+
+    /// Bytes that are free where this replica's files are, as they were at the last look.
+    pub fn free_for(&self, id: PartitionId) -> u64 {
+        self.further(id).map_or(self.room.free(), |further| self.directories.free(further))
+    }
+
+    /// The same, looked at now where that can be done without waiting for a disk, and without what is kept free.
+    pub fn free_for_load(&self, id: PartitionId) -> u64 {
+        let free = if self.further(id).is_some() { self.free_for(id) } else { free_bytes(self.dir.root()) };
+        free.saturating_sub(self.room.reserve())
+    }
+
+    /// The directory whose disk has no room for more of this partition, if so: writes are refused (F20).
+    pub fn without_room(&self, id: PartitionId) -> Option<String> {
+        if self.room.is_full() {
+            return Some(self.dir.root().display().to_string());
+        }
+        let further = self.further(id)?;
+        if self.free_for(id) >= self.room.reserve() {
+            return None;
+        }
+        self.dir.data_dirs().iter().find(|place| place.id == further).map(ToString::to_string)
+    }
+
+    /// What controllers and people are told of the directories, where there are several.
+    pub fn directories(&self) -> Vec<DirectoryStatus> {
+        self.directories.status(&self.dir, &self.metas)
+    }
+}

@@ -1,0 +1,146 @@
+//! What happens by the clock: ticks of the replicas, status, checkpoints, a look at the disk's room and at the directories.
+
+use super::Node;
+use super::checkpoints::Failed;
+use super::target::beyond_targets;
+use crate::clock;
+use crate::failure::Failure;
+use crate::stores;
+use std::sync::atomic::Ordering;
+use types::{Engine, PartitionId};
+use wire::Message;
+use wire::control::NodeStatus;
+
+impl Node {
+    pub(super) fn tick(&mut self) -> Result<(), Failure> {
+        let (now, mono) = (self.timer.now(), self.timer.mono());
+        self.replicas.host_mut().rest_indexes(self.storage.room().is_full());
+        self.replicas.input(now, |host, now, out| host.tick(now, out));
+        self.connections.tick(self.storage.cluster(), mono);
+        if self.timer.look_is_due(self.journal.is_full()) {
+            self.look_at_disk();
+            self.tails.forget_discarded();
+            self.leave_moved()?;
+        }
+        if self.timer.targets_are_due() {
+            let beyond = beyond_targets(&self.view, self.replicas.host());
+            beyond.into_iter().for_each(|id| self.checkpoints.soon(id));
+        }
+        self.retry_blocked()?;
+        for (id, error) in self.replicas.failed_writes() {
+            self.storage.engine_failed(id, &error)?;
+        }
+        self.keep_data_dirs()?;
+        self.make_waiting()?;
+        self.storage.settle_room(self.journal.is_full());
+        let news = self.storage.take_news() | self.tails.take_news();
+        if self.timer.status_is_due(news) {
+            self.tell_status();
+        }
+        let (replicas, connections) = (&self.replicas, &self.connections);
+        let leads = || replicas.lead_for_others() && connections.has_controller();
+        if let Some(drain) = self.ending.tick(replicas.me(), leads, mono) {
+            self.connections.tell(&drain);
+        }
+        Ok(())
+    }
+
+    /// Finds the logs that are too long, and the disk's room.
+    fn look_at_disk(&mut self) {
+        self.storage.look_at_room();
+        let short = self.journal.is_full() || self.storage.room().is_low();
+        if short {
+            self.replicas.input(self.timer.now(), |host, now, out| host.short_of_room(now, out));
+        }
+        self.checkpoints.look(self.replicas.host(), &self.journal, self.storage.replicas(), short);
+    }
+
+    /// Goes on with the checkpoint that is under way, or begins with another.
+    pub(super) fn checkpoint(&mut self) -> Result<(), Failure> {
+        let metrics = self.reports.metrics();
+        match self.checkpoints.go_on(self.replicas.host_mut(), &self.storage, metrics) {
+            Ok(()) => Ok(()),
+            Err(Failed::Disk(id, error)) => self.storage.engine_failed(id, &error),
+            Err(Failed::Engine(id, why)) => {
+                self.replicas.input(self.timer.now(), |host, now, out| host.fail(now, id, why, out));
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks after directories and the replicas that lost theirs.
+    fn keep_data_dirs(&mut self) -> Result<(), Failure> {
+        if !self.storage.has_several() {
+            return Ok(());
+        }
+        for (id, why) in self.storage.newly_lost() {
+            let empty = stores::no_engine();
+            let lost =
+                self.replicas.input(self.timer.now(), |host, now, out| host.lose(now, id, empty, why, out));
+            lost.into_iter().for_each(close);
+        }
+        let mut storage_lost = self.replicas.host().storage_lost();
+        storage_lost.retain(|id| !self.storage.waiting().rests(*id, self.timer.mono()));
+        storage_lost.into_iter().try_for_each(|id| self.relocate(id))
+    }
+
+    /// A replica is to be given a copy, and has no place for it.
+    fn relocate(&mut self, id: PartitionId) -> Result<(), Failure> {
+        let place = self.storage.relocate(id);
+        if let Some(Some(engine)) = self.storage.with_room(id, self.timer.mono(), place)? {
+            self.replicas.input(self.timer.now(), |host, now, out| host.relocate(now, id, engine, out));
+        }
+        Ok(())
+    }
+
+    /// Puts the status up and sends it to every controller.
+    fn tell_status(&mut self) {
+        let status = self.status();
+        if self.reports.note(&status, &self.view) {
+            // Says anew who this is, after something about it changed.
+            self.connections.tell_all(&self.reports.registration());
+        }
+        let message = Message::NodeStatus(status);
+        self.connections.tell_all(&message);
+        let Message::NodeStatus(status) = message else { unreachable!("made above") };
+        self.reports.put_up(status, &self.view, self.timer.mono());
+    }
+
+    fn status(&self) -> NodeStatus {
+        let (host, waiting) = (self.replicas.host(), self.storage.waiting());
+        let (metrics, stats) = (self.reports.metrics(), self.journal.stats());
+        metrics.fsyncs.store(stats.fsyncs, Ordering::Relaxed);
+        metrics.log_bytes.store(stats.bytes, Ordering::Relaxed);
+        metrics.log_entries.store(stats.entries, Ordering::Relaxed);
+        let waits = |id: PartitionId| match (waiting.has(id), self.tails.holds(id)) {
+            (true, _) => Some("no room for its files"),
+            (false, true) => Some("no room to set its divergent tail aside"),
+            (false, false) => None,
+        };
+        let mut replicas = host.status(self.timer.now());
+        for replica in &mut replicas {
+            if let Some(why) = waits(replica.partition) {
+                replica.waits = why.into();
+            }
+        }
+        let blocked = self.tails.blocked().next().is_some();
+        NodeStatus {
+            member: host.me(),
+            hears: self.connections.hears(clock::mono()),
+            replicas,
+            log_bytes: self.journal.bytes(),
+            fsyncs: stats.fsyncs,
+            commits: host.replicas().map(|replica| replica.commits()).sum(),
+            sent_bytes: metrics.sent.load(Ordering::Relaxed),
+            cpu_us: clock::cpu_us(),
+            full: self.storage.room().is_full() || blocked || !waiting.is_empty(),
+            tails: self.tails.there().to_vec(),
+            directories: self.storage.directories(),
+        }
+    }
+}
+
+/// Closes an engine whose disk may answer late or never: without the thread its files are closed here.
+fn close(engine: Box<dyn Engine>) {
+    drop(std::thread::Builder::new().name("close".into()).spawn(move || drop(engine)));
+}

@@ -1,0 +1,140 @@
+//! The cluster's records as this node knows them: the newest that controllers have told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use types::index::Wanted;
+use types::{ClusterRecord, NodeId, NodeRecord, PartitionId, PartitionRecord, TableId, TableRecord};
+use wire::control::ClusterMap;
+
+/// The records as this node knows them.
+#[derive(Debug, Default)]
+pub struct View {
+    /// Grows with every change of what is below.
+    version: u64,
+    /// The newest revision of the metastore that was told.
+    revision: u64,
+    cluster: Option<ClusterRecord>,
+    nodes: BTreeMap<NodeId, NodeRecord>,
+    tables: BTreeMap<TableId, TableRecord>,
+    /// The newest configuration of every partition.
+    partitions: BTreeMap<PartitionId, PartitionRecord>,
+}
+
+/// What was in a cluster map beside partitions.
+pub struct Taken {
+    /// It was whole and newer than any before, and all of it could be read: what it does not name is gone.
+    pub whole: bool,
+    /// The indexes of tables that were named.
+    pub indexes: Vec<(TableId, Option<Wanted>)>,
+}
+
+impl View {
+    /// Grows with every change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The nodes.
+    pub fn nodes(&self) -> &BTreeMap<NodeId, NodeRecord> {
+        &self.nodes
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> impl Iterator<Item = &TableRecord> {
+        self.tables.values()
+    }
+
+    /// A table, if it is known.
+    pub fn table(&self, id: TableId) -> Option<&TableRecord> {
+        self.tables.get(&id)
+    }
+
+    /// The newest configurations, in the order of partitions.
+    pub fn partitions(&self) -> impl Iterator<Item = &PartitionRecord> {
+        self.partitions.values()
+    }
+
+    /// The newest configuration of a partition, if it is known.
+    pub fn partition(&self, id: PartitionId) -> Option<&PartitionRecord> {
+        self.partitions.get(&id)
+    }
+
+    /// The records as clients have them.
+    pub fn map(&self) -> client::Map {
+        client::Map::of(
+            self.nodes.values().cloned(),
+            self.tables.values().cloned(),
+            self.partitions.values().cloned(),
+        )
+    }
+
+    /// Takes what a cluster map says of all but partitions. What cannot be read is said, and left as it was.
+    pub fn take(&mut self, cluster_map: &ClusterMap) -> Taken {
+        self.version += 1;
+        // A controller that is behind says nothing new of nodes and tables; partitions carry epochs of their own.
+        if cluster_map.revision < self.revision {
+            return Taken { whole: false, indexes: Vec::new() };
+        }
+        self.revision = cluster_map.revision;
+        // Nothing may be taken for gone because a line of what is there could not be read.
+        let mut taken = Taken { whole: cluster_map.whole, indexes: Vec::new() };
+        let mut note = |error: String| {
+            eprintln!("{error}");
+            taken.whole = false;
+        };
+        match cluster_map.cluster.as_ref().map(|text| text.read()) {
+            Some(Ok(record)) => self.cluster = Some(record),
+            Some(Err(error)) => note(error),
+            None => {}
+        }
+        for text in &cluster_map.nodes {
+            match text.read::<NodeRecord>() {
+                Ok(record) => drop(self.nodes.insert(record.id, record)),
+                Err(error) => note(error),
+            }
+        }
+        for text in &cluster_map.tables {
+            match text.read::<TableRecord>() {
+                Ok(record) => {
+                    let wanted = (!record.indexes.is_empty()).then(|| Wanted::of(&record));
+                    taken.indexes.push((record.id, wanted));
+                    self.tables.insert(record.id, record);
+                }
+                Err(error) => note(error),
+            }
+        }
+        taken
+    }
+
+    /// Keeps the newest configuration. True if this one is.
+    pub fn remember(&mut self, record: &PartitionRecord) -> bool {
+        let known = self.partitions.get(&record.id);
+        if known.is_some_and(|known| known.epoch > record.epoch) {
+            return false;
+        }
+        self.partitions.insert(record.id, record.clone());
+        self.version += 1;
+        true
+    }
+
+    /// A table is gone, with its partitions.
+    pub fn drop_table(&mut self, table: TableId) {
+        self.tables.remove(&table);
+        self.partitions.retain(|_, record| record.table != table);
+    }
+
+    /// Forgets the nodes that a whole map does not name. True if it names this one.
+    pub fn forget_nodes(&mut self, cluster_map: &ClusterMap, me: NodeId) -> bool {
+        let there = cluster_map.nodes.iter().filter_map(|text| text.read::<NodeRecord>().ok());
+        let there: BTreeSet<NodeId> = there.map(|record| record.id).collect();
+        self.nodes.retain(|node, _| there.contains(node));
+        there.contains(&me)
+    }
+
+    /// Those of these partitions that are gone: a cluster map that is older than a partition does not prove that it is, as
+    /// numbers are given out in order and never again.
+    pub fn gone(&self, known: impl IntoIterator<Item = PartitionId>) -> Vec<PartitionId> {
+        let Some(cluster) = &self.cluster else { return Vec::new() };
+        let gone = |id: &PartitionId| cluster.has_given_out(*id) && !self.partitions.contains_key(id);
+        known.into_iter().filter(gone).collect()
+    }
+}
