@@ -5,18 +5,15 @@
 use crate::datadir::{DataDir, DirectoryId, files};
 use crate::failure::{Failure, status};
 use crate::metrics::Metrics;
-use bytes::Bytes;
-use replica::history::History;
-use replica::{Note, Recovered, Replica};
+use driver::recovery::{self, InLog, OpenEngine, Reopened};
+use replica::Replica;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use types::{
-    Engine, EngineError, EngineKind, LogKind, Lsn, Member, PartitionId, Rules, TableId, TableRecord,
-};
+use types::{Engine, EngineError, EngineKind, LogKind, Member, PartitionId, Rules, TableId, TableRecord};
 use wal::{Reader, RecoveredPartition};
 
 /// Bytes of log that are read at a time while it is replayed.
@@ -125,19 +122,6 @@ pub fn describe(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
     files::replace(&path, &text).map_err(|error| Failure::io(&path, &error))
 }
 
-/// What the log has of a replica that is opened.
-#[derive(Clone, Copy, Debug)]
-pub enum InLog<'a> {
-    /// This.
-    Found(&'a RecoveredPartition),
-    /// Nothing, but its directory was there: all of it was lost, or nothing was ever acknowledged.
-    Nothing,
-    /// Nothing, and the opening found damage that may have taken it.
-    Lost,
-    /// Nothing: the replica is new.
-    New,
-}
-
 /// Opens the replica and replays its log above what its engine has on disk. One in a further directory that cannot be used has no
 /// engine, and is damaged.
 pub fn open(
@@ -149,42 +133,18 @@ pub fn open(
     metrics: &Metrics,
 ) -> Result<Replica, Failure> {
     let started = Instant::now();
-    let Opened { engine, broken, storage_lost } = open_engine(dir, meta)?;
+    let engine = open_engine(dir, meta)?;
     metrics.recovery_engines_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     let started = Instant::now();
-    let mut recovered = match in_log {
-        InLog::Found(found) => translate(found),
-        InLog::Nothing | InLog::Lost | InLog::New => Recovered::nothing(),
-    };
-    // An engine's files without a word in the log: whatever followed them there is gone (PR-18).
-    recovered.torn |= matches!(in_log, InLog::Nothing) && engine.persisted().lsn > Lsn::ZERO;
-    if matches!(in_log, InLog::Lost) {
-        recovered.damaged = Some("what the log had of it is lost".into());
-    }
-    recovered.damaged = recovered.damaged.or(broken);
-    recovered.storage_lost = storage_lost;
-    let mut replica = Replica::recover(me, meta.partition, Rules::ALL, engine, recovered);
-    while let Some(next) = replica.log().to_replay() {
-        match reader.read(meta.partition, next, REPLAY_BYTES) {
-            Ok(entries) => replica.replay(entries),
-            Err(error) if replica.is_damaged() => {
-                eprintln!("partition {}: what is left of its log cannot be read: {error}", meta.partition);
-                break;
-            }
-            Err(error) => return Err(Failure::corrupt(format!("partition {}: {error}", meta.partition))),
-        }
+    let read = |next| reader.read(meta.partition, next, REPLAY_BYTES);
+    let opened = recovery::open((me, meta.partition, Rules::ALL), engine, in_log, read);
+    let Reopened { replica, unread } =
+        opened.map_err(|error| Failure::corrupt(format!("partition {}: {error}", meta.partition)))?;
+    if let Some(error) = unread {
+        eprintln!("partition {}: what is left of its log cannot be read: {error}", meta.partition);
     }
     metrics.recovery_replay_us.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
     Ok(replica)
-}
-
-/// An engine, and what became of the one on the disk.
-struct Opened {
-    engine: Box<dyn Engine>,
-    /// Why that one cannot be used: this is an empty one.
-    broken: Option<String>,
-    /// There is no place for it: this one keeps nothing.
-    storage_lost: bool,
 }
 
 /// Stands in for the engine of a replica whose place is lost.
@@ -192,18 +152,18 @@ pub fn no_engine() -> Box<dyn Engine> {
     engine::open(EngineKind::Memory, None).expect("an engine in memory alone needs nothing")
 }
 
-fn open_engine(dir: &mut DataDir, meta: &Meta) -> Result<Opened, Failure> {
-    let storage_lost = |why| Opened { engine: no_engine(), broken: Some(why), storage_lost: true };
+fn open_engine(dir: &mut DataDir, meta: &Meta) -> Result<OpenEngine, Failure> {
+    let storage_lost = |why| OpenEngine { engine: no_engine(), broken: Some(why), storage_lost: true };
     if meta.log == LogKind::Memory {
         let engine = engine::open(meta.engine, None).map_err(|error| Failure::corrupt(error.to_string()))?;
-        return Ok(Opened { engine, broken: None, storage_lost: false });
+        return Ok(OpenEngine { engine, broken: None, storage_lost: false });
     }
     let engine_dir = match dir.engine_dir(meta) {
         Ok(engine_dir) => engine_dir,
         Err(why) => return Ok(storage_lost(why)),
     };
     match open_files(dir, meta, &engine_dir) {
-        Ok((engine, broken)) => Ok(Opened { engine, broken, storage_lost: false }),
+        Ok((engine, broken)) => Ok(OpenEngine { engine, broken, storage_lost: false }),
         Err(failure) => match meta.directory {
             Some(id) => {
                 // Where only room is wanted, the engine that was to be begun there has nothing.
@@ -255,37 +215,6 @@ pub fn fresh_engine(dir: &DataDir, meta: &Meta) -> Result<Box<dyn Engine>, Failu
         }
         error => Failure::new(status::IO, format!("{}: {error}", path.display())),
     })
-}
-
-fn translate(found: &RecoveredPartition) -> Recovered {
-    let custom = |note: Note| found.custom.get(&(note as u16));
-    let mut damaged = found.damaged.as_ref().map(ToString::to_string);
-    let mut history = match custom(Note::History).map(|bytes| History::decode(bytes)) {
-        Some(Ok(history)) => history,
-        Some(Err(error)) => {
-            damaged.get_or_insert(error);
-            History::default()
-        }
-        None => History::default(),
-    };
-    // The note may have come further than the entries when the end of the log was torn.
-    history.truncate(found.end.lsn);
-    Recovered {
-        base: found.base,
-        base_crc: found.base_crc,
-        end: found.end,
-        end_crc: found.end_crc,
-        history,
-        secured: custom(Note::Secured).map_or(Lsn::ZERO, |bytes| lsn(bytes).min(found.end.lsn)),
-        torn: found.torn_end,
-        damaged,
-        whole: found.damaged.is_none(),
-        storage_lost: false,
-    }
-}
-
-fn lsn(bytes: &Bytes) -> Lsn {
-    bytes.first_chunk().map_or(Lsn::ZERO, |eight| Lsn(u64::from_le_bytes(*eight)))
 }
 
 /// What the log has of every partition, after opening it.

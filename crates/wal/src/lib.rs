@@ -2,7 +2,8 @@
 //!
 //! One [`Log`] per node holds the entries of all its partitions, so that one fsync covers them all (design section 5). It is
 //! a synchronous struct with a single owner and without threads, over a file layer ([`file::Files`]) that a simulator can
-//! replace. [`Writer`] is the thread that a node wraps around it; [`Reader`] reads from any other thread. [`MemoryLog`] is
+//! replace. [`GroupCommit`] writes to it what waited together, and [`Writer`] is the thread that a node wraps around that;
+//! [`Reader`] reads from any other thread. [`MemoryLog`] is
 //! the same for tables with `log = memory`.
 //!
 //! Where to look: the bytes of a frame are in [`frame`], those of its records in `record.rs`; `open.rs` tells a torn end
@@ -13,6 +14,7 @@ mod error;
 pub mod faulty;
 pub mod file;
 pub mod frame;
+mod group;
 mod index;
 mod log;
 mod memory;
@@ -30,6 +32,7 @@ pub mod writer;
 pub use error::{LogError, is_full};
 pub use file::{File, Files, RealFiles};
 pub use frame::LogOffset;
+pub use group::{Appended, GroupCommit, Refused, Submission, Ticket};
 pub use log::{Log, Options, Stats};
 pub use memory::{MemoryLog, ReadLog};
 pub use reader::{ReadError, Reader};

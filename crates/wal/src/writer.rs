@@ -5,11 +5,11 @@
 //! sync mark (PR-18), which nobody waits for.
 
 use crate::error::LogError;
+use crate::group::{Appended, GroupCommit, Refused, Submission, Ticket};
 use crate::log::{Log, Stats};
 use crate::reader::Reader;
 use crate::record::Record;
 use crate::segments::Spare;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -18,24 +18,6 @@ use types::{Durable, PartitionId, Position};
 
 /// How long the log is idle before its mark is written.
 pub const IDLE: Duration = Duration::from_millis(5);
-/// A batch is closed once it has this many bytes of entries, so that no reply waits for a very long write.
-const BATCH_BYTES: usize = 4 << 20;
-
-/// Names one submission; they count up from 1.
-pub type Ticket = u64;
-
-/// A submission that the log did not take.
-#[derive(Clone, Debug)]
-pub struct Refused {
-    /// Which.
-    pub ticket: Ticket,
-    /// The partitions it was about. Their log ends where it did before; later submissions for them are refused as well, but
-    /// for truncations, until [`Writer::submit_again`].
-    pub partitions: Vec<PartitionId>,
-    /// Why.
-    pub error: LogError,
-}
-
 /// What one sync made durable.
 #[derive(Clone, Debug, Default)]
 pub struct SyncedBatch {
@@ -52,14 +34,6 @@ pub struct SyncedBatch {
     pub stats: Stats,
     /// How long the fsync took.
     pub sync_took: Duration,
-}
-
-/// Records that are written together or not at all.
-struct Submission {
-    ticket: Ticket,
-    records: Vec<Record>,
-    /// Its owner knows of what was refused before.
-    again: bool,
 }
 
 #[derive(Default)]
@@ -104,7 +78,8 @@ impl Writer {
         let inbox = Arc::new(Inbox::default());
         let reader = log.reader();
         let (made, spares) = mpsc::channel();
-        let thread = Thread { log, inbox: inbox.clone(), on_synced, behind: BTreeMap::new(), made, spares };
+        let log = GroupCommit::new(log);
+        let thread = Thread { log, inbox: inbox.clone(), on_synced, made, spares };
         let spawned = std::thread::Builder::new().name("log".to_owned()).spawn(move || thread.run());
         Writer { inbox, reader, thread: Some(spawned.expect("the system starts threads")) }
     }
@@ -172,11 +147,9 @@ impl Drop for Writer {
 
 /// What the thread has.
 struct Thread {
-    log: Log,
+    log: GroupCommit,
     inbox: Arc<Inbox>,
     on_synced: Box<dyn FnMut(SyncedBatch) + Send>,
-    /// Partitions of which a submission was refused, and why: what follows must not be taken before it, even if it would fit.
-    behind: BTreeMap<PartitionId, LogError>,
     made: mpsc::Sender<Spare>,
     spares: mpsc::Receiver<Spare>,
 }
@@ -194,18 +167,17 @@ impl Thread {
             let done = match self.wait() {
                 Work::Write(waiting) => self.write(waiting),
                 // A mark that found no room or was not taken is no loss yet: the next frame carries it as well.
-                Work::Mark => match self.log.mark() {
+                Work::Mark => match self.log.log_mut().mark() {
                     Err(error @ LogError::Poisoned { .. }) => Err(error),
                     Err(_) | Ok(()) => Ok(()),
                 },
-                // What was refused is missing: the mark would say that nothing is (F06).
-                Work::Stop(Stop::Clean) if !self.behind.is_empty() => return Ok(()),
                 Work::Stop(Stop::Clean) => return self.log.shutdown(),
                 Work::Stop(Stop::Unmarked | Stop::Now) => return Ok(()),
             };
             if let Err(error) = done {
                 let fatal = Some(error.clone());
-                (self.on_synced)(SyncedBatch { fatal, stats: self.log.stats(), ..SyncedBatch::default() });
+                let stats = self.log.log().stats();
+                (self.on_synced)(SyncedBatch { fatal, stats, ..SyncedBatch::default() });
                 return Err(error);
             }
         }
@@ -225,7 +197,7 @@ impl Thread {
             if let Some(stop) = queue.stop {
                 return Work::Stop(stop);
             }
-            if !self.log.wants_mark() {
+            if !self.log.log().wants_mark() {
                 queue = inbox.filled.wait(queue).expect("a thread panicked while it held the log's queue");
                 continue;
             }
@@ -242,79 +214,26 @@ impl Thread {
 
     /// Writes all that waited, in as few batches as its size allows.
     fn write(&mut self, waiting: Vec<Submission>) -> Result<(), LogError> {
-        let mut batch: Vec<Submission> = Vec::new();
-        let mut bytes = 0;
-        for submission in waiting {
-            bytes += submission.records.iter().map(length).sum::<usize>();
-            batch.push(submission);
-            if bytes >= BATCH_BYTES {
-                self.batch(std::mem::take(&mut batch))?;
-                bytes = 0;
-            }
-        }
-        if batch.is_empty() { Ok(()) } else { self.batch(batch) }
+        GroupCommit::batches(waiting).into_iter().try_for_each(|batch| self.batch(batch))
     }
 
     fn batch(&mut self, batch: Vec<Submission>) -> Result<(), LogError> {
-        let through = batch.last().expect("not empty").ticket;
-        let mut refused = Vec::new();
-        if !self.together(&batch)? {
-            for Submission { ticket, records, again } in batch {
-                let Err(error) = self.alone(&records, again) else { continue };
-                if matches!(error, LogError::Poisoned { .. }) {
-                    return Err(error);
-                }
-                let partitions: BTreeSet<_> = records.iter().map(Record::partition).collect();
-                self.behind.extend(partitions.iter().map(|partition| (*partition, error.clone())));
-                refused.push(Refused { ticket, partitions: partitions.into_iter().collect(), error });
-            }
-        }
+        let Appended { through, refused } = self.log.append(batch)?;
         let start = Instant::now();
-        let durable = self.log.sync()?;
-        let (sync_took, stats) = (start.elapsed(), self.log.stats());
+        let durable = self.log.log_mut().sync()?;
+        let (sync_took, stats) = (start.elapsed(), self.log.log().stats());
         (self.on_synced)(SyncedBatch { through, durable, refused, fatal: None, stats, sync_took });
         self.housekeeping()
     }
 
-    /// Appends all submissions as one frame. False if the log refuses, or something was refused before: then they are to be
-    /// tried one by one, since the small ones and those that make room may still pass.
-    fn together(&mut self, batch: &[Submission]) -> Result<bool, LogError> {
-        if !self.behind.is_empty() {
-            return Ok(false);
-        }
-        let all: Vec<Record> =
-            batch.iter().flat_map(|submission| submission.records.iter().cloned()).collect();
-        match self.log.append(&all) {
-            Ok(()) => Ok(true),
-            Err(error @ LogError::Poisoned { .. }) => Err(error),
-            Err(_) => Ok(false),
-        }
-    }
-
-    fn alone(&mut self, records: &[Record], again: bool) -> Result<(), LogError> {
-        let passes = |record: &Record| again || matches!(record, Record::Trim { .. });
-        for record in records {
-            let Some(error) = self.behind.get(&record.partition()) else { continue };
-            if !passes(record) || !self.log.accepts(records) {
-                return Err(error.clone());
-            }
-        }
-        self.log.append(records)?;
-        if again {
-            for record in records {
-                self.behind.remove(&record.partition());
-            }
-        }
-        Ok(())
-    }
-
     /// What can be done after the replies went out.
     fn housekeeping(&mut self) -> Result<(), LogError> {
-        self.log.reclaim()?;
+        let log = self.log.log_mut();
+        log.reclaim()?;
         while let Ok(spare) = self.spares.try_recv() {
-            self.log.add_spare(spare);
+            log.add_spare(spare);
         }
-        if let Some(order) = self.log.wants_spare() {
+        if let Some(order) = log.wants_spare() {
             let made = self.made.clone();
             // Writing a segment's zeros takes as long as many batches, so another thread does it. If the log is gone when
             // it is done, the file is found at the next opening.
@@ -324,14 +243,5 @@ impl Thread {
             drop(spawned.expect("the system starts threads"));
         }
         Ok(())
-    }
-}
-
-/// About how many bytes a record takes.
-fn length(record: &Record) -> usize {
-    match record {
-        Record::Entry(entry) => entry.bytes().len(),
-        Record::Custom { value, .. } => value.len(),
-        _ => 0,
     }
 }

@@ -4,8 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sources that are looked at.
-const SOURCES: [&str; 5] =
-    ["crates/replica/src", "crates/controller/src", "crates/node/src", "crates/sql/src", "tools/sim/src"];
+const SOURCES: [&str; 6] = [
+    "crates/replica/src",
+    "crates/driver/src",
+    "crates/controller/src",
+    "crates/node/src",
+    "crates/sql/src",
+    "tools/sim/src",
+];
 
 /// A module that coordinates others of its folder, and why it may: the list may only shrink.
 type Coordinator = (&'static str, &'static str, &'static str);

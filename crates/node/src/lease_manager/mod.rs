@@ -2,8 +2,8 @@
 //! a slow disk nor a long message delays them.
 //!
 //! It does no file work and prints nothing. It shares [`LeaseManager`] with the executor under a lock that both hold for the time of
-//! a look-up. It stops vouching for this node's partitions when the executor has not ticked for [`EXECUTOR_DEAD`] or a
-//! write to the log has been pending for [`DISK_DEAD`], and only then.
+//! a look-up. It stops vouching for this node's partitions when executor or disk make no progress ([`makes_progress`]), and only
+//! then.
 
 mod thread;
 
@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::net::FaultInjection;
 use crate::stop::{Stopper, Watched};
+use driver::progress::makes_progress;
 use mio::{Poll, Waker};
 use replica::{LeaseManager, Leases};
 use std::collections::BTreeMap;
@@ -19,11 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use types::{ClusterId, Member, Micros, NodeId, PartitionId, Term};
-
-/// An executor that has not ticked for so long is not vouched for.
-pub const EXECUTOR_DEAD: Micros = Micros::from_millis(500);
-/// A log with a write pending for so long is not vouched for.
-pub const DISK_DEAD: Micros = Micros::from_millis(1000);
 
 /// Signs of life that the executor leaves.
 #[derive(Debug, Default)]
@@ -42,8 +38,8 @@ impl Pulse {
     /// True if executor and log make progress.
     pub fn alive(&self, now: Micros) -> bool {
         let executor = Micros(self.executor_us.load(Ordering::Acquire));
-        let pending = self.pending_us.load(Ordering::Relaxed);
-        now.since(executor) < EXECUTOR_DEAD && (pending == 0 || now.since(Micros(pending)) < DISK_DEAD)
+        let pending = Some(self.pending_us.load(Ordering::Relaxed)).filter(|pending| *pending > 0);
+        makes_progress(executor, pending.map(Micros), now)
     }
 }
 

@@ -67,7 +67,7 @@ impl Node {
     /// Tries again what found no room, and goes on with what came after it.
     pub(super) fn retry_blocked(&mut self) -> Result<(), Failure> {
         let now = self.timer.mono();
-        for id in self.tails.due(now) {
+        for id in self.tails.held().due(now) {
             loop {
                 match self.tails.next(id, now)? {
                     Next::SetAside(report) => self.is_set_aside(report),
@@ -81,7 +81,7 @@ impl Node {
             }
         }
         // Who waits cannot lead: whoever can is to miss this node's heartbeats.
-        for id in self.tails.blocked() {
+        for id in self.tails.held().partitions() {
             self.connections.lead(id, None);
         }
         Ok(())

@@ -3,31 +3,9 @@
 
 use super::Node;
 use crate::failure::Failure;
-use replica::{STAYS, has_moved};
-use std::collections::BTreeMap;
-use types::{Micros, PartitionId};
-
-/// Replicas that have no place here any more, and since when.
-#[derive(Debug, Default)]
-pub struct Moved {
-    since: BTreeMap<PartitionId, Micros>,
-}
-
-impl Moved {
-    /// Takes note of all that have no place now. Gives those that have had none for [`STAYS`].
-    pub fn look(&mut self, moved: &[PartitionId], now: Micros) -> Vec<PartitionId> {
-        self.since.retain(|id, _| moved.contains(id));
-        for id in moved {
-            self.since.entry(*id).or_insert(now);
-        }
-        self.since.iter().filter(|(_, since)| now.since(**since) >= STAYS).map(|(id, _)| *id).collect()
-    }
-
-    /// It is removed.
-    pub fn remove(&mut self, id: PartitionId) {
-        self.since.remove(&id);
-    }
-}
+use driver::moved::{Leave, next_step};
+use replica::has_moved;
+use types::PartitionId;
 
 impl Node {
     /// Looks at all replicas; one that has gone on for long enough takes its leave, and is removed the next time.
@@ -45,22 +23,23 @@ impl Node {
     }
 
     fn leave(&mut self, id: PartitionId) -> Result<(), Failure> {
-        let Some(replica) = self.replicas.host().replica(id) else {
-            // The log has something of it, and there are no files: what the log has may be nowhere else.
-            let record = self.view.partition(id).cloned();
-            return record.map_or(Ok(()), |record| self.make_replica(record));
-        };
-        if !replica.is_decommissioned() {
-            self.replicas.input(self.timer.now(), |host, now, out| host.decommission(now, id, out));
-            return Ok(());
+        let writing = self.tails.held().holds(id) || self.journal.is_writing(id);
+        match next_step(self.replicas.host().replica(id), writing) {
+            Leave::Make => {
+                let record = self.view.partition(id).cloned();
+                record.map_or(Ok(()), |record| self.make_replica(record))
+            }
+            Leave::Decommission => {
+                self.replicas.input(self.timer.now(), |host, now, out| host.decommission(now, id, out));
+                Ok(())
+            }
+            Leave::Wait => Ok(()),
+            Leave::Remove => {
+                let node = self.replicas.me().node.0;
+                eprintln!("partition {id} has moved away from node {node}: its replica here is removed");
+                self.moved.remove(id);
+                self.drop_replica(id)
+            }
         }
-        // What is being written must be known first: a replica that is made here again must not be told of it.
-        if self.tails.holds(id) || self.journal.is_writing(id) {
-            return Ok(());
-        }
-        let node = self.replicas.me().node.0;
-        eprintln!("partition {id} has moved away from node {node}: its replica here is removed");
-        self.moved.remove(id);
-        self.drop_replica(id)
     }
 }

@@ -78,7 +78,7 @@ impl Node {
             // No replica here, but the controllers have told who has one.
             return self.turn_away(key, &request, Status::NotPrimary);
         }
-        if self.tails.holds(request.partition) {
+        if self.tails.held().holds(request.partition) {
             return self.turn_away_blocked(key, &request);
         }
         if request.op.writes()
@@ -132,7 +132,7 @@ impl Node {
             let received = chunk.bytes.len() as u64;
             self.reports.metrics().ship_received.fetch_add(received, Ordering::Relaxed);
         }
-        let blocked = self.tails.holds(message.partition());
+        let blocked = self.tails.held().holds(message.partition());
         if let PeerMessage::Append(append) = &message
             && !append.entries.is_empty()
             && (blocked || self.storage.without_room(append.partition).is_some())

@@ -73,7 +73,7 @@ impl Node {
     pub(super) fn end(self) -> Result<(), Failure> {
         self.connections.end();
         // What waits for room is not in the log: the next life must not be taken for whole.
-        self.journal.shutdown(self.timer.mono(), self.tails.blocked().next().is_none())
+        self.journal.shutdown(self.timer.mono(), self.tails.held().is_empty())
     }
 }
 

@@ -60,7 +60,7 @@ use crate::journal::Journal;
 use crate::net::conn::Got;
 use checkpoints::Checkpoints;
 use connections::Connections;
-use decommission::Moved;
+use driver::moved::Moved;
 use ending::Ending;
 use faults::Faults;
 use mio::Events;

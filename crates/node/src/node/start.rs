@@ -4,7 +4,6 @@ use super::Node;
 use super::checkpoints::Checkpoints;
 use super::connections::{Connections, Who};
 use super::data_dirs::Metas;
-use super::decommission::Moved;
 use super::ending::Ending;
 use super::faults::Faults;
 use super::links::{Links, WAKER};
@@ -29,10 +28,11 @@ use crate::net::{FaultInjection, listen};
 use crate::shared_status::SharedStatus;
 use crate::sql::SqlThread;
 use crate::stop::{Stop, Stopper};
-use crate::stores::{self, InLog};
+use crate::stores;
 use crate::tails;
 use crate::timed_files::TimedFiles;
 use crate::web::Web;
+use driver::recovery;
 use mio::{Poll, Waker};
 use replica::Host;
 use std::collections::BTreeMap;
@@ -209,16 +209,15 @@ fn recover(
     let reader = log.reader();
     let mut host = Host::new(me, config.timing.clone(), lease_manager.leases());
     let mut found = recovered.partitions;
-    if recovered.unknown_damaged {
-        // Only this opening knows it; the next ones find it in the log.
-        let lost: Vec<_> = metas.keys().filter(|id| !found.contains_key(id)).copied().collect();
+    let doubtful = recovered.unknown_damaged;
+    let lost = recovery::distrusted(metas.keys().copied(), &found, doubtful);
+    if !lost.is_empty() {
         log.distrust(&lost)
             .map_err(|error| Failure::new(7, format!("the log cannot be written: {error}")))?;
     }
     for (id, meta) in &metas {
         let found = found.remove(id);
-        let nothing = if recovered.unknown_damaged { InLog::Lost } else { InLog::Nothing };
-        let in_log = found.as_ref().map_or(nothing, InLog::Found);
+        let in_log = recovery::in_log(found.as_ref(), doubtful);
         host.add(stores::open(&mut dir, me, meta, in_log, &reader, &metrics)?);
     }
     let now = clock::now();
@@ -239,7 +238,7 @@ fn recover(
         storage: Storage::new(dir, metas, found, room)?,
         tails,
         checkpoints: Checkpoints::new(&config, wake),
-        moved: Moved::default(),
+        moved: Default::default(),
         faults: Faults::new(shared_status.faults.clone(), settings.freeze_at),
         reports: Reports::new(this, shared_status),
         ending: Ending::new(stopper),

@@ -112,7 +112,7 @@ impl Node {
         metrics.fsyncs.store(stats.fsyncs, Ordering::Relaxed);
         metrics.log_bytes.store(stats.bytes, Ordering::Relaxed);
         metrics.log_entries.store(stats.entries, Ordering::Relaxed);
-        let waits = |id: PartitionId| match (waiting.has(id), self.tails.holds(id)) {
+        let waits = |id: PartitionId| match (waiting.has(id), self.tails.held().holds(id)) {
             (true, _) => Some("no room for its files"),
             (false, true) => Some("no room to set its divergent tail aside"),
             (false, false) => None,
@@ -123,7 +123,7 @@ impl Node {
                 replica.waits = why.into();
             }
         }
-        let blocked = self.tails.blocked().next().is_some();
+        let blocked = !self.tails.held().is_empty();
         NodeStatus {
             member: host.me(),
             hears: self.connections.hears(clock::mono()),
