@@ -27,8 +27,6 @@ pub enum Event {
     Status { node: u32, incarnation: u64 },
     /// The disk is through with a batch.
     Synced { node: u32, incarnation: u64 },
-    /// The disk may have room again.
-    Retry { node: u32, incarnation: u64 },
     /// The log is idle.
     Mark { node: u32, incarnation: u64 },
     /// A component is made.
@@ -134,7 +132,6 @@ pub fn numbers_of(event: &Event) -> [u64; 6] {
         Event::Flush { node, incarnation } => plain(6, *node, *incarnation),
         Event::Status { node, incarnation } => plain(7, *node, *incarnation),
         Event::Synced { node, incarnation } => plain(8, *node, *incarnation),
-        Event::Retry { node, incarnation } => plain(9, *node, *incarnation),
         Event::Mark { node, incarnation } => plain(10, *node, *incarnation),
         Event::Checkpoint { node, incarnation } => plain(11, *node, *incarnation),
         Event::Component { node, incarnation, partition } => {

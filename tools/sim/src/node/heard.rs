@@ -1,7 +1,8 @@
 //! What a process has heard of the cluster map.
 
+use driver::Moved;
 use std::collections::BTreeMap;
-use types::{PartitionId, TableId, TableRecord};
+use types::{Micros, PartitionId, TableId, TableRecord};
 use wire::control::ClusterMap;
 
 /// The newest of what it was told, and replicas that have no place here by it.
@@ -11,8 +12,8 @@ pub struct Heard {
     tables: BTreeMap<TableId, TableRecord>,
     /// The newest revision of the metastore.
     revision: u64,
-    /// Since when replicas have had no place here.
-    moved: BTreeMap<PartitionId, u64>,
+    /// Replicas that have no place here.
+    moved: Moved,
 }
 
 impl Heard {
@@ -39,18 +40,13 @@ impl Heard {
         tables
     }
 
-    /// These replicas have no place here, and no others.
-    pub fn only_moved(&mut self, moved: &[PartitionId]) {
-        self.moved.retain(|id, _| moved.contains(id));
-    }
-
-    /// Since when this replica has had no place here: since now, if that is news.
-    pub fn moved_since(&mut self, id: PartitionId, now: u64) -> u64 {
-        *self.moved.entry(id).or_insert(now)
+    /// These replicas have no place here, and no others. Gives those that have had none for long enough.
+    pub fn without_place(&mut self, moved: &[PartitionId], now: u64) -> Vec<PartitionId> {
+        self.moved.look(moved, Micros(now))
     }
 
     /// The replica was removed.
     pub fn removed(&mut self, id: PartitionId) {
-        self.moved.remove(&id);
+        self.moved.remove(id);
     }
 }

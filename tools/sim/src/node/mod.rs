@@ -4,6 +4,7 @@ pub mod files;
 pub mod health;
 pub mod heard;
 pub mod links;
+pub mod logs;
 pub mod reports;
 pub mod second;
 pub mod standing;
@@ -15,6 +16,7 @@ pub use files::{FIRST, PartFiles, SECOND, SnapshotFile};
 pub use health::Health;
 pub use heard::Heard;
 pub use links::Links;
+pub use logs::Logs;
 pub use reports::Reports;
 pub use second::{Second, SecondDirectory};
 pub use standing::Standing;
@@ -24,11 +26,10 @@ pub use watched::Watched;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
+use driver::progress::makes_progress;
 use replica::{Host, LeaseManager, Settings};
-use std::collections::BTreeSet;
 use std::io;
-use types::{Incarnation, Member, NodeId, PartitionId, StoreId};
-use wal::{Log, MemoryLog, Record};
+use types::{Incarnation, Member, Micros, NodeId, StoreId};
 
 /// A machine: it outlives its processes.
 pub struct Machine {
@@ -72,22 +73,6 @@ pub struct Process {
     pub turn: Turn,
     /// What the checkers remember of it.
     pub watched: Watched,
-}
-
-/// The logs of a process's replicas, and what waits for the disk.
-pub struct Logs {
-    /// The log on the disk.
-    pub log: Log,
-    /// The log of main-memory tables.
-    pub memory: MemoryLog,
-    /// Partitions whose log is in memory.
-    pub in_memory: BTreeSet<PartitionId>,
-    /// Records that wait for the disk.
-    pub queue: Vec<Record>,
-    /// Since when a batch has been on its way to the disk.
-    pub syncing: Option<u64>,
-    /// Since when the disk has refused.
-    pub refused: Option<u64>,
 }
 
 impl Machine {
@@ -144,30 +129,15 @@ impl Machine {
     }
 }
 
-impl Logs {
-    /// On what was found on the disk.
-    pub fn new(log: Log) -> Logs {
-        Logs {
-            log,
-            memory: MemoryLog::new(),
-            in_memory: BTreeSet::new(),
-            queue: Vec::new(),
-            syncing: None,
-            refused: None,
-        }
-    }
-}
-
 impl Process {
     /// Whether the disk and the executor make progress, so that heartbeats may vouch for the partitions.
     pub fn vouches(&self, now: u64) -> bool {
-        const WAIT_LIMIT_US: u64 = 1_000_000;
-        let slow = |since: Option<u64>| since.is_some_and(|since| now > since + WAIT_LIMIT_US);
-        !slow(self.logs.syncing) && !slow(self.logs.refused) && now <= self.turn.progress_at() + WAIT_LIMIT_US
+        let progress_at = Micros(self.turn.progress_at());
+        makes_progress(progress_at, self.logs.oldest_pending(), Micros(now))
     }
 }
 
 /// A beat for a process that starts now.
-pub fn lease_manager(member: Member, settings: &Settings, clock: types::Micros) -> LeaseManager {
+pub fn lease_manager(member: Member, settings: &Settings, clock: Micros) -> LeaseManager {
     LeaseManager::new(member, settings, clock)
 }

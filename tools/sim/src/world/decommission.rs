@@ -2,9 +2,9 @@
 
 use super::World;
 use crate::node::{PartFiles, SnapshotFile};
+use driver::moved::{Leave, next_step};
 use test_engines::Parts;
 use types::PartitionId;
-use wal::Record;
 
 impl World {
     /// Looks at a node's replicas; one that has had no place for long enough takes its leave, and is removed the next time.
@@ -21,16 +21,13 @@ impl World {
             .map(|replica| replica.id())
             .collect();
         let told = !process.links.controllers().is_empty();
-        process.heard.only_moved(if told { &moved } else { &[] });
-        for id in moved.into_iter().filter(|_| told) {
-            let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-            let since = process.heard.moved_since(id, now);
-            if now < since + replica::STAYS.0 {
-                continue;
-            }
-            match process.host.replica(id).is_some_and(|replica| replica.is_decommissioned()) {
-                true => self.drop_replica(node, id),
-                false => self.input(node, |host, now, out| host.decommission(now, id, out)),
+        for id in process.heard.without_place(if told { &moved } else { &[] }, now) {
+            let Some(process) = &self.machine(node).process else { return };
+            match next_step(process.host.replica(id), process.logs.is_writing(id)) {
+                Leave::Decommission => self.input(node, |host, now, out| host.decommission(now, id, out)),
+                Leave::Remove => self.drop_replica(node, id),
+                // All that the log has is open here.
+                Leave::Make | Leave::Wait => {}
             }
         }
     }
@@ -39,18 +36,11 @@ impl World {
     fn drop_replica(&mut self, node: u32, id: PartitionId) {
         let machine = self.machine_mut(node);
         let disk = machine.disk.clone();
-        // What is being written must be known first: a replica that is made here again must not be told of it.
-        let Some(process) = machine.process.as_mut().filter(|process| process.logs.syncing.is_none()) else {
-            return;
-        };
+        let Some(process) = machine.process.as_mut() else { return };
         drop(process.host.remove(id));
         process.heard.removed(id);
         process.watched.removed(id);
-        process.logs.queue.retain(|record| record.partition() != id);
-        match process.logs.in_memory.remove(&id) {
-            true => process.logs.memory.append(&[Record::Forget { partition: id }]),
-            false => process.logs.queue.push(Record::Forget { partition: id }),
-        }
+        process.logs.forget(id);
         self.trace.note(self.now(), format_args!("n{node} removes its replica of p{}", id.0));
         self.injected("replica-left");
         self.checks.storage.removed(types::NodeId(node), id);
@@ -68,7 +58,7 @@ impl World {
         if removed.is_err() {
             return self.end(node, super::machines::End::Crash);
         }
-        self.start_batch(node);
+        self.submit_log(node);
         self.look_at(node);
     }
 }

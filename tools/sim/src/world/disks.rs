@@ -3,146 +3,62 @@
 use super::machines::End;
 use super::{Event, World};
 use crate::disk::Disk;
+use driver::tail_file::{Place, TailFile, place};
 use replica::{LogOp, ReadFor};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::io;
 use types::config::TailReport;
 use types::engine::Version;
 use types::{EngineError, Lsn, PartitionId};
-use wal::{LogError, ReadLog, Record};
 use wire::{Entry, Message};
 
 /// How long a log is idle before its mark is written.
 const IDLE: u64 = 5_000;
-/// A refused batch is tried again after this.
-const RETRY: u64 = 20_000;
 /// Names of tails begin so.
 const TAILS: &str = "tails/";
 
-/// What the replica asks for, as the log takes it.
-pub(super) fn record_of(op: LogOp) -> Record {
-    match op {
-        LogOp::Entry(entry) => Record::Entry(entry),
-        LogOp::Truncate { partition, to } => Record::Truncate { partition, to },
-        LogOp::Base { partition, at, crc } => Record::Base { partition, at, crc },
-        LogOp::Trim { partition, below } => Record::Trim { partition, below },
-        LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
-        LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
-    }
-}
-
-/// The reports of all tails on a disk, as far as they can be read: a file begins with one.
+/// The reports of all tails on a disk, as far as they can be read.
 pub(super) fn tails_on(disk: &Disk) -> Vec<TailReport> {
-    let read = |name: String| {
-        let bytes = disk.read(&name).ok()?;
-        serde_json::Deserializer::from_slice(&bytes).into_iter().next()?.ok()
-    };
+    let read = |name: String| Some(TailFile::decode(disk.read(&name).ok()?.into())?.report);
     disk.names(TAILS).into_iter().filter_map(read).collect()
 }
 
 impl World {
-    /// Takes a change of a log: at once for a main-memory table, with the next batch for the disk.
+    /// Takes a change of a log: at once for a main-memory table, with the turn's submission for the disk.
     pub(super) fn log(&mut self, node: u32, op: LogOp) {
-        let record = record_of(op);
-        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if process.logs.in_memory.contains(&record.partition()) {
-            process.logs.memory.append(&[record]);
-        } else {
-            process.logs.queue.push(record);
+        if let Some(process) = self.machine_mut(node).process.as_mut() {
+            process.logs.push(op);
         }
     }
 
-    /// Starts a batch if the disk is idle: everything that waits is one write and one sync. A disk that refused is tried
-    /// again in its own time.
-    pub(super) fn start_batch(&mut self, node: u32) {
-        let refused =
-            self.machine(node).process.as_ref().is_some_and(|process| process.logs.refused.is_some());
-        if !refused {
-            self.write_batch(node);
-        }
-    }
-
-    fn write_batch(&mut self, node: u32) {
+    /// A turn ends: what came in it is submitted. If the disk is idle, everything that waits is one write and one sync.
+    pub(super) fn submit_log(&mut self, node: u32) {
         let now = self.now();
-        let (most, stuck) = (self.machine(node).health.sync_us(), self.machine(node).health.stuck_until());
-        let latency = 30 + self.schedule.timing().below(most);
+        if let Some(process) = self.machine_mut(node).process.as_mut() {
+            process.logs.submit(now);
+        }
+        self.write_log(node);
+    }
+
+    fn write_log(&mut self, node: u32) {
+        let (now, health) = (self.now(), &self.machine(node).health);
+        let (most, stuck) = (health.sync_us(), health.stuck_until());
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        if process.logs.queue.is_empty() {
-            // Nothing waits for room any more: what comes next is not held back by what was refused before.
-            process.logs.refused = None;
-        }
-        if process.logs.syncing.is_some() || process.logs.queue.is_empty() {
-            return;
-        }
-        let incarnation = process.incarnation;
-        match process.logs.log.append(&process.logs.queue) {
-            Ok(()) => {
-                process.logs.queue.clear();
-                process.logs.syncing = Some(now);
-                process.logs.refused = None;
-                self.at((now + latency).max(stuck), Event::Synced { node, incarnation });
-            }
-            Err(error) if !matches!(error, LogError::Full { .. }) => {
-                self.trace.note(now, format_args!("n{node}'s log cannot be written: {error}"));
-                self.disk_failed(node);
-            }
-            Err(error) => {
-                if process.logs.refused.is_none() {
-                    process.logs.refused = Some(now);
+        let (incarnation, was_full) = (process.incarnation, process.logs.is_full());
+        match process.logs.write() {
+            Ok(None) => {}
+            Ok(Some(begun)) => {
+                if let Some(error) = begun.refused.filter(|_| !was_full) {
                     self.trace.note(now, format_args!("n{node}'s log refuses: {error}"));
                     self.injected("log-refused");
                 }
-                self.make_room(node, latency);
-                self.input(node, |host, now, out| host.short_of_room(now, out));
-                self.promises_no_log(node, None);
-                self.after(RETRY, Event::Retry { node, incarnation });
+                let latency = 30 + self.schedule.timing().below(most);
+                self.at((now + latency).max(stuck), Event::Synced { node, incarnation });
             }
-        }
-    }
-
-    /// What shortens a log is taken by a full one too, ahead of the entries that wait for room, and so is what comes before a
-    /// partition's first entry that needs room (F20).
-    fn make_room(&mut self, node: u32, latency: u64) {
-        let (now, stuck) = (self.now(), self.machine(node).health.stuck_until());
-        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        without_replaced(&mut process.logs.queue);
-        let moves = |record: &Record| {
-            matches!(record, Record::Base { .. } | Record::Truncate { .. } | Record::Forget { .. })
-        };
-        let fixed: BTreeSet<PartitionId> =
-            process.logs.queue.iter().filter(|record| moves(record)).map(Record::partition).collect();
-        let shortens = |record: &Record| match record {
-            Record::Trim { partition, below } => {
-                let written =
-                    process.logs.log.end(*partition).is_some_and(|(end, _)| *below <= end.lsn.next());
-                written && !fixed.contains(partition)
+            Err(error) => {
+                self.trace.note(now, format_args!("n{node}'s log cannot be written: {error}"));
+                self.disk_failed(node);
             }
-            _ => false,
-        };
-        let mut waits = BTreeSet::new();
-        let (first, rest): (Vec<Record>, Vec<Record>) =
-            process.logs.queue.iter().cloned().partition(|record| {
-                if record.needs_room() {
-                    waits.insert(record.partition());
-                }
-                !waits.contains(&record.partition()) || shortens(record)
-            });
-        if !first.is_empty() && process.logs.log.append(&first).is_ok() {
-            let incarnation = process.incarnation;
-            process.logs.queue = rest;
-            process.logs.syncing = Some(now);
-            self.at((now + latency).max(stuck), Event::Synced { node, incarnation });
-        }
-    }
-
-    pub(super) fn retry_log(&mut self, node: u32, incarnation: u64) {
-        let Some(process) =
-            self.machine(node).process.as_ref().filter(|process| process.incarnation == incarnation)
-        else {
-            return;
-        };
-        match process.logs.syncing {
-            Some(_) => self.after(RETRY, Event::Retry { node, incarnation }),
-            None => self.write_batch(node),
         }
     }
 
@@ -158,41 +74,33 @@ impl World {
             return;
         }
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        process.logs.syncing = None;
-        let tokens = match process.logs.log.sync() {
-            Ok(tokens) => tokens,
-            Err(_) => return self.disk_failed(node),
-        };
-        if process.logs.log.reclaim().is_err() {
-            return self.disk_failed(node);
-        }
-        if let Some(order) = process.logs.log.wants_spare() {
-            process.logs.log.add_spare(order.make());
-        }
+        let Ok(tokens) = process.logs.sync() else { return self.disk_failed(node) };
+        let is_full = process.logs.is_full();
         // The batch just synced names what was synced before it.
         self.checks.storage.settle(types::NodeId(node));
         for (partition, token) in &tokens {
             self.checks.storage.proven(types::NodeId(node), *partition, token.get());
         }
         self.input(node, |host, now, out| host.synced(now, &tokens, out));
-        self.start_batch(node);
+        if is_full {
+            self.input(node, |host, now, out| host.short_of_room(now, out));
+            self.promises_no_log(node, None);
+        }
+        self.write_log(node);
         self.after(IDLE, Event::Mark { node, incarnation });
     }
 
     pub(super) fn mark_log(&mut self, node: u32, incarnation: u64) {
         let stuck = self.machine(node).health.is_stuck(self.now());
-        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
-        let idle = process.incarnation == incarnation
-            && process.logs.syncing.is_none()
-            && process.logs.queue.is_empty();
-        if !idle || stuck || !process.logs.log.wants_mark() {
+        let process = self.machine_mut(node).process.as_mut();
+        let Some(process) = process.filter(|process| process.incarnation == incarnation && !stuck) else {
             return;
-        }
-        match process.logs.log.mark() {
+        };
+        match process.logs.mark() {
             // From here on no damage to the last batch is taken for a torn end (PR-18).
-            Ok(()) => self.checks.storage.settle(types::NodeId(node)),
-            Err(LogError::Poisoned { .. }) => self.disk_failed(node),
-            Err(_) => {}
+            Ok(true) => self.checks.storage.settle(types::NodeId(node)),
+            Ok(false) => {}
+            Err(_) => self.disk_failed(node),
         }
     }
 
@@ -215,7 +123,7 @@ impl World {
         let mut made = Vec::new();
         let mut begun = Vec::new();
         for (turn, id) in ids.into_iter().enumerate() {
-            if random >> turn & 1 == 0 || process.logs.in_memory.contains(&id) {
+            if random >> turn & 1 == 0 || process.logs.is_in_memory(id) {
                 continue;
             }
             if files.contains(&id) {
@@ -269,11 +177,7 @@ impl World {
         if process.incarnation != incarnation {
             return;
         }
-        let entries = match process.logs.in_memory.contains(&partition) {
-            true => process.logs.memory.read(partition, from, max_bytes),
-            false => process.logs.log.read(partition, from, max_bytes),
-        };
-        let entries = entries.map_err(|error| error.to_string());
+        let entries = process.logs.read(partition, from, max_bytes);
         if entries.is_err() {
             self.promises_no_log(node, Some(partition));
         }
@@ -284,28 +188,26 @@ impl World {
     pub(super) fn set_aside(
         &mut self,
         node: u32,
-        mut report: TailReport,
+        report: TailReport,
         entries: &[Entry],
         rows: &[Version],
     ) -> bool {
-        // The checksums of a log are a chain: the last one names all of it. The same tail comes twice after a crash between its
-        // file and the cut, and is counted once.
-        let crc = entries.last().map_or(0, Entry::crc);
-        let first = rows.first().map_or(String::new(), |row| format!("-{:?}-{}", row.key, rows.len()));
-        report.file = format!("p{}-{}-{}-{crc:08x}{first}", report.partition.0, report.term, report.from);
-        let mut bytes = serde_json::to_vec(&report).expect("a report has only text keys");
-        entries.iter().for_each(|entry| bytes.extend_from_slice(entry.bytes()));
-        for row in rows {
-            bytes.extend_from_slice(&row.key);
-            bytes.extend_from_slice(row.value.as_deref().unwrap_or_default());
-        }
-        let known = self.machine(node).process.iter().flat_map(|process| process.reports.tails());
-        if let Some(known) = known.clone().find(|known| known.file == report.file) {
-            report = known.clone();
-        } else if self.machine(node).disk.replace(&format!("{TAILS}{}", report.file), &bytes).is_err() {
-            self.disk_failed(node);
-            return false;
-        }
+        let disk = self.machine(node).disk.clone();
+        let look = |name: &str| match disk.read(&format!("{TAILS}{name}")) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        let report = match place(report, entries, rows, look) {
+            Place::Known(known) => known,
+            Place::New(report, bytes) => {
+                if disk.replace(&format!("{TAILS}{}", report.file), &bytes).is_err() {
+                    self.disk_failed(node);
+                    return false;
+                }
+                report
+            }
+        };
         self.trace.note(self.now(), format_args!("n{node} sets aside {report:?}"));
         self.checks.set_aside(self.now(), &report, entries, rows);
         if report.rows.is_some() {
@@ -319,21 +221,4 @@ impl World {
         }
         true
     }
-}
-
-/// Takes out what belongs to a log that a later record begins anew: nobody waits for it.
-fn without_replaced(queue: &mut Vec<Record>) {
-    let mut begins = BTreeMap::new();
-    for (at, record) in queue.iter().enumerate() {
-        if matches!(record, Record::Base { .. }) {
-            begins.insert(record.partition(), at);
-        }
-    }
-    let mut at = 0;
-    queue.retain(|record| {
-        let replaced = begins.get(&record.partition()).is_some_and(|begins| at < *begins);
-        at += 1;
-        // Promises and notes are not the log's.
-        !replaced || matches!(record, Record::Promise { .. } | Record::Custom { .. })
-    });
 }

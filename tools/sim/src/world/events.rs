@@ -24,7 +24,6 @@ impl World {
             Event::Tick { node, .. }
             | Event::Status { node, .. }
             | Event::Job { node, .. }
-            | Event::Retry { node, .. }
             | Event::Mark { node, .. }
             | Event::Leave { node, .. } => Some((*node, false)),
             Event::Synced { node, .. } => Some((*node, true)),
@@ -48,7 +47,6 @@ impl World {
             Event::Flush { node, incarnation } => self.flush(node, incarnation),
             Event::Status { node, incarnation } => self.status(node, incarnation),
             Event::Synced { node, incarnation } => self.synced(node, incarnation),
-            Event::Retry { node, incarnation } => self.retry_log(node, incarnation),
             Event::Mark { node, incarnation } => self.mark_log(node, incarnation),
             Event::Checkpoint { node, incarnation } => self.checkpoint(node, incarnation),
             Event::Component { node, incarnation, partition } => {

@@ -104,7 +104,7 @@ impl World {
                 }
             }
         }
-        self.start_batch(node);
+        self.submit_log(node);
     }
 
     fn send_peer(&mut self, node: u32, to: Member, message: PeerMessage) {
@@ -313,7 +313,7 @@ impl World {
             member: process.member,
             hears,
             replicas: process.host.status(clock),
-            full: process.logs.refused.is_some(),
+            full: process.logs.is_full(),
             tails: process.reports.tails().to_vec(),
             ..NodeStatus::default()
         };

@@ -10,7 +10,6 @@ use replica::{ClientRef, LogOp};
 use std::collections::BTreeSet;
 use types::policy::Below;
 use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
-use wal::Record;
 use wire::control::Role;
 use wire::job::JobState;
 use wire::peer::Ack;
@@ -77,7 +76,7 @@ impl World {
         let Some(process) = &self.machine(node).process else { return false };
         let is_at =
             |cluster_snapshot: Option<(Position, u32)>| cluster_snapshot.is_some_and(|(here, _)| here == at);
-        is_at(process.logs.log.base(partition)) && is_at(process.logs.log.end(partition))
+        is_at(process.logs.log().base(partition)) && is_at(process.logs.log().end(partition))
     }
 
     /// R10: a member calls durable what its log has made durable, from where its log begins on.
@@ -85,7 +84,7 @@ impl World {
         let (id, said) = (ack.partition, ack.marks.durable);
         let Some(process) = self.machine(node).process.as_ref() else { return };
         let begins = process.host.replica(id).map_or(Lsn::MAX, |replica| replica.log().base().lsn);
-        if process.logs.in_memory.contains(&id) || said < begins || said == Lsn::ZERO {
+        if process.logs.is_in_memory(id) || said < begins || said == Lsn::ZERO {
             return;
         }
         let durable = self.checks.storage.holds(NodeId(node), id).map_or(Lsn::ZERO, |proven| proven.lsn);
@@ -100,7 +99,7 @@ impl World {
     fn gives_up(&mut self, node: u32, partition: PartitionId, above: Lsn) {
         let machine = self.machine(node);
         let faulted = machine.health.is_impaired()
-            || machine.process.as_ref().is_some_and(|process| process.logs.in_memory.contains(&partition));
+            || machine.process.as_ref().is_some_and(|process| process.logs.is_in_memory(partition));
         let Some(proven) = self.checks.storage.holds(NodeId(node), partition).filter(|_| !faulted) else {
             return;
         };
@@ -388,14 +387,12 @@ impl World {
             let id = replica.id();
             let counted =
                 self.checks.epochs.newest(id).is_some_and(|record| record.in_sync.contains(&process.member));
-            let (Some((base, _)), false) = (process.logs.log.base(id), process.logs.in_memory.contains(&id))
+            let (Some((base, _)), false) = (process.logs.log().base(id), process.logs.is_in_memory(id))
             else {
                 continue;
             };
             // A log that is about to begin again has said so to the disk already: it does so before anything that follows.
-            let begins =
-                |record: &Record| matches!(record, Record::Base { partition, .. } if *partition == id);
-            if process.logs.queue.iter().any(begins) {
+            if process.logs.begins_again(id) {
                 continue;
             }
             let persisted = replica.engine().persisted();

@@ -54,9 +54,7 @@ impl World {
     pub(super) fn look_at_files(&mut self, node: u32) {
         let Some(process) = &self.machines.get(node).process else { return };
         let storage = &mut self.checks.storage;
-        for replica in
-            process.host.replicas().filter(|replica| !process.logs.in_memory.contains(&replica.id()))
-        {
+        for replica in process.host.replicas().filter(|replica| !process.logs.is_in_memory(replica.id())) {
             let persisted = replica.engine().persisted().lsn;
             if storage.said_persisted(NodeId(node), replica.id()) != persisted {
                 storage.says_persisted(NodeId(node), replica.id(), persisted);

@@ -6,11 +6,11 @@ use crate::network::{Endpoint, Lane};
 use crate::node::{
     FIRST, Heard, Links, Logs, Process, Reports, SECOND, SecondDirectory, Turn, Watched, lease_manager,
 };
+use driver::recovery::{self, InLog, OpenEngine, Reopened};
 use engine::MemoryEngine;
-use replica::history::History;
-use replica::{Host, Note, Recovered, Replica};
+use replica::{Host, Replica};
 use std::collections::BTreeSet;
-use types::{Engine, LogKind, Lsn, PartitionId, Rules};
+use types::{Engine, LogKind, PartitionId, Rules};
 use wal::{Log, RecoveredPartition};
 
 /// How a process ends.
@@ -24,14 +24,12 @@ pub(super) enum End {
     Clean,
 }
 
+/// Bytes of log that are read at a time while it is replayed.
+const REPLAY_BYTES: usize = 64 << 10;
+
 /// The log's layout: small, so that its limits are met.
 fn log_options(rules: Rules) -> wal::Options {
     wal::Options { segment_bytes: 64 << 10, max_bytes: 1 << 20, keep_bytes: 8 << 10, spares: 1, rules }
-}
-
-/// What a partition was found to be.
-struct Found {
-    replica: Replica,
 }
 
 impl World {
@@ -54,10 +52,17 @@ impl World {
                 let opened = Log::open(machine.disk.directory("log"), log_options(rules));
                 opened.map(|(log, found)| (member, log, found)).map_err(|error| error.to_string())
             });
-        let (member, log, found) = match opened {
+        let (member, mut log, found) = match opened {
             Ok(opened) => opened,
             Err(reason) => return self.start_failed(node, &reason),
         };
+        let lost = recovery::distrusted(self.with_files(node), &found.partitions, found.unknown_damaged);
+        if !lost.is_empty()
+            && let Err(error) = log.distrust(&lost)
+        {
+            return self.start_failed(node, &error.to_string());
+        }
+        let machine = self.machine_mut(node);
         let (clock, tails) = (machine.clock.read(now).mono, tails_on(&machine.disk));
         let leases = lease_manager(member, &settings, clock);
         let incarnation = self.counts.next_process();
@@ -77,11 +82,13 @@ impl World {
         self.trace.note(now, format_args!("n{node} starts as {member} of {store}, process {incarnation}"));
         for (id, part) in &found.partitions {
             match self.recover(node, &process, *id, part) {
-                Ok(found) => process.host.add(found.replica),
+                Ok(replica) => process.host.add(replica),
                 Err(reason) => return self.start_failed(node, &reason),
             }
         }
-        self.lone_snapshots(node, &mut process);
+        if let Err(reason) = self.recover_unlogged(node, &mut process, found.unknown_damaged) {
+            return self.start_failed(node, &reason);
+        }
         let machine = self.machine_mut(node);
         machine.starts.succeeded(member);
         machine.health.restarted();
@@ -112,41 +119,17 @@ impl World {
         process: &Process,
         id: PartitionId,
         part: &RecoveredPartition,
-    ) -> Result<Found, String> {
-        let rules = self.settings.rules;
+    ) -> Result<Replica, String> {
         let storage_lost = self.machine(node).second.directory_of(id).is_none();
-        let (engine, trouble) = self.engine_found(node, id)?;
+        let (engine, broken) = self.engine_found(node, id)?;
         self.finds_files(node, id, &*engine);
         let persisted = engine.persisted();
-        let history = part.custom.get(&(Note::History as u16));
-        let mut history = history.map(|bytes| History::decode(bytes)).transpose()?.unwrap_or_default();
-        history.truncate(part.end.lsn.max(persisted.lsn));
-        let secured = part.custom.get(&(Note::Secured as u16));
-        let secured = secured.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes);
-        let whole = part.damaged.is_none();
-        let damaged = part.damaged.as_ref().map(ToString::to_string).or(trouble);
+        let damaged = part.damaged.as_ref().map(ToString::to_string).or_else(|| broken.clone());
         self.show_start(node, id, part, (persisted.lsn, damaged.is_some()));
-        let found = Recovered {
-            base: part.base,
-            base_crc: part.base_crc,
-            end: part.end,
-            end_crc: part.end_crc,
-            history,
-            secured: Lsn(secured),
-            torn: part.torn_end,
-            damaged: damaged.clone(),
-            whole,
-            storage_lost,
-        };
-        let mut replica = Replica::recover(process.member, id, rules, engine, found);
-        while let Some(from) = replica.log().to_replay() {
-            match process.logs.log.read(id, from, 64 << 10) {
-                Ok(entries) => replica.replay(entries),
-                Err(_) if replica.is_damaged() => break,
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        replica.replay(Vec::new());
+        let engine = OpenEngine { engine, broken, storage_lost };
+        let who = (process.member, id, self.settings.rules);
+        let read = |from| process.logs.log().read(id, from, REPLAY_BYTES);
+        let Reopened { replica, .. } = recovery::open(who, engine, InLog::Found(part), read)?;
         self.trace.note(
             self.now(),
             format_args!(
@@ -154,30 +137,33 @@ impl World {
                 id.0, part.base, part.end, part.torn_end
             ),
         );
-        Ok(Found { replica })
+        Ok(replica)
     }
 
-    /// Components of partitions that the log knows nothing of: its owner lost the log, or it was never synced.
-    fn lone_snapshots(&mut self, node: u32, process: &mut Process) {
-        let disk = self.machine(node).disk.clone();
+    /// The partitions that have files in some directory.
+    fn with_files(&self, node: u32) -> BTreeSet<PartitionId> {
+        let disk = &self.machine(node).disk;
         let prefixes = [FIRST, SECOND].map(|directory_of| format!("{directory_of}snapshot/"));
         let number = |name: &str| prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)?.parse().ok());
         let names = prefixes.iter().flat_map(|prefix| disk.names(prefix));
         let named = names.filter_map(|name| number(&name)).map(PartitionId);
         let on_files = self.machines.files().places(node).into_iter().map(|place| place.partition);
-        let found: BTreeSet<PartitionId> = named.chain(on_files).collect();
-        for id in found {
-            let Some(directory_of) =
-                self.machine(node).second.directory_of(id).filter(|_| !process.host.has(id))
-            else {
-                continue;
-            };
-            let Ok((engine, damaged)) = self.open_engine(node, directory_of, id) else {
-                continue;
-            };
-            let found = Recovered { torn: true, damaged, ..Recovered::nothing() };
-            process.host.add(Replica::recover(process.member, id, self.settings.rules, engine, found));
+        named.chain(on_files).collect()
+    }
+
+    /// Partitions that have files, and that the log knows nothing of: its owner lost the log, or it was never synced.
+    fn recover_unlogged(&mut self, node: u32, process: &mut Process, doubtful: bool) -> Result<(), String> {
+        for id in self.with_files(node) {
+            let directory_of = self.machine(node).second.directory_of(id);
+            let Some(directory_of) = directory_of.filter(|_| !process.host.has(id)) else { continue };
+            let Ok((engine, broken)) = self.open_engine(node, directory_of, id) else { continue };
+            let engine = OpenEngine { engine, broken, storage_lost: false };
+            let who = (process.member, id, self.settings.rules);
+            let read = |from| process.logs.log().read(id, from, REPLAY_BYTES);
+            let opened = recovery::open(who, engine, recovery::in_log(None, doubtful), read)?;
+            process.host.add(opened.replica);
         }
+        Ok(())
     }
 
     /// A replica of a partition that this node has nothing of.
@@ -201,10 +187,14 @@ impl World {
         };
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         if log == LogKind::Memory {
-            process.logs.in_memory.insert(id);
+            process.logs.keep_in_memory(id);
         }
-        let replica = Replica::recover(process.member, id, rules, engine, Recovered::nothing());
-        process.host.add(replica);
+        let engine = OpenEngine { engine, broken: None, storage_lost: false };
+        let read = |_| Err("a new replica has no log");
+        match recovery::open((process.member, id, rules), engine, InLog::New, read) {
+            Ok(opened) => process.host.add(opened.replica),
+            Err(_) => self.end(node, End::Crash),
+        }
     }
 
     fn started(&mut self, node: u32, incarnation: u64) {
@@ -247,11 +237,8 @@ impl World {
             machine.disk.lose_power();
         }
         if how == End::Clean {
-            // What waits is written first; a log that has failed cannot be shut down.
-            let Logs { mut log, queue, .. } = process.logs;
-            if queue.is_empty() || log.append(&queue).is_ok() {
-                let _ = log.shutdown();
-            }
+            // A log that has failed cannot be shut down.
+            let _ = process.logs.shutdown(now);
         } else {
             if self.machines.files_mut().stop(node) {
                 self.injected("lsm-job-cut");
