@@ -213,6 +213,9 @@ pub struct StatusArgs {
     /// Show it again every second.
     #[arg(long)]
     pub watch: bool,
+    /// List every partition, however many there are.
+    #[arg(long)]
+    pub all: bool,
 }
 
 /// `understudy failover`.

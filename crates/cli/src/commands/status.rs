@@ -12,18 +12,21 @@ use types::NodeRecord;
 /// Between two looks of `--watch`.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// With more partitions than these, those that are well are counted and not listed.
+const LISTED_PARTITIONS: usize = 48;
+
 /// `status`.
 pub fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failure> {
     if !args.watch {
         let seen = look(context)?;
-        show(&seen, context);
+        show(&seen, args.all, context);
         return Ok(());
     }
     let stop = interrupt::stop_flag();
     while !stop.load(Ordering::Relaxed) {
         let seen = look(context)?;
         context.out.clear();
-        show(&seen, context);
+        show(&seen, args.all, context);
         context.out.flush();
         let next = Instant::now() + AGAIN;
         while !stop.load(Ordering::Relaxed) && Instant::now() < next {
@@ -39,7 +42,7 @@ pub fn look(context: &mut Context) -> Result<Overview, Failure> {
     Ok(overview(context.cluster_map()?, &status))
 }
 
-fn show(seen: &Overview, context: &mut Context) {
+fn show(seen: &Overview, all: bool, context: &mut Context) {
     let out = &mut context.out;
     if out.json {
         return out.object(seen);
@@ -53,10 +56,23 @@ fn show(seen: &Overview, context: &mut Context) {
     out.line("");
     show_nodes(&seen.nodes, context);
     show_directories(&seen.nodes, context);
-    if !seen.partitions.is_empty() {
-        context.out.line("");
-        show_partitions(&seen.partitions, context);
+    if seen.partitions.is_empty() {
+        return;
     }
+    context.out.line("");
+    if all || seen.partitions.len() <= LISTED_PARTITIONS {
+        return show_partitions(&seen.partitions, context);
+    }
+    let notable: Vec<PartitionLine> = seen.notable_partitions().cloned().collect();
+    let well = seen.partitions.len() - notable.len();
+    if !notable.is_empty() {
+        show_partitions(&notable, context);
+        context.out.line("");
+    }
+    context.out.line(&format!(
+        "{well} of {} partitions serve with all of their copies in sync; `understudy status --all` lists them, too",
+        seen.partitions.len()
+    ));
 }
 
 /// A line per node.

@@ -171,6 +171,29 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
     }
 }
 
+impl Overview {
+    /// The partitions that somebody should know of: without a primary that serves, with a copy missing, behind
+    /// or silent, or waiting for something. In the order of their numbers.
+    pub fn notable_partitions(&self) -> impl Iterator<Item = &PartitionLine> {
+        let factors: BTreeMap<&str, usize> =
+            self.tables.iter().map(|table| (table.table.as_str(), table.factor.into())).collect();
+        let factor = move |line: &PartitionLine| factors.get(line.table.as_str()).copied().unwrap_or(0);
+        self.partitions.iter().filter(move |line| !line.is_well(factor(line)))
+    }
+}
+
+impl PartitionLine {
+    /// True if it serves, waits for nothing, and has so many copies, all of them in sync and heard.
+    fn is_well(&self, factor: usize) -> bool {
+        let silent = |replica: &ReplicaLine| replica.role.ends_with("not heard");
+        self.state == "serving"
+            && self.waits.is_empty()
+            && self.in_sync.len() >= factor
+            && self.catching_up.is_empty()
+            && !self.replicas.iter().any(silent)
+    }
+}
+
 impl NodeLine {
     /// A remark for each directory that the node does not use.
     pub fn lost_directories(&self) -> impl Iterator<Item = String> + '_ {
@@ -519,6 +542,16 @@ pub(super) mod tests {
         );
         assert_eq!((seen.nodes[1].leads, seen.nodes[1].holds, seen.nodes[1].live), (1, 2, true));
         assert_eq!((seen.partitions[0].state.as_str(), seen.partitions[0].committed), ("serving", 9));
+    }
+
+    #[test]
+    fn partitions_of_which_somebody_should_know_are_told_from_the_others() {
+        let records = [record(64, &[1, 2, 3], &[]), record(65, &[1, 2], &[3]), record(66, &[2, 1], &[])];
+        let seen = |silent| overview(&map(&records), &status(&records, 0, silent));
+        let notable =
+            |seen: Overview| seen.notable_partitions().map(|line| line.partition).collect::<Vec<_>>();
+        assert_eq!(notable(seen(None)), vec![65, 66], "one copy is behind, and one is missing");
+        assert_eq!(notable(seen(Some(3))), vec![64, 65, 66], "node 3 is silent");
     }
 
     #[test]

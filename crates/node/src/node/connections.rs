@@ -2,15 +2,16 @@
 //!
 //! Messages are queued here and written at the end of the turn. Nothing here knows what a message does to a replica.
 
+use super::heartbeat_targets::HeartbeatTargets;
 use super::links::{Links, Role};
-use super::peers::{Controllers, Peers, resolve};
+use super::peers::{Controllers, Peers, Ways};
+use super::resolver::Resolver;
 use crate::clock;
 use crate::lease_manager::{HeartbeatThread, SharedLeases};
 use crate::metrics::Metrics;
 use crate::net::Cut;
 use replica::{ClientRef, Leases};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use types::{ClusterId, Member, Micros, NodeId, NodeRecord, PartitionId, Term};
@@ -37,7 +38,9 @@ pub struct Connections {
     links: Links,
     peers: Peers,
     controllers: Controllers,
+    resolver: Resolver,
     heartbeats: HeartbeatThread,
+    heartbeat_targets: HeartbeatTargets,
     leases: SharedLeases,
     /// Checksums of proposals that are not answered, and when they were made.
     proposals: BTreeMap<u32, Micros>,
@@ -54,8 +57,18 @@ impl Connections {
         metrics: Arc<Metrics>,
     ) -> Connections {
         let leases = heartbeats.leases();
-        let (peers, proposals) = (Peers::default(), BTreeMap::new());
-        Connections { who, links, peers, controllers, heartbeats, leases, proposals, metrics }
+        Connections {
+            who,
+            links,
+            peers: Peers::default(),
+            controllers,
+            resolver: Resolver::default(),
+            heartbeats,
+            heartbeat_targets: HeartbeatTargets::default(),
+            leases,
+            proposals: BTreeMap::new(),
+            metrics,
+        }
     }
 
     /// The connections themselves.
@@ -70,11 +83,15 @@ impl Connections {
 
     /// Whom there is to connect to is tried again where it is time to, and handshakes that take too long are closed.
     pub fn tick(&mut self, cluster: Option<ClusterId>, now: Micros) {
-        let Connections { who, links, controllers, peers, .. } = self;
+        let Connections { who, links, controllers, peers, resolver, .. } = self;
         links.tidy(now);
-        controllers.dial(who.me, cluster, &who.secret, links, now);
+        let ways = Ways { links: &mut *links, resolver: &mut *resolver };
+        controllers.dial(who.me, cluster, &who.secret, ways, now);
         if let Some(cluster) = cluster {
-            peers.dial(who.me, cluster, &who.secret, links, now);
+            peers.dial(who.me, cluster, &who.secret, Ways { links, resolver }, now);
+            if self.heartbeat_targets.resolve(&mut self.resolver) {
+                self.heartbeats.set_nodes(cluster, self.heartbeat_targets.found());
+            }
         }
     }
 
@@ -88,12 +105,13 @@ impl Connections {
         let me = self.who.me;
         self.peers.set(me.node, nodes, &mut self.links);
         let Some(cluster) = cluster else { return };
-        self.peers.dial(me, cluster, &self.who.secret, &mut self.links, now);
+        let ways = Ways { links: &mut self.links, resolver: &mut self.resolver };
+        self.peers.dial(me, cluster, &self.who.secret, ways, now);
         let others = nodes.iter().filter(|(node, _)| **node != me.node);
-        let heartbeats =
-            others.filter_map(|(node, record)| Some((*node, resolve(&record.addresses.heartbeat)?)));
-        let heartbeats: BTreeMap<NodeId, SocketAddr> = heartbeats.collect();
-        self.heartbeats.set_nodes(cluster, heartbeats);
+        let wanted = others.map(|(node, record)| (*node, record.addresses.heartbeat.clone()));
+        self.heartbeat_targets.set(wanted.collect());
+        self.heartbeat_targets.resolve(&mut self.resolver);
+        self.heartbeats.set_nodes(cluster, self.heartbeat_targets.found());
     }
 
     /// This life of a node lets us in.

@@ -11,6 +11,7 @@
 //! | `view` | the cluster's records, as controllers have told them |
 //! | `replicas` | the replicas, and what they asked for and were not given yet |
 //! | `links`, `peers`, `connections` | connections: all of them; whom we connect to; what goes to whom |
+//! | `resolver`, `heartbeat_targets` | what addresses mean that are names; where heartbeats go |
 //! | `room`, `data_dirs`, `storage` | room on the disk; directories; what is on the disks of which replica |
 //! | `tails` | divergent tails on the disk, and partitions that wait for room for one |
 //! | `checkpoints` | which engines are written to disk |
@@ -38,10 +39,12 @@ mod decommission;
 mod dispatch;
 mod ending;
 mod faults;
+mod heartbeat_targets;
 mod links;
 mod peers;
 mod replicas;
 mod reports;
+mod resolver;
 mod room;
 mod staging;
 mod start;

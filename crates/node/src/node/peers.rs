@@ -1,9 +1,9 @@
 //! Whom this node connects to: every other node, every controller.
 
 use super::links::{Links, Role};
+use super::resolver::{Lookup, Resolver};
 use crate::net::Conn;
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, ToSocketAddrs};
 use types::{ClusterId, Member, Micros, NodeId, NodeRecord};
 use wire::Message;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret};
@@ -32,8 +32,16 @@ impl Target {
         self.wait = Micros(self.wait.0 * 2).min(LONGEST);
     }
 
-    fn dial(&mut self, links: &mut Links, role: Role, hello: Hello, now: Micros) {
-        let conn = resolve(&self.address).and_then(|address| Conn::dial(address).ok());
+    fn dial(&mut self, ways: Ways, role: Role, hello: Hello, now: Micros) {
+        let Ways { links, resolver } = ways;
+        let conn = match resolver.look_up(&self.address) {
+            Lookup::Found(address) => Conn::dial(address).ok(),
+            Lookup::NotYet => {
+                self.retry_at = now + SHORTEST;
+                return;
+            }
+            Lookup::Unknown => None,
+        };
         match conn.and_then(|conn| links.add(conn, role, now)) {
             Some(key) => {
                 self.link = Some(key);
@@ -44,12 +52,12 @@ impl Target {
     }
 }
 
-/// An address that may be a name.
-pub fn resolve(address: &str) -> Option<SocketAddr> {
-    match address.parse() {
-        Ok(address) => Some(address),
-        Err(_) => address.to_socket_addrs().ok()?.next(),
-    }
+/// What it takes to connect.
+pub struct Ways<'a> {
+    /// Where connections are.
+    pub links: &'a mut Links,
+    /// What names mean.
+    pub resolver: &'a mut Resolver,
 }
 
 /// The other nodes.
@@ -81,11 +89,13 @@ impl Peers {
     }
 
     /// Connects to whom it is time to.
-    pub fn dial(&mut self, me: Member, cluster: ClusterId, secret: &Secret, links: &mut Links, now: Micros) {
+    pub fn dial(&mut self, me: Member, cluster: ClusterId, secret: &Secret, ways: Ways, now: Micros) {
+        let Ways { links, resolver } = ways;
         for (node, target) in &mut self.targets {
             if target.link.is_none() && now >= target.retry_at && !links.cut_from(*node) {
                 let hello = hello(HelloRole::Peer, me, Some(cluster), secret);
-                target.dial(links, Role::Dialing(*node), hello, now);
+                let ways = Ways { links: &mut *links, resolver: &mut *resolver };
+                target.dial(ways, Role::Dialing(*node), hello, now);
             }
         }
     }
@@ -131,21 +141,16 @@ impl Controllers {
     }
 
     /// Connects to whom it is time to.
-    pub fn dial(
-        &mut self,
-        me: Member,
-        cluster: Option<ClusterId>,
-        secret: &Secret,
-        links: &mut Links,
-        now: Micros,
-    ) {
+    pub fn dial(&mut self, me: Member, cluster: Option<ClusterId>, secret: &Secret, ways: Ways, now: Micros) {
+        let Ways { links, resolver } = ways;
         if links.cut_from_controllers() {
             return;
         }
         for (index, target) in self.targets.iter_mut().enumerate() {
             if target.link.is_none() && now >= target.retry_at {
                 let hello = hello(HelloRole::Node, me, cluster, secret);
-                target.dial(links, Role::DialingController(index), hello, now);
+                let ways = Ways { links: &mut *links, resolver: &mut *resolver };
+                target.dial(ways, Role::DialingController(index), hello, now);
             }
         }
     }
