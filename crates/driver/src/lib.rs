@@ -7,9 +7,11 @@
 //! | [`recovery`] | what a node that starts makes of what its log and its disks have of a replica |
 //! | [`tail_file`] | which file a divergent tail is set aside in, and its bytes (R9) |
 //! | [`held`] | what a partition asks for while its tail finds no room (F20) |
+//! | [`admission`] | what is let in to a replica while there is no room (F20) |
 //! | [`moved`] | when a replica that has no place any more takes its leave, and when it is removed |
 //! | [`progress`] | whether heartbeats may vouch for what a node leads |
 
+pub mod admission;
 pub mod held;
 pub mod log_queue;
 pub mod moved;

@@ -5,13 +5,12 @@ use super::links::{Listener, Role};
 use super::staging::{Refused, refuses_client, refuses_peer};
 use crate::failure::Failure;
 use crate::metrics::Outcome;
+use driver::admission::{self, Admission};
 use replica::ClientRef;
 use std::sync::atomic::Ordering;
-use types::{Lsn, Member};
+use types::Member;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret, Welcome};
-use wire::peer::{AppendRefused, Refusal};
-use wire::request::Hint;
-use wire::{Body, Message, PeerMessage, Reply, Request, Status};
+use wire::{Message, PeerMessage, Request, Status};
 
 impl Node {
     pub(super) fn on_message(&mut self, key: u64, role: Role, message: Message) -> Result<(), Failure> {
@@ -74,22 +73,17 @@ impl Node {
     fn on_request(&mut self, key: u64, request: Request) {
         self.reports.metrics().requests.fetch_add(1, Ordering::Relaxed);
         let to = ClientRef { connection: key, request: request.id };
-        if !self.replicas.host().has(request.partition) {
+        let (me, id) = (self.replicas.me(), request.partition);
+        if !self.replicas.host().has(id) {
             // No replica here, but the controllers have told who has one.
             return self.turn_away(key, &request, Status::NotPrimary);
         }
-        if self.tails.held().holds(request.partition) {
-            return self.turn_away_blocked(key, &request);
-        }
-        if request.op.writes()
-            && let Some(place) = self.storage.without_room(request.partition)
-        {
-            // Reads, flushes and truncation go on (F20).
-            let status = Status::Full(format!(
-                "the disk of node {} is full: free space in {place}, or hand its partitions over",
-                self.replicas.me().node.0,
-            ));
-            self.reports.metrics().answered(Outcome::NotDone);
+        let (held, full) = (self.tails.held().holds(id), self.storage.without_room(id));
+        let record = self.view.partition(id);
+        if let Some(status) = admission::of_client(&request, me, record, held, full.as_deref()) {
+            if matches!(status, Status::Full(_)) {
+                self.reports.metrics().answered(Outcome::NotDone);
+            }
             return self.turn_away(key, &request, status);
         }
         if let Some(status) = refuses_client(self.replicas.host(), &self.storage, &self.view, &request) {
@@ -98,28 +92,9 @@ impl Node {
         self.replicas.input(self.timer.now(), |host, now, out| host.request(now, to, request, out));
     }
 
-    /// Its partition waits for room; if another node leads, that one is named.
-    fn turn_away_blocked(&mut self, key: u64, request: &Request) {
-        let (me, record) = (self.replicas.me(), self.view.partition(request.partition));
-        let leads = record.is_some_and(|record| record.primary == me);
-        let why = format!("node {} waits for room to set a divergent tail aside", me.node.0);
-        self.turn_away(key, request, if leads { Status::NotYet(why) } else { Status::NotPrimary });
-    }
-
     /// Answers without asking a replica; nothing was done.
     fn turn_away(&mut self, key: u64, request: &Request, status: Status) {
-        let record = self.view.partition(request.partition);
-        let elsewhere = status == Status::NotPrimary;
-        let reply = Reply {
-            id: request.id,
-            status,
-            lsn: Lsn::ZERO,
-            epoch: record.map(|record| record.epoch).unwrap_or_default(),
-            policy: record.map_or(0, |record| record.policy.version),
-            copies: 0,
-            hint: record.filter(|_| elsewhere).map(|record| Box::new(Hint::new(record))),
-            body: Body::None,
-        };
+        let reply = admission::turned_away(request, status, self.view.partition(request.partition));
         self.connections.links().reply(key, reply, None);
     }
 
@@ -132,23 +107,14 @@ impl Node {
             let received = chunk.bytes.len() as u64;
             self.reports.metrics().ship_received.fetch_add(received, Ordering::Relaxed);
         }
-        let blocked = self.tails.held().holds(message.partition());
-        if let PeerMessage::Append(append) = &message
-            && !append.entries.is_empty()
-            && (blocked || self.storage.without_room(append.partition).is_some())
-        {
-            // The primary goes on without this copy until there is room again.
-            let refused = AppendRefused {
-                partition: append.partition,
-                epoch: append.epoch,
-                from: self.replicas.me(),
-                number: append.number,
-                why: Refusal::Busy,
-            };
-            return self.connections.send(append.from, PeerMessage::AppendRefused(refused));
-        }
-        if blocked && !matches!(message, PeerMessage::Inform(_)) {
-            return;
+        let id = message.partition();
+        let (held, full) = (self.tails.held().holds(id), self.storage.without_room(id).is_some());
+        match admission::of_peer(&message, self.replicas.me(), held, full) {
+            Admission::Given => {}
+            Admission::Lost => return,
+            Admission::Refused(to, refused) => {
+                return self.connections.send(to, PeerMessage::AppendRefused(refused));
+            }
         }
         match refuses_peer(self.replicas.host(), &self.storage, &message) {
             Some(Refused::Silently) => {}

@@ -137,15 +137,15 @@ impl Logs {
         self.queue.unwritten(partition).any(|record| matches!(record, Record::Base { .. }))
     }
 
-    /// The process ends properly: what waits is written first, and what is missing then leaves the log without the mark. A log that
-    /// has failed cannot be shut down.
-    pub fn shutdown(mut self, now: u64) -> Result<(), LogError> {
+    /// The process ends properly: what waits is written first. The log gets its mark unless something found no room, or was not `all`.
+    /// One that has failed cannot be shut down.
+    pub fn shutdown(mut self, now: u64, all: bool) -> Result<(), LogError> {
         let (more, whole) = self.queue.close(Micros(now), durable(self.log.log()));
         self.waiting.extend(more);
         for batch in GroupCommit::batches(std::mem::take(&mut self.waiting)) {
             self.log.append(batch)?;
         }
-        match whole {
+        match all && whole {
             true => self.log.shutdown(),
             false => self.log.log_mut().sync().map(drop),
         }

@@ -26,6 +26,7 @@ pub use watched::Watched;
 
 use crate::clock::Clock;
 use crate::disk::Disk;
+use driver::HeldOutputs;
 use driver::progress::makes_progress;
 use replica::{Host, LeaseManager, Settings};
 use std::io;
@@ -61,6 +62,8 @@ pub struct Process {
     pub host: Host<LeaseManager>,
     /// Their logs.
     pub logs: Logs,
+    /// What replicas ask for while a tail finds no room.
+    pub held: HeldOutputs,
     /// Its connections.
     pub links: Links,
     /// True if the log had been shut down properly.

@@ -23,7 +23,8 @@ impl World {
         let told = !process.links.controllers().is_empty();
         for id in process.heard.without_place(if told { &moved } else { &[] }, now) {
             let Some(process) = &self.machine(node).process else { return };
-            match next_step(process.host.replica(id), process.logs.is_writing(id)) {
+            let writing = process.held.holds(id) || process.logs.is_writing(id);
+            match next_step(process.host.replica(id), writing) {
                 Leave::Decommission => self.input(node, |host, now, out| host.decommission(now, id, out)),
                 Leave::Remove => self.drop_replica(node, id),
                 // All that the log has is open here.

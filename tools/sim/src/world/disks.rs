@@ -4,12 +4,12 @@ use super::machines::End;
 use super::{Event, World};
 use crate::disk::Disk;
 use driver::tail_file::{Place, TailFile, place};
-use replica::{LogOp, ReadFor};
+use replica::{Leases, LogOp, Output, ReadFor};
 use std::collections::BTreeSet;
 use std::io;
 use types::config::TailReport;
 use types::engine::Version;
-use types::{EngineError, Lsn, PartitionId};
+use types::{EngineError, Lsn, Micros, PartitionId};
 use wire::{Entry, Message};
 
 /// How long a log is idle before its mark is written.
@@ -184,41 +184,115 @@ impl World {
         self.input(node, |host, now, out| host.log_read(now, partition, purpose, entries, out));
     }
 
-    /// Writes a tail to a file, durably. A node that cannot do so stops: what follows would destroy the only copy (R9).
+    /// Writes a tail to a file, durably. Without room for it its partition waits; a node that cannot write it for another reason
+    /// stops: what follows would destroy the only copy (R9).
     pub(super) fn set_aside(
         &mut self,
         node: u32,
         report: TailReport,
+        entries: Vec<Entry>,
+        rows: Vec<Version>,
+    ) {
+        let (now, partition) = (Micros(self.now()), report.partition);
+        self.fill_for_tail(node);
+        let written = self.write_tail(node, &report, &entries, &rows);
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        match written {
+            Ok(report) => self.is_set_aside(node, &report, &entries, &rows),
+            Err(error) if wal::is_full(&error) => {
+                process.held.begin(partition, Output::SetAside { report, entries, rows }, now);
+                self.trace.note(now.0, format_args!("n{node} {partition} waits for room for a tail"));
+                self.injected("tail-waits");
+            }
+            Err(_) => self.disk_failed(node),
+        }
+    }
+
+    /// Tries again what found no room, and goes on with what came after it.
+    pub(super) fn retry_held(&mut self, node: u32, incarnation: u64) {
+        let now = Micros(self.now());
+        let due = self.machine(node).process.iter().flat_map(|process| process.held.due(now));
+        for id in due.collect::<Vec<_>>() {
+            while self.go_on_held(node, incarnation, id, now) {}
+        }
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
+        // Who waits cannot lead: whoever can is to miss this node's heartbeats.
+        for id in process.held.partitions() {
+            process.host.leases().lead(id, None);
+        }
+        self.submit_log(node);
+    }
+
+    /// The next of what a partition waits with. False if it waits on, or that was all.
+    fn go_on_held(&mut self, node: u32, incarnation: u64, id: PartitionId, now: Micros) -> bool {
+        let process = self.machine_mut(node).process.as_mut();
+        let Some(process) = process.filter(|process| process.incarnation == incarnation) else {
+            return false;
+        };
+        match process.held.take_next(id) {
+            None => {
+                let replica = process.host.replica(id).filter(|replica| !replica.is_damaged());
+                let record = replica.and_then(|replica| replica.record());
+                let term = record.filter(|record| record.primary == process.member).map(|record| record.term);
+                if term.is_some() {
+                    process.host.leases().lead(id, term);
+                }
+                false
+            }
+            Some(Output::SetAside { report, entries, rows }) => {
+                let written = self.write_tail(node, &report, &entries, &rows);
+                let Some(process) = self.machine_mut(node).process.as_mut() else { return false };
+                match written {
+                    Ok(report) => self.is_set_aside(node, &report, &entries, &rows),
+                    Err(error) if wal::is_full(&error) => {
+                        process.held.put_back(id, Output::SetAside { report, entries, rows }, now);
+                        return false;
+                    }
+                    Err(_) => self.disk_failed(node),
+                }
+                true
+            }
+            Some(output) => {
+                self.carry(node, incarnation, output);
+                true
+            }
+        }
+    }
+
+    fn write_tail(
+        &mut self,
+        node: u32,
+        report: &TailReport,
         entries: &[Entry],
         rows: &[Version],
-    ) -> bool {
-        let disk = self.machine(node).disk.clone();
+    ) -> io::Result<TailReport> {
+        let disk = &self.machine(node).disk;
         let look = |name: &str| match disk.read(&format!("{TAILS}{name}")) {
             Ok(bytes) => Ok(Some(bytes.into())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         };
-        let report = match place(report, entries, rows, look) {
-            Place::Known(known) => known,
+        match place(report.clone(), entries, rows, look) {
+            Place::Known(known) => Ok(known),
             Place::New(report, bytes) => {
-                if disk.replace(&format!("{TAILS}{}", report.file), &bytes).is_err() {
-                    self.disk_failed(node);
-                    return false;
-                }
-                report
+                disk.replace(&format!("{TAILS}{}", report.file), &bytes)?;
+                Ok(report)
             }
-        };
+        }
+    }
+
+    /// A tail is on the disk: controllers hear of it.
+    fn is_set_aside(&mut self, node: u32, report: &TailReport, entries: &[Entry], rows: &[Version]) {
         self.trace.note(self.now(), format_args!("n{node} sets aside {report:?}"));
-        self.checks.set_aside(self.now(), &report, entries, rows);
+        self.checks.set_aside(self.now(), report, entries, rows);
         if report.rows.is_some() {
             self.injected("tail-of-rows");
         }
-        let Some(process) = self.machine_mut(node).process.as_mut() else { return false };
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         process.reports.set_aside(report.clone());
         let conns: Vec<_> = process.links.controllers();
         for conn in conns {
             self.send(conn, true, Message::TailSetAside(report.clone()));
         }
-        true
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Event, World};
 use crate::network::{Conn, Endpoint};
+use driver::admission::{self, Admission};
 use replica::{ClientRef, Host, LeaseManager, Output};
 use types::{Member, Micros, Now, PartitionId, PartitionRecord};
 use wire::control::{ClusterMap, NodeStatus, Propose};
@@ -46,65 +47,68 @@ impl World {
 
     fn carry_out(&mut self, node: u32, incarnation: u64, out: &mut Vec<Output>) {
         for output in out.drain(..) {
-            if self.machine(node).incarnation() != Some(incarnation) {
-                return;
-            }
-            match output {
-                Output::Log(op) => {
-                    self.show_log(node, &op);
-                    self.log(node, op);
-                }
-                Output::Send { to, message } => self.send_peer(node, to, message),
-                Output::Reply { to, reply, valid_until, .. } => {
-                    self.released(node, to, &reply);
-                    let wait = 1 + self.schedule.timing().below(40);
-                    self.after(wait, Event::Leave { node, incarnation, to, reply, valid_until });
-                }
-                Output::Propose(propose) => self.propose(node, propose),
-                Output::Suspect(suspect) => {
-                    self.checks.suspected(self.now(), &suspect);
-                    self.tell_controllers(node, Message::Suspect(suspect));
-                }
-                Output::Served(served) => {
-                    if let Some(process) = self.machine_mut(node).process.as_mut() {
-                        process.reports.serve(served.clone());
-                    }
-                    self.tell_controllers(node, Message::Served(served));
-                }
-                Output::SetAside { report, entries, rows } => {
-                    if !self.set_aside(node, report, &entries, &rows) {
-                        return;
-                    }
-                }
-                Output::ReadLog { partition, from, max_bytes, purpose } => {
-                    let wait = 50 + self.schedule.timing().below(400);
-                    self.after(wait, Event::Read { node, incarnation, partition, purpose, from, max_bytes });
-                }
-                Output::Install { partition } => {
-                    let wait = 50 + self.schedule.timing().below(4_000);
-                    self.after(wait, Event::Install { node, incarnation, partition });
-                }
-                Output::Checkpoint { partition } => {
-                    let wait = 50 + self.schedule.timing().below(4_000);
-                    self.after(wait, Event::Component { node, incarnation, partition });
-                }
-                Output::Notice { partition, what } => {
-                    for (words, name) in
-                        [("comes back by the log", "back-by-log"), ("the log alone would", "back-by-choice")]
-                    {
-                        if what.contains(words) {
-                            self.injected(name);
-                        }
-                    }
-                    self.trace.note(self.now(), format_args!("n{node} p{}: {what}", partition.0));
-                }
-                Output::Damaged { partition, reason } => {
-                    self.show_damage(node, partition, &reason);
-                    self.injected("damage-found");
-                }
+            let process = self.machine_mut(node).process.as_mut();
+            let Some(process) = process.filter(|process| process.incarnation == incarnation) else { return };
+            if let Some(output) = process.held.hold(output) {
+                self.carry(node, incarnation, output);
             }
         }
         self.submit_log(node);
+    }
+
+    pub(super) fn carry(&mut self, node: u32, incarnation: u64, output: Output) {
+        match output {
+            Output::Log(op) => {
+                self.show_log(node, &op);
+                self.log(node, op);
+            }
+            Output::Send { to, message } => self.send_peer(node, to, message),
+            Output::Reply { to, reply, valid_until, .. } => {
+                self.released(node, to, &reply);
+                let wait = 1 + self.schedule.timing().below(40);
+                self.after(wait, Event::Leave { node, incarnation, to, reply, valid_until });
+            }
+            Output::Propose(propose) => self.propose(node, propose),
+            Output::Suspect(suspect) => {
+                self.checks.suspected(self.now(), &suspect);
+                self.tell_controllers(node, Message::Suspect(suspect));
+            }
+            Output::Served(served) => {
+                if let Some(process) = self.machine_mut(node).process.as_mut() {
+                    process.reports.serve(served.clone());
+                }
+                self.tell_controllers(node, Message::Served(served));
+            }
+            Output::SetAside { report, entries, rows } => {
+                self.set_aside(node, report, entries, rows);
+            }
+            Output::ReadLog { partition, from, max_bytes, purpose } => {
+                let wait = 50 + self.schedule.timing().below(400);
+                self.after(wait, Event::Read { node, incarnation, partition, purpose, from, max_bytes });
+            }
+            Output::Install { partition } => {
+                let wait = 50 + self.schedule.timing().below(4_000);
+                self.after(wait, Event::Install { node, incarnation, partition });
+            }
+            Output::Checkpoint { partition } => {
+                let wait = 50 + self.schedule.timing().below(4_000);
+                self.after(wait, Event::Component { node, incarnation, partition });
+            }
+            Output::Notice { partition, what } => {
+                for (words, name) in
+                    [("comes back by the log", "back-by-log"), ("the log alone would", "back-by-choice")]
+                {
+                    if what.contains(words) {
+                        self.injected(name);
+                    }
+                }
+                self.trace.note(self.now(), format_args!("n{node} p{}: {what}", partition.0));
+            }
+            Output::Damaged { partition, reason } => {
+                self.show_damage(node, partition, &reason);
+                self.injected("damage-found");
+            }
+        }
     }
 
     fn send_peer(&mut self, node: u32, to: Member, message: PeerMessage) {
@@ -238,7 +242,7 @@ impl World {
             other => {
                 if let Some(message) = other.into_peer() {
                     self.note_failback(node, &message);
-                    self.input(node, |host, now, out| host.peer(now, message, out));
+                    self.peer(node, message);
                 }
             }
         }
@@ -247,7 +251,30 @@ impl World {
     fn request(&mut self, node: u32, conn: Conn, request: Request) {
         self.checks.requests.received(conn, &request);
         let to = ClientRef { connection: conn, request: request.id };
-        self.input(node, |host, now, out| host.request(now, to, request, out));
+        let (id, Some(process)) = (request.partition, &self.machine(node).process) else { return };
+        let record = process.host.replica(id).and_then(|replica| replica.record());
+        let (held, full) = (process.held.holds(id), process.logs.is_full().then_some("its log"));
+        let Some(status) = admission::of_client(&request, process.member, record, held, full) else {
+            return self.input(node, |host, now, out| host.request(now, to, request, out));
+        };
+        let (incarnation, reply) = (process.incarnation, admission::turned_away(&request, status, record));
+        self.released(node, to, &reply);
+        let wait = 1 + self.schedule.timing().below(40);
+        let reply = Box::new(reply);
+        self.after(wait, Event::Leave { node, incarnation, to, reply, valid_until: None });
+    }
+
+    fn peer(&mut self, node: u32, message: PeerMessage) {
+        let (id, Some(process)) = (message.partition(), &self.machine(node).process) else { return };
+        let (held, full) = (process.held.holds(id), process.logs.is_full());
+        match admission::of_peer(&message, process.member, held, full) {
+            Admission::Given => self.input(node, |host, now, out| host.peer(now, message, out)),
+            Admission::Lost => {}
+            Admission::Refused(to, refused) => {
+                self.injected("append-busy");
+                self.send_peer(node, to, PeerMessage::AppendRefused(refused));
+            }
+        }
     }
 
     fn configure(&mut self, node: u32, cluster_map: &ClusterMap) {
@@ -279,6 +306,7 @@ impl World {
         self.after(wait, Event::Tick { node, incarnation });
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
         let vouches = process.vouches(now);
+        process.host.rest_indexes(process.logs.is_full());
         let links: Vec<_> = process.links.heartbeats();
         let leases = process.host.leases();
         leases.turn(clock.mono);
@@ -292,6 +320,7 @@ impl World {
         }
         if !stalled {
             self.input(node, |host, now, out| host.tick(now, out));
+            self.retry_held(node, incarnation);
             self.relocate(node);
         }
     }
@@ -313,7 +342,7 @@ impl World {
             member: process.member,
             hears,
             replicas: process.host.status(clock),
-            full: process.logs.is_full(),
+            full: process.logs.is_full() || !process.held.is_empty(),
             tails: process.reports.tails().to_vec(),
             ..NodeStatus::default()
         };

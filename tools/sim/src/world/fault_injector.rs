@@ -183,6 +183,17 @@ impl World {
         true
     }
 
+    /// A tail is to be set aside: where disks fill up, this one does so now and then just before.
+    pub(super) fn fill_for_tail(&mut self, node: u32) {
+        let may = self.stage.phase() == Phase::Faults && self.plan.faults.contains(&Fault::Full);
+        if may && self.faults.random().chance(300) {
+            let us = self.faults.random().between(100_000, 3_000_000);
+            self.machine(node).disk.set_trouble(|trouble| trouble.full = true);
+            self.after(us, Event::Cure(Cure::Room(node)));
+            self.injected("full-for-tail");
+        }
+    }
+
     fn trouble_clock(&mut self, fault: Fault, node: u32) -> bool {
         let now = self.now();
         let random = self.faults.random();

@@ -392,7 +392,7 @@ impl World {
                 continue;
             };
             // A log that is about to begin again has said so to the disk already: it does so before anything that follows.
-            if process.logs.begins_again(id) {
+            if process.logs.begins_again(id) || process.held.holds(id) {
                 continue;
             }
             let persisted = replica.engine().persisted();

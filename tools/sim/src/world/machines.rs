@@ -6,6 +6,7 @@ use crate::network::{Endpoint, Lane};
 use crate::node::{
     FIRST, Heard, Links, Logs, Process, Reports, SECOND, SecondDirectory, Turn, Watched, lease_manager,
 };
+use driver::HeldOutputs;
 use driver::recovery::{self, InLog, OpenEngine, Reopened};
 use engine::MemoryEngine;
 use replica::{Host, Replica};
@@ -71,6 +72,7 @@ impl World {
             member,
             host: Host::new(member, settings.clone(), leases),
             logs: Logs::new(log),
+            held: HeldOutputs::default(),
             links: Links::default(),
             clean_start: found.clean_shutdown,
             reports: Reports::new(tails),
@@ -238,7 +240,7 @@ impl World {
         }
         if how == End::Clean {
             // A log that has failed cannot be shut down.
-            let _ = process.logs.shutdown(now);
+            let _ = process.logs.shutdown(now, process.held.is_empty());
         } else {
             if self.machines.files_mut().stop(node) {
                 self.injected("lsm-job-cut");
