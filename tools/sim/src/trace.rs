@@ -107,7 +107,7 @@ impl Hidden {
     /// The same without what differs: what a message says of files is found as it is printed for a debugger.
     fn masked(&mut self, text: &str) -> String {
         // The checksums of a log are a chain, and the entry of a load has its files' digest.
-        const NAMES: [&str; 5] = ["digest: [", "digest: ", "crc: ", "order: [", "bytes: b\""];
+        const NAMES: [&str; 6] = ["digest: [", "digest: ", "crc: ", "Checksum(", "order: [", "bytes: b\""];
         let mut masked = String::with_capacity(text.len());
         let mut rest = text;
         while let Some((at, name)) = NAMES.iter().filter_map(|name| Some((rest.find(name)?, *name))).min() {
@@ -117,11 +117,11 @@ impl Hidden {
             masked.push_str(before);
             let until = match name {
                 "bytes: b\"" => from.find("\" }"),
-                "digest: " | "crc: " => from.find(|byte: char| !byte.is_ascii_digit()),
+                "digest: " | "crc: " | "Checksum(" => from.find(|byte: char| !byte.is_ascii_digit()),
                 _ => from.find(']'),
             };
             let (value, after) = from.split_at(until.unwrap_or(from.len()));
-            if name.starts_with("digest") || name == "crc: " {
+            if name.starts_with("digest") || ["crc: ", "Checksum("].contains(&name) {
                 let next = self.digests.len();
                 let ordinal = *self.digests.entry(value.to_string()).or_insert(next);
                 masked.push_str(&format!("#{ordinal}"));
@@ -152,9 +152,9 @@ mod tests {
     #[test]
     fn digests_are_told_as_ordinals_and_directories_not_at_all() {
         let mut hidden = Hidden { root: "/tmp/world-7".into(), digests: BTreeMap::new() };
-        let text = "Offer { digest: 77, order: [1, 2] } digest: [3, 4] digest: 77, /tmp/world-7/n1 bytes: b\"x\\\"\" }";
+        let text = "Offer { digest: 77, order: [1, 2] } digest: [3, 4] Checksum(77), /tmp/world-7/n1 bytes: b\"x\\\"\" }";
         let masked = hidden.masked(text);
-        let expected = "Offer { digest: #0, order: [] } digest: [#1] digest: #0, LSM/n1 bytes: b\"\" }";
+        let expected = "Offer { digest: #0, order: [] } digest: [#1] Checksum(#0), LSM/n1 bytes: b\"\" }";
         assert_eq!(masked, expected);
     }
 
