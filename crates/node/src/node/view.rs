@@ -138,3 +138,85 @@ impl View {
         known.into_iter().filter(gone).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Incarnation, StoreId};
+    use wire::control::RecordText;
+
+    const P: PartitionId = PartitionId(64);
+    const Q: PartitionId = PartitionId(65);
+
+    fn node(id: u32) -> RecordText {
+        RecordText::new(&NodeRecord {
+            format: types::config::FORMAT,
+            id: NodeId(id),
+            store: StoreId(1),
+            incarnation: Incarnation(1),
+            clean_start: false,
+            addresses: Default::default(),
+            zone: String::new(),
+            damaged: Vec::new(),
+            unknown: Default::default(),
+        })
+    }
+
+    /// A whole map in which partitions below [`Q`] have been given out.
+    fn map(revision: u64, nodes: Vec<RecordText>) -> ClusterMap {
+        let cluster = ClusterRecord {
+            format: types::config::FORMAT,
+            id: types::ClusterId(1),
+            created_ms: 0,
+            next_table: 2,
+            next_partition: Q.0,
+            next_system: PartitionId::FIRST_SYSTEM,
+            next_failover: 0,
+            unknown: Default::default(),
+        };
+        ClusterMap {
+            revision,
+            cluster: Some(RecordText::new(&cluster)),
+            nodes,
+            tables: Vec::new(),
+            partitions: Vec::new(),
+            dropped: Vec::new(),
+            whole: true,
+        }
+    }
+
+    fn nodes(view: &View) -> Vec<u32> {
+        view.nodes().keys().map(|node| node.0).collect()
+    }
+
+    #[test]
+    fn a_map_that_is_behind_says_nothing_of_nodes() {
+        let mut view = View::default();
+        assert!(view.take(&map(5, vec![node(1)])).whole);
+        assert!(!view.take(&map(4, vec![node(2)])).whole);
+        assert_eq!(nodes(&view), [1]);
+        let before = view.version();
+        assert!(view.take(&map(5, vec![node(1), node(2)])).whole && view.version() > before);
+        assert_eq!(nodes(&view), [1, 2]);
+    }
+
+    #[test]
+    fn nothing_is_taken_for_gone_by_a_map_that_cannot_be_read() {
+        let mut view = View::default();
+        let unreadable = map(5, vec![node(1), RecordText("nonsense".into())]);
+        assert!(!view.take(&unreadable).whole);
+        assert_eq!(nodes(&view), [1], "what can be read counts");
+    }
+
+    #[test]
+    fn what_a_whole_map_does_not_name_is_gone_if_it_had_been_given_out() {
+        let mut view = View::default();
+        assert!(view.gone([P, Q]).is_empty(), "nothing is known yet");
+        let later = map(6, vec![node(2)]);
+        view.take(&map(5, vec![node(1), node(2)]));
+        view.take(&later);
+        assert!(view.forget_nodes(&later, NodeId(2)) && !view.forget_nodes(&later, NodeId(1)));
+        assert_eq!(nodes(&view), [2]);
+        assert_eq!(view.gone([P, Q]), [P]);
+    }
+}
