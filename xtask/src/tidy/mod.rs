@@ -42,7 +42,7 @@ const LAYERS: [(&str, u8); 22] = [
 ];
 
 /// Crates that others of their own floor may use: the log keeps entries of `wire`, `driver` carries out what `replica` asks for,
-/// `sql` asks by `client`, `bench` starts clusters of `local`.
+/// `sql` asks by `client` and `sim` simulates its core, `bench` starts clusters of `local`.
 const BELOW: [&str; 4] = ["wire", "replica", "client", "local"];
 
 /// Crates whose code takes the time and randomness it needs as arguments.

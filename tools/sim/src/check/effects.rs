@@ -63,6 +63,15 @@ pub fn check(last: &Final<'_>, operations: &[&Operation]) -> Result<(), (&'stati
     Ok(())
 }
 
+/// PR-47: what sessions said is lost is not there.
+pub fn check_losses<'a>(
+    last: &Final<'_>,
+    mut told: impl Iterator<Item = &'a Position>,
+) -> Result<(), String> {
+    let there = told.find(|at| last.line.iter().any(|known| known.at == **at));
+    there.map_or(Ok(()), |at| Err(format!("what is at {at} was said to be lost, and is there")))
+}
+
 fn written(
     last: &Final<'_>,
     writers: &BTreeMap<u64, Vec<&Known>>,
@@ -262,6 +271,14 @@ mod tests {
         let asked = Action::TermEnd(at(1, 2));
         assert_eq!(verdict(&line, &operation("", asked.clone(), Answer::Ended(Some(Lsn(2))))), Ok(()));
         assert_eq!(verdict(&line, &operation("", asked, Answer::Ended(Some(Lsn(1))))), Err("I14"));
+    }
+
+    #[test]
+    fn a_loss_that_is_told_and_is_none_is_rejected() {
+        let line = [known(2, "a", 7, 1)];
+        let last = Final { line: line.iter().collect(), lost: BTreeMap::new(), lossy: None };
+        assert_eq!(check_losses(&last, [at(1, 3), at(2, 2)].iter()), Ok(()));
+        assert!(check_losses(&last, [at(1, 3), at(1, 2)].iter()).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! | `storage` | I12, R10: what was durable |
 //! | `requests` | R12: one answer |
 //! | `linear` | R5: linearizability per key |
-//! | `effects` | I9, I4, I5: exactly once, nothing visible that is lost |
+//! | `effects` | I9, I4, I5, PR-47: exactly once, nothing visible that is lost, no loss that is none |
 //! | `indexes` | I15: index rows are what the rows say |
 //! | `world/online` | I16: a node is removed that is a member of nothing, and stays out |
 //! | `loads` | PR-39: bulk loads, whole or not at all |
@@ -59,6 +59,17 @@ pub struct Violation {
     pub sentence: String,
     /// The last lines of the trace.
     pub trace: Vec<String>,
+}
+
+/// What clients were told in the whole of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    /// Operations that ended.
+    pub operations: &'a [Operation],
+    /// Ends of jobs.
+    pub jobs: &'a [jobs::JobAnswer],
+    /// Acknowledged writes of which sessions said that they are lost.
+    pub lost: &'a [(PartitionId, Position)],
 }
 
 /// All checkers.
@@ -213,38 +224,35 @@ impl Checks {
     }
 
     /// Looks at the whole history.
-    pub fn finish(&mut self, now: u64, operations: &[Operation], jobs: &[jobs::JobAnswer]) {
+    pub fn finish(&mut self, now: u64, told: Told<'_>) {
         if !self.violations.is_empty() {
             return;
         }
         let acknowledged: BTreeSet<(PartitionId, Position)> =
-            operations.iter().filter_map(|op| Some((op.partition, op.acknowledged()?))).collect();
+            told.operations.iter().filter_map(|op| Some((op.partition, op.acknowledged()?))).collect();
         if !self.failovers.is_empty() {
             let verdict = report::check(&self.failovers, &acknowledged, self.survival.lost());
             self.expect("I14", now, verdict);
         }
         let tips = self.tips.clone();
         for (partition, tip) in tips {
-            self.finish_partition(now, partition, tip, (operations, jobs));
+            self.finish_partition(now, partition, tip, told);
         }
     }
 
-    fn finish_partition(
-        &mut self,
-        now: u64,
-        partition: PartitionId,
-        tip: Position,
-        (operations, jobs): (&[Operation], &[jobs::JobAnswer]),
-    ) {
-        let operations: Vec<&Operation> = operations.iter().filter(|op| op.partition == partition).collect();
+    fn finish_partition(&mut self, now: u64, partition: PartitionId, tip: Position, told: Told<'_>) {
+        let of_here = told.operations.iter().filter(|op| op.partition == partition);
+        let operations: Vec<&Operation> = of_here.collect();
         let mut line: Vec<_> = self.lineage.line(partition, tip).collect();
         line.reverse();
         let lossy = self.survival.lossy(partition);
         let lost = self.survival.lost().iter().filter(|((of, _), _)| *of == partition);
         let lost = lost.map(|((_, at), since)| (*at, *since)).collect();
         let last = effects::Final { line, lost, lossy };
-        let told: Vec<_> = jobs.iter().filter(|told| told.partition == partition).collect();
-        let of_jobs = jobs::check(&last, &told);
+        let jobs: Vec<_> = told.jobs.iter().filter(|told| told.partition == partition).collect();
+        let of_jobs = jobs::check(&last, &jobs);
+        let lost = told.lost.iter().filter(|(of, _)| *of == partition).map(|(_, at)| at);
+        let of_losses = effects::check_losses(&last, lost);
         let verdict = effects::check(&last, &operations);
         let present: BTreeSet<u64> =
             last.line.iter().flat_map(|known| known.changes.iter().filter_map(|(_, value)| *value)).collect();
@@ -252,6 +260,7 @@ impl Checks {
             self.fault(id, now, sentence);
         }
         self.expect("PR-82", now, of_jobs);
+        self.expect("PR-47", now, of_losses);
         for (key, steps) in registers(&operations, lossy.map(|_| &present)) {
             if let Err(sentence) = linear::check(&steps) {
                 let sentence = format!("{partition} key {key} is not linearizable: {sentence}");

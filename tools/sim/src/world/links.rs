@@ -1,6 +1,7 @@
 //! Connections are made, carry messages, and break.
 
 use super::{Event, World};
+use crate::client::LinkNews;
 use crate::network::{Conn, Delivery, Endpoint, Lane, Sent};
 use wire::Message;
 use wire::control::Register;
@@ -39,7 +40,7 @@ impl World {
                 self.node_linked(to, from.0, conn, lane);
             }
             Lane::Control => self.control_linked(from.0, to, conn),
-            Lane::Client(slot) => self.client_linked(from.0, to, slot, Some(conn)),
+            Lane::Client(slot) => self.client_linked(from.0, to, slot, LinkNews::Up(conn)),
         }
     }
 
@@ -61,7 +62,7 @@ impl World {
                 let wait = AGAIN + self.schedule.timing().below(AGAIN);
                 self.after(wait, Event::Dial { from, to, lane });
             }
-            (_, Lane::Client(slot)) => self.client_linked(from.0, to, slot, None),
+            (Endpoint::Client(_), _) => self.client_linked(from.0, to, slot_of(lane), LinkNews::Failed),
             _ => self.operator_unlinked(),
         }
     }
@@ -85,6 +86,7 @@ impl World {
                     self.register(node, conn);
                 }
             }
+            Endpoint::Client(_) => self.client_linked(from, to, 0, LinkNews::Up(conn)),
             _ => self.operator_linked(conn),
         }
     }
@@ -179,8 +181,7 @@ impl World {
             }
             (Endpoint::Controller(id), _) => self.controller_process_disconnected(id, conn),
             (Endpoint::Client(_), _) => {
-                let Lane::Client(slot) = lane else { return };
-                self.client_linked(at, other, slot, None);
+                self.client_linked(at, other, slot_of(lane), LinkNews::Broken(conn));
             }
             (Endpoint::Operator, _) => self.operator_unlinked(),
             _ => {}
@@ -213,10 +214,15 @@ impl World {
         match to {
             Endpoint::Node(node) => self.node_hears(node, from, conn, message),
             Endpoint::Controller(id) => self.controller_process_hears(id, conn, message),
-            Endpoint::Client(id) => self.client_hears(id, message),
+            Endpoint::Client(id) => self.client_hears(id, from, conn, message),
             Endpoint::Operator => self.operator_hears(message),
         }
     }
+}
+
+/// Which of several connections of a client to the same endpoint a lane is.
+fn slot_of(lane: Lane) -> u16 {
+    if let Lane::Client(slot) = lane { slot } else { 0 }
 }
 
 /// Encodes and decodes, as a wire would.

@@ -63,7 +63,7 @@ mod workload;
 
 pub use stage::Phase;
 
-use crate::check::Checks;
+use crate::check::{Checks, Told};
 use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::event::Event;
@@ -155,7 +155,8 @@ impl World {
     /// Runs the checks that look at the whole history.
     pub fn finish(&mut self) {
         let (now, operations) = (self.now(), self.clients.operations());
-        self.checks.finish(now, &operations, self.clients.told_of_jobs());
+        let (jobs, lost) = (self.clients.told_of_jobs(), self.clients.told_lost());
+        self.checks.finish(now, Told { operations: &operations, jobs, lost: &lost });
         self.checks.cluster_snapshots(now, self.clients.taken(), &operations);
     }
 

@@ -4,17 +4,19 @@
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
 use crate::check::{cluster_snapshots::Taken, jobs::JobAnswer};
-use crate::client::{Client, ClientEffect};
+use crate::client::adversary::Adversary;
+use crate::client::native::Native;
+use crate::client::{ClientEffect, LinkNews, RowClient};
 use crate::job_client::JobClient;
 use crate::load_client::LoadClient;
 use crate::lsm_files::LsmFiles;
-use crate::network::Conn;
+use crate::network::{Conn, Endpoint};
 use crate::plan::RunPlan;
 use crate::random::{Concern, Stream};
 use crate::snapshot_client::SnapshotClient;
 use std::collections::BTreeSet;
-use types::{LoadId, PartitionId, Rules};
-use wire::Reply;
+use types::{LoadId, PartitionId, Position, Rules};
+use wire::Message;
 
 /// Which client has a number.
 enum Which {
@@ -37,7 +39,7 @@ pub(super) struct Heard {
 
 /// The clients, by number: those of rows first.
 pub(super) struct Workload {
-    rows: Vec<Client>,
+    rows: Vec<Box<dyn RowClient>>,
     snapshots: SnapshotClient,
     loads: LoadClient,
     jobs: JobClient,
@@ -50,7 +52,7 @@ impl Workload {
         let trees = plan.loads && plan.tables.iter().any(|table| table.lsm);
         let scratch = trees.then(|| files.make_root().expect("a directory can be made").join("load"));
         Workload {
-            rows: (0..plan.clients).map(|id| Client::new(id, draws(u64::from(id)), plan)).collect(),
+            rows: (0..plan.clients).map(|id| row_client(id, draws(u64::from(id)), plan)).collect(),
             snapshots: SnapshotClient::new(plan.clients, draws(1_000), plan, rules),
             loads: LoadClient::new(plan.clients + 1, draws(1_001), plan, scratch),
             jobs: JobClient::new(plan.clients + 2, draws(1_002), plan),
@@ -95,25 +97,31 @@ impl Workload {
     }
 
     /// A connection of a client was made, or not, or broke.
-    pub fn linked(&mut self, id: u32, node: u32, slot: u16, conn: Option<Conn>) {
-        match self.which(id) {
-            Which::Rows(at) => self.rows[at].linked(node, slot, conn),
-            Which::Snapshots => self.snapshots.linked(node, conn),
-            Which::Loads => self.loads.linked(node, conn),
-            Which::Jobs => self.jobs.linked(node, conn),
+    pub fn linked(&mut self, id: u32, now: u64, (to, slot): (Endpoint, u16), news: LinkNews) {
+        match (self.which(id), to) {
+            (Which::Rows(at), _) => self.rows[at].linked(now, to, slot, news),
+            (Which::Snapshots, Endpoint::Node(node)) => self.snapshots.linked(node, news.up()),
+            (Which::Loads, Endpoint::Node(node)) => self.loads.linked(node, news.up()),
+            (Which::Jobs, Endpoint::Node(node)) => self.jobs.linked(node, news.up()),
+            _ => {}
         }
     }
 
-    /// A client hears a reply.
-    pub fn hear(&mut self, id: u32, now: u64, reply: Reply) -> Heard {
-        match self.which(id) {
-            Which::Rows(at) => {
+    /// A client hears from somebody, on this connection.
+    pub fn hear(&mut self, id: u32, now: u64, (from, conn): (Endpoint, Conn), message: Message) -> Heard {
+        let reply = match (self.which(id), message) {
+            (Which::Rows(at), message) => {
                 let client = &mut self.rows[at];
-                let before = client.history().len();
-                client.hear(now, reply);
-                let ended = (client.history().len() - before) as u64;
-                Heard { ended, fault: client.fault().map(ToString::to_string), ..Heard::default() }
+                let before = client.operations().history().len();
+                client.hear(now, from, conn, message);
+                let ended = (client.operations().history().len() - before) as u64;
+                return Heard { ended, fault: client.fault().map(ToString::to_string), ..Heard::default() };
             }
+            (_, Message::Reply(reply)) => reply,
+            _ => return Heard::default(),
+        };
+        match self.which(id) {
+            Which::Rows(_) => Heard::default(),
             Which::Snapshots => {
                 self.snapshots.hear(now, &reply);
                 Heard::default()
@@ -142,7 +150,7 @@ impl Workload {
 
     /// True if those of rows have asked everything, and it was decided.
     pub fn are_done(&self) -> bool {
-        self.rows.iter().all(Client::is_done)
+        self.rows.iter().all(|client| client.is_done())
     }
 
     /// True if one of those of rows waits for something that is not in these partitions alone.
@@ -152,20 +160,20 @@ impl Workload {
 
     /// Those of rows have so much more to do.
     pub fn go_on(&mut self, operations: u64) {
-        self.rows.iter_mut().for_each(|client| client.go_on(operations));
+        self.rows.iter_mut().for_each(|client| client.operations_mut().go_on(operations));
     }
 
     /// Whose last write was given up, and not in one of these partitions, asks once more: how many they are.
     pub fn ask_again(&mut self, closed: &[PartitionId]) -> usize {
         let mut unanswered = 0;
         for client in &mut self.rows {
-            let last = client.history().iter().rev().find(|operation| operation.action.writes());
+            let last = client.operations().history().iter().rev().find(|operation| operation.action.writes());
             let through = last.is_none_or(|last| {
                 matches!(last.told, Answer::Done { .. } | Answer::Exists(_))
                     || closed.contains(&last.partition)
             });
             if !through {
-                client.go_on(1);
+                client.operations_mut().go_on(1);
                 unanswered += 1;
             }
         }
@@ -180,8 +188,21 @@ impl Workload {
 
     /// Everything that ended on rows, loads included.
     pub fn operations(&self) -> Vec<Operation> {
-        let rows = self.rows.iter().flat_map(|client| client.history().iter());
+        let rows = self.rows.iter().flat_map(|client| client.operations().history());
         rows.chain(self.loads.history()).cloned().collect()
+    }
+
+    /// When a client has something to do next, if nothing happens before.
+    pub fn wakes_at(&self, id: u32) -> Option<u64> {
+        match self.which(id) {
+            Which::Rows(at) => self.rows[at].wakes_at(),
+            Which::Snapshots | Which::Loads | Which::Jobs => None,
+        }
+    }
+
+    /// Acknowledged writes that sessions were told are lost.
+    pub fn told_lost(&self) -> Vec<(PartitionId, Position)> {
+        self.rows.iter().flat_map(|client| client.told_lost()).copied().collect()
     }
 
     /// What jobs were told.
@@ -192,5 +213,13 @@ impl Workload {
     /// Points that were taken.
     pub fn taken(&self) -> &[Taken] {
         self.snapshots.taken()
+    }
+}
+
+/// The last client is the adversary.
+fn row_client(id: u32, random: Stream, plan: &RunPlan) -> Box<dyn RowClient> {
+    match id + 1 == plan.clients {
+        true => Box::new(Adversary::new(id, random, plan)),
+        false => Box::new(Native::new(id, random, plan)),
     }
 }

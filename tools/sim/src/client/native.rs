@@ -1,0 +1,367 @@
+//! A client that is the native client's core: what that asks for is carried out, as the native client's shell does
+//! it, over a simulated network and in virtual time.
+
+use crate::check::history::{Answer, Operation};
+use crate::client::operations::{Decided, Operations};
+use crate::client::{ClientEffect, LinkNews, RowClient};
+use crate::network::{Conn, Endpoint};
+use crate::plan::RunPlan;
+use crate::random::Stream;
+use ::client::{Call, Completed, Core, CoreConfig, Effect, FailKind, LaneId, Outcome, Ticket};
+use std::collections::BTreeMap;
+use types::{Micros, NodeId, PartitionId, Position, SessionId};
+use wire::control::ClusterMap;
+use wire::{Message, Reply};
+
+/// An attempt without an answer is given up after this.
+const ATTEMPT: Micros = Micros::from_millis(400);
+/// Refusals that may pass are reported after this.
+const PATIENCE: Micros = Micros::from_millis(1_500);
+/// A caller waits no longer, microseconds.
+const DEADLINE_US: u64 = 4_000_000;
+/// The connections of the core are the first ones to each node.
+const SLOT: u16 = 0;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Link {
+    Dialling,
+    Up(Conn),
+}
+
+/// An operation that the core has.
+#[derive(Debug)]
+struct Open {
+    operation: Operation,
+    lane: LaneId,
+    /// The session and number under which it was last sent.
+    session: Option<(SessionId, u64)>,
+}
+
+/// The connection to some controller, from which the cluster map comes.
+#[derive(Debug)]
+struct Watch {
+    link: Option<Link>,
+    controllers: u32,
+    next: u32,
+    retry_at: u64,
+}
+
+/// Acknowledged writes, for what the core promises of them.
+#[derive(Debug, Default)]
+struct Acknowledged {
+    /// Of each lane and partition: where each ticket's write is.
+    places: BTreeMap<(PartitionId, LaneId), BTreeMap<Ticket, Position>>,
+    /// What the client was told is lost.
+    lost: Vec<(PartitionId, Position)>,
+}
+
+/// The client.
+pub struct Native {
+    operations: Operations,
+    core: Core,
+    /// Lanes, each with sessions of its own.
+    lanes: u32,
+    /// Operations that are asked at once.
+    width: usize,
+    links: BTreeMap<u32, Link>,
+    watch: Watch,
+    open: BTreeMap<Ticket, Open>,
+    acknowledged: Acknowledged,
+    /// What is to be carried out with the next step.
+    effects: Vec<ClientEffect>,
+    fault: Option<String>,
+}
+
+impl Acknowledged {
+    /// Writes of a lane come to be in the order in which they were asked for. The error is a sentence.
+    fn add(&mut self, of: (PartitionId, LaneId), ticket: Ticket, at: Position) -> Result<(), String> {
+        let places = self.places.entry(of).or_default();
+        let before = places.range(..ticket).next_back().filter(|(_, place)| **place > at);
+        let behind = places.range(ticket..).next().filter(|(_, place)| **place < at);
+        if let Some((other, place)) = before.or(behind) {
+            return Err(format!("{} {}: {ticket} is at {at}, and {other} at {place}", of.0, of.1));
+        }
+        places.insert(ticket, at);
+        Ok(())
+    }
+
+    /// These are lost. The error is a sentence: one was never acknowledged.
+    fn lose(&mut self, of: (PartitionId, LaneId), tickets: &[Ticket]) -> Result<(), String> {
+        for ticket in tickets {
+            let place = self.places.get(&of).and_then(|places| places.get(ticket));
+            let Some(place) = place else {
+                return Err(format!("{ticket} is said to be lost, and was never acknowledged"));
+            };
+            self.lost.push((of.0, *place));
+        }
+        Ok(())
+    }
+}
+
+impl Native {
+    /// A client of the plan's tables.
+    pub fn new(id: u32, mut random: Stream, plan: &RunPlan) -> Native {
+        let idle = *random.pick(&[400, 5_000, 60_000]).expect("not empty");
+        let config = CoreConfig {
+            window: 1 + random.below(4) as usize,
+            attempt_timeout: ATTEMPT,
+            patience: PATIENCE,
+            idle: Micros::from_millis(idle),
+            seed: random.next(),
+        };
+        let watch = Watch { link: None, controllers: plan.controllers, next: id, retry_at: 0 };
+        Native {
+            core: Core::new(config),
+            lanes: 1 + random.below(2) as u32,
+            width: 1 + random.below(4) as usize,
+            operations: Operations::new(id, random, plan),
+            links: BTreeMap::new(),
+            watch,
+            open: BTreeMap::new(),
+            acknowledged: Acknowledged::default(),
+            effects: Vec::new(),
+            fault: None,
+        }
+    }
+
+    fn submit(&mut self, now: u64) {
+        while self.open.len() < self.width {
+            let Some((operation, _)) = self.operations.next(now) else { return };
+            let (op, read) = self.operations.asks(&operation);
+            let random = self.operations.random();
+            let lane = LaneId(random.below(u64::from(self.lanes)) as u32);
+            let hurried = random.chance(250);
+            let deadline = if hurried { random.between(150_000, 900_000) } else { DEADLINE_US };
+            let table = self.operations.tables()[&operation.partition];
+            let mut call = Call::new(table, 1, operation.partition, op);
+            (call.read, call.trace) = (read, operation.number);
+            let ticket = self.core.submit(Micros(now), lane, call.within(Micros(deadline)));
+            self.open.insert(ticket, Open { operation, lane, session: None });
+        }
+    }
+
+    /// Carries out what the core asks for, and takes what it has to say.
+    fn turn(&mut self, now: u64) {
+        while let Some(effect) = self.core.next_effect() {
+            self.carry_out(now, effect);
+        }
+        while let Some(completed) = self.core.next_completed() {
+            self.completed(now, completed);
+        }
+        for loss in self.core.take_losses() {
+            let verdict = self.acknowledged.lose((loss.partition, loss.lane), &loss.tickets);
+            self.expect(verdict);
+        }
+    }
+
+    fn carry_out(&mut self, now: u64, effect: Effect) {
+        match effect {
+            Effect::Connect(node) if self.core.map().node(node).is_none() => {
+                self.core.disconnected(Micros(now), node, "its address is not known");
+            }
+            Effect::Connect(node) => {
+                self.links.insert(node.0, Link::Dialling);
+                self.effects.push(ClientEffect::Dial(node.0, SLOT));
+            }
+            Effect::Close(node) => {
+                if let Some(Link::Up(conn)) = self.links.remove(&node.0) {
+                    self.effects.push(ClientEffect::Close(conn));
+                }
+            }
+            Effect::Send(node, id) => {
+                let Some(Link::Up(conn)) = self.links.get(&node.0) else { return };
+                let Some(Message::Request(request)) = self.core.message(id) else { return };
+                let numbered = request.session.is_some();
+                if let Some(open) = self.open.get_mut(&Ticket(id >> 16)).filter(|_| numbered) {
+                    open.session = Some((request.session, request.seq));
+                }
+                self.effects.push(ClientEffect::Send(*conn, Box::new(request.clone())));
+            }
+        }
+    }
+
+    fn completed(&mut self, now: u64, completed: Completed) {
+        let Completed { ticket, outcome, .. } = completed;
+        let Some(open) = self.open.remove(&ticket) else {
+            return self.expect(Err(format!("{ticket} ends twice, or was never asked: {outcome:?}")));
+        };
+        let mut operation = open.operation;
+        operation.session = open.session.filter(|_| operation.action.writes());
+        let refused = match &outcome {
+            Outcome::Refused(why, _) => Some(why),
+            _ => None,
+        };
+        let told = match &outcome {
+            Outcome::Ok(answer) | Outcome::Refused(_, answer) => {
+                let (lsn, epoch, copies, body) = (answer.lsn, answer.epoch, answer.copies, &answer.body);
+                self.operations.told(&operation, Decided { refused, lsn, epoch, copies, body })
+            }
+            Outcome::Failed(FailKind::Bad, why) => Err(format!("{operation:?} was told '{why}'")),
+            Outcome::Failed(..) => Ok(Answer::NotDone),
+            Outcome::Unknown(why) if !operation.action.writes() => {
+                Err(format!("{operation:?} is unknown: '{why}'"))
+            }
+            Outcome::Unknown(_) => Ok(Answer::Unknown),
+        };
+        // A refused write is an entry too.
+        if let Some(answer) = outcome.answer().filter(|_| operation.action.writes()) {
+            let (of, at) = ((operation.partition, open.lane), answer.position());
+            let verdict = self.acknowledged.add(of, ticket, at);
+            self.expect(verdict);
+        }
+        let told = told.unwrap_or_else(|sentence| {
+            self.expect(Err(sentence));
+            Answer::Unknown
+        });
+        self.operations.ended(now, operation, told);
+    }
+
+    fn expect(&mut self, verdict: Result<(), String>) {
+        if let Err(sentence) = verdict {
+            self.fault.get_or_insert(sentence);
+        }
+    }
+
+    /// Connects to a controller, if there is no connection to one.
+    fn look_for_map(&mut self, now: u64) {
+        if self.watch.link.is_none() && now >= self.watch.retry_at {
+            self.watch.link = Some(Link::Dialling);
+            self.effects.push(ClientEffect::DialController(self.watch.next % self.watch.controllers));
+        }
+    }
+
+    fn control_linked(&mut self, now: u64, news: LinkNews) {
+        match news {
+            LinkNews::Up(conn) => {
+                self.watch.link = Some(Link::Up(conn));
+                self.effects.push(ClientEffect::Watch(conn));
+            }
+            LinkNews::Broken(conn) if self.watch.link != Some(Link::Up(conn)) => {}
+            LinkNews::Failed | LinkNews::Broken(_) => {
+                self.watch.link = None;
+                self.watch.next += 1;
+                self.watch.retry_at = now + self.operations.random().between(1_000, 50_000);
+            }
+        }
+    }
+
+    /// A cluster map came: nodes that live elsewhere, or again, are connected to anew.
+    fn map_came(&mut self, now: u64, cluster_map: &ClusterMap) {
+        match self.core.cluster_map(Micros(now), cluster_map) {
+            Ok(moved) => moved.into_iter().for_each(|node| self.node_moved(now, node)),
+            Err(why) => self.expect(Err(why)),
+        }
+    }
+
+    fn node_moved(&mut self, now: u64, node: NodeId) {
+        if let Some(Link::Up(conn)) = self.links.get(&node.0).copied() {
+            self.links.remove(&node.0);
+            self.effects.push(ClientEffect::Close(conn));
+            self.core.disconnected(Micros(now), node, "the node restarted");
+        }
+    }
+
+    fn reply_came(&mut self, now: u64, from: Endpoint, conn: Conn, reply: Reply) {
+        // What a connection still carried that is gone is not read any more.
+        if let Endpoint::Node(node) = from
+            && self.links.get(&node) == Some(&Link::Up(conn))
+        {
+            self.core.reply(Micros(now), NodeId(node), reply);
+        }
+    }
+}
+
+impl RowClient for Native {
+    fn operations(&self) -> &Operations {
+        &self.operations
+    }
+
+    fn operations_mut(&mut self) -> &mut Operations {
+        &mut self.operations
+    }
+
+    fn step(&mut self, now: u64) -> Vec<ClientEffect> {
+        self.core.tick(Micros(now));
+        self.look_for_map(now);
+        self.submit(now);
+        self.turn(now);
+        std::mem::take(&mut self.effects)
+    }
+
+    fn wakes_at(&self) -> Option<u64> {
+        self.core.next_timer().map(|at| at.0)
+    }
+
+    fn linked(&mut self, now: u64, to: Endpoint, _slot: u16, news: LinkNews) {
+        let Endpoint::Node(id) = to else { return self.control_linked(now, news) };
+        let node = NodeId(id);
+        match news {
+            LinkNews::Up(conn) => {
+                self.links.insert(id, Link::Up(conn));
+                self.core.connected(Micros(now), node);
+            }
+            LinkNews::Broken(conn) if self.links.get(&id) != Some(&Link::Up(conn)) => {}
+            LinkNews::Failed | LinkNews::Broken(_) => {
+                self.links.remove(&id);
+                self.core.disconnected(Micros(now), node, "the connection is gone");
+            }
+        }
+        self.turn(now);
+    }
+
+    fn hear(&mut self, now: u64, from: Endpoint, conn: Conn, message: Message) {
+        match message {
+            Message::Reply(reply) => self.reply_came(now, from, conn, reply),
+            Message::ClusterMap(cluster_map) => self.map_came(now, &cluster_map),
+            Message::AdminAnswer(answer) => {
+                if answer.result.is_err() && self.watch.link == Some(Link::Up(conn)) {
+                    self.effects.push(ClientEffect::Close(conn));
+                    self.control_linked(now, LinkNews::Broken(conn));
+                }
+            }
+            other => self.expect(Err(format!("{from} sends a client {}", other.name()))),
+        }
+        self.turn(now);
+    }
+
+    fn waits_for(&self) -> Vec<PartitionId> {
+        self.open.values().map(|open| open.operation.partition).collect()
+    }
+
+    fn abandon(&mut self, now: u64) {
+        self.operations.stop();
+        for open in std::mem::take(&mut self.open).into_values() {
+            self.operations.ended(now, open.operation, Answer::Unknown);
+        }
+    }
+
+    fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
+    fn told_lost(&self) -> &[(PartitionId, Position)] {
+        &self.acknowledged.lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Lsn, Term};
+
+    #[test]
+    fn acknowledged_writes_of_a_lane_stand_in_the_order_in_which_they_were_asked_for() {
+        let of = (PartitionId(64), LaneId(0));
+        let at = |term, lsn| Position::new(Term(term), Lsn(lsn));
+        let mut acknowledged = Acknowledged::default();
+        assert_eq!(acknowledged.add(of, Ticket(2), at(1, 9)), Ok(()));
+        assert_eq!(acknowledged.add(of, Ticket(5), at(2, 3)), Ok(()), "a later term has smaller numbers");
+        assert_eq!(acknowledged.add(of, Ticket(3), at(1, 12)), Ok(()));
+        assert!(acknowledged.add(of, Ticket(4), at(1, 11)).is_err(), "before the third");
+        assert!(acknowledged.add(of, Ticket(1), at(1, 10)).is_err(), "behind the second");
+        assert_eq!(acknowledged.add((of.0, LaneId(1)), Ticket(4), at(1, 11)), Ok(()));
+        assert_eq!(acknowledged.lose(of, &[Ticket(3), Ticket(5)]), Ok(()));
+        assert_eq!(acknowledged.lost, [(of.0, at(1, 12)), (of.0, at(2, 3))]);
+        assert!(acknowledged.lose(of, &[Ticket(4)]).is_err(), "it was never acknowledged");
+    }
+}
