@@ -26,7 +26,7 @@ mod ship;
 mod staged;
 mod tree;
 
-pub use background::{Background, Job, Running, Threads};
+pub use background::{Background, FileCall, Job, Running, Threads};
 pub use environment::{Environment, SharedFiles};
 pub use loads::write_load;
 
@@ -105,6 +105,7 @@ impl LsmEngine {
     /// The same in another environment than a node's process.
     pub fn open_in(dir: &Path, environment: Environment) -> Result<LsmEngine, EngineError> {
         files::create_dir(dir).map_err(not_written)?;
+        environment.before(FileCall::Open, dir)?;
         files::remove_if_there(&dir.join("CURRENT.new"))?;
         // A process that was killed may have replaced CURRENT and not synced that. What is read here is
         // relied on, and what it does not name is removed, so a power loss must not take it back (PR-93);

@@ -93,6 +93,8 @@ pub enum Cure {
     Unstall(u32),
     Fast(u32),
     Room(u32),
+    /// The same under the LSM engines, and of open files.
+    Trees(u32),
     Rate(u32),
     Link(Endpoint, Endpoint),
     LaneLink(Endpoint, Endpoint, Lane),

@@ -97,6 +97,12 @@ faults! {
     Drain = "drain";
     /// A table's policy changes.
     Alter = "alter";
+    /// The disk under a node's LSM engines has no room for some of what they write, for a while.
+    LsmFull = "lsm-full";
+    /// A sync of a file of an LSM engine fails.
+    LsmSyncFails = "lsm-sync-fails";
+    /// A node's process is given no open file for some of what its LSM engines do, for a while.
+    FewFiles = "few-files";
 }
 
 impl Fault {
@@ -112,7 +118,8 @@ impl Fault {
 
     /// False for classes that only some seeds have, by their numbers: the others stay what they were.
     pub fn is_drawn(self) -> bool {
-        !matches!(self, Fault::QuietRot | Fault::DirectoryLoss)
+        use Fault::{DirectoryLoss, FewFiles, LsmFull, LsmSyncFails, QuietRot};
+        !matches!(self, QuietRot | DirectoryLoss | LsmFull | LsmSyncFails | FewFiles)
     }
 
     /// True if a process forgets what was in its memory.
@@ -120,7 +127,12 @@ impl Fault {
         self.faults_disk()
             || matches!(
                 self,
-                Fault::Crash | Fault::Power | Fault::PowerAll | Fault::Restart | Fault::SyncFails
+                Fault::Crash
+                    | Fault::Power
+                    | Fault::PowerAll
+                    | Fault::Restart
+                    | Fault::SyncFails
+                    | Fault::LsmSyncFails
             )
     }
 }

@@ -9,6 +9,9 @@
 //! drops it, or cuts it off where it had just made something durable.
 
 mod engine_dir;
+mod trouble;
+
+pub use trouble::Trouble;
 
 use crate::random::Stream;
 use engine::lsm::{Environment, LsmEngine, SharedFiles};
@@ -56,6 +59,8 @@ pub struct LsmFiles {
     /// Decides when jobs run and what crashes leave.
     pub random: Stream,
     dirs: BTreeMap<Place, Arc<EngineDir>>,
+    /// What is wrong at each node.
+    troubles: BTreeMap<u32, Arc<Trouble>>,
     /// A job was begun that has no time yet.
     begun: Arc<AtomicBool>,
     /// Files that were damaged: whose, and which.
@@ -71,6 +76,7 @@ impl LsmFiles {
             rules,
             random,
             dirs: BTreeMap::new(),
+            troubles: BTreeMap::new(),
             begun: Arc::default(),
             damaged: Vec::new(),
         }
@@ -117,9 +123,19 @@ impl LsmFiles {
         let name = if place.second { "second" } else { "first" };
         let path = self.make_root()?.join(format!("n{}-{name}-p{}", place.node, place.partition.0));
         fs::create_dir(&path)?;
-        let dir = Arc::new(EngineDir::new(path, self.begun.clone()));
+        let dir = Arc::new(EngineDir::new(path, self.begun.clone(), self.trouble(place.node)));
         self.dirs.insert(place, dir.clone());
         Ok(dir)
+    }
+
+    /// What is wrong under the engines of a node.
+    pub fn trouble(&mut self, node: u32) -> Arc<Trouble> {
+        self.troubles.entry(node).or_default().clone()
+    }
+
+    /// What engines' calls were made to fail with since the last look, by name.
+    pub fn take_injected(&self) -> Vec<&'static str> {
+        self.troubles.values().flat_map(|trouble| trouble.take_injected()).collect()
     }
 
     /// Places on a node's disk in which there are files.
@@ -164,6 +180,7 @@ impl LsmFiles {
     /// The process of a node is gone, and its engines with it; of what its machine had not synced, if it `lost_power`, all may be
     /// gone too. True if it is.
     pub fn stopped(&mut self, node: u32, lost_power: bool) -> bool {
+        self.trouble(node).process_ended();
         let mut any = false;
         for (_, dir) in self.dirs.iter().filter(|(place, _)| place.node == node) {
             let back = lost_power && self.random.chance(600);

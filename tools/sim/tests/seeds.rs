@@ -80,6 +80,11 @@ fn a_hundred_seeds_keep_every_promise() {
         let seeds = summary.faults.get(change).copied().unwrap_or(0);
         assert!(seeds * 10 >= SEEDS, "{change} in {seeds} seeds");
     }
+    // Not only was a disk in trouble: calls of an engine met it.
+    for failed in ["lsm-no-room", "lsm-no-open-file", "lsm-sync-failed"] {
+        let seeds = summary.faults.get(failed).copied().unwrap_or(0);
+        assert!(seeds * 50 >= SEEDS, "{failed} in {seeds} seeds");
+    }
     let injected: BTreeSet<&str> = summary.faults.keys().map(String::as_str).collect();
     for fault in Fault::ALL {
         assert!(injected.contains(fault.name()), "{fault} never struck");

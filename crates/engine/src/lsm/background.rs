@@ -1,11 +1,23 @@
 //! Who does an engine's work beside its calls: threads at a node, a queue in simulated time in a simulator.
 
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{Builder, JoinHandle};
 
 /// A piece of work. It tells its outcome itself.
 pub type Job = Box<dyn FnOnce() + Send>;
+
+/// What an engine is about to do with a file, or with a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileCall {
+    /// Opens one that is there, to read it or to sync it.
+    Open,
+    /// Makes one, or writes into it.
+    Write,
+    /// Makes it durable.
+    Sync,
+}
 
 /// Does work beside an engine's calls.
 pub trait Background: Send + Sync {
@@ -15,6 +27,12 @@ pub trait Background: Send + Sync {
     /// The engine, or a job of it, has just made durable what it relies on from here on. A simulator notes what a loss of
     /// power leaves.
     fn made_durable(&self) {}
+
+    /// Asked before the engine does something with a file of its own: an error is the call's, which is then not made. A simulator
+    /// has disks fail so. What the crate `lsm-tree` does by itself is not asked for, but that a flush or a merge begins is.
+    fn before(&self, _: FileCall, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A job that was begun.

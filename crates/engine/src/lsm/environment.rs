@@ -1,7 +1,9 @@
 //! What an engine takes from the process around it.
 
-use super::background::{Background, Threads};
+use super::background::{Background, FileCall, Threads};
 use lsm_tree::{Cache, DescriptorTable};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use types::Rules;
@@ -40,6 +42,11 @@ impl Environment {
     /// The time, if it is measured.
     pub(super) fn now(&self) -> Option<Instant> {
         self.measures.then(Instant::now)
+    }
+
+    /// See [`Background::before`].
+    pub(super) fn before(&self, call: FileCall, path: &Path) -> io::Result<()> {
+        self.background.before(call, path)
     }
 
     /// See [`Background::made_durable`].

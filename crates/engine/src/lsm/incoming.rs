@@ -9,7 +9,7 @@
 //! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced it, so a restart may
 //! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
 
-use super::background::{NoOutcome, Task};
+use super::background::{FileCall, NoOutcome, Task};
 use super::digest::{Watch, has_digest, order_files};
 use super::environment::Environment;
 use super::tree::{Frozen, Tree};
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use types::engine::Wake;
-use types::{Component, ComponentSet, EngineError, Missing, Rules};
+use types::{Component, ComponentSet, EngineError, Missing};
 
 const DIR: &str = "incoming";
 /// Written before any file of it, so that no file is taken for one of another set.
@@ -38,6 +38,7 @@ pub(super) struct Incoming {
     linked: BTreeSet<usize>,
     /// Nothing of the current tree is used.
     whole: bool,
+    environment: Environment,
 }
 
 impl Incoming {
@@ -47,9 +48,10 @@ impl Incoming {
         set: ComponentSet,
         here: &BTreeMap<Component, PathBuf>,
         whole: bool,
+        environment: &Environment,
     ) -> Result<Incoming, EngineError> {
         // Where it ends for want of room, the next one goes on from what there is.
-        Incoming::make(dir, set, here, whole).map_err(not_written)
+        Incoming::make(dir, set, here, whole, environment).map_err(not_written)
     }
 
     fn make(
@@ -57,8 +59,10 @@ impl Incoming {
         set: ComponentSet,
         here: &BTreeMap<Component, PathBuf>,
         whole: bool,
+        environment: &Environment,
     ) -> io::Result<Incoming> {
         let dir = dir.join(DIR);
+        environment.before(FileCall::Write, &dir)?;
         let tables = dir.join("tree").join("tables");
         fs::create_dir_all(&tables)?;
         // The set that was being received before a restart. If that cannot be told, none was.
@@ -67,7 +71,8 @@ impl Incoming {
         // Not synced: a file of another set that is taken for one of this has another digest.
         files::note_value(&dir.join(SET), &set)?;
         let have = vec![0; set.files.len()];
-        let mut incoming = Incoming { dir, have, set, linked: BTreeSet::new(), whole };
+        let (linked, environment) = (BTreeSet::new(), environment.clone());
+        let mut incoming = Incoming { dir, have, set, linked, whole, environment };
         for (index, file) in incoming.set.files.iter().enumerate() {
             let path = incoming.path(file);
             if let Some(source) = here.get(file) {
@@ -126,7 +131,10 @@ impl Incoming {
         if from != next || !fits || bytes.is_empty() {
             return Ok(false);
         }
-        let open = OpenOptions::new().write(true).open(self.path(component)).map_err(not_written)?;
+        let path = self.path(component);
+        self.environment.before(FileCall::Write, &path).map_err(not_written)?;
+        let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+        let open = open.map_err(not_written)?;
         if let Err(error) = open.write_all_at(bytes, from) {
             open.set_len(from)?;
             return Err(not_written(error));
@@ -135,13 +143,10 @@ impl Incoming {
         Ok(true)
     }
 
-    /// Forgets files that are not what they should be.
+    /// Forgets files that are not what they should be. The first piece makes each anew: the old one may be linked.
     pub(super) fn tainted(&mut self, files: &[usize]) -> Result<(), EngineError> {
         for &file in files {
-            let path = self.path(&self.set.files[file]);
-            // A new file: the old one may be linked.
-            remove_if_there(&path)?;
-            File::create(&path).map_err(not_written)?;
+            remove_if_there(&self.path(&self.set.files[file]))?;
             self.have[file] = 0;
             self.linked.remove(&file);
         }
@@ -150,13 +155,7 @@ impl Incoming {
 
     /// Begins to make a tree of the whole set in `to`, beside the engine's calls: what came is checked and made durable, and what
     /// `above` has above the set's position is written into the tree's memory.
-    pub(super) fn finish(
-        &self,
-        to: &Path,
-        above: Option<Frozen>,
-        wake: &Wake,
-        environment: &Environment,
-    ) -> io::Result<Sealing> {
+    pub(super) fn finish(&self, to: &Path, above: Option<Frozen>, wake: &Wake) -> io::Result<Sealing> {
         let files = self.set.files.iter().enumerate();
         let files: Vec<Arrived> = files
             .map(|(index, file)| Arrived {
@@ -169,8 +168,10 @@ impl Incoming {
         let watch = Arc::new(Watch::default());
         let (watched, wake) = (watch.clone(), wake.clone());
         let (from, to, set) = (self.tree(), to.to_owned(), self.set.clone());
-        let work = Work { from, to, set, files, above, environment: environment.clone() };
-        let task = Task::start(&*environment.background, "lsm install", move |sender| {
+        let environment = self.environment.clone();
+        let background = environment.background.clone();
+        let work = Work { from, to, set, files, above, environment };
+        let task = Task::start(&*background, "lsm install", move |sender| {
             // Fails only when the engine is gone.
             let _ = sender.send(work.run(&watched));
             drop((sender, work));
@@ -265,21 +266,25 @@ impl Work {
     fn make_durable(&self, watch: &Watch) -> Result<Vec<usize>, EngineError> {
         let (rules, mut tainted) = (self.environment.rules, Vec::new());
         for file in &self.files {
+            self.environment.before(FileCall::Open, &file.path).map_err(not_written)?;
             match has_digest(&file.path, file.digest, watch)? {
                 None => return Err(EngineError::Library("lsm: an installation was given up".into())),
                 Some(false) => tainted.push(file.index),
                 Some(true) if file.durable || !rules.received_files_are_synced() => {}
-                Some(true) => sync_or_remove(&file.path, rules)?,
+                Some(true) => sync_or_remove(&file.path, &self.environment)?,
             }
         }
         if !tainted.is_empty() {
             return Ok(tainted);
         }
         for (name, content) in order_files(&self.set.order).expect("checked when the set came") {
-            let file = File::create(self.from.join(name));
+            let path = self.from.join(name);
+            self.environment.before(FileCall::Write, &path).map_err(not_written)?;
+            let file = File::create(&path);
             file.and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
                 .map_err(not_written)?;
         }
+        self.environment.before(FileCall::Sync, &self.from)?;
         sync_dir(&self.from.join("tables"))?;
         sync_dir(&self.from)?;
         Ok(tainted)
@@ -288,9 +293,10 @@ impl Work {
 
 /// Makes a file that came durable. Where that fails, what the disk has of it is unknown, and no later sync
 /// would tell (F08): it has to come again, to another start of the engine too (PR-97).
-fn sync_or_remove(path: &Path, rules: Rules) -> Result<(), EngineError> {
-    let synced = File::open(path).map_err(not_written)?.sync_all();
-    if synced.is_err() && rules.unsynced_files_come_again() {
+fn sync_or_remove(path: &Path, environment: &Environment) -> Result<(), EngineError> {
+    let file = File::open(path).map_err(not_written)?;
+    let synced = environment.before(FileCall::Sync, path).and_then(|()| file.sync_all());
+    if synced.is_err() && environment.rules.unsynced_files_come_again() {
         fs::remove_file(path)?;
     }
     synced.map_err(not_written)

@@ -1,6 +1,7 @@
 //! Bulk loads at the LSM engine: the entries whose files are not installed yet, and their installation by a flush (PR-39).
 
 use super::LsmEngine;
+use super::background::FileCall;
 use super::merger::Kept;
 use super::tree::Tree;
 use crate::files::not_read;
@@ -101,6 +102,7 @@ impl LsmEngine {
         let Some((component, path)) = files.get(file) else { return Ok(None) };
         let length = component.bytes.saturating_sub(from).min(max_bytes as u64) as usize;
         let mut bytes = vec![0; length];
+        self.environment.before(FileCall::Open, path).map_err(not_read)?;
         File::open(path).and_then(|file| file.read_exact_at(&mut bytes, from)).map_err(not_read)?;
         Ok(Some(bytes.into()))
     }

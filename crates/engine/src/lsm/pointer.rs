@@ -3,6 +3,8 @@
 //! One line of text: `understudy-lsm 1 complete 7 1a2b3c4d`, the last word being the CRC-32C of what is before it. It is
 //! replaced by rename, and the directory is synced before anything that relies on it is done (PR-37).
 
+use super::background::FileCall;
+use super::environment::Environment;
 use crate::files::{self, sync_dir};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -32,7 +34,10 @@ impl Pointer {
     }
 
     /// Replaces `CURRENT` in `dir`, durably.
-    pub(super) fn write(self, dir: &Path) -> io::Result<()> {
+    pub(super) fn write(self, dir: &Path, environment: &Environment) -> io::Result<()> {
+        let new = dir.join("CURRENT.new");
+        environment.before(FileCall::Write, &new)?;
+        environment.before(FileCall::Sync, &new)?;
         files::replace(&dir.join("CURRENT"), self.encode().as_bytes())
     }
 

@@ -43,7 +43,7 @@ impl LsmEngine {
         let number = highest.max(self.number) + 1;
         let dir = tree_dir(&self.dir, number);
         let made = Tree::create(&dir, &self.environment).map_err(not_made).and_then(|tree| {
-            Pointer { number, complete: false }.write(&self.dir).map_err(not_written)?;
+            Pointer { number, complete: false }.write(&self.dir, &self.environment).map_err(not_written)?;
             Ok(tree)
         });
         if let Err(EngineError::Full(_)) = &made
@@ -78,7 +78,8 @@ impl LsmEngine {
     pub(super) fn end_install(&mut self, base: Position) -> Result<(), EngineError> {
         self.end_flush()?;
         self.flush_at(base)?;
-        Pointer { number: self.number, complete: true }.write(&self.dir).map_err(not_written)?;
+        let pointer = Pointer { number: self.number, complete: true };
+        pointer.write(&self.dir, &self.environment).map_err(not_written)?;
         self.environment.made_durable();
         Ok(())
     }
@@ -96,7 +97,7 @@ pub(super) fn begin(
     // The directory's name is durable before the pointer that names it: one sync for both would leave their
     // order to the disk (PR-90).
     sync_dir(dir)?;
-    Pointer { number, complete: true }.write(dir).map_err(not_written)?;
+    Pointer { number, complete: true }.write(dir, environment).map_err(not_written)?;
     remove_others(dir, Some(number))?;
     Ok((number, tree))
 }

@@ -5,12 +5,13 @@
 //! set is in its memory only, as the set has more than its files, and goes on into the new tree's memory.
 
 use super::LsmEngine;
+use super::background::FileCall;
 use super::digest::order_files;
 use super::incoming::{Incoming, Made, Sealing};
 use super::merger::Kept;
 use super::pointer::{Pointer, remove_others, tree_dir, tree_number, tree_numbers};
 use super::tree::Tree;
-use crate::files::{not_made, not_written};
+use crate::files::{not_made, not_read, not_written};
 use bytes::Bytes;
 use std::fs;
 use types::engine::{ShipsFiles, Wake};
@@ -34,7 +35,7 @@ impl LsmEngine {
             here.iter().flat_map(|here| here.set.files.iter().copied().zip(here.paths.iter().cloned()));
         let staged = if whole { Vec::new() } else { self.stage.all_files() };
         let here = here.chain(staged).collect();
-        self.incoming = Some(Incoming::begin(&self.dir, set, &here, whole)?);
+        self.incoming = Some(Incoming::begin(&self.dir, set, &here, whole, &self.environment)?);
         Ok(true)
     }
 
@@ -68,7 +69,7 @@ impl LsmEngine {
         let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(self.number);
         let to = tree_dir(&self.dir, highest.max(self.number) + 1);
         let incoming = self.incoming.as_ref().expect("just seen");
-        self.finishing = Some(incoming.finish(&to, above, wake, &self.environment)?);
+        self.finishing = Some(incoming.finish(&to, above, wake)?);
         Ok(Installation::Waiting)
     }
 
@@ -113,7 +114,7 @@ impl LsmEngine {
             return self.refuse("it has newer files of its own");
         }
         let number = tree_number(tree.dir()).expect("named when the sealing began");
-        match (Pointer { number, complete: true }).write(&self.dir).map_err(not_written) {
+        match (Pointer { number, complete: true }).write(&self.dir, &self.environment).map_err(not_written) {
             // Nothing names it. What came stays for the next time.
             Err(error @ EngineError::Full(_)) => {
                 let dir = tree.dir().to_owned();
@@ -180,6 +181,7 @@ impl ShipsFiles for LsmEngine {
         from: u64,
         max_bytes: usize,
     ) -> Result<Option<Bytes>, EngineError> {
+        self.environment.before(FileCall::Open, &self.dir).map_err(not_read)?;
         self.pins.read(pin, file, from, max_bytes)
     }
 

@@ -8,7 +8,7 @@
 //!
 //! A directory without `set` is of no use after a restart: its files may be torn.
 
-use super::background::{NoOutcome, Task};
+use super::background::{FileCall, NoOutcome, Task};
 use super::digest::{Watch, has_digest};
 use super::environment::Environment;
 use super::tree::check_load;
@@ -95,7 +95,8 @@ impl StagedLoad {
         let known = match self.loads.entry(load) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                if let Err(error) = begin(&dir, files) {
+                let allowed = self.environment.before(FileCall::Write, &dir);
+                if let Err(error) = allowed.and_then(|()| begin(&dir, files)) {
                     // It takes room for nothing. If that fails too, it is begun anew the next time.
                     let _ = fs::remove_dir_all(&dir);
                     return Err(not_written(error));
@@ -163,6 +164,7 @@ impl StagedLoad {
             return Ok(false);
         }
         let path = dir.join(component.number.to_string());
+        self.environment.before(FileCall::Write, &path).map_err(not_written)?;
         let open = OpenOptions::new().write(true).open(path).map_err(not_written)?;
         if let Err(error) = open.write_all_at(bytes, from) {
             open.set_len(from)?;
@@ -243,25 +245,33 @@ fn begin_check(
     environment: &Environment,
 ) -> io::Result<Check> {
     let watch = Arc::new(Watch::default());
-    let (watched, background) = (watch.clone(), environment.background.clone());
+    let (watched, beside) = (watch.clone(), environment.clone());
     let task = Task::start(&*environment.background, "lsm stage", move |sender| {
-        let checked = check(load, &dir, &files, &watched);
-        background.made_durable();
+        let checked = check((load, &dir), &files, &watched, &beside);
+        if matches!(checked, Ok(Checked::Ready(_))) {
+            beside.made_durable();
+        }
         // Fails only when the engine is gone.
         let _ = sender.send(checked);
     })?;
     Ok(Check { task, watch })
 }
 
-fn check(load: LoadId, dir: &Path, files: &[Component], watch: &Watch) -> Result<Checked, EngineError> {
+fn check(
+    (load, dir): (LoadId, &Path),
+    files: &[Component],
+    watch: &Watch,
+    environment: &Environment,
+) -> Result<Checked, EngineError> {
     let mut tainted = Vec::new();
     let named: Vec<_> = files.iter().map(|file| (*file, dir.join(file.number.to_string()))).collect();
     for (index, (file, path)) in named.iter().enumerate() {
+        environment.before(FileCall::Open, path).map_err(not_written)?;
         match has_digest(path, file.digest, watch)? {
             None => return Err(EngineError::Library("lsm: the check of a load was given up".into())),
             Some(false) => tainted.push(index),
             // Without room for it, what the disk has of it is unknown (F08): it has to come again.
-            Some(true) => match File::open(path).map_err(not_written)?.sync_all() {
+            Some(true) => match sync(path, environment)? {
                 Err(error) if is_full(&error) => tainted.push(index),
                 synced => synced?,
             },
@@ -277,6 +287,13 @@ fn check(load: LoadId, dir: &Path, files: &[Component], watch: &Watch) -> Result
     // The names of the files are durable before the set that vouches for them (PR-91).
     files::sync_dir(dir)?;
     let staged = Staged { digest: types::bulk::files_digest(files), rows };
+    environment.before(FileCall::Write, &dir.join(SET)).map_err(not_written)?;
     files::replace_value(&dir.join(SET), &(files, staged)).map_err(not_written)?;
     Ok(Checked::Ready(staged))
+}
+
+/// Syncs a file, if it can be opened: how that went.
+fn sync(path: &Path, environment: &Environment) -> Result<io::Result<()>, EngineError> {
+    let file = File::open(path).map_err(not_written)?;
+    Ok(environment.before(FileCall::Sync, path).and_then(|()| file.sync_all()))
 }

@@ -17,6 +17,7 @@ mod load_files;
 
 pub(super) use load_files::check_load;
 
+use super::background::FileCall;
 use super::digest::{digest_file, missing_is_damage, order_files, read_whole, verify_version};
 use super::environment::{Environment, Resources};
 use super::merge_pacing::{MergePacing, Shape};
@@ -101,6 +102,7 @@ pub(super) struct Pinned {
 impl Tree {
     /// Makes an empty tree in `dir`, in which there must be none.
     pub(super) fn create(dir: &Path, environment: &Environment) -> Result<Tree, EngineError> {
+        environment.before(FileCall::Write, dir)?;
         assert!(!dir.exists(), "PR-37: a new directory per installation, but {} is there", dir.display());
         open_behind_barrier(dir, environment)
     }
@@ -271,6 +273,7 @@ impl Tree {
         let tables = self.dir.join("tables");
         let link = |(file, path): &(Component, PathBuf)| {
             let name = tables.join(file.number.to_string());
+            self.environment.before(FileCall::Write, &name)?;
             remove_if_there(&name)?;
             fs::hard_link(path, &name)
         };
@@ -322,7 +325,11 @@ impl Tree {
     /// (PR-96), and they are not part of the tree, they are removed, and the tree is as it was.
     fn writing(&self, work: impl FnOnce() -> lsm_tree::Result<()>) -> Result<(), EngineError> {
         let first = self.tree.get_next_table_id();
-        match work().map_err(error) {
+        let allowed = [FileCall::Write, FileCall::Sync]
+            .into_iter()
+            .try_for_each(|call| self.environment.before(call, &self.dir))
+            .map_err(lsm_tree::Error::Io);
+        match allowed.and_then(|()| work()).map_err(error) {
             Err(EngineError::Io(cause)) if is_for_now(&cause) => {
                 if !patiently(|| self.is_as_named())? {
                     return Err(EngineError::Io(cause));
@@ -423,6 +430,7 @@ impl Tree {
 
     /// The newest version, which holds the state at `at`, while merges may make others. None if they do so all the time.
     pub(super) fn pin(&self, at: Position) -> Result<Option<Pinned>, EngineError> {
+        self.environment.before(FileCall::Open, &self.dir).map_err(not_read)?;
         for _ in 0..16 {
             let version = self.tree.current_version();
             let mut order = read_whole(&self.dir.join("current"))?;

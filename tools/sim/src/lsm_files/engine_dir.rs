@@ -1,10 +1,12 @@
 //! The directory of one engine: its files, what was durable of them, and the jobs that wait.
 
+use super::trouble::Trouble;
 use crate::random::Stream;
-use engine::lsm::{Background, Job, Running};
-use std::collections::BTreeMap;
+use engine::lsm::{Background, FileCall, Job, Running};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct EngineDir {
     path: PathBuf,
     begun: Arc<AtomicBool>,
+    trouble: Arc<Trouble>,
     state: Mutex<DirState>,
 }
 
@@ -28,6 +31,8 @@ struct DirState {
     keeps: bool,
     /// A job was cut off: what it did after that it did not do.
     cut: bool,
+    /// Files whose sync failed: of these nothing is on the disk, whatever a later sync says.
+    lost: BTreeSet<u64>,
 }
 
 impl DirState {
@@ -42,14 +47,14 @@ impl DirState {
     fn go_back(&mut self, engine: &Path) {
         removed(engine);
         if let Some(last) = self.durable.last() {
-            linked(last, engine);
+            linked(last, engine, &BTreeSet::new());
         }
     }
 }
 
 impl EngineDir {
     /// An empty one, in `path`. `begun` becomes true when a job was begun.
-    pub(super) fn new(path: PathBuf, begun: Arc<AtomicBool>) -> EngineDir {
+    pub(super) fn new(path: PathBuf, begun: Arc<AtomicBool>, trouble: Arc<Trouble>) -> EngineDir {
         let state = DirState {
             jobs: BTreeMap::new(),
             next: 0,
@@ -58,8 +63,9 @@ impl EngineDir {
             noted: 0,
             keeps: false,
             cut: false,
+            lost: BTreeSet::new(),
         };
-        EngineDir { path, begun, state: Mutex::new(state) }
+        EngineDir { path, begun, trouble, state: Mutex::new(state) }
     }
 
     /// All of it.
@@ -128,11 +134,20 @@ impl EngineDir {
         }
     }
 
+    /// What a file has is on no disk, and will not be (F08). It is kept, so that no other file is given its number.
+    fn never_durable(&self, path: &Path) {
+        let Ok(found) = fs::metadata(path) else { return };
+        if found.is_file() && self.state().lost.insert(found.ino()) {
+            let kept = self.path.join(format!("lost-{}", found.ino()));
+            fs::hard_link(path, kept).expect("there is room for a name");
+        }
+    }
+
     fn note_durable(&self) {
         let mut state = self.state();
         let noted = self.path.join(format!("durable-{}", state.noted));
         state.noted += 1;
-        linked(&self.engine(), &noted);
+        linked(&self.engine(), &noted, &state.lost);
         state.durable.push(noted);
         if !state.keeps {
             state.keep_last();
@@ -156,6 +171,14 @@ impl Background for Beside {
 
     fn made_durable(&self) {
         self.0.note_durable();
+    }
+
+    fn before(&self, call: FileCall, path: &Path) -> io::Result<()> {
+        let allowed = self.0.trouble.before(call);
+        if allowed.is_err() && call == FileCall::Sync {
+            self.0.never_durable(path);
+        }
+        allowed
     }
 }
 
@@ -185,15 +208,16 @@ pub(super) fn removed(path: &Path) {
     }
 }
 
-/// Makes a directory of links to what another one has.
-fn linked(from: &Path, to: &Path) {
+/// Makes a directory of links to what another one has; of files that are `lost` there is the name alone.
+fn linked(from: &Path, to: &Path, lost: &BTreeSet<u64>) {
     let done = (|| {
         fs::create_dir(to)?;
         for entry in fs::read_dir(from)? {
             let entry = entry?;
             let name = to.join(entry.file_name());
             match entry.file_type()?.is_dir() {
-                true => linked(&entry.path(), &name),
+                true => linked(&entry.path(), &name, lost),
+                false if lost.contains(&entry.ino()) => drop(fs::File::create(name)?),
                 false => fs::hard_link(entry.path(), name)?,
             }
         }

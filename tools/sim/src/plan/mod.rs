@@ -174,6 +174,10 @@ impl RunPlan {
         if self.tables.iter().any(|table| table.lsm) {
             self.ship_bytes_per_second *= 8;
         }
+        if self.tables.iter().any(|table| table.lsm) {
+            let troubles = [Fault::LsmFull, Fault::LsmSyncFails, Fault::FewFiles];
+            self.faults.extend(troubles.into_iter().filter(|_| engines.chance(500)));
+        }
         // One in five has tables whose backups are cold, or hot in turn.
         if seed % 5 == 2 {
             let disk = self.tables.iter_mut().filter(|table| table.log == LogKind::Disk);

@@ -246,6 +246,6 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     Profile { rules: &[DURABLE, SEMI], ..trees(crowded(usual(Le11, &[Isolate, Crash], &[Power, Pause]))) },
     Profile {
         rules: &[DURABLE, SEMI],
-        ..trees(crowded(usual(Le12, &[SyncFails, Power], &[Pause, Isolate])))
+        ..trees(crowded(usual(Le12, &[LsmSyncFails, Power, Isolate], &[PowerAll, Pause])))
     },
 ];

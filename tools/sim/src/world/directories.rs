@@ -184,7 +184,8 @@ impl World {
             machine.second.leave(id);
             self.machines.files_mut().remove(place(node, FIRST, id));
             let Ok((engine, _)) = self.open_engine(node, FIRST, id) else {
-                return self.end(node, End::Crash);
+                self.end(node, End::Crash);
+                return self.start_later(node, 300_000);
             };
             self.trace.note(self.now(), format_args!("n{node} has another place for p{}", id.0));
             self.input(node, |host, now, out| host.relocate(now, id, engine, out));

@@ -33,6 +33,7 @@ impl World {
         if let Some(process) = self.machine_mut(node).process.as_mut() {
             process.turn.end(out);
         }
+        self.look_at_engines(node);
     }
 
     pub(super) fn flush(&mut self, node: u32, incarnation: u64) {

@@ -65,6 +65,7 @@ impl World {
             | Fault::Full
             | Fault::SlowDisk
             | Fault::StuckDisk => self.trouble_disk(fault, node),
+            Fault::LsmFull | Fault::LsmSyncFails | Fault::FewFiles => self.trouble_trees(fault, node),
             Fault::ClockRate | Fault::ClockJump => self.trouble_clock(fault, node),
             Fault::Cut | Fault::CutOneWay | Fault::Isolate | Fault::Clog => self.trouble_links(fault, node),
             Fault::CutLane | Fault::HalfHealed => self.trouble_lanes(fault, node),
@@ -378,6 +379,11 @@ impl World {
             }
             Cure::Fast(node) => self.machine_mut(node).health.speed_up(),
             Cure::Room(node) => self.machine(node).disk.set_trouble(|trouble| trouble.full = false),
+            Cure::Trees(node) => {
+                let trouble = self.machines.files_mut().trouble(node);
+                trouble.fill(None);
+                trouble.take_files(None);
+            }
             Cure::Rate(node) => {
                 let now = self.now();
                 self.machine_mut(node).clock.set_rate(now, 0);

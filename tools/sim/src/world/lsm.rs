@@ -2,7 +2,8 @@
 
 use super::World;
 use super::machines::End;
-use crate::event::Event;
+use crate::event::{Cure, Event};
+use crate::faults::Fault;
 use crate::lsm_files::{NewJob, Place};
 use crate::node::{PartFiles, SECOND, SnapshotFile};
 use engine::MemoryEngine;
@@ -62,8 +63,11 @@ impl World {
         }
     }
 
-    /// Gives times to jobs that were begun.
+    /// Counts calls that were made to fail, and gives times to jobs that were begun.
     pub(super) fn plan_jobs(&mut self) {
+        for name in self.machines.files().take_injected() {
+            self.injected(name);
+        }
         for job in self.machines.files_mut().new_jobs() {
             let node = job.place.node;
             let Some(incarnation) = self.machine(node).incarnation() else { continue };
@@ -87,6 +91,49 @@ impl World {
             let (wait, partition) = (1 + self.machines.files_mut().random.below(300), job.place.partition);
             self.after(wait, Event::GoOn { node, incarnation, partition });
         }
+    }
+
+    /// The calls of a node's LSM engines fail for a while, or the next sync but a few does. False if it has none.
+    pub(super) fn trouble_trees(&mut self, fault: Fault, node: u32) -> bool {
+        if self.machines.files().places(node).is_empty() {
+            return false;
+        }
+        let random = self.faults.random();
+        let us = random.between(300_000, 3_000_000);
+        // Half of the calls, or all.
+        let refused = random.next() | if random.chance(400) { u64::MAX } else { 0 };
+        let after = random.below(6);
+        let trouble = self.machines.files_mut().trouble(node);
+        match fault {
+            Fault::LsmFull => trouble.fill(Some(refused)),
+            Fault::FewFiles => trouble.take_files(Some(refused)),
+            _ => {
+                trouble.fail_sync(after);
+                return true;
+            }
+        }
+        self.after(us, Event::Cure(Cure::Trees(node)));
+        true
+    }
+
+    /// R10: an engine whose files could not be synced stops its node, or takes its directory with it.
+    pub(super) fn look_at_engines(&mut self, node: u32) {
+        let Some(process) = &self.machine(node).process else { return };
+        let failed = |replica: &&replica::Replica| {
+            self.plan.is_lsm(replica.id()) && replica.engine().failed_write().is_some()
+        };
+        let Some(id) = process.host.replicas().find(failed).map(|replica| replica.id()) else { return };
+        self.engine_failed(node, id);
+    }
+
+    fn engine_failed(&mut self, node: u32, id: PartitionId) {
+        let machine = self.machine(node);
+        let in_second = machine.second.directory_of(id) == Some(SECOND);
+        if in_second && self.may_lose_disk(node) && self.lose_second(node) {
+            return self.injected("lsm-directory-given-up");
+        }
+        self.end(node, End::Crash);
+        self.start_later(node, 300_000);
     }
 
     /// Begins to write an LSM engine to disk.
@@ -122,8 +169,7 @@ impl World {
             Ok(_) | Err(EngineError::Full(_)) => {}
             Err(EngineError::Io(error)) => {
                 self.trace.note(self.now(), format_args!("n{node} p{}: {error}", partition.0));
-                self.end(node, End::Crash);
-                self.start_later(node, 300_000);
+                self.engine_failed(node, partition);
             }
             Err(error) => {
                 let why = format!("its checkpoint failed: {error}");

@@ -102,8 +102,10 @@ impl World {
         self.trace.note(self.now(), format_args!("n{node} cannot start: {reason}"));
         let (wait, dead) =
             (200_000 + self.schedule.timing().below(200_000), self.stage.phase() == super::Phase::Healed);
+        // What is only wanted for now is no reason to give a disk up.
+        let passes = self.machines.files_mut().trouble(node).is_passing();
         let machine = self.machine_mut(node);
-        let hopeless = machine.starts.fail();
+        let hopeless = !passes && machine.starts.fail();
         if hopeless && !dead && !self.may_lose_disk(node) {
             // Nothing to be done with this disk, and no good copy elsewhere yet: the operator waits.
             self.machine_mut(node).starts.hope();
@@ -184,7 +186,10 @@ impl World {
             LogKind::Memory => Box::new(MemoryEngine::volatile_with(rules)),
             LogKind::Disk => match self.open_engine(node, directory_of, id) {
                 Ok((engine, _)) => engine,
-                Err(_) => return self.end(node, End::Crash),
+                Err(_) => {
+                    self.end(node, End::Crash);
+                    return self.start_later(node, 300_000);
+                }
             },
         };
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };

@@ -99,6 +99,7 @@ impl World {
             machine.clock.set_rate(now, 0);
             machine.disk.set_trouble(|trouble| *trouble = Default::default());
             let (paused, stalled) = (machine.standing.is_paused(), machine.standing.is_stalled());
+            self.machines.files_mut().trouble(node).end();
             if dead == Some(node) && stuck {
                 // Its heartbeats go on and its disk does nothing, for ever (F19).
                 self.machine_mut(node).health.hang();
