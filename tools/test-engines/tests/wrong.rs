@@ -59,6 +59,14 @@ enum Flaw {
     LoadsNothing,
     /// A load that is given up stays.
     KeepsLoads,
+    /// A truncation takes the last entry that stays with it (LE-08).
+    DiscardsOneTooMany,
+    /// A copy by rows keeps what was there before (LE-06).
+    CopiesOverOldRows,
+    /// What comes while a set is installed is forgotten (LE-05).
+    ForgetsWhatComesMeanwhile,
+    /// Files that are sent go when newer ones are written (LE-11).
+    PinsKeepNothing,
 }
 
 /// An engine with a flaw.
@@ -69,6 +77,12 @@ struct Wrong {
     said: Position,
     /// Sets that were given up.
     given_up: bool,
+    /// A set is being installed.
+    installing: bool,
+    /// The state of the files that were pinned last.
+    pinned: Position,
+    /// Rows from before a copy.
+    old: Vec<Row>,
 }
 
 impl Wrong {
@@ -106,6 +120,8 @@ impl Wrong {
 impl Engine for Wrong {
     fn execute(&mut self, at: Position, mutations: &[Mutation]) {
         let keeps = |mutation: &&Mutation| mutation.value.is_some() || !self.is(Flaw::KeepsWhatIsDeleted);
+        let forgotten = self.installing && self.is(Flaw::ForgetsWhatComesMeanwhile);
+        let mutations = if forgotten { &[] } else { mutations };
         let mutations: Vec<Mutation> = mutations.iter().filter(keeps).cloned().collect();
         self.engine.execute(at, &mutations);
     }
@@ -116,7 +132,13 @@ impl Engine for Wrong {
     }
 
     fn discard_above(&mut self, to: Position) {
-        self.engine.discard_above(to);
+        let published = self.engine.published();
+        if !self.is(Flaw::DiscardsOneTooMany) || to.lsn <= published.lsn {
+            return self.engine.discard_above(to);
+        }
+        let before = Position::new(to.term, to.lsn.prev());
+        self.engine.discard_above(if before.lsn == published.lsn { published } else { before });
+        self.engine.execute(to, &[]);
     }
 
     fn applied(&self) -> Position {
@@ -195,6 +217,10 @@ impl Engine for Wrong {
     }
 
     fn reset(&mut self, base: Position) -> Result<(), EngineError> {
+        if self.is(Flaw::CopiesOverOldRows) {
+            let rows = self.engine.scan(&[], &[], ReadAt::Applied, usize::MAX, usize::MAX)?;
+            self.old = rows.into_iter().filter(|row| row.lsn <= base.lsn).collect();
+        }
         self.engine.reset(base)
     }
 
@@ -206,6 +232,7 @@ impl Engine for Wrong {
     }
 
     fn finish_install(&mut self) -> Result<(), EngineError> {
+        self.engine.install(&std::mem::take(&mut self.old))?;
         self.engine.finish_install()
     }
 
@@ -245,6 +272,7 @@ impl BackgroundCheckpoints for Wrong {
 
 impl ShipsFiles for Wrong {
     fn pin(&mut self) -> Result<Option<(PinId, ComponentSet)>, EngineError> {
+        self.pinned = self.engine.persisted();
         self.files_mut().pin()
     }
 
@@ -255,7 +283,10 @@ impl ShipsFiles for Wrong {
         from: u64,
         max_bytes: usize,
     ) -> Result<Option<Bytes>, EngineError> {
-        self.files().read_component(pin, file, from, max_bytes)
+        match self.is(Flaw::PinsKeepNothing) && self.pinned != self.engine.persisted() {
+            true => Err(EngineError::Corrupt("the file is missing".into())),
+            false => self.files().read_component(pin, file, from, max_bytes),
+        }
     }
 
     fn unpin(&mut self, pin: PinId) {
@@ -286,14 +317,18 @@ impl ShipsFiles for Wrong {
     }
 
     fn begin_installation(&mut self, wake: &Wake) -> Result<Installation, EngineError> {
-        match self.is(Flaw::InstallsNothing) {
-            true => Ok(Installation::Done),
-            false => self.files_mut().begin_installation(wake),
+        if self.is(Flaw::InstallsNothing) {
+            return Ok(Installation::Done);
         }
+        let stands = self.files_mut().begin_installation(wake)?;
+        self.installing = stands == Installation::Waiting;
+        Ok(stands)
     }
 
     fn go_on_installation(&mut self) -> Result<Installation, EngineError> {
-        self.files_mut().go_on_installation()
+        let stands = self.files_mut().go_on_installation()?;
+        self.installing &= stands == Installation::Waiting;
+        Ok(stands)
     }
 
     fn stop_receiving(&mut self) -> Result<(), EngineError> {
@@ -381,7 +416,15 @@ impl Subject for Flaw {
             }
             opened => opened?,
         };
-        Ok(Box::new(Wrong { engine, flaw: *self, said: Position::ZERO, given_up: false }))
+        Ok(Box::new(Wrong {
+            engine,
+            flaw: *self,
+            said: Position::ZERO,
+            given_up: false,
+            installing: false,
+            pinned: Position::ZERO,
+            old: Vec::new(),
+        }))
     }
 
     fn load_files(&self, _: &Path, load: LoadId, rows: &[(Bytes, Bytes)]) -> Vec<(Component, Bytes)> {
@@ -390,7 +433,7 @@ impl Subject for Flaw {
 }
 
 /// Each flaw, and a case that must find it.
-const FOUND: [(Flaw, &str); 21] = [
+const FOUND: [(Flaw, &str); 25] = [
     (Flaw::ForgetsARow, "an_installed_state_is_the_senders"),
     (Flaw::LsnIsOffByOne, "tentative_entries_are_read_at_their_lsn_and_dropped"),
     (Flaw::KeepsWhatIsDeleted, "a_range_can_be_deleted_and_written_again"),
@@ -412,6 +455,10 @@ const FOUND: [(Flaw, &str); 21] = [
     (Flaw::LoadsAtOnce, "a_load_is_visible_all_at_once"),
     (Flaw::LoadsNothing, "a_load_is_visible_all_at_once"),
     (Flaw::KeepsLoads, "a_staged_load_outlives_a_restart_until_it_is_given_up"),
+    (Flaw::DiscardsOneTooMany, "tentative_entries_are_read_at_their_lsn_and_dropped"),
+    (Flaw::CopiesOverOldRows, "an_installed_state_is_the_senders"),
+    (Flaw::ForgetsWhatComesMeanwhile, "what_is_published_during_an_installation_stays"),
+    (Flaw::PinsKeepNothing, "pinned_files_stay_as_they_are"),
 ];
 
 #[test]
