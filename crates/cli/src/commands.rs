@@ -1,4 +1,5 @@
-//! One module per group of commands. Each parses nothing and decides nothing: it asks the crates below, and prints.
+//! One module per group of commands. Each parses nothing and decides nothing: it asks the crates below, and
+//! prints.
 
 mod backup;
 mod bench;

@@ -17,7 +17,8 @@ pub struct Context {
     /// Where results go.
     pub out: Out,
     client: Option<Client>,
-    /// How long refusals that may pass are tried again before they are reported; `None`: as the client thinks.
+    /// How long refusals that may pass are tried again before they are reported; `None`: as the client
+    /// thinks.
     patience: Option<Duration>,
 }
 

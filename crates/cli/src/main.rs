@@ -1,4 +1,5 @@
-//! The `understudy` binary: argument parsing and printing, nothing else. What commands do is in the crates below.
+//! The `understudy` binary: argument parsing and printing, nothing else. What commands do is in the crates
+//! below.
 
 mod args;
 mod commands;
@@ -14,7 +15,8 @@ use ops::Failure;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// A node allocates and frees each entry several times, some of it on another thread: ARCHITECTURE.md has what this one saves.
+/// A node allocates and frees each entry several times, some of it on another thread: ARCHITECTURE.md has
+/// what this one saves.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

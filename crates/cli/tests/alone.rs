@@ -1,4 +1,5 @@
-//! What can go wrong without a cluster: each time one clear line, the right exit status, and nothing half done.
+//! What can go wrong without a cluster: each time one clear line, the right exit status, and nothing half
+//! done.
 
 mod common;
 

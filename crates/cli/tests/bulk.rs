@@ -1,4 +1,5 @@
-//! `load --bulk` on real clusters: sorted on disk, staged at every copy, whole or not at all, also where a node dies in the middle.
+//! `load --bulk` on real clusters: sorted on disk, staged at every copy, whole or not at all, also where a
+//! node dies in the middle.
 
 mod common;
 

@@ -295,7 +295,8 @@ fn bad_input_is_refused_and_nothing_is_half_done() {
     foreign_directories(&cluster);
 }
 
-/// A node on another cluster's data, on a port in use, on data in use: it does not start, and nothing changes.
+/// A node on another cluster's data, on a port in use, on data in use: it does not start, and nothing
+/// changes.
 fn foreign_directories(cluster: &Cluster) {
     cluster.ok(&["init", "other", "--node", "9"]);
     let path = cluster.path("other/node.id");
@@ -391,7 +392,8 @@ fn a_directory_is_followed_until_ctrl_c() {
         (&6.into(), &3.into(), &true.into())
     );
 
-    // Once more, with a bad record: what was in is told over all files, and the bad one is kept though nobody named a file.
+    // Once more, with a bad record: what was in is told over all files, and the bad one is kept though nobody
+    // named a file.
     cluster.write("in/d.csv", "id\n7\nx\n");
     let again = cluster.json(&["ingest", "in", "--table", "t", "--on-error", "skip"]);
     assert_eq!((&again["rows"], &again["already_in"], &again["bad_rows"]), (&1.into(), &6.into(), &1.into()));
@@ -403,7 +405,8 @@ fn a_directory_is_followed_until_ctrl_c() {
 fn operators_move_leads_and_the_shell_reads_a_script() {
     let cluster = Cluster::start();
     cluster.ok(&["table", "create", "t", "--columns", "id:int,n:int", "--key", "id", "--partitions", "3"]);
-    // A new table's leads have to be taken over first, and its copies to be in sync: the command waits for both.
+    // A new table's leads have to be taken over first, and its copies to be in sync: the command waits for
+    // both.
     let line = cluster.json(&["switchover", "t/0", "--to", "3", "--timeout", "30s"]);
     let partition = line["partition"].as_u64().expect("a partition");
     assert_eq!(cluster.primary_of(partition), 3);

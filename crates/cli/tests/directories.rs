@@ -75,7 +75,8 @@ fn a_directory_is_taken_away_under_load() {
         scope.spawn(|| {
             while !stop.load(Ordering::Acquire) {
                 let id = format!("id={}", written.load(Ordering::Acquire));
-                // Asked again for as long as it is not known what became of it: the same row once more is the same row.
+                // Asked again for as long as it is not known what became of it: the same row once more is the
+                // same row.
                 let acknowledged = |table| {
                     let words = ["put", table, &id, "n=1", "--timeout", "30s"];
                     (0..20).any(|_| cluster.run(&words).status == 0)

@@ -1,4 +1,5 @@
-//! Indexes on a cluster of real processes: created while rows are there, kept up to date, read by, listed and dropped.
+//! Indexes on a cluster of real processes: created while rows are there, kept up to date, read by, listed and
+//! dropped.
 
 mod common;
 

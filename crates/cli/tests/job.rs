@@ -1,4 +1,5 @@
-//! `load --job` on real clusters: one answer at the end, and where it is an abort, what it says is what is in the table.
+//! `load --job` on real clusters: one answer at the end, and where it is an abort, what it says is what is in
+//! the table.
 
 mod common;
 
@@ -50,7 +51,8 @@ fn a_job_is_answered_once_and_an_insert_of_a_key_that_is_there_aborts_it() {
     assert_eq!((&report["committed"], report["rows"].as_u64()), (&true.into(), Some(20_000)), "{report}");
     assert_eq!((report["all_through"].as_u64(), &report["copies"]), (Some(20_000), &3.into()), "{report}");
     assert_eq!(cluster.ok(&["count", "t"]).trim(), "20000");
-    // The 5,001st record has a key that is there: what is before it is in, and what the report says of those behind it.
+    // The 5,001st record has a key that is there: what is before it is in, and what the report says of those
+    // behind it.
     let order = (30_001..=35_000).chain([7]).chain(35_001..=50_000);
     cluster.write("second.csv", &rows("second", order.clone()));
     let ran = cluster.run(&["load", "second.csv", "--table", "t", "--job", "--insert", "--json"]);
@@ -80,7 +82,8 @@ fn a_job_is_answered_once_and_an_insert_of_a_key_that_is_there_aborts_it() {
     assert_eq!(ran.status, 2, "--insert is of --job: {ran:?}");
 }
 
-/// Loads a file whose 40,001st record is refused, kills a primary on the way, and compares the report with the table.
+/// Loads a file whose 40,001st record is refused, kills a primary on the way, and compares the report with
+/// the table.
 fn abort_while_a_primary_dies(policy: &str) {
     let cluster = Cluster::start();
     create(&cluster, policy);

@@ -82,7 +82,8 @@ fn a_partition_moves_to_other_nodes_while_it_is_written() {
 #[test]
 fn a_feed_goes_on_exactly_where_it_was_after_a_failover_and_its_own_death() {
     let cluster = Cluster::start();
-    // Three columns of which one counts: what came twice would be seen in no row, so the feed's own numbers are compared.
+    // Three columns of which one counts: what came twice would be seen in no row, so the feed's own numbers
+    // are compared.
     cluster.ok(&["table", "create", "t", "--columns", "id:int,n:int", "--key", "id", "--partitions", "3"]);
     const ROWS: u64 = 3000;
     let text: String = (1..=ROWS).map(|id| format!("{id},{}\n", id * 7)).collect();

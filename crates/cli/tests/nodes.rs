@@ -132,7 +132,8 @@ fn a_removed_node_of_dev_is_not_started_again() {
     assert_eq!(cluster.ok(&["count", "t", "--timeout", "30s"]).trim(), "1");
 }
 
-/// What a table with a copy on every node goes through: as many nodes are killed as it can lose, then all of them.
+/// What a table with a copy on every node goes through: as many nodes are killed as it can lose, then all of
+/// them.
 fn lives_through_it(nodes: usize) {
     // Seven processes share two cores: who was not run for a moment is not dead.
     let mut cluster = Cluster::of(nodes, |_| vec![("UNDERSTUDY_TIMING_SUSPECT_MS", "1000".into())]);

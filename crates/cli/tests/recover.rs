@@ -1,4 +1,5 @@
-//! An operator decides to go on without the node that has everything: told before what may be lost, and after what was.
+//! An operator decides to go on without the node that has everything: told before what may be lost, and after
+//! what was.
 
 mod common;
 
@@ -11,8 +12,8 @@ fn line(cluster: &Cluster, partition: u64) -> Option<serde_json::Value> {
     seen["partitions"].as_array()?.iter().find(|line| line["partition"] == partition).cloned()
 }
 
-/// A table of two copies of which the backup is killed, and the third node too, so that nobody stands in for it: the primary goes
-/// on alone, and what it acknowledges from now on is nowhere else.
+/// A table of two copies of which the backup is killed, and the third node too, so that nobody stands in for
+/// it: the primary goes on alone, and what it acknowledges from now on is nowhere else.
 struct Alone {
     cluster: Cluster,
     partition: u64,

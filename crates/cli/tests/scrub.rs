@@ -1,4 +1,5 @@
-//! Scrubbing of a real cluster: a byte that changed on a disk is found, and good data fetched, but not instead of the last good copy.
+//! Scrubbing of a real cluster: a byte that changed on a disk is found, and good data fetched, but not
+//! instead of the last good copy.
 
 mod common;
 
@@ -36,8 +37,8 @@ fn at_rest(cluster: &Cluster, partition: u64) {
     });
 }
 
-/// Changes one byte of every component that lies there: one that a merge has left behind may be among them. Gives the files, and
-/// what is in them now.
+/// Changes one byte of every component that lies there: one that a merge has left behind may be among them.
+/// Gives the files, and what is in them now.
 fn flip(cluster: &Cluster, node: u64, partition: u64) -> Vec<(PathBuf, Vec<u8>)> {
     let one = |file: PathBuf| {
         let mut bytes = fs::read(&file).expect("at rest");
@@ -77,7 +78,8 @@ fn assert_clean(cluster: &Cluster) -> Value {
     clean
 }
 
-/// The nodes with damage. All of it must be in this partition, in components that were flipped, and repaired or not as is said.
+/// The nodes with damage. All of it must be in this partition, in components that were flipped, and repaired
+/// or not as is said.
 fn damaged(report: &Value, partition: u64, flipped: &[(PathBuf, Vec<u8>)], repaired: bool) -> BTreeSet<u64> {
     let name = |file: &PathBuf| format!("component {}", file.file_name().expect("a name").to_string_lossy());
     let names: BTreeSet<String> = flipped.iter().map(|(file, _)| name(file)).collect();

@@ -1,4 +1,5 @@
-//! `understudy sql` against real nodes: from the command line, a file and a pipe; and with a person at a terminal's other end.
+//! `understudy sql` against real nodes: from the command line, a file and a pipe; and with a person at a
+//! terminal's other end.
 
 mod common;
 
@@ -93,7 +94,8 @@ fn mistakes(cluster: &Cluster) {
     assert!(ran.status == 4 && ran.sentence().contains("sql.tls_cert_file"), "{ran:?}");
 }
 
-/// The door with a certificate: encrypted if it can be, verified if that is asked for, cancelled on an encrypted connection, too.
+/// The door with a certificate: encrypted if it can be, verified if that is asked for, cancelled on an
+/// encrypted connection, too.
 #[test]
 fn the_shell_encrypts() {
     let make = |dir: &std::path::Path, name: &str| {
@@ -146,8 +148,8 @@ fn cancelled(cluster: &Cluster, listener: &[&str]) {
     assert!(complaint.contains("57014") || complaint.contains("interrupted"), "{complaint}");
 }
 
-/// A person types: prompts, a statement of two lines, a mistake that ends nothing, completion, history. `script` makes the
-/// terminal; where it is not installed, this part is left out.
+/// A person types: prompts, a statement of two lines, a mistake that ends nothing, completion, history.
+/// `script` makes the terminal; where it is not installed, this part is left out.
 fn typed(cluster: &Cluster) {
     if Command::new("script").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         return println!("skipped: no `script` to make a terminal with");
@@ -174,7 +176,8 @@ fn typed(cluster: &Cluster) {
     assert!(history.contains("SELECT 40 + 2;"), "{history}");
 }
 
-/// What a person sees and types. A terminal forgets what is typed while nobody asks, so each line waits for its prompt.
+/// What a person sees and types. A terminal forgets what is typed while nobody asks, so each line waits for
+/// its prompt.
 struct Terminal {
     keys: std::process::ChildStdin,
     pieces: mpsc::Receiver<String>,

@@ -1,4 +1,5 @@
-//! How long to wait before the next attempt: growing, bounded, and spread by a generator whose seed is handed in.
+//! How long to wait before the next attempt: growing, bounded, and spread by a generator whose seed is handed
+//! in.
 
 use types::Micros;
 use types::random::Random;
@@ -15,8 +16,8 @@ impl Backoff {
     /// The longest wait.
     pub const LONGEST: Micros = Micros(50_000);
 
-    /// The next wait: doubles from [`Backoff::FIRST`] to [`Backoff::LONGEST`]; the upper half of it is random, so that
-    /// clients that failed together do not come back together.
+    /// The next wait: doubles from [`Backoff::FIRST`] to [`Backoff::LONGEST`]; the upper half of it is
+    /// random, so that clients that failed together do not come back together.
     pub fn wait(&mut self, jitter: &mut Random) -> Micros {
         let full = (Backoff::FIRST.0 << self.failures.min(10)).min(Backoff::LONGEST.0);
         self.failures = self.failures.saturating_add(1);

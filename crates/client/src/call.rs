@@ -97,8 +97,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The snapshot at which a read of a primary was made, by which it can be read again ([`wire::request::Snapshot::At`])
-    /// and written on ([`crate::Table::write_since`]).
+    /// The snapshot at which a read of a primary was made, by which it can be read again
+    /// ([`wire::request::Snapshot::At`]) and written on ([`crate::Table::write_since`]).
     pub fn snapshot(&self) -> Position {
         Position::new(Term::of(self.epoch), self.lsn)
     }
@@ -205,7 +205,8 @@ pub struct Completed {
     pub attempts: u32,
 }
 
-/// Acknowledged writes of a lane that a failover lost: the new primary expects their sequence numbers again (PR-47).
+/// Acknowledged writes of a lane that a failover lost: the new primary expects their sequence numbers again
+/// (PR-47).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Loss {
     /// Whose.

@@ -35,7 +35,8 @@ pub struct Options {
     pub secret: Option<String>,
     /// For connecting, and for every blocking call that is not given a deadline of its own.
     pub timeout: Duration,
-    /// Keep trying until the timeout even if every controller refuses outright: for a cluster that is just starting.
+    /// Keep trying until the timeout even if every controller refuses outright: for a cluster that is just
+    /// starting.
     pub wait: bool,
     /// Settings of the core. The seed is replaced by a random one if it is 0.
     pub core: CoreConfig,
@@ -131,8 +132,9 @@ impl Client {
         self.core.submit(now, lane, self.not_before(call))
     }
 
-    /// From now on reads of this partition that any replica may answer ([`ReadLevel::Any`]) show at least this write: a replica that does not
-    /// have it yet refuses, and another one is asked, or the same one later.
+    /// From now on reads of this partition that any replica may answer ([`ReadLevel::Any`]) show at least
+    /// this write: a replica that does not have it yet refuses, and another one is asked, or the same one
+    /// later.
     pub fn read_after(&mut self, token: crate::Token) {
         let least = self.after.entry(token.partition).or_default();
         *least = (*least).max(token.at.lsn);
@@ -174,8 +176,9 @@ impl Client {
         self.core.map()
     }
 
-    /// Readable when [`Client::poll`] has something to take in: for one thread that waits for several clients. What is due by
-    /// the clock does not show here, so each of them is polled now and then all the same.
+    /// Readable when [`Client::poll`] has something to take in: for one thread that waits for several
+    /// clients. What is due by the clock does not show here, so each of them is polled now and then all the
+    /// same.
     pub fn readiness(&self) -> RawFd {
         self.poll.as_raw_fd()
     }
@@ -200,8 +203,8 @@ impl Client {
         self.timeout
     }
 
-    /// Asks a controller for something, on behalf of an operator, and waits for the answer: JSON, or what it is for that
-    /// command. A controller that does not lead is left for another one.
+    /// Asks a controller for something, on behalf of an operator, and waits for the answer: JSON, or what it
+    /// is for that command. A controller that does not lead is left for another one.
     pub fn admin(&mut self, command: AdminCommand) -> Result<String, ClientError> {
         self.admin_within(command, self.timeout)
     }
@@ -269,7 +272,8 @@ impl Client {
         }
     }
 
-    /// One round: what is due, what is to be sent, what has come. Returns at `until`, or earlier when anything happened.
+    /// One round: what is due, what is to be sent, what has come. Returns at `until`, or earlier when
+    /// anything happened.
     pub(crate) fn turn(&mut self, until: Instant) -> Result<(), ClientError> {
         self.send();
         self.collect();
@@ -393,7 +397,8 @@ impl Client {
         }
     }
 
-    /// A connection that is not welcomed in time is as good as none: a stopped process still has an open port.
+    /// A connection that is not welcomed in time is as good as none: a stopped process still has an open
+    /// port.
     fn give_up_greetings(&mut self, now: Micros) {
         let late = |conn: &Conn| !conn.is_ready() && conn.since + self.handshake <= now;
         let nodes: Vec<NodeId> =

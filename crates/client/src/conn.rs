@@ -112,14 +112,17 @@ impl Conn {
         self.state == ConnState::Ready
     }
 
-    /// Queues a message. Nothing is written before [`Conn::flush`], so that what is queued together goes out together.
+    /// Queues a message. Nothing is written before [`Conn::flush`], so that what is queued together goes out
+    /// together.
     pub fn push(&mut self, message: &Message) -> Result<(), String> {
         frame::encode(message, &mut self.out)
     }
 
-    /// The socket can be written to: it connected, or took what it had. The error says why it did not connect.
+    /// The socket can be written to: it connected, or took what it had. The error says why it did not
+    /// connect.
     pub fn writable(&mut self) -> Result<(), String> {
-        // The poll says it with everything that can be read, too. What breaks later is told by reading and writing.
+        // The poll says it with everything that can be read, too. What breaks later is told by reading and
+        // writing.
         if !self.blocked {
             return Ok(());
         }

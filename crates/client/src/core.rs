@@ -1,7 +1,8 @@
-//! The pure core: decides where each call goes, when it is sent again and what its end is. It does no IO and knows no
-//! clock; the simulator's clients run it as it is.
+//! The pure core: decides where each call goes, when it is sent again and what its end is. It does no IO and
+//! knows no clock; the simulator's clients run it as it is.
 //!
-//! Inputs are methods with `now`; outputs are [`Effect`]s, [`Completed`] calls and [`Loss`]es, drained by the driver.
+//! Inputs are methods with `now`; outputs are [`Effect`]s, [`Completed`] calls and [`Loss`]es, drained by the
+//! driver.
 
 mod dispatch;
 mod links;
@@ -26,8 +27,8 @@ pub struct CoreConfig {
     pub window: usize,
     /// An attempt without an answer for so long is given up and made again.
     pub attempt_timeout: Micros,
-    /// How long refusals that may pass (too few copies, a full disk, an unknown table, damage) are retried before they are
-    /// reported.
+    /// How long refusals that may pass (too few copies, a full disk, an unknown table, damage) are retried
+    /// before they are reported.
     pub patience: Micros,
     /// A session that was not used for so long is left to expire; the next write opens another.
     pub idle: Micros,
@@ -55,8 +56,8 @@ pub const MAX_WINDOW: usize = 64;
 pub enum Effect {
     /// Connect to this node, then call [`Core::connected`] or [`Core::disconnected`].
     Connect(NodeId),
-    /// Send the request with this id, [`Core::message`], to this node. Effects for one node are carried out in order; without
-    /// a connection they are dropped.
+    /// Send the request with this id, [`Core::message`], to this node. Effects for one node are carried out
+    /// in order; without a connection they are dropped.
     Send(NodeId, u64),
     /// Close the connection to this node: it has been silent too long. The core treats it as closed already.
     Close(NodeId),
@@ -160,7 +161,8 @@ impl Core {
         ticket
     }
 
-    /// A controller's cluster map. The error is a sentence. Returns the nodes whose connections are of no use any more.
+    /// A controller's cluster map. The error is a sentence. Returns the nodes whose connections are of no use
+    /// any more.
     pub fn cluster_map(&mut self, now: Micros, cluster_map: &ClusterMap) -> Result<Vec<NodeId>, String> {
         let changes = self.map.apply(cluster_map)?;
         for partition in changes.partitions {
@@ -184,7 +186,8 @@ impl Core {
         self.effects.pop_front()
     }
 
-    /// What a [`Effect::Send`] sends; `None` if the call has ended meanwhile, or is sent elsewhere under another id.
+    /// What a [`Effect::Send`] sends; `None` if the call has ended meanwhile, or is sent elsewhere under
+    /// another id.
     pub fn message(&self, id: u64) -> Option<&Message> {
         let pending = self.pending.get(&pending::ticket_of(id))?;
         pending.is_newest(id).then_some(&pending.message)

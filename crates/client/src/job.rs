@@ -1,8 +1,10 @@
-//! Jobs ([`wire::job`]): many records over many partitions, each committed for itself, with one answer at the end.
+//! Jobs ([`wire::job`]): many records over many partitions, each committed for itself, with one answer at the
+//! end.
 //!
-//! [`Job`] decides what is sent and what the answers mean; it does no IO, and a driver hands it the ends of its calls. [`RunningJob`]
-//! drives one with a [`Client`]. Records go out in pieces, several of each partition on their way at once. The answers to pieces say
-//! what need not be kept for sending it again; to whoever runs the job nothing is acknowledged before its end.
+//! [`Job`] decides what is sent and what the answers mean; it does no IO, and a driver hands it the ends of
+//! its calls. [`RunningJob`] drives one with a [`Client`]. Records go out in pieces, several of each
+//! partition on their way at once. The answers to pieces say what need not be kept for sending it again; to
+//! whoever runs the job nothing is acknowledged before its end.
 
 mod report;
 
@@ -164,7 +166,8 @@ pub struct Job {
     /// The number of the last record.
     last: u64,
     bytes: u64,
-    /// Where records belong that are not all known to be committed: the numbers of all before these are at most `settled`.
+    /// Where records belong that are not all known to be committed: the numbers of all before these are at
+    /// most `settled`.
     recent: VecDeque<(u64, PartitionId)>,
     settled: u64,
     phase: Phase,
@@ -202,8 +205,8 @@ impl Job {
         &self.table
     }
 
-    /// Adds a record under a number of its own, which must be above those of all before it. An error leaves the record out, and
-    /// the job as it was.
+    /// Adds a record under a number of its own, which must be above those of all before it. An error leaves
+    /// the record out, and the job as it was.
     pub fn add(&mut self, number: u64, op: RowOp) -> Result<(), ClientError> {
         assert!(self.phase == Phase::Sending, "a job that ends takes no more records");
         assert!(number > self.last, "record {number} follows {}", self.last);
@@ -268,7 +271,8 @@ impl Job {
         self.phase == Phase::Over
     }
 
-    /// Hands out the calls that can be made now. Each is submitted in a lane that is the job's alone, in this order.
+    /// Hands out the calls that can be made now. Each is submitted in a lane that is the job's alone, in this
+    /// order.
     pub fn pump(&mut self, submit: &mut dyn FnMut(Call) -> Ticket) {
         let committed = self.phase == Phase::Committing && self.parts.values().all(Part::has_committed);
         if self.why.is_some() && !committed {
@@ -512,7 +516,8 @@ impl RunningJob {
         &self.job
     }
 
-    /// Adds a record that writes a row, whatever was there. False: the job cannot be committed any more, and is to be ended.
+    /// Adds a record that writes a row, whatever was there. False: the job cannot be committed any more, and
+    /// is to be ended.
     pub fn put(&mut self, client: &mut Client, row: &Row) -> Result<bool, ClientError> {
         let (key, row) = self.job.table.encode(row)?;
         self.add(client, RowOp::Put { key, row })

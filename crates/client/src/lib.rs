@@ -1,7 +1,7 @@
 //! Layer 4: the native client: routing, retries, sessions.
 //!
-//! A pure [`core`] (with [`session`], [`route`] and [`backoff`]) decides; [`Client`] is its shell over sockets. `DESIGN.md`
-//! has the rules. [`view`] puts what is known into words.
+//! A pure [`core`] (with [`session`], [`route`] and [`backoff`]) decides; [`Client`] is its shell over
+//! sockets. `DESIGN.md` has the rules. [`view`] puts what is known into words.
 
 pub mod backoff;
 pub mod call;

@@ -1,4 +1,5 @@
-//! Loads: many rows, grouped by partition into batches, several batches on their way, each applied exactly once.
+//! Loads: many rows, grouped by partition into batches, several batches on their way, each applied exactly
+//! once.
 
 use crate::call::{LaneId, Outcome, Ticket};
 use crate::client::Client;

@@ -1,7 +1,7 @@
 //! The client's cluster map: which node leads which partition, and where nodes are reached.
 //!
-//! Records come from a controller and from hints in replies. A partition's record is replaced only by one of a newer
-//! epoch, whichever way it came.
+//! Records come from a controller and from hints in replies. A partition's record is replaced only by one of
+//! a newer epoch, whichever way it came.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -151,8 +151,9 @@ impl Map {
         self.partitions.get(&partition).map_or(Epoch::ZERO, |record| record.epoch)
     }
 
-    /// Whom to ask. `turn` 0 is the primary; higher turns go round the members, for when the known primary does not
-    /// answer. A read at any replica goes round the in-sync ones, which are the likeliest to be fresh.
+    /// Whom to ask. `turn` 0 is the primary; higher turns go round the members, for when the known primary
+    /// does not answer. A read at any replica goes round the in-sync ones, which are the likeliest to be
+    /// fresh.
     pub fn target(&self, partition: PartitionId, read: ReadLevel, turn: u32) -> Option<NodeId> {
         let record = self.partitions.get(&partition)?;
         let count = match read {

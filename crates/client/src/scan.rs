@@ -25,8 +25,8 @@ pub struct ScanOptions {
     pub read: ReadLevel,
     /// Only this node may answer.
     pub node: Option<NodeId>,
-    /// By the index of this number: `from` and `to` are entries of it, and the rows of a partition come in their order. Over several
-    /// partitions there is none, so `ordered` must not be asked for.
+    /// By the index of this number: `from` and `to` are entries of it, and the rows of a partition come in
+    /// their order. Over several partitions there is none, so `ordered` must not be asked for.
     pub index: Option<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! A lane's session with one partition: numbers without gaps, and what an answer means for those on their way (PR-45 to
-//! PR-47).
+//! A lane's session with one partition: numbers without gaps, and what an answer means for those on their way
+//! (PR-45 to PR-47).
 
 use crate::backoff::Backoff;
 use crate::call::{Loss, Ticket};
@@ -49,8 +49,8 @@ pub enum Verdict {
         /// Unanswered calls from the lost number on, in order. They are no longer in the session.
         unanswered: Vec<Ticket>,
     },
-    /// The partition waits for a number that was given up, or for one that never was: these calls, in order, can no
-    /// longer be done in this session and are no longer in it.
+    /// The partition waits for a number that was given up, or for one that never was: these calls, in order,
+    /// can no longer be done in this session and are no longer in it.
     Stuck(Vec<Ticket>),
 }
 
@@ -61,8 +61,9 @@ pub struct Session {
     pub phase: Phase,
     /// Writes without a number yet, in order.
     pub queue: VecDeque<Ticket>,
-    /// Writes that lost their number while an answer to their only unanswered attempt may still come. If that refuses them too,
-    /// they are queued again; until it is known, nothing new gets a number, so that the order stays.
+    /// Writes that lost their number while an answer to their only unanswered attempt may still come. If that
+    /// refuses them too, they are queued again; until it is known, nothing new gets a number, so that the
+    /// order stays.
     pub limbo: Vec<Ticket>,
     /// Attempts without success so far.
     pub backoff: Backoff,
@@ -179,8 +180,8 @@ impl Session {
         self.advance();
     }
 
-    /// The write with this number was surely not done. The number is used again if nothing came after it; else it leaves a
-    /// hole.
+    /// The write with this number was surely not done. The number is used again if nothing came after it;
+    /// else it leaves a hole.
     pub fn take_back(&mut self, seq: u64) {
         if seq + 1 == self.next_seq() {
             self.slots.pop_back();

@@ -86,8 +86,8 @@ impl Table {
     }
 
     /// A write of these operations, all or none, and only if none of their rows has changed since a snapshot
-    /// ([`crate::Answer::snapshot`] of a read of this partition at its primary): the first committer wins. Refused with
-    /// [`wire::Outcome::Changed`] if one has.
+    /// ([`crate::Answer::snapshot`] of a read of this partition at its primary): the first committer wins.
+    /// Refused with [`wire::Outcome::Changed`] if one has.
     pub fn write_since(&self, partition: PartitionId, ops: Vec<RowOp>, since: Position) -> Call {
         self.call(partition, Op::Write { ops, mark: None, since: Some(since) })
     }

@@ -1,5 +1,6 @@
-//! The pure core in random weather: connections break and lose what is on them, primaries change, nodes refuse, deadlines
-//! pass. Every write is done at most once, what was acknowledged was done, what failed was not.
+//! The pure core in random weather: connections break and lose what is on them, primaries change, nodes
+//! refuse, deadlines pass. Every write is done at most once, what was acknowledged was done, what failed was
+//! not.
 
 use std::collections::{BTreeMap, VecDeque};
 use types::random::Random;

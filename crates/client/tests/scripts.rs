@@ -1,8 +1,8 @@
 //! Scripts for the pure core: each file in `tests/scripts` holds inputs and the trace that they must give.
 //!
-//! A block is a line of input, then what came of it, indented, then an empty line or the next block. Lines that begin with
-//! `#` are kept. With `UPDATE=1` the expected traces are written anew; look at the difference before
-//! committing it.
+//! A block is a line of input, then what came of it, indented, then an empty line or the next block. Lines
+//! that begin with `#` are kept. With `UPDATE=1` the expected traces are written anew; look at the difference
+//! before committing it.
 //!
 //! ```text
 //! config window=N patience=MS idle=MS      before anything else

@@ -14,15 +14,16 @@ pub struct Tag(pub u64);
 /// What a controller is told.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Input {
-    /// Everything in the metastore, as of one revision. The first input of all, and again whenever the history of changes
-    /// has a gap. Until the first one, whoever connects is sent away.
+    /// Everything in the metastore, as of one revision. The first input of all, and again whenever the
+    /// history of changes has a gap. Until the first one, whoever connects is sent away.
     Loaded {
         /// As of this revision.
         revision: u64,
         /// All keys.
         entries: Vec<Entry>,
     },
-    /// What others, or this controller, wrote to the metastore. Revisions that are known already may come again.
+    /// What others, or this controller, wrote to the metastore. Revisions that are known already may come
+    /// again.
     Changed {
         /// Everything up to this revision is known with these changes.
         revision: u64,

@@ -1,4 +1,5 @@
-//! Two sides of a cut ask for opposite things: who is granted, and how long the loser keeps still (PR-09, F18).
+//! Two sides of a cut ask for opposite things: who is granted, and how long the loser keeps still (PR-09,
+//! F18).
 
 use crate::controller::Controller;
 use crate::settings::{Settings, doubled};
@@ -50,16 +51,17 @@ impl Arbitration {
         self.changes.insert(record.id, damped);
     }
 
-    /// True while a new primary is given the benefit of the doubt: complaints about it count only if this controller
-    /// misses it too.
+    /// True while a new primary is given the benefit of the doubt: complaints about it count only if this
+    /// controller misses it too.
     pub(crate) fn settling(&self, partition: PartitionId, now: Micros) -> bool {
         self.changes.get(&partition).is_some_and(|damped| now < damped.until)
     }
 }
 
 impl Controller {
-    /// True if the primary may evict these members. Evicting a minority is granted at once. A primary that would be left in
-    /// a minority is granted unless the members that miss it, with those they hear, are at least as many (PR-09).
+    /// True if the primary may evict these members. Evicting a minority is granted at once. A primary that
+    /// would be left in a minority is granted unless the members that miss it, with those they hear, are at
+    /// least as many (PR-09).
     pub(crate) fn grants_eviction(&mut self, now: Now, record: &PartitionRecord, kept: &[Member]) -> bool {
         let stays = record.in_sync.iter().filter(|member| kept.contains(member)).count();
         if 2 * stays > record.in_sync.len() {
@@ -68,7 +70,8 @@ impl Controller {
         if self.settings.rules.losers_back_off() && self.arbitration.must_wait(record.id, now.mono) {
             return false;
         }
-        // Where acknowledgements rest on the primary alone it keeps the lead as long as it is heard here (PR-85).
+        // Where acknowledgements rest on the primary alone it keeps the lead as long as it is heard here
+        // (PR-85).
         let claim = if self.requirements(record).rests { 0 } else { self.claim(now, record).len() };
         if claim > 0 && claim >= stays {
             self.arbitration.lost(record.id, now.mono, &self.settings);

@@ -1,4 +1,5 @@
-//! Whom to promote: never anyone outside the recorded in-sync set (F05), never a life that may have forgotten (F06).
+//! Whom to promote: never anyone outside the recorded in-sync set (F05), never a life that may have forgotten
+//! (F06).
 
 use crate::controller::Controller;
 use crate::placement;
@@ -40,7 +41,8 @@ impl Controller {
         }
     }
 
-    /// The present life of a recorded member, if nothing it acknowledged can have been forgotten since (PR-17).
+    /// The present life of a recorded member, if nothing it acknowledged can have been forgotten since
+    /// (PR-17).
     pub(crate) fn unforgetful(&self, required: Requirements, recorded: &Member) -> Option<Member> {
         let node = self.records.node(recorded.node)?;
         let present = node.member();
@@ -73,8 +75,8 @@ impl Controller {
         record.in_sync.iter().filter(asked).filter_map(intact).collect()
     }
 
-    /// The best of them: one on a node that may lead, if there is any; with the longest log, so that the least must be
-    /// fetched; then who leads least, then by placement.
+    /// The best of them: one on a node that may lead, if there is any; with the longest log, so that the
+    /// least must be fetched; then who leads least, then by placement.
     pub(crate) fn best(
         &self,
         record: &PartitionRecord,

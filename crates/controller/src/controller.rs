@@ -243,7 +243,8 @@ impl Controller {
 
     /// The whole cluster map, to one connection; it gets every change from now on.
     pub(crate) fn send_whole(&mut self, conn: ConnId) {
-        // What changed just now goes to the others first: this connection's deltas begin after its whole cluster map.
+        // What changed just now goes to the others first: this connection's deltas begin after its whole
+        // cluster map.
         self.push_delta();
         self.failure_detector.subscribe(conn);
         let whole = self.records.whole();

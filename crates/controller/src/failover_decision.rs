@@ -1,4 +1,5 @@
-//! Whether a partition needs another primary, and who (R6, N1, PR-07, PR-17, PR-85). Decides; [`crate::seal`] acts.
+//! Whether a partition needs another primary, and who (R6, N1, PR-07, PR-17, PR-85). Decides; [`crate::seal`]
+//! acts.
 
 use crate::api::ConnId;
 use crate::candidate::Candidate;
@@ -14,10 +15,11 @@ use wire::control::Suspect;
 /// What is remembered about seals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sealing {
-    /// Partitions whose recorded primary's process is not the one that runs now: that one's life, and since when somebody
-    /// of the recorded set is here to lead on.
+    /// Partitions whose recorded primary's process is not the one that runs now: that one's life, and since
+    /// when somebody of the recorded set is here to lead on.
     restarts: BTreeMap<PartitionId, (Member, Micros)>,
-    /// Terms that do not serve while a member of theirs, which forgot nothing, runs in a later incarnation: since when.
+    /// Terms that do not serve while a member of theirs, which forgot nothing, runs in a later incarnation:
+    /// since when.
     stalled: BTreeMap<PartitionId, (Epoch, Micros)>,
     /// When a failover's seal was answered, milliseconds since 1970, until its report is completed.
     pub(crate) answered_ms: BTreeMap<u64, u64>,
@@ -30,7 +32,8 @@ pub(crate) struct FailoverDecision {
     pub(crate) cause: Cause,
     /// True if acknowledged commits may be lost by it.
     pub(crate) lossy: bool,
-    /// True if members count in their present lives, whatever these may have forgotten: everyone was compared.
+    /// True if members count in their present lives, whatever these may have forgotten: everyone was
+    /// compared.
     pub(crate) compared: bool,
     /// Who may lead.
     pub(crate) candidates: Vec<Candidate>,
@@ -80,8 +83,8 @@ impl Controller {
         self.decide_all(now);
     }
 
-    /// Looks at every partition, and seals those that need it. One transaction at a time: each takes numbers from the
-    /// cluster's record.
+    /// Looks at every partition, and seals those that need it. One transaction at a time: each takes numbers
+    /// from the cluster's record.
     pub(crate) fn decide_all(&mut self, now: Now) {
         let spans = Spans { kept: self.settings.suspicion_kept, suspect: self.settings.suspect };
         for partition in self.failure_detector.suspected() {
@@ -156,8 +159,8 @@ impl Controller {
             Some(FailoverDecision { cause: Cause::Restarted, lossy, compared, candidates })
         };
         if required.rests && required.disk && self.worth_waiting_for(now, record, node) {
-            // What was acknowledged may be nowhere else: its own disk is asked first (PR-85). If that disk may lack an
-            // unsynced tail, the others are compared with it (F06).
+            // What was acknowledged may be nowhere else: its own disk is asked first (PR-85). If that disk
+            // may lack an unsynced tail, the others are compared with it (F06).
             let complete = required.survives
                 || self.all_back(now, record)
                 || self.gathered(now, record, self.settings.failover_wait);
@@ -195,7 +198,8 @@ impl Controller {
         self.sealing.stalled = stalled;
     }
 
-    /// True if a member was started again, is fit, and counts in its later incarnation: all do where everyone is compared.
+    /// True if a member was started again, is fit, and counts in its later incarnation: all do where everyone
+    /// is compared.
     fn is_another_here(&self, now: Now, record: &PartitionRecord) -> bool {
         record.in_sync.iter().any(|member| {
             let node = self.records.node(member.node).map(NodeRecord::member);
@@ -205,9 +209,10 @@ impl Controller {
         })
     }
 
-    /// A promotion that compares what all members kept waits for each of them, and so does one whose reports fence nothing,
-    /// for instance of torn logs. A member that starts again meanwhile is asked in its later incarnation, which only
-    /// another term can name (PR-17, PR-102). Most promotions get on without: only those compared do not wait for that.
+    /// A promotion that compares what all members kept waits for each of them, and so does one whose reports
+    /// fence nothing, for instance of torn logs. A member that starts again meanwhile is asked in its later
+    /// incarnation, which only another term can name (PR-17, PR-102). Most promotions get on without: only
+    /// those compared do not wait for that.
     fn after_another_restart(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
         let stalled = self.sealing.stalled_for(record, now)?;
         let early = stalled < self.settings.restart_reconcile || !self.fit(now, record, &record.primary);
@@ -237,8 +242,9 @@ impl Controller {
         self.sealing.restarted_at(record.id).is_some_and(|since| now.mono.since(since) >= span)
     }
 
-    /// Nobody kept what was only in memory. When every member of the recorded set is back with its disk, the best of what
-    /// is on the disks leads, with a report of loss. A log in memory stays closed until an operator speaks (PR-17).
+    /// Nobody kept what was only in memory. When every member of the recorded set is back with its disk, the
+    /// best of what is on the disks leads, with a report of loss. A log in memory stays closed until an
+    /// operator speaks (PR-17).
     fn after_all_restarted(&self, now: Now, record: &PartitionRecord) -> Option<Vec<Candidate>> {
         if !self.requirements(record).disk || !self.all_back(now, record) {
             return None;
@@ -273,7 +279,8 @@ impl Controller {
         let silent = !self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect);
         let suspecting = self.suspecting(record);
         if !self.settings.rules.losers_back_off() {
-            // The planted bug: one ear is enough, were it the controller's own, and the loser may ask again at once.
+            // The planted bug: one ear is enough, were it the controller's own, and the loser may ask again
+            // at once.
             return (silent || !suspecting.is_empty()).then(decision);
         }
         if suspecting.is_empty() || !(silent || self.believed_without_us(now, record, &suspecting)) {
@@ -288,7 +295,8 @@ impl Controller {
         Some(decision())
     }
 
-    /// True if the members that miss the primary are a majority of the backups, or all that this controller hears (PR-07).
+    /// True if the members that miss the primary are a majority of the backups, or all that this controller
+    /// hears (PR-07).
     fn believed_without_us(&self, now: Now, record: &PartitionRecord, suspecting: &[Member]) -> bool {
         let backups = record.in_sync.len() - 1;
         if 2 * suspecting.len() > backups {
@@ -304,8 +312,8 @@ impl Controller {
         backups.filter(heard).all(|member| missing.contains(&member.node))
     }
 
-    /// True if the primary's node says that its replica is damaged: what it has acknowledged alone is not to be had by waiting. What
-    /// its log has of that is set aside before it is given a copy (R9).
+    /// True if the primary's node says that its replica is damaged: what it has acknowledged alone is not to
+    /// be had by waiting. What its log has of that is set aside before it is given a copy (R9).
     fn has_given_up(&self, record: &PartitionRecord) -> bool {
         let node = self.records.node(record.primary.node);
         node.is_some_and(|node| node.member() == record.primary && node.damaged.contains(&record.id))
@@ -318,8 +326,8 @@ impl Controller {
             && !self.failure_detector.heard_by_anyone(&record.primary, now.mono, self.settings.suspect)
     }
 
-    /// The in-sync members, as recorded, that miss the primary at present. One that restarted speaks for its earlier life
-    /// if that life could not have known more.
+    /// The in-sync members, as recorded, that miss the primary at present. One that restarted speaks for its
+    /// earlier life if that life could not have known more.
     pub(crate) fn suspecting(&self, record: &PartitionRecord) -> Vec<Member> {
         let Some(suspicion) = self.failure_detector.suspicion(record.id) else { return Vec::new() };
         if suspicion.primary != record.primary {

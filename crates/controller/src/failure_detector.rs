@@ -1,7 +1,7 @@
 //! Who is connected, who was heard when, and who misses whom.
 //!
-//! Nothing here is safe to rely on: it is what this controller happens to hear. It decides whether a failover is asked for
-//! and who is a good candidate; whether it may happen is decided by the records.
+//! Nothing here is safe to rely on: it is what this controller happens to hear. It decides whether a failover
+//! is asked for and who is a good candidate; whether it may happen is decided by the records.
 
 use crate::api::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,8 @@ pub(crate) struct Missed {
 }
 
 impl FailureDetector {
-    /// A node said who it is. A life that was followed by another one is let in and not heard: its registration came late.
+    /// A node said who it is. A life that was followed by another one is let in and not heard: its
+    /// registration came late.
     pub(crate) fn registered(&mut self, conn: ConnId, member: Member, now: Micros) {
         self.members.insert(conn, member);
         self.subscribers.insert(conn);
@@ -112,9 +113,9 @@ impl FailureDetector {
         self.members.get(&conn).copied()
     }
 
-    /// Something came on this connection. What an older life's connection still delivers does not count. A node's connection
-    /// is the one that it used last: when registrations are answered in another order than they were made, or an older
-    /// connection's end is noticed late, it is not the one that was entered last.
+    /// Something came on this connection. What an older life's connection still delivers does not count. A
+    /// node's connection is the one that it used last: when registrations are answered in another order than
+    /// they were made, or an older connection's end is noticed late, it is not the one that was entered last.
     pub(crate) fn something_came(&mut self, conn: ConnId, now: Micros) {
         self.open.insert(conn);
         if let Some(member) = self.members.get(&conn)
@@ -172,7 +173,8 @@ impl FailureDetector {
         told.max(missed.map_or(Position::ZERO, |missed| missed.end))
     }
 
-    /// True if this partition's primary says that it serves in its present term; none if it has said nothing of it.
+    /// True if this partition's primary says that it serves in its present term; none if it has said nothing
+    /// of it.
     pub(crate) fn says_it_serves(&self, record: &PartitionRecord) -> Option<bool> {
         let heard = self.nodes.get(&record.primary.node).filter(|heard| heard.member == record.primary)?;
         let (status, _) = heard.status.as_ref()?;
@@ -314,7 +316,8 @@ mod tests {
         ));
         failure_detector.something_came(new, Micros::from_millis(2000));
         assert!(failure_detector.hears(&incarnation(2), Micros::from_millis(2000), Micros::from_millis(500)));
-        // Another store is another node's place taken over: it was let in because the one before is not heard.
+        // Another store is another node's place taken over: it was let in because the one before is not
+        // heard.
         let other = Member { store: StoreId(31), ..incarnation(1) };
         failure_detector.registered(old, other, now);
         assert_eq!(failure_detector.conn_of(&other), Some(old));

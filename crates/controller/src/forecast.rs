@@ -1,7 +1,8 @@
 //! What a failure would do: the planner's choices played through on paper, for clusters that need not exist.
 //!
 //! Who takes over and where new copies go is decided by the very orders that the controller uses
-//! ([`placement::order_of_lead`], [`placement::order_of_spare`]), with all copies alike and everybody else alive.
+//! ([`placement::order_of_lead`], [`placement::order_of_spare`]), with all copies alike and everybody else
+//! alive.
 
 use crate::placement::{self, Site};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +86,8 @@ pub struct Forecast {
     pub fatal: Fatal,
 }
 
-/// Plays the failure of some nodes through. Each row has the nodes of a partition's copies, the one that leads first.
+/// Plays the failure of some nodes through. Each row has the nodes of a partition's copies, the one that
+/// leads first.
 pub fn forecast(sites: &[Site], rows: &[Vec<NodeId>], failed: &BTreeSet<NodeId>) -> Forecast {
     let mut draft = Draft::new(sites, rows, failed);
     let before = load(&draft.led, &draft.copies);

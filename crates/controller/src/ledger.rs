@@ -51,7 +51,8 @@ impl Purpose {
 struct Pending {
     purpose: Purpose,
     txn: Txn,
-    /// Since when an earlier attempt has had an unknown outcome: this one may fail because that one succeeded.
+    /// Since when an earlier attempt has had an unknown outcome: this one may fail because that one
+    /// succeeded.
     unknown_since: Option<Micros>,
 }
 
@@ -127,8 +128,9 @@ impl Controller {
         self.emit(Output::Txn { tag, txn });
     }
 
-    /// Repeats what has an unknown outcome. Its comparisons make that harmless: it is applied at most once. A seal is not
-    /// repeated for longer than its reason is remembered: the primary that was missed may serve again (PR-19).
+    /// Repeats what has an unknown outcome. Its comparisons make that harmless: it is applied at most once. A
+    /// seal is not repeated for longer than its reason is remembered: the primary that was missed may serve
+    /// again (PR-19).
     pub(crate) fn repeat_unknown(&mut self, now: Micros) {
         let waiting = std::mem::take(&mut self.ledger.unknown);
         let (due, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(at, _)| *at <= now);

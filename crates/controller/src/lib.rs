@@ -1,11 +1,12 @@
 //! Layer 3, pure: membership, placement, failover, switchover.
 //!
-//! A [`Controller`] does no IO and knows no clock. It is told what happened ([`Input`]) at a time ([`types::Now`]) and answers
-//! with what to do ([`Output`]). It keeps all records with their revisions; everything it decides is written by
-//! compare-and-set on those revisions, can be repeated, and is told to the nodes only once the metastore has it (R1, F16).
+//! A [`Controller`] does no IO and knows no clock. It is told what happened ([`Input`]) at a time
+//! ([`types::Now`]) and answers with what to do ([`Output`]). It keeps all records with their revisions;
+//! everything it decides is written by compare-and-set on those revisions, can be repeated, and is told to
+//! the nodes only once the metastore has it (R1, F16).
 //!
-//! Any number of controllers may run. Each may seal, arbitrate and answer; the compare-and-set decides between them. One of
-//! them plans ([`Input::Lead`]): admits missing copies, gives the lead back, tidies up.
+//! Any number of controllers may run. Each may seal, arbitrate and answer; the compare-and-set decides
+//! between them. One of them plans ([`Input::Lead`]): admits missing copies, gives the lead back, tidies up.
 //!
 //! | what | where |
 //! | --- | --- |

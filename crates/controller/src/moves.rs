@@ -1,11 +1,12 @@
-//! Which copies move when nodes join and leave: decided from what is, a few at a time, and decided anew after each.
+//! Which copies move when nodes join and leave: decided from what is, a few at a time, and decided anew after
+//! each.
 //!
-//! Nothing is moved without need. A copy leaves a node that is to hold nothing; or it goes to a node that joins, from one
-//! that has at least two more, so that every move makes the two more alike. Hence it ends: what leaving nodes hold only
-//! shrinks, and then the sum of the squares of what the nodes hold does.
+//! Nothing is moved without need. A copy leaves a node that is to hold nothing; or it goes to a node that
+//! joins, from one that has at least two more, so that every move makes the two more alike. Hence it ends:
+//! what leaving nodes hold only shrinks, and then the sum of the squares of what the nodes hold does.
 //!
-//! How a move is made is not decided here: the partition's row is changed, and the planner sees to it that the new copy is
-//! in sync before the old one goes.
+//! How a move is made is not decided here: the partition's row is changed, and the planner sees to it that
+//! the new copy is in sync before the old one goes.
 
 use crate::placement::{self, Site};
 use std::cmp::Reverse;
@@ -146,7 +147,8 @@ impl<'a> Draft<'a> {
             self.places.values().filter(gives).map(|place| place.site.node).collect();
         givers.sort_by_key(|node| (Reverse(self.holds(*node)), *node));
         let row = |from: NodeId| {
-            // With a copy that is to lead the lead goes along: only as long as that makes leads more even, too.
+            // With a copy that is to lead the lead goes along: only as long as that makes leads more even,
+            // too.
             let lead = self.leads(from) >= self.leads(to) + 2;
             let fits = |row: &&(usize, &Row)| {
                 !row.1.moving && row.1.whole && !row.1.pinned && self.improves(row.1, from, to)
@@ -192,7 +194,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// True if a node that joins has what it is to have: nothing is on its way to it, and nobody has anything for it.
+/// True if a node that joins has what it is to have: nothing is on its way to it, and nobody has anything for
+/// it.
 pub fn has_joined(places: &[Place], rows: &[Row], node: NodeId) -> bool {
     let on_its_way = rows.iter().any(|row| row.moving && row.nodes.contains(&node));
     // What cannot move now may well do so later.

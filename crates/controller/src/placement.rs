@@ -1,14 +1,16 @@
 //! Where copies are wanted (design section 8): four schemes over one ring.
 //!
-//! The nodes stand in a ring in which neighbours are of different zones. The ring is cut into cells: one of all nodes for
-//! [`Scheme::Chained`] and [`Scheme::Spread`], small ones for [`Scheme::Mirrored`] and [`Scheme::Interleaved`]. A partition
-//! lies within one cell; cells take partitions in turn, each as many as its size allows. Within a cell each partition
-//! begins where the last one ended, so that copies are spread evenly; after each full turn the beginning is shifted, so that
-//! primaries are. Each table begins at an offset of its own.
+//! The nodes stand in a ring in which neighbours are of different zones. The ring is cut into cells: one of
+//! all nodes for [`Scheme::Chained`] and [`Scheme::Spread`], small ones for [`Scheme::Mirrored`] and
+//! [`Scheme::Interleaved`]. A partition lies within one cell; cells take partitions in turn, each as many as
+//! its size allows. Within a cell each partition begins where the last one ended, so that copies are spread
+//! evenly; after each full turn the beginning is shifted, so that primaries are. Each table begins at an
+//! offset of its own.
 //!
-//! What differs is where the copies beside a primary go: to the next nodes of the cell, or (interleaved and spread) so that
-//! no two nodes of the cell share more partitions than they must. A last round of partitions, too short for every node to
-//! lead one of them, is always placed on neighbours: it could not be spread without giving some node more than others.
+//! What differs is where the copies beside a primary go: to the next nodes of the cell, or (interleaved and
+//! spread) so that no two nodes of the cell share more partitions than they must. A last round of partitions,
+//! too short for every node to lead one of them, is always placed on neighbours: it could not be spread
+//! without giving some node more than others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,7 +28,8 @@ pub struct Site {
 /// A group of [`Scheme::Interleaved`] has so many nodes per copy, if there are enough.
 pub const GROUP: usize = 2;
 
-/// For each partition the nodes of its copies, the one to lead first. `None` if there are fewer nodes than copies.
+/// For each partition the nodes of its copies, the one to lead first. `None` if there are fewer nodes than
+/// copies.
 pub fn place(
     scheme: Scheme,
     sites: &[Site],
@@ -56,7 +59,8 @@ pub fn place(
         let number = deal[partition % nodes];
         let (cell, before) = (&ring[cells[number].clone()], given[number]);
         given[number] += 1;
-        // A turn is as many partitions as begin at different places when each begins where the last one ended.
+        // A turn is as many partitions as begin at different places when each begins where the last one
+        // ended.
         let turn = cell.len() / gcd(cell.len(), factor);
         let lead = (offset / count + before * factor + before / turn) % cell.len();
         let spread = steps.get(&cell.len()).and_then(|rounds| rounds.get(partition / nodes));
@@ -97,12 +101,14 @@ pub fn check(
     Ok(())
 }
 
-/// The order in which equally good copies take over a partition whose primary is gone: who leads least, then by placement.
+/// The order in which equally good copies take over a partition whose primary is gone: who leads least, then
+/// by placement.
 pub fn order_of_lead(led: usize, rank: usize, node: NodeId) -> impl Ord {
     (led, rank, node)
 }
 
-/// The order in which nodes take a copy that has lost its node: in a zone that the others are not in, then who holds least.
+/// The order in which nodes take a copy that has lost its node: in a zone that the others are not in, then
+/// who holds least.
 pub fn order_of_spare(shares_zone: bool, copies: usize, node: NodeId) -> impl Ord {
     (shares_zone, copies, node)
 }
@@ -119,7 +125,8 @@ struct Seat {
     zone: usize,
 }
 
-/// The nodes so that neighbours are of different zones as far as possible: one of each zone in turn, the largest first.
+/// The nodes so that neighbours are of different zones as far as possible: one of each zone in turn, the
+/// largest first.
 fn ring(sites: &[Site]) -> Vec<Seat> {
     let mut zones: BTreeMap<String, Vec<NodeId>> = BTreeMap::new();
     for site in sites {
@@ -171,9 +178,9 @@ fn deal(cells: &[Range<usize>]) -> Vec<usize> {
     order.into_iter().map(|(_, number)| number).collect()
 }
 
-/// For each of so many rounds, how far the copies lie from their primary, itself included: so that distances between
-/// copies of one partition come as seldom again as they can. Who shares a partition are nodes in a distance, so no two
-/// share many.
+/// For each of so many rounds, how far the copies lie from their primary, itself included: so that distances
+/// between copies of one partition come as seldom again as they can. Who shares a partition are nodes in a
+/// distance, so no two share many.
 fn apart(size: usize, factor: usize, rounds: usize) -> Vec<Vec<usize>> {
     // How often copies lie so far from each other.
     let mut used = vec![0usize; size];
@@ -201,7 +208,8 @@ fn apart(size: usize, factor: usize, rounds: usize) -> Vec<Vec<usize>> {
     (0..rounds).map(round).collect()
 }
 
-/// The nodes of one partition: for each step the first free one of the cell from there on whose zone is used least.
+/// The nodes of one partition: for each step the first free one of the cell from there on whose zone is used
+/// least.
 fn chain(cell: &[Seat], lead: usize, steps: &[usize]) -> Vec<NodeId> {
     let mut chosen: Vec<usize> = Vec::with_capacity(steps.len());
     for step in steps {

@@ -49,7 +49,8 @@ impl Controller {
         let key = Key::Partition(current.id);
         job.attempts += 1;
         if job.expected > current.epoch {
-            // The primary knows more than this controller. That is learnt from the metastore, never believed (N2).
+            // The primary knows more than this controller. That is learnt from the metastore, never believed
+            // (N2).
             if job.attempts > ATTEMPTS {
                 return self.answer_proposal(&job);
             }

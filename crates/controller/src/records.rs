@@ -1,7 +1,7 @@
 //! The cluster map: every record of the metastore with the revision that wrote it.
 //!
-//! Values arrive from outcomes of transactions, from the stream of changes and from whole snapshots, in any order. The newer
-//! revision of a key always wins, so what is known of a key never goes back.
+//! Values arrive from outcomes of transactions, from the stream of changes and from whole snapshots, in any
+//! order. The newer revision of a key always wins, so what is known of a key never goes back.
 
 use crate::keys::Key;
 use crate::txn::{Entry, Reading};
@@ -68,8 +68,8 @@ impl Records {
         self.revision = self.revision.max(revision);
     }
 
-    /// This controller made this revision, and its transaction's reading has all of it. If nothing is missing below it,
-    /// nothing is missing up to it.
+    /// This controller made this revision, and its transaction's reading has all of it. If nothing is missing
+    /// below it, nothing is missing up to it.
     pub(crate) fn wrote(&mut self, revision: u64) {
         if revision == self.complete + 1 {
             self.complete = revision;
@@ -128,7 +128,8 @@ impl Records {
         match self.keep(&key, text) {
             Ok(replaced) => replaced,
             Err(why) => {
-                // Its old value must not be used with its new revision: that would overwrite what nobody here understood.
+                // Its old value must not be used with its new revision: that would overwrite what nobody here
+                // understood.
                 let replaced = self.keep(&key, None).unwrap_or_default();
                 self.unreadable.insert(key, why);
                 replaced
@@ -198,7 +199,8 @@ impl Records {
         self.partitions.values().filter(|partition| self.tables.contains_key(&partition.table))
     }
 
-    /// Partitions of tables that neither exist nor are being created. A record that cannot be read is there all the same.
+    /// Partitions of tables that neither exist nor are being created. A record that cannot be read is there
+    /// all the same.
     pub(crate) fn orphans(&self) -> impl Iterator<Item = &PartitionRecord> {
         let wanted = |id: TableId| self.compare_with(&Key::Table(id)) > 0 || self.creating.contains(&id);
         self.partitions.values().filter(move |partition| !wanted(partition.table))
@@ -209,7 +211,8 @@ impl Records {
         &self.creating
     }
 
-    /// True if any partition that is known has a member on this node, also one of a table that is being created or dropped.
+    /// True if any partition that is known has a member on this node, also one of a table that is being
+    /// created or dropped.
     pub(crate) fn is_member(&self, node: NodeId) -> bool {
         self.partitions.values().any(|partition| partition.member_on(node).is_some())
     }

@@ -46,7 +46,8 @@ impl Controller {
         self.submit(Purpose::Register(RegisterJob { conn, register }), txn);
     }
 
-    /// True if the one who registers is a life that was followed by another one, or an impostor beside a living store.
+    /// True if the one who registers is a life that was followed by another one, or an impostor beside a
+    /// living store.
     fn outlived(&self, now: Now, known: &NodeRecord, register: &Register) -> bool {
         let member = register.member;
         if known.store == member.store {

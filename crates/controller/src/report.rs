@@ -27,8 +27,9 @@ impl Controller {
         self.report(ReportJob { failover: served.failover, news: News::Served(served, answered) });
     }
 
-    /// A tail of an older term was set aside: it belongs to the failover that ended that term, or the first one after it. Nodes
-    /// tell all that they have whenever they register, so that of an old one the failover may not be kept any more.
+    /// A tail of an older term was set aside: it belongs to the failover that ended that term, or the first
+    /// one after it. Nodes tell all that they have whenever they register, so that of an old one the failover
+    /// may not be kept any more.
     pub(crate) fn on_tail(&mut self, tail: TailReport) {
         // They are counted from 1.
         let all_kept = self.records.failovers().next().is_none_or(|oldest| oldest.id == 1);

@@ -1,18 +1,22 @@
-//! More or fewer copies of each partition of a table that is there: which nodes get one, and which give theirs up.
+//! More or fewer copies of each partition of a table that is there: which nodes get one, and which give
+//! theirs up.
 //!
-//! Copies that stay are not moved. Hence a table with more copies is not always placed as one that was created with so
-//! many; how far it differs from that is told by `understudy plan` and can be made even by moves.
+//! Copies that stay are not moved. Hence a table with more copies is not always placed as one that was
+//! created with so many; how far it differs from that is told by `understudy plan` and can be made even by
+//! moves.
 
 use crate::placement::{self, Site};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{NodeId, Scheme};
 
-/// The rows with further nodes at their ends, `factor` in each. Rows that are as long already stay as they are.
+/// The rows with further nodes at their ends, `factor` in each. Rows that are as long already stay as they
+/// are.
 ///
-/// `holders` names, row by row, nodes that hold a copy without a place: they are taken first, since nothing has to be
-/// brought there. Then a node in a zone that the row is not in, then the one with the fewest copies of the table, then
-/// what the scheme prefers: nodes that share few partitions with the row's (interleaved, spread) or many (mirrored), or
-/// the next one in the ring (chained). `None`: some row cannot have so many among these sites.
+/// `holders` names, row by row, nodes that hold a copy without a place: they are taken first, since nothing
+/// has to be brought there. Then a node in a zone that the row is not in, then the one with the fewest copies
+/// of the table, then what the scheme prefers: nodes that share few partitions with the row's (interleaved,
+/// spread) or many (mirrored), or the next one in the ring (chained). `None`: some row cannot have so many
+/// among these sites.
 pub fn widen(
     scheme: Scheme,
     sites: &[Site],
@@ -31,8 +35,8 @@ pub fn widen(
     Some(table.rows)
 }
 
-/// The row with `factor` nodes: the one that leads stays, and of the others those that are in sync before those that are
-/// not, by their places. The order of those that stay is the row's.
+/// The row with `factor` nodes: the one that leads stays, and of the others those that are in sync before
+/// those that are not, by their places. The order of those that stay is the row's.
 pub fn narrow(
     row: &[NodeId],
     leads: Option<NodeId>,

@@ -9,7 +9,8 @@ use crate::txn::Txn;
 use types::config::{Cause, FORMAT, FailoverRecord, LossReport, PartitionRecord, PreviousTerm};
 use types::{Member, Now, PartitionId, Term};
 
-/// The most partitions in one seal: each writes its own record and its failover's, and all share the cluster's.
+/// The most partitions in one seal: each writes its own record and its failover's, and all share the
+/// cluster's.
 pub(crate) const PER_TXN: usize = (Txn::MOST - 1) / 2;
 
 /// A partition's next term, as decided.
@@ -57,8 +58,9 @@ impl Controller {
         }
     }
 
-    /// The candidate, then everyone of the old set in order. Who is absent stays: it may hold what the candidate must not be
-    /// alone with (F07, PR-15). Only the primary that is missed leaves, and one whose data are not what the record says.
+    /// The candidate, then everyone of the old set in order. Who is absent stays: it may hold what the
+    /// candidate must not be alone with (F07, PR-15). Only the primary that is missed leaves, and one whose
+    /// data are not what the record says.
     fn next_set(
         &self,
         now: Now,
@@ -74,7 +76,8 @@ impl Controller {
         for member in record.in_sync.iter().filter(|member| **member != candidate.recorded) {
             let present = self.next_incarnation(record, member, decision);
             if decision.lossy && !present.is_some_and(|present| self.fit(now, record, &present)) {
-                // Everyone in the set is asked before anything is given up: who cannot answer would be waited for in vain.
+                // Everyone in the set is asked before anything is given up: who cannot answer would be waited
+                // for in vain.
                 continue;
             }
             if *member != record.primary {
@@ -165,7 +168,8 @@ impl Controller {
         }
     }
 
-    /// A seal was answered. Whoever lost the race finds another record in the cluster map now, and is judged by it.
+    /// A seal was answered. Whoever lost the race finds another record in the cluster map now, and is judged
+    /// by it.
     pub(crate) fn sealed(&mut self, now: Now, partitions: &[PartitionId]) {
         for partition in partitions {
             let Some(record) = self.records.partition(*partition) else { continue };
@@ -203,9 +207,9 @@ fn failover_record(now: Now, plan: &SealPlan, record: &PartitionRecord, id: u64)
     }
 }
 
-/// Of which term a log must have something so that the report of the old primary fences (PR-103): of the one that is sealed. While
-/// the same disk led on, or has had the lead handed to it, it has all of the term before as well, whether it came to serve
-/// again or not.
+/// Of which term a log must have something so that the report of the old primary fences (PR-103): of the one
+/// that is sealed. While the same disk led on, or has had the lead handed to it, it has all of the term
+/// before as well, whether it came to serve again or not.
 fn fencing_term(old: &PartitionRecord) -> Term {
     let had_all = |before: &&PreviousTerm| before.handed_over || before.primary.same_store(&old.primary);
     let before = old.before.as_ref().filter(|_| old.policy.survives_restart()).filter(had_all);

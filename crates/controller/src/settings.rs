@@ -1,5 +1,5 @@
-//! The controller's numbers, with their defaults (PR-64). Safety depends on none of them: epochs are numbers in the
-//! metastore. They decide how fast a failover is and how often a false one happens.
+//! The controller's numbers, with their defaults (PR-64). Safety depends on none of them: epochs are numbers
+//! in the metastore. They decide how fast a failover is and how often a false one happens.
 
 use types::{Micros, Rules};
 
@@ -10,31 +10,36 @@ pub struct Settings {
     pub rules: Rules,
     /// How often the shell calls with a tick. 20 ms.
     pub tick: Micros,
-    /// A node is not heard if nothing came from it for this long. 120 ms. Nodes send something every half of it.
+    /// A node is not heard if nothing came from it for this long. 120 ms. Nodes send something every half of
+    /// it.
     pub suspect: Micros,
     /// A node counts as alive for planning and as a candidate if something came within this time. 500 ms.
     pub alive: Micros,
-    /// A suspicion that is not repeated for this long is forgotten. 1 s. Nodes repeat it at least four times as often.
+    /// A suspicion that is not repeated for this long is forgotten. 1 s. Nodes repeat it at least four times
+    /// as often.
     pub suspicion_kept: Micros,
-    /// Under a policy that rests on the primary alone, how long the old primary is waited for before a backup leads with
-    /// loss (PR-85). 5 s.
+    /// Under a policy that rests on the primary alone, how long the old primary is waited for before a backup
+    /// leads with loss (PR-85). 5 s.
     pub failover_wait: Micros,
-    /// After a primary's process came back and no other member kept its memory, how long the other members may take to
-    /// register before the restarted one leads. 500 ms.
+    /// After a primary's process came back and no other member kept its memory, how long the other members
+    /// may take to register before the restarted one leads. 500 ms.
     pub restart_reconcile: Micros,
-    /// The loser of an arbitration is refused for this long; doubled with each loss in a row, up to 64 times (F18). 120 ms.
+    /// The loser of an arbitration is refused for this long; doubled with each loss in a row, up to 64 times
+    /// (F18). 120 ms.
     pub arbitration: Micros,
     /// How often the planner looks. 100 ms.
     pub plan: Micros,
-    /// The node placed first must have been in-sync for this long, without any change of primary, before it is handed the
-    /// lead. 3 s.
+    /// The node placed first must have been in-sync for this long, without any change of primary, before it
+    /// is handed the lead. 3 s.
     pub balance_after: Micros,
-    /// A partition that lacks a copy waits this long for the nodes of its placement before another node stands in. 5 s.
+    /// A partition that lacks a copy waits this long for the nodes of its placement before another node
+    /// stands in. 5 s.
     pub spare_after: Micros,
-    /// When nodes join and leave, so many copies are on their way at once: the rest of the cluster has other work. 2.
+    /// When nodes join and leave, so many copies are on their way at once: the rest of the cluster has other
+    /// work. 2.
     pub moves: usize,
-    /// After the first failure of a node as a member of a partition, how long before it is admitted again; doubled with
-    /// each further failure, up to 64 times (PR-67). 1 s.
+    /// After the first failure of a node as a member of a partition, how long before it is admitted again;
+    /// doubled with each further failure, up to 64 times (PR-67). 1 s.
     pub admit_again: Micros,
     /// A node that was in-sync for this long has its failures forgotten. 30 s.
     pub forgive_after: Micros,

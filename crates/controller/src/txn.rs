@@ -1,4 +1,5 @@
-//! Transactions as a controller asks for them: those of [`types::txn`], and what may become of one that has no outcome.
+//! Transactions as a controller asks for them: those of [`types::txn`], and what may become of one that has
+//! no outcome.
 
 pub use types::txn::{Change, Entry, Reading, Txn, TxnOutcome};
 

@@ -11,8 +11,9 @@ use wire::control::Advice;
 
 const NODE: NodeId = NodeId(3);
 
-/// n3 has left the set and starts again. While the metastore keeps its registration waiting it connects a second time,
-/// and registers at once. The outcome of the first registration comes after that: on a connection that is dead.
+/// n3 has left the set and starts again. While the metastore keeps its registration waiting it connects a
+/// second time, and registers at once. The outcome of the first registration comes after that: on a
+/// connection that is dead.
 fn registered_twice() -> (World, Vec<understudy_controller::ConnId>) {
     let mut world = World::new();
     world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));

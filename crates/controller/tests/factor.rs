@@ -1,4 +1,5 @@
-//! The number of copies is changed while partitions serve: the pure choice of nodes, and the planner's way there.
+//! The number of copies is changed while partitions serve: the pure choice of nodes, and the planner's way
+//! there.
 
 mod common;
 

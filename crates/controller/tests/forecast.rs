@@ -16,7 +16,8 @@ fn failure(scheme: Scheme, nodes: usize, per_node: usize, factor: usize, failed:
 }
 
 proptest! {
-    /// Played through, the steps give every partition that is not lost a living primary and all the copies there can be.
+    /// Played through, the steps give every partition that is not lost a living primary and all the copies
+    /// there can be.
     #[test]
     fn every_step_is_needed_and_none_is_missing(
         scheme in prop::sample::select(Scheme::ALL.to_vec()), nodes in 1usize..16, factor in 1usize..5,

@@ -114,8 +114,8 @@ impl Toy {
         self.partitions.iter().filter(|partition| partition.wanted.contains(&node)).count()
     }
 
-    /// One missing copy that can be made is made; then what is too much goes. Never is one in sync less than wanted because
-    /// of that.
+    /// One missing copy that can be made is made; then what is too much goes. Never is one in sync less than
+    /// wanted because of that.
     fn copy_one(&mut self, which: usize) {
         let away = self.away.clone();
         let count = self.partitions.len();

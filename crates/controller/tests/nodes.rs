@@ -1,4 +1,5 @@
-//! Nodes that are added and removed, with primaries that follow their advice, controllers that forget, and nodes that die.
+//! Nodes that are added and removed, with primaries that follow their advice, controllers that forget, and
+//! nodes that die.
 
 mod common;
 

@@ -59,7 +59,8 @@ proptest! {
         }
         prop_assert!(spread(nodes, placement.iter().map(|row| row[0])) <= 1, "primaries: {:?}", placement);
         let copies = spread(nodes, placement.iter().flatten().copied());
-        // A group may be one partition ahead of another, and the copies of a partition lie unevenly within a larger group.
+        // A group may be one partition ahead of another, and the copies of a partition lie unevenly within a
+        // larger group.
         let apart = usize::from(matches!(scheme, Scheme::Mirrored | Scheme::Interleaved));
         prop_assert!(copies <= 1 + apart, "copies: {} {:?}", copies, placement);
     }

@@ -1,7 +1,8 @@
 //! Data-driven scripts (habits 8): `tests/scripts/*.txt` hold inputs and the effects they must have.
 //!
-//! A line that begins with `> ` is an input; the lines below it are what must follow. `#` begins a remark. With
-//! `UPDATE=1` in the environment the effects are written anew instead of compared; then read the difference.
+//! A line that begins with `> ` is an input; the lines below it are what must follow. `#` begins a remark.
+//! With `UPDATE=1` in the environment the effects are written anew instead of compared; then read the
+//! difference.
 
 mod common;
 

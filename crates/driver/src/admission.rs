@@ -1,5 +1,5 @@
-//! What is let in to a replica while its node has no room: reads, flushes and truncation go on (F20), and a partition that is held
-//! back ([`crate::HeldOutputs`]) hears nothing but configurations.
+//! What is let in to a replica while its node has no room: reads, flushes and truncation go on (F20), and a
+//! partition that is held back ([`crate::HeldOutputs`]) hears nothing but configurations.
 
 use types::{Lsn, Member, PartitionRecord};
 use wire::peer::{AppendRefused, Refusal};
@@ -17,8 +17,8 @@ pub enum Admission {
     Refused(Member, AppendRefused),
 }
 
-/// What becomes of a message of another replica. `held`: its partition waits for room for a tail. `full`: there is no room for more of
-/// this partition.
+/// What becomes of a message of another replica. `held`: its partition waits for room for a tail. `full`:
+/// there is no room for more of this partition.
 pub fn of_peer(message: &PeerMessage, me: Member, held: bool, full: bool) -> Admission {
     match message {
         PeerMessage::Append(append) if !append.entries.is_empty() && (held || full) => {
@@ -37,8 +37,8 @@ pub fn of_peer(message: &PeerMessage, me: Member, held: bool, full: bool) -> Adm
     }
 }
 
-/// What a client is told whose request is not let in; none if it is. `record` is the newest configuration that is known of the
-/// partition, `full` the place in which there is no room for more of it.
+/// What a client is told whose request is not let in; none if it is. `record` is the newest configuration
+/// that is known of the partition, `full` the place in which there is no room for more of it.
 pub fn of_client(
     request: &Request,
     me: Member,
@@ -58,7 +58,8 @@ pub fn of_client(
     Some(Status::Full(why))
 }
 
-/// The answer to a request that no replica was asked; nothing was done. Who is told that another leads is told who.
+/// The answer to a request that no replica was asked; nothing was done. Who is told that another leads is
+/// told who.
 pub fn turned_away(request: &Request, status: Status, record: Option<&PartitionRecord>) -> Reply {
     let elsewhere = status == Status::NotPrimary;
     Reply {
@@ -135,7 +136,8 @@ mod tests {
         let why = Refusal::Busy;
         let busy = AppendRefused { partition: P, epoch, from: member(2), number: 7, why };
         let busy = || Admission::Refused(member(1), busy.clone());
-        // The message, and what becomes of it where nothing is wrong, where there is no room, and where a tail waits for some.
+        // The message, and what becomes of it where nothing is wrong, where there is no room, and where a
+        // tail waits for some.
         let cases = [
             (append(b"entries"), [Admission::Given, busy(), busy()]),
             (append(b""), [Admission::Given, Admission::Given, Admission::Lost]),

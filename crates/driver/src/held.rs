@@ -1,8 +1,9 @@
-//! Partitions whose divergent tail finds no room (R9, F20): what they ask for is held back until it can be set aside.
+//! Partitions whose divergent tail finds no room (R9, F20): what they ask for is held back until it can be
+//! set aside.
 //!
-//! Nothing of such a partition leaves its node, since all of it would come after the tail. What changes its log and what
-//! clients are told is kept in order; messages to others are lost as on a network, which asks again. And nothing reaches
-//! it, so little is asked for: configurations, and what its own clock brings.
+//! Nothing of such a partition leaves its node, since all of it would come after the tail. What changes its
+//! log and what clients are told is kept in order; messages to others are lost as on a network, which asks
+//! again. And nothing reaches it, so little is asked for: configurations, and what its own clock brings.
 
 use replica::{LogOp, Output};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +21,8 @@ struct Queue {
 
 impl Queue {
     fn push(&mut self, output: Output) {
-        // Others give it up and take it in again for as long as it waits: the last promise says what all have said.
+        // Others give it up and take it in again for as long as it waits: the last promise says what all have
+        // said.
         let promise = |output: &Output| matches!(output, Output::Log(LogOp::Promise { .. }));
         if promise(&output) && self.outputs.back().is_some_and(promise) {
             self.outputs.pop_back();
@@ -69,7 +71,8 @@ impl HeldOutputs {
         None
     }
 
-    /// A tail finds no room: its partition waits from now on. Panics if it waits already, since its outputs are held then.
+    /// A tail finds no room: its partition waits from now on. Panics if it waits already, since its outputs
+    /// are held then.
     pub fn begin(&mut self, partition: PartitionId, tail: Output, now: Micros) {
         assert!(matches!(tail, Output::SetAside { .. }), "a partition waits because of a tail");
         let queue = Queue { outputs: VecDeque::from([tail]), tried_at: now };
@@ -83,8 +86,8 @@ impl HeldOutputs {
         due.map(|(id, _)| *id).collect()
     }
 
-    /// What comes next of a partition that is tried again: a tail is to be set aside, anything else carried out. None: that was all,
-    /// and the partition waits no more.
+    /// What comes next of a partition that is tried again: a tail is to be set aside, anything else carried
+    /// out. None: that was all, and the partition waits no more.
     pub fn take_next(&mut self, partition: PartitionId) -> Option<Output> {
         let next = self.partitions.get_mut(&partition).and_then(|queue| queue.outputs.pop_front());
         if next.is_none() {
@@ -100,7 +103,8 @@ impl HeldOutputs {
         queue.tried_at = now;
     }
 
-    /// Nobody needs this partition any more. What is still to be carried out: its clients are answered, and that is all.
+    /// Nobody needs this partition any more. What is still to be carried out: its clients are answered, and
+    /// that is all.
     pub fn give_up(&mut self, partition: PartitionId) -> Vec<Output> {
         let queue = self.partitions.remove(&partition).map(|queue| queue.outputs).unwrap_or_default();
         queue.into_iter().filter(|output| matches!(output, Output::Reply { .. })).collect()

@@ -1,5 +1,5 @@
-//! Layer 3, pure: what lies between the replicas' outputs and a machine, and is the same on every machine. A real node drives it
-//! with files and threads, the simulator with a simulated disk.
+//! Layer 3, pure: what lies between the replicas' outputs and a machine, and is the same on every machine. A
+//! real node drives it with files and threads, the simulator with a simulated disk.
 //!
 //! | module | what is decided |
 //! | --- | --- |

@@ -1,7 +1,8 @@
-//! Between the replicas' [`LogOp`]s and the log on the disk: one submission per turn, and what to do while the disk is full (F20).
+//! Between the replicas' [`LogOp`]s and the log on the disk: one submission per turn, and what to do while
+//! the disk is full (F20).
 //!
-//! What the log refuses for want of room is kept here, in order, and tried again; until all of it is in, clients' writes are
-//! refused at the door. Logs of tables whose log is in memory are kept here too.
+//! What the log refuses for want of room is kept here, in order, and tried again; until all of it is in,
+//! clients' writes are refused at the door. Logs of tables whose log is in memory are kept here too.
 
 mod backlog;
 #[cfg(test)]
@@ -38,8 +39,8 @@ struct Flight {
     records: Vec<Record>,
 }
 
-/// What is on its way to the log. `durable`, where it is asked for, says up to which entry the log on the disk has a partition,
-/// as far as that is known.
+/// What is on its way to the log. `durable`, where it is asked for, says up to which entry the log on the
+/// disk has a partition, as far as that is known.
 #[derive(Debug, Default)]
 pub struct LogQueue {
     memory: MemoryLog,
@@ -110,7 +111,8 @@ impl LogQueue {
         }
     }
 
-    /// What is to be handed to the log now, in this order: this turn's records, and now and then what was refused.
+    /// What is to be handed to the log now, in this order: this turn's records, and now and then what was
+    /// refused.
     pub fn submit(&mut self, now: Micros, durable: impl Fn(PartitionId) -> Option<Lsn>) -> Vec<Submission> {
         let mut out = Vec::new();
         if !self.backlog.is_empty() && now.since(self.retried_at) >= RETRY {
@@ -144,8 +146,8 @@ impl LogQueue {
         }
     }
 
-    /// Tries again what was refused. Truncations that may go first do: they can have been in one submission with entries that
-    /// find no room without them.
+    /// Tries again what was refused. Truncations that may go first do: they can have been in one submission
+    /// with entries that find no room without them.
     fn retry(
         &mut self,
         now: Micros,
@@ -175,7 +177,8 @@ impl LogQueue {
         self.in_flight.push_back(Flight { ticket, at: now, records });
     }
 
-    /// What became of all submissions up to `through`: they are durable, but for those that were refused for want of room.
+    /// What became of all submissions up to `through`: they are durable, but for those that were refused for
+    /// want of room.
     pub fn settle(&mut self, through: Ticket, refused: &BTreeSet<Ticket>) {
         while self.in_flight.front().is_some_and(|flight| flight.ticket <= through) {
             let flight = self.in_flight.pop_front().expect("a front");
@@ -201,7 +204,8 @@ impl LogQueue {
         self.in_flight.iter().any(|flight| flight.records.iter().any(here)) || self.batch.iter().any(here)
     }
 
-    /// When the oldest write that is pending was submitted. One that waits for room is not pending: the disk answered.
+    /// When the oldest write that is pending was submitted. One that waits for room is not pending: the disk
+    /// answered.
     pub fn oldest_pending(&self) -> Option<Micros> {
         self.in_flight.front().map(|flight| flight.at)
     }

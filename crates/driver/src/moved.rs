@@ -13,18 +13,21 @@ pub struct Moved {
 /// What is to be done with a replica that has had no place for long enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leave {
-    /// The log has something of it, and there are no files: a replica is made of it, as what the log has may be nowhere else.
+    /// The log has something of it, and there are no files: a replica is made of it, as what the log has may
+    /// be nowhere else.
     Make,
     /// It is told to take its leave ([`replica::Host::decommission`]).
     Decommission,
-    /// What of it is being written must be known first: a replica that is made here again must not be told of it.
+    /// What of it is being written must be known first: a replica that is made here again must not be told of
+    /// it.
     Wait,
     /// Nothing is in it alone: it is removed, and forgotten by [`Moved::remove`].
     Remove,
 }
 
 impl Moved {
-    /// Takes note of all that have no place now. Gives those that have had none for [`STAYS`], in the order of partitions.
+    /// Takes note of all that have no place now. Gives those that have had none for [`STAYS`], in the order
+    /// of partitions.
     pub fn look(&mut self, moved: &[PartitionId], now: Micros) -> Vec<PartitionId> {
         self.since.retain(|id, _| moved.contains(id));
         for id in moved {
@@ -39,7 +42,8 @@ impl Moved {
     }
 }
 
-/// What is to be done with a replica that [`Moved::look`] gave. `writing`: something of it is on its way to the disk.
+/// What is to be done with a replica that [`Moved::look`] gave. `writing`: something of it is on its way to
+/// the disk.
 pub fn next_step(replica: Option<&Replica>, writing: bool) -> Leave {
     step(replica.map(Replica::is_decommissioned), writing)
 }

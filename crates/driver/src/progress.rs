@@ -1,4 +1,5 @@
-//! Whether heartbeats may vouch for the partitions that a node leads (PR-65): executor and disk make progress.
+//! Whether heartbeats may vouch for the partitions that a node leads (PR-65): executor and disk make
+//! progress.
 
 use types::Micros;
 
@@ -7,8 +8,8 @@ pub const EXECUTOR_DEAD: Micros = Micros::from_millis(500);
 /// A log with a write pending for so long is not vouched for.
 pub const DISK_DEAD: Micros = Micros::from_millis(1000);
 
-/// True if the executor, which ticked last at `ticked`, and the log, whose oldest pending write was submitted at `pending`, make
-/// progress. A write that was refused for want of room is not pending: the disk answered.
+/// True if the executor, which ticked last at `ticked`, and the log, whose oldest pending write was submitted
+/// at `pending`, make progress. A write that was refused for want of room is not pending: the disk answered.
 pub fn makes_progress(ticked: Micros, pending: Option<Micros>, now: Micros) -> bool {
     now.since(ticked) < EXECUTOR_DEAD && pending.is_none_or(|at| now.since(at) < DISK_DEAD)
 }

@@ -39,8 +39,8 @@ pub struct Reopened {
     pub unread: Option<String>,
 }
 
-/// The partitions with files of which the log may have lost all ([`wal::Recovered::unknown_damaged`]). Only this opening knows it, so
-/// the log is told to distrust them: the next ones find it there.
+/// The partitions with files of which the log may have lost all ([`wal::Recovered::unknown_damaged`]). Only
+/// this opening knows it, so the log is told to distrust them: the next ones find it there.
 pub fn distrusted(
     with_files: impl IntoIterator<Item = PartitionId>,
     found: &BTreeMap<PartitionId, RecoveredPartition>,
@@ -59,8 +59,8 @@ pub fn in_log(found: Option<&RecoveredPartition>, unknown_damaged: bool) -> InLo
     }
 }
 
-/// Opens a replica, and executes what its log has above the engine's files. `read` gives entries from an LSN on, at least one. The
-/// error says why entries that are needed cannot be read.
+/// Opens a replica, and executes what its log has above the engine's files. `read` gives entries from an LSN
+/// on, at least one. The error says why entries that are needed cannot be read.
 pub fn open<E: Display>(
     (me, id, rules): (Member, PartitionId, Rules),
     engine: OpenEngine,

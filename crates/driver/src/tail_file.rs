@@ -1,11 +1,13 @@
-//! The file of a divergent tail that was set aside (R9): its name, its bytes, and whether the very same tail has one already.
+//! The file of a divergent tail that was set aside (R9): its name, its bytes, and whether the very same tail
+//! has one already.
 //!
-//! A file is `UTAIL001 | length u32 | JSON of a TailReport | CRC-32C of the JSON u32 | the entries verbatim`, integers
-//! little-endian. Entries carry their own checksums.
+//! A file is `UTAIL001 | length u32 | JSON of a TailReport | CRC-32C of the JSON u32 | the entries verbatim`,
+//! integers little-endian. Entries carry their own checksums.
 //!
-//! What the log did not have any more is set aside as rows of the engine: `UTAIL002`, and in place of the entries, in the order of
-//! keys, `length of the key u32 | length of the value u32 | LSN u64 | key | value | CRC-32C of all these u32`. The length of a
-//! value is 4,294,967,295 where the entry deleted the row. Keys have their space in front, values are as they are stored.
+//! What the log did not have any more is set aside as rows of the engine: `UTAIL002`, and in place of the
+//! entries, in the order of keys, `length of the key u32 | length of the value u32 | LSN u64 | key | value |
+//! CRC-32C of all these u32`. The length of a value is 4,294,967,295 where the entry deleted the row. Keys
+//! have their space in front, values are as they are stored.
 
 use bytes::{Buf, BufMut, Bytes};
 use types::Lsn;
@@ -46,8 +48,9 @@ pub enum Place {
     New(TailReport, Vec<u8>),
 }
 
-/// Finds the place of a tail: a file of its own, by a name that no other tail has. `look` gives the bytes of a file, none if there
-/// is no such file, and an error if that cannot be told or it cannot be read: then it is another one.
+/// Finds the place of a tail: a file of its own, by a name that no other tail has. `look` gives the bytes of
+/// a file, none if there is no such file, and an error if that cannot be told or it cannot be read: then it
+/// is another one.
 pub fn place<E>(
     mut report: TailReport,
     entries: &[Entry],

@@ -1,8 +1,9 @@
 //! What a replica that missed some updates lacks of the primary's files: one JSON object per kind of updates.
 //!
-//! `delta [MIB] [WINDOWS] [FLUSHES]`: a table of so many MiB is loaded in key order; then a hundredth of its rows is updated in each
-//! window, one after the other or at random, flushed in so many times, and merged. Shown are the bytes of files that one has to be sent who has those of
-//! before the window, in per cent of all.
+//! `delta [MIB] [WINDOWS] [FLUSHES]`: a table of so many MiB is loaded in key order; then a hundredth of its
+//! rows is updated in each window, one after the other or at random, flushed in so many times, and merged.
+//! Shown are the bytes of files that one has to be sent who has those of before the window, in per cent of
+//! all.
 
 use bytes::Bytes;
 use std::collections::BTreeSet;

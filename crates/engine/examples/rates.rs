@@ -40,7 +40,8 @@ fn report(engine: &str, what: &str, operations: u64, start: Instant) {
     println!("{engine:<8} {what:<44} {each:>8.0} ns");
 }
 
-/// What the overlay alone costs, on keys that are made beforehand, with `behind` entries waiting to be published.
+/// What the overlay alone costs, on keys that are made beforehand, with `behind` entries waiting to be
+/// published.
 fn measure_overlay(behind: u64) {
     let value = Bytes::from(vec![7; 1024]);
     let mut random = Random(0x9E37_79B9_7F4A_7C15);

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use types::EngineError;
 
-/// Makes what was created, renamed or removed in `dir` durable. A failure is never want of room: what the disk has of it is
-/// unknown then, and trying again would not tell (F08).
+/// Makes what was created, renamed or removed in `dir` durable. A failure is never want of room: what the
+/// disk has of it is unknown then, and trying again would not tell (F08).
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all().map_err(io::Error::other)
 }
@@ -29,8 +29,8 @@ pub(crate) fn create_dir(dir: &Path) -> io::Result<()> {
     sync_dir(parent)
 }
 
-/// Makes `path` a file of these bytes, durably, or leaves what was there: certainly so if there is no room. `path` with `.new`
-/// behind it is used meanwhile.
+/// Makes `path` a file of these bytes, durably, or leaves what was there: certainly so if there is no room.
+/// `path` with `.new` behind it is used meanwhile.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let unfinished = unfinished(path);
     let mut file = File::create(&unfinished)?;
@@ -46,12 +46,14 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     dir.sync_all().map_err(io::Error::other)
 }
 
-/// Makes `path` a file of `value`, durably, or leaves what was there: its CRC-32C, then the value as postcard.
+/// Makes `path` a file of `value`, durably, or leaves what was there: its CRC-32C, then the value as
+/// postcard.
 pub(crate) fn replace_value<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     replace(path, &checked(value))
 }
 
-/// The same for a note that may be lost: after a crash there is what was there, `value`, or nothing that can be read.
+/// The same for a note that may be lost: after a crash there is what was there, `value`, or nothing that can
+/// be read.
 pub(crate) fn note_value<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let unfinished = unfinished(path);
     fs::write(&unfinished, checked(value))?;
@@ -97,13 +99,14 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// True if the system gives no file to write into, because so many are open (ENFILE, EMFILE): the disk has nothing to do with it.
+/// True if the system gives no file to write into, because so many are open (ENFILE, EMFILE): the disk has
+/// nothing to do with it.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }
 
-/// The failure of a read. That the system has no more files or memory to give (EINTR, EAGAIN, ENOMEM, ENFILE, EMFILE) says nothing of
-/// what is on the disk.
+/// The failure of a read. That the system has no more files or memory to give (EINTR, EAGAIN, ENOMEM, ENFILE,
+/// EMFILE) says nothing of what is on the disk.
 pub(crate) fn not_read(error: io::Error) -> EngineError {
     match error.raw_os_error() {
         Some(4 | 11 | 12 | 23 | 24) => EngineError::Later(error),
@@ -122,8 +125,8 @@ pub(crate) fn keep_spare() {
     }
 }
 
-/// Does what must be known after a failed write, and needs one open file: the spare one's place, if there is no other. Others may
-/// take it first, so it is tried for a second.
+/// Does what must be known after a failed write, and needs one open file: the spare one's place, if there is
+/// no other. Others may take it first, so it is tried for a second.
 pub(crate) fn patiently<T>(work: impl Fn() -> Result<T, EngineError>) -> Result<T, EngineError> {
     const PAUSE: Duration = Duration::from_millis(20);
     let mut outcome = work();

@@ -1,7 +1,8 @@
 //! Layer 2: the engines under a partition's replica.
 //!
-//! [`MemoryEngine`] and [`LsmEngine`] keep the contract of [`types::engine`], which is re-exported here. Both hold tentative
-//! entries in an [`Overlay`] and are held to one conformance suite (`tools/conformance`). [`open`] chooses by name.
+//! [`MemoryEngine`] and [`LsmEngine`] keep the contract of [`types::engine`], which is re-exported here. Both
+//! hold tentative entries in an [`Overlay`] and are held to one conformance suite (`tools/conformance`).
+//! [`open`] chooses by name.
 
 mod files;
 pub mod lsm;
@@ -18,8 +19,8 @@ pub use types::engine::*;
 
 use std::path::Path;
 
-/// Opens the engine of a replica in `dir`. The memory engine without a directory keeps nothing on disk; the LSM engine
-/// needs one.
+/// Opens the engine of a replica in `dir`. The memory engine without a directory keeps nothing on disk; the
+/// LSM engine needs one.
 pub fn open(kind: EngineKind, dir: Option<&Path>) -> Result<Box<dyn Engine>, EngineError> {
     match (kind, dir) {
         (EngineKind::Memory, None) => Ok(Box::new(MemoryEngine::volatile())),

@@ -1,4 +1,5 @@
-//! The LSM engine: published rows in a log-structured merge tree on disk, by the rules of section 10 of the protocol.
+//! The LSM engine: published rows in a log-structured merge tree on disk, by the rules of section 10 of the
+//! protocol.
 //!
 //! ```text
 //! dir/CURRENT        names the tree, and says whether it is complete
@@ -7,9 +8,9 @@
 //! dir/staged/        files of bulk loads that are no part of the state yet
 //! ```
 //!
-//! The applied position is a row of the tree, written last before each flush, so that the files cannot disagree with it
-//! (PR-40). An installation fills a new directory, which becomes current by one rename (PR-37). Only `lsm/tree.rs` touches
-//! the crate.
+//! The applied position is a row of the tree, written last before each flush, so that the files cannot
+//! disagree with it (PR-40). An installation fills a new directory, which becomes current by one rename
+//! (PR-37). Only `lsm/tree.rs` touches the crate.
 
 mod background;
 mod deleted;
@@ -208,7 +209,8 @@ impl LsmEngine {
         }
     }
 
-    /// Waits for what runs, of which nothing is needed any more: that it found no room, or damage, is no matter.
+    /// Waits for what runs, of which nothing is needed any more: that it found no room, or damage, is no
+    /// matter.
     fn end_all(&mut self) -> Result<(), EngineError> {
         for outcome in [self.end_flush(), self.merger.wait()] {
             match outcome {

@@ -1,7 +1,9 @@
-//! The memory engine: every published row in an ordered map, and snapshots of it where it is to survive a restart.
+//! The memory engine: every published row in an ordered map, and snapshots of it where it is to survive a
+//! restart.
 //!
-//! A checkpoint writes the newest versions at the published position as one immutable component, with the position inside
-//! (PR-40) and the sessions among the rows (PR-45). After a restart, versions below that position cannot be read.
+//! A checkpoint writes the newest versions at the published position as one immutable component, with the
+//! position inside (PR-40) and the sessions among the rows (PR-45). After a restart, versions below that
+//! position cannot be read.
 
 mod key;
 mod rows;
@@ -41,7 +43,8 @@ pub struct MemoryEngine {
     persisted: Position,
     /// Bytes written since that snapshot was.
     unsaved: u64,
-    /// The published position at the last snapshot. Differs from `persisted` only without the rule against PR-40.
+    /// The published position at the last snapshot. Differs from `persisted` only without the rule against
+    /// PR-40.
     saved: Position,
     /// The state that is being installed, if one is.
     installing: Option<Position>,
@@ -118,7 +121,8 @@ impl MemoryEngine {
         Ok(engine)
     }
 
-    /// The bytes that a checkpoint would write. The caller keeps them; what they contain counts as persisted from now on.
+    /// The bytes that a checkpoint would write. The caller keeps them; what they contain counts as persisted
+    /// from now on.
     ///
     /// Panics during an installation: half a state is no component.
     pub fn snapshot_bytes(&mut self) -> Vec<u8> {
@@ -131,8 +135,9 @@ impl MemoryEngine {
         bytes
     }
 
-    /// Makes the state that `bytes` are a snapshot of this engine's own, in its store too, at once. What is above it stays,
-    /// published or tentative; `above` has all of it. For engines that are built over this one.
+    /// Makes the state that `bytes` are a snapshot of this engine's own, in its store too, at once. What is
+    /// above it stays, published or tentative; `above` has all of it. For engines that are built over this
+    /// one.
     pub fn take_over(
         &mut self,
         mut bytes: &[u8],
@@ -200,8 +205,8 @@ impl MemoryEngine {
 
     /// What a snapshot made now says about itself.
     fn header(&self) -> Header {
-        // The defect of PR-40: the position stands in a manifest that is written apart from the data, and is still the
-        // previous one when the process dies.
+        // The defect of PR-40: the position stands in a manifest that is written apart from the data, and is
+        // still the previous one when the process dies.
         let position = match self.rules.positions_are_rows() {
             true => self.overlay.published(),
             false => self.saved,

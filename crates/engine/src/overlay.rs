@@ -1,8 +1,9 @@
 //! The tentative entries above an engine: executed, readable, and droppable at any moment (PR-41).
 //!
-//! Two structures hold them. `order` is the queue of changed keys in LSN order, so that publishing takes from its front
-//! and discarding from its back; `rows` is the ordered map that reads use. A key usually has one tentative version, which
-//! is stored in place; only a key written again before its first version is published needs the queue beside it.
+//! Two structures hold them. `order` is the queue of changed keys in LSN order, so that publishing takes from
+//! its front and discarding from its back; `rows` is the ordered map that reads use. A key usually has one
+//! tentative version, which is stored in place; only a key written again before its first version is
+//! published needs the queue beside it.
 
 use bytes::Bytes;
 use std::collections::btree_map::Entry as Slot;
@@ -121,8 +122,9 @@ impl Overlay {
         self.applied = at;
     }
 
-    /// The engine proper holds everything up to `at` now, from elsewhere: entries up to there go. If the entry that was there is
-    /// another one, those above it go too: they follow what is not part of the state (PR-35).
+    /// The engine proper holds everything up to `at` now, from elsewhere: entries up to there go. If the
+    /// entry that was there is another one, those above it go too: they follow what is not part of the state
+    /// (PR-35).
     pub fn rise(&mut self, at: Position) {
         if self.applied.lsn > at.lsn {
             self.drain(at.lsn, |_, _, _| {});
@@ -155,8 +157,8 @@ impl Overlay {
         1
     }
 
-    /// Takes out every entry at or below `upto`, in LSN order, and hands its versions to `publish`, which cannot refuse.
-    /// The last one taken becomes the published position.
+    /// Takes out every entry at or below `upto`, in LSN order, and hands its versions to `publish`, which
+    /// cannot refuse. The last one taken becomes the published position.
     pub fn drain(&mut self, upto: Lsn, mut publish: impl FnMut(&Bytes, Lsn, Option<&Bytes>)) {
         while let Some(&(at, changed)) = self.entries.front() {
             if at.lsn > upto {
@@ -191,8 +193,8 @@ impl Overlay {
 
     /// Drops every entry above `to`, which becomes the applied position.
     ///
-    /// Panics if `to` is below the published position (what is published is never taken back), above the applied one, or
-    /// if it names another entry than the one published there.
+    /// Panics if `to` is below the published position (what is published is never taken back), above the
+    /// applied one, or if it names another entry than the one published there.
     pub fn discard_above(&mut self, to: Position) {
         assert!(to.lsn >= self.published.lsn, "PR-41: {to} is below the published {}", self.published);
         assert!(to.lsn <= self.applied.lsn, "{to} has not been executed, only {} has", self.applied);
@@ -234,7 +236,8 @@ impl Overlay {
         }
     }
 
-    /// The newest tentative version of `key` at or below `at`: its LSN, and its value or none if it is a deletion.
+    /// The newest tentative version of `key` at or below `at`: its LSN, and its value or none if it is a
+    /// deletion.
     pub fn get(&self, key: &[u8], at: Lsn) -> Option<(Lsn, Option<&Bytes>)> {
         if self.rows.is_empty() {
             return None;
@@ -243,7 +246,8 @@ impl Overlay {
         Some((version.lsn, version.value.as_ref()))
     }
 
-    /// The tentative versions at or below `at` of keys in `from <= key < to` (`to` empty: no end), deletions included.
+    /// The tentative versions at or below `at` of keys in `from <= key < to` (`to` empty: no end), deletions
+    /// included.
     pub fn range<'a>(
         &'a self,
         from: &[u8],
@@ -263,8 +267,8 @@ fn version_cost(key: &Bytes, version: &Version) -> u64 {
     (key.len() + version.value.as_ref().map_or(0, Bytes::len)) as u64 + VERSION_OVERHEAD
 }
 
-/// `from <= key < to` as bounds, where an empty `to` means no end. Bounds in the wrong order give an empty range instead
-/// of the map's panic.
+/// `from <= key < to` as bounds, where an empty `to` means no end. Bounds in the wrong order give an empty
+/// range instead of the map's panic.
 pub(crate) fn key_bounds<'k>(from: &'k [u8], to: &'k [u8]) -> (Bound<&'k [u8]>, Bound<&'k [u8]>) {
     match to {
         [] => (Bound::Included(from), Bound::Unbounded),

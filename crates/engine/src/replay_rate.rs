@@ -1,4 +1,5 @@
-//! How long an entry takes to be executed and published: from it the time of a replay is estimated before there is one.
+//! How long an entry takes to be executed and published: from it the time of a replay is estimated before
+//! there is one.
 
 use std::time::{Duration, Instant};
 

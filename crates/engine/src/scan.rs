@@ -17,12 +17,14 @@ pub(crate) fn resolve(at: ReadAt, read_floor: Lsn) -> Result<Lsn, EngineError> {
     }
 }
 
-/// A bound of a range, cut to what a library with a limit of its own takes. No key is so long that it tells the two apart.
+/// A bound of a range, cut to what a library with a limit of its own takes. No key is so long that it tells
+/// the two apart.
 pub(crate) fn bound(key: &[u8]) -> &[u8] {
     &key[..key.len().min(MAX_KEY_BYTES + 1)]
 }
 
-/// Merges the two in key order. A tentative version hides the engine's row, and hides it altogether if it is a deletion.
+/// Merges the two in key order. A tentative version hides the engine's row, and hides it altogether if it is
+/// a deletion.
 pub(crate) fn merge<'a>(
     overlay: impl Iterator<Item = Tentative<'a>>,
     base: impl Iterator<Item = Result<Row, EngineError>>,

@@ -1,5 +1,5 @@
-//! Checkpoints beside an engine's other work: nothing counts as persisted before it is, and what is written meanwhile is in
-//! no checkpoint that began before it.
+//! Checkpoints beside an engine's other work: nothing counts as persisted before it is, and what is written
+//! meanwhile is in no checkpoint that began before it.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Components shipped from one LSM engine to another: installed under reads and writes, only what is missing, resumed after a
-//! restart, whole or not at all (design section 7; the AsterixDB document, chapter 4).
+//! Components shipped from one LSM engine to another: installed under reads and writes, only what is missing,
+//! resumed after a restart, whole or not at all (design section 7; the AsterixDB document, chapter 4).
 
 mod common;
 
@@ -131,7 +131,8 @@ fn versions_are_installed_under_reads_and_writes() {
 fn what_has_arrived_is_kept_over_a_restart_and_for_the_next_set() {
     let dir = tempfile::tempdir().unwrap();
     let mut pair = Pair::new(dir.path());
-    // With the flush below these are three: a fourth would begin a merge, whose end could be before or after the next pin.
+    // With the flush below these are three: a fourth would begin a merge, whose end could be before or after
+    // the next pin.
     for _ in 0..2 {
         pair.flush(40);
     }
@@ -207,7 +208,8 @@ fn a_crash_leaves_the_old_state_or_the_new_one() {
         pair.ship(pin, &set, |_| look(round));
         let (wake, woken) = waker();
         assert_eq!(pair.target.begin_installation(&wake).unwrap(), Installation::Waiting);
-        // What a power loss leaves in between is no copy of files that are being changed: `tools/crash` looks at that.
+        // What a power loss leaves in between is no copy of files that are being changed: `tools/crash` looks
+        // at that.
         woken.recv_timeout(WAIT_LIMIT).expect("it is woken");
         look(round);
         assert_eq!(pair.target.go_on_installation().unwrap(), Installation::Done);

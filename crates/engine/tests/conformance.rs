@@ -56,7 +56,8 @@ fn the_lsm_engine_conforms() {
     conformance::check(&Lsm(Rules::ALL));
 }
 
-/// Bugs of the LSM engine (`docs/rules.md`), and a case that finds each. The others show when a disk fails or loses power.
+/// Bugs of the LSM engine (`docs/rules.md`), and a case that finds each. The others show when a disk fails or
+/// loses power.
 const FOUND: [(Finding, &str); 10] = [
     (Finding::Le01, "a_restart_finds_the_checkpoint_and_replays"),
     (Finding::Le02, "a_background_checkpoint_is_of_one_position"),

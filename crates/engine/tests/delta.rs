@@ -1,4 +1,5 @@
-//! A replica that missed a little lacks few of the primary's files, merges included (issue: failback, incremental).
+//! A replica that missed a little lacks few of the primary's files, merges included (issue: failback,
+//! incremental).
 
 mod common;
 
@@ -49,7 +50,8 @@ fn bytes<'a>(files: impl Iterator<Item = &'a Component>) -> u64 {
     files.map(|file| file.bytes).sum()
 }
 
-/// Per cent of the files that one lacks who has those of before a window, in which a hundredth of the rows is updated.
+/// Per cent of the files that one lacks who has those of before a window, in which a hundredth of the rows is
+/// updated.
 fn lacking(next: impl Fn(&mut Table, u64) -> u64) -> Vec<u64> {
     let dir = tempfile::tempdir().unwrap();
     let mut table =

@@ -1,7 +1,7 @@
 //! F20: a checkpoint that finds no room has changed nothing, and succeeds when there is room again.
 //!
-//! The system refuses files beyond a limit of the process's own, so the work is done by a process of its own. It would be
-//! ended by a signal, which only a shell can have it ignore.
+//! The system refuses files beyond a limit of the process's own, so the work is done by a process of its own.
+//! It would be ended by a signal, which only a shell can have it ignore.
 
 mod common;
 

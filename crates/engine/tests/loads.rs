@@ -1,5 +1,5 @@
-//! Bulk loads at the LSM engine (PR-39): staged beside everything else, part of the state at their entry and not before, whole
-//! or not at all.
+//! Bulk loads at the LSM engine (PR-39): staged beside everything else, part of the state at their entry and
+//! not before, whole or not at all.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! The LSM engine alone: rotation and merges under readers, damage, and crashes between its files and its pointer.
+//! The LSM engine alone: rotation and merges under readers, damage, and crashes between its files and its
+//! pointer.
 
 mod common;
 
@@ -172,7 +173,8 @@ fn a_missing_or_foreign_file_is_noticed() {
     assert!(damage(&|_| {}).is_ok());
 }
 
-/// Killed after the tables were written and before the version named them: the files cover what they did before.
+/// Killed after the tables were written and before the version named them: the files cover what they did
+/// before.
 #[test]
 fn tables_without_a_version_do_not_count() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What the LSM engine takes for granted about the crate `lsm-tree` in exactly this version, traps included. A new version
-//! of the crate is taken in only when this file has been read against it.
+//! What the LSM engine takes for granted about the crate `lsm-tree` in exactly this version, traps included.
+//! A new version of the crate is taken in only when this file has been read against it.
 
 use lsm_tree::compaction::{Leveled, MoveDown};
 use lsm_tree::{AbstractTree, AnyTree, Config, Guard, SequenceNumberCounter};
@@ -164,7 +164,8 @@ fn opening_deletes_what_is_not_named_and_makes_what_is_missing() {
     assert_eq!(tree.table_count(), 0, "an empty tree without a word");
 }
 
-/// A level above an empty one goes down whole, in its order. Left to the crate's own strategy, a debug build panics.
+/// A level above an empty one goes down whole, in its order. Left to the crate's own strategy, a debug build
+/// panics.
 #[test]
 fn a_level_moves_down_into_an_empty_one_as_it_is() {
     let (_dir, tree) = fresh();

@@ -1,7 +1,8 @@
-//! F20: whatever an engine does with its files while the disk has no room, it is as it was, and does it when there is room again.
+//! F20: whatever an engine does with its files while the disk has no room, it is as it was, and does it when
+//! there is room again.
 //!
-//! The disk is a small one in memory, which only the process of the test sees: each test is run again in a process of its own. Where
-//! the system does not let it have such a disk, that is said.
+//! The disk is a small one in memory, which only the process of the test sees: each test is run again in a
+//! process of its own. Where the system does not let it have such a disk, that is said.
 
 mod common;
 
@@ -102,7 +103,8 @@ impl Pair {
         again.verify().unwrap();
     }
 
-    /// The engine is where it was before the second flush of the primary came, goes on from there and reads it all.
+    /// The engine is where it was before the second flush of the primary came, goes on from there and reads
+    /// it all.
     fn is_as_it_was(&mut self, upto: u64) {
         run(&mut self.target, upto..=upto);
         assert_eq!((self.target.persisted(), self.target.published()), (at(200), at(upto)));

@@ -1,4 +1,5 @@
-//! The memory engine's snapshots: damage is told, defects can be planted, and a store other than a directory will do.
+//! The memory engine's snapshots: damage is told, defects can be planted, and a store other than a directory
+//! will do.
 
 use bytes::Bytes;
 use std::io::{self, Cursor, Read, Write};

@@ -1,7 +1,7 @@
 //! Counts the rows of a file as a feed would see them, and how long reading takes.
 //!
-//! `cargo run --release --example count_rows -- FILE KEY[,KEY...] [NULL]` prints the inferred types, up to ten bad rows,
-//! and one JSON object with the counts.
+//! `cargo run --release --example count_rows -- FILE KEY[,KEY...] [NULL]` prints the inferred types, up to
+//! ten bad rows, and one JSON object with the counts.
 
 use std::path::Path;
 use std::time::Instant;

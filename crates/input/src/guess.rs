@@ -72,7 +72,8 @@ fn is_bool(text: &str) -> bool {
     text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false")
 }
 
-/// A number fits a float only if the float still is that number. Leading zeros, as in post codes, make it no number.
+/// A number fits a float only if the float still is that number. Leading zeros, as in post codes, make it no
+/// number.
 fn fits_number(text: &str) -> Fits {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     if matches!(digits, [b'0', b'0'..=b'9', ..]) {

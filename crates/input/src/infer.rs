@@ -41,7 +41,8 @@ pub struct Inferred {
 const SAMPLE_BYTES: usize = 64 * 1024 * 1024;
 
 impl Inferred {
-    /// A schema with this key. Its columns in the key are not null; the others may be, whatever the records so far.
+    /// A schema with this key. Its columns in the key are not null; the others may be, whatever the records
+    /// so far.
     pub fn schema<Name: AsRef<str>>(
         &self,
         key: &[Name],
@@ -79,7 +80,8 @@ impl fmt::Display for Inferred {
 }
 
 impl Input {
-    /// Looks at the first records. They are kept, so that a [`crate::Reader`] made afterwards begins with them.
+    /// Looks at the first records. They are kept, so that a [`crate::Reader`] made afterwards begins with
+    /// them.
     pub fn infer(&mut self) -> Result<Inferred, InputError> {
         let bytes = std::mem::replace(&mut self.bytes, Box::new(io::empty()));
         let mut tee = Tee { inner: bytes, kept: Vec::new() };
@@ -159,7 +161,8 @@ impl Input {
         Ok(sample.finish())
     }
 
-    /// The names of a CSV file's columns: from its header line, or as given. A column without a name gets a number.
+    /// The names of a CSV file's columns: from its header line, or as given. A column without a name gets a
+    /// number.
     pub(crate) fn csv_names<R: BufRead>(
         &self,
         records: &mut CsvRecords<R>,

@@ -20,12 +20,13 @@ pub enum Format {
 /// What a file cannot say of itself.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The format; else by the name's ending (`.csv`, `.tsv`, `.ndjson`, `.jsonl`, `.json`, each also with `.gz`), else by
-    /// the first character.
+    /// The format; else by the name's ending (`.csv`, `.tsv`, `.ndjson`, `.jsonl`, `.json`, each also with
+    /// `.gz`), else by the first character.
     pub format: Option<Format>,
     /// What separates the fields of CSV; else a comma, or a tab if the name ends in `.tsv`.
     pub delimiter: Option<u8>,
-    /// The text that stands for no value, as in `NA`. Else an empty field in CSV, and none in NDJSON, which has null.
+    /// The text that stands for no value, as in `NA`. Else an empty field in CSV, and none in NDJSON, which
+    /// has null.
     pub null: Option<String>,
     /// The names of the columns of a CSV file without a header line.
     pub columns: Option<Vec<String>>,

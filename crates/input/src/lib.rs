@@ -1,9 +1,10 @@
 //! Layer 2: reads files of rows: CSV and NDJSON, plain or gzipped, with inferred types.
 //!
-//! An [`Input`] is an open file or stream. [`Input::infer`] looks at its first records and says which types the columns
-//! have ([`Inferred`]); nothing it looked at is lost, so that it works on a pipe too. [`Input::reader`] then yields each
-//! record as a row of a given schema, encoded for storing ([`Record`]), or says what is wrong with it ([`BadRow`]). A
-//! record that is wrong does not stop the reading; a file that cannot be read, or is damaged, does ([`InputError`]).
+//! An [`Input`] is an open file or stream. [`Input::infer`] looks at its first records and says which types
+//! the columns have ([`Inferred`]); nothing it looked at is lost, so that it works on a pipe too.
+//! [`Input::reader`] then yields each record as a row of a given schema, encoded for storing ([`Record`]), or
+//! says what is wrong with it ([`BadRow`]). A record that is wrong does not stop the reading; a file that
+//! cannot be read, or is damaged, does ([`InputError`]).
 //!
 //! A feed that goes on where it stopped keeps [`Reader::records`] and gives it to [`Reader::skip_records`].
 

@@ -20,7 +20,8 @@ impl<R: BufRead> JsonRecords<R> {
         JsonRecords { input, raw: Vec::new(), lines: 0, too_long: false }
     }
 
-    /// Goes to the next line that is not blank; `None` at the end of the file, else whether it was too long to keep.
+    /// Goes to the next line that is not blank; `None` at the end of the file, else whether it was too long
+    /// to keep.
     pub(crate) fn advance(&mut self) -> io::Result<Option<bool>> {
         loop {
             let Some(too_long) = self.advance_line()? else { return Ok(None) };

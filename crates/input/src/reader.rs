@@ -72,7 +72,8 @@ struct Table {
 type Fault = (Option<String>, Reason);
 
 impl Input {
-    /// Reads rows of this schema. Columns go by name; what is no column becomes an extra field of an open table.
+    /// Reads rows of this schema. Columns go by name; what is no column becomes an extra field of an open
+    /// table.
     ///
     /// Extra fields of a CSV file are texts.
     pub fn reader(mut self, schema: &Schema) -> Result<Reader, InputError> {
@@ -118,7 +119,8 @@ impl Input {
 }
 
 impl Reader {
-    /// How many records have been consumed, good or bad: what [`Reader::skip_records`] takes to go on from here.
+    /// How many records have been consumed, good or bad: what [`Reader::skip_records`] takes to go on from
+    /// here.
     pub fn records(&self) -> u64 {
         self.records
     }
@@ -128,7 +130,8 @@ impl Reader {
         self.progress.clone()
     }
 
-    /// Passes over records without looking into them. Says how many there were, fewer than `count` at the end of the file.
+    /// Passes over records without looking into them. Says how many there were, fewer than `count` at the end
+    /// of the file.
     pub fn skip_records(&mut self, count: u64) -> Result<u64, InputError> {
         for skipped in 0..count {
             if !self.advance()? {

@@ -28,7 +28,8 @@ pub enum Changes {
 /// Why a metastore did not answer. Each is a sentence for a person.
 #[derive(Debug, thiserror::Error)]
 pub enum MetaError {
-    /// The transaction may or may not have been applied, now or later. Never to be taken for "not applied" (F17).
+    /// The transaction may or may not have been applied, now or later. Never to be taken for "not applied"
+    /// (F17).
     #[error("the metastore did not answer, the outcome is unknown: {0}")]
     Unknown(String),
     /// A read did not get through. Nothing was changed.
@@ -49,10 +50,12 @@ pub enum MetaError {
 ///
 /// Calls block. A caller that must not wait puts the metastore on a thread of its own.
 pub trait Metastore: Send {
-    /// Runs a transaction. Except for [`MetaError::Invalid`] and [`MetaError::Poisoned`] an error leaves its outcome unknown.
+    /// Runs a transaction. Except for [`MetaError::Invalid`] and [`MetaError::Poisoned`] an error leaves its
+    /// outcome unknown.
     fn txn(&mut self, txn: Txn) -> Result<TxnOutcome, MetaError>;
 
-    /// All keys that begin with `prefix`, as of one revision. Linearizable: it sees every transaction answered before.
+    /// All keys that begin with `prefix`, as of one revision. Linearizable: it sees every transaction
+    /// answered before.
     fn range(&mut self, prefix: &str) -> Result<RecordsSnapshot, MetaError>;
 
     /// What happened after `revision`, as far as it has arrived here. Does not wait.

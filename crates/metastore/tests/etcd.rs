@@ -1,5 +1,5 @@
-//! Against a real etcd cluster of three members, started on free ports and stopped by process id. Skipped, with a line that
-//! says so, where no `etcd` is installed.
+//! Against a real etcd cluster of three members, started on free ports and stopped by process id. Skipped,
+//! with a line that says so, where no `etcd` is installed.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -218,7 +218,8 @@ fn elections(cluster: &Cluster) {
     assert!(!two.step().unwrap(), "its lease is gone, and it knows");
 }
 
-/// PR-16, F17: the leader of etcd dies in the middle of a stream of compare-and-set. Every step is applied exactly once.
+/// PR-16, F17: the leader of etcd dies in the middle of a stream of compare-and-set. Every step is applied
+/// exactly once.
 #[test]
 fn no_compare_and_set_is_lost_or_applied_twice_when_the_leader_dies() {
     let Some(mut cluster) = Cluster::start() else { return };

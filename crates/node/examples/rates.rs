@@ -1,4 +1,5 @@
-//! How fast three nodes in one process answer: writes and reads of ten closed-loop clients, and one that waits for each.
+//! How fast three nodes in one process answer: writes and reads of ten closed-loop clients, and one that
+//! waits for each.
 //!
 //! `cargo run --release -p understudy-node --example rates`. For figures that count see `understudy bench`.
 

@@ -1,5 +1,5 @@
-//! This machine's clocks. The monotonic one counts while the machine is suspended, so that a lease runs out during it
-//! (PR-03).
+//! This machine's clocks. The monotonic one counts while the machine is suspended, so that a lease runs out
+//! during it (PR-03).
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -5,12 +5,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Files of components that engines keep open, and the heartbeats' connections: 512 each at most.
 const FIXED: u64 = 1024;
-/// Beside them: the log's segments, what merges and copies read, listeners, connections to others, people at the HTTP port.
+/// Beside them: the log's segments, what merges and copies read, listeners, connections to others, people at
+/// the HTTP port.
 const OTHERS: u64 = 512;
 /// So many connections are let in however low the limit is.
 const LEAST: usize = 64;
 
-/// Raises the limit of open files as far as this process may, and gives it. Where it cannot be raised it stays.
+/// Raises the limit of open files as far as this process may, and gives it. Where it cannot be raised it
+/// stays.
 pub fn raise_limit() -> u64 {
     let limits = getrlimit(Resource::Nofile);
     if limits.current != limits.maximum {
@@ -20,7 +22,8 @@ pub fn raise_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// How many native connections fit below this limit, at most as many as are configured. A lower number is said.
+/// How many native connections fit below this limit, at most as many as are configured. A lower number is
+/// said.
 pub fn connections(config: &Config, limit: u64) -> usize {
     let wanted = config.node.max_connections;
     let sql = if config.sql.listen.is_some() { config.sql.max_connections as u64 } else { 0 };

@@ -31,7 +31,8 @@ pub struct Failure {
     pub status: u8,
     /// What is wrong.
     pub sentence: String,
-    /// The disk has no room, or the system nothing to give just now, and nothing else is wrong: what was tried can be tried again.
+    /// The disk has no room, or the system nothing to give just now, and nothing else is wrong: what was
+    /// tried can be tried again.
     pub passing: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Health, metrics, status and the web page over HTTP, on a thread of its own: it reads the board and never waits for the
-//! executor.
+//! Health, metrics, status and the web page over HTTP, on a thread of its own: it reads the board and never
+//! waits for the executor.
 
 use crate::metrics::{head, line};
 use crate::net::Cut;
@@ -141,7 +141,8 @@ async fn primary(State(shared_status): Shared, Path(id): Path<u32>) -> Response 
     }
 }
 
-/// A replica that may serve reads. `?lag=` in milliseconds: one that is further behind its primary does not count.
+/// A replica that may serve reads. `?lag=` in milliseconds: one that is further behind its primary does not
+/// count.
 async fn replica(State(shared_status): Shared, Path(id): Path<u32>, RawQuery(query): RawQuery) -> Response {
     let Some(replica) = find(&shared_status, id) else { return answer(false, "no replica".into()) };
     let serves = matches!(replica.role, Role::Primary | Role::Backup);

@@ -1,5 +1,5 @@
-//! The node's log as the executor sees it: what the replicas ask for goes through a [`LogQueue`] to the log's thread, one submission
-//! per turn.
+//! The node's log as the executor sees it: what the replicas ask for goes through a [`LogQueue`] to the log's
+//! thread, one submission per turn.
 
 use crate::failure::Failure;
 use crate::stop::{Stopper, Watched};
@@ -30,8 +30,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Puts a log on a thread of its own, which wakes the executor when something became durable and may not end before
-    /// it.
+    /// Puts a log on a thread of its own, which wakes the executor when something became durable and may not
+    /// end before it.
     pub fn start(log: Log, stopper: &Stopper) -> Journal {
         let done = Arc::new(Done::default());
         let (waker, watched) = (stopper.waker().clone(), Watched::new(stopper, "log"));
@@ -115,7 +115,8 @@ impl Journal {
         self.queue.is_full()
     }
 
-    /// When the oldest write that is pending was submitted. One that waits for room is not pending: the disk answered.
+    /// When the oldest write that is pending was submitted. One that waits for room is not pending: the disk
+    /// answered.
     pub fn oldest_pending(&self) -> Option<Micros> {
         self.queue.oldest_pending()
     }
@@ -159,7 +160,8 @@ impl Journal {
         self.stats
     }
 
-    /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room, or was not `all`.
+    /// Writes what waits and the clean-shutdown mark (F06). Without the mark if something found no room, or
+    /// was not `all`.
     pub fn shutdown(mut self, now: Micros, all: bool) -> Result<(), Failure> {
         let (submissions, whole) = self.queue.close(now, durable(&self.reader));
         self.hand_over(submissions);

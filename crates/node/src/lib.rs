@@ -1,8 +1,8 @@
 //! Layer 5: sockets, threads, files and timers around the state machines.
 //!
 //! One process is one node ([`run_node`]) or one controller ([`run_controller`]). [`node::start`] and
-//! [`controller_process::start`] run them on threads of the calling process, which is how tests do it. A data directory is
-//! made by [`datadir::init`] and never by accident; [`config::Config`] says everything else.
+//! [`controller_process::start`] run them on threads of the calling process, which is how tests do it. A data
+//! directory is made by [`datadir::init`] and never by accident; [`config::Config`] says everything else.
 //!
 //! | threads of a node | what they do |
 //! | --- | --- |

@@ -1,5 +1,5 @@
-//! Counters of a node, and their text for Prometheus (conventions). Labels are bounded; keys and queries are never among
-//! them.
+//! Counters of a node, and their text for Prometheus (conventions). Labels are bounded; keys and queries are
+//! never among them.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};

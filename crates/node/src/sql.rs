@@ -1,4 +1,5 @@
-//! The SQL gateway: PostgreSQL's protocol on a thread of its own, and on the same one a native client of this very cluster.
+//! The SQL gateway: PostgreSQL's protocol on a thread of its own, and on the same one a native client of this
+//! very cluster.
 
 use crate::config::SqlConfig;
 use client::Options;

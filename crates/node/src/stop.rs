@@ -68,7 +68,8 @@ impl Stopper {
     }
 }
 
-/// Held by a thread that a loop relies on: if it ends without having been asked to, by a panic too, so does the loop.
+/// Held by a thread that a loop relies on: if it ends without having been asked to, by a panic too, so does
+/// the loop.
 #[derive(Debug)]
 pub struct Watched {
     stopper: Stopper,

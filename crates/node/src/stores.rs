@@ -1,6 +1,7 @@
 //! The replicas on this node's disk: which there are, and how they are opened after a restart.
 //!
-//! A replica's directory in the data directory has `partition.json` from the moment it exists, since it appears by a rename.
+//! A replica's directory in the data directory has `partition.json` from the moment it exists, since it
+//! appears by a rename.
 
 use crate::datadir::{DataDir, DirectoryId, files};
 use crate::failure::{Failure, status};
@@ -64,7 +65,8 @@ pub fn any(dir: &DataDir) -> Result<bool, Failure> {
     Ok(false)
 }
 
-/// Every replica that has a directory. One whose description cannot be read is set aside: it is fetched again.
+/// Every replica that has a directory. One whose description cannot be read is set aside: it is fetched
+/// again.
 pub fn load(dir: &DataDir) -> Result<Vec<Meta>, Failure> {
     let root = dir.root().join("partitions");
     let io = |error: std::io::Error| Failure::io(&root, &error);
@@ -93,7 +95,8 @@ pub fn load(dir: &DataDir) -> Result<Vec<Meta>, Failure> {
     Ok(metas)
 }
 
-/// Makes the directory of a new replica. Without room nothing is made that counts, as with [`describe`] and [`fresh_engine`].
+/// Makes the directory of a new replica. Without room nothing is made that counts, as with [`describe`] and
+/// [`fresh_engine`].
 pub fn create(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
     let path = dir.partition(meta.partition);
     if path.exists() {
@@ -122,8 +125,8 @@ pub fn describe(dir: &DataDir, meta: &Meta) -> Result<(), Failure> {
     files::replace(&path, &text).map_err(|error| Failure::io(&path, &error))
 }
 
-/// Opens the replica and replays its log above what its engine has on disk. One in a further directory that cannot be used has no
-/// engine, and is damaged.
+/// Opens the replica and replays its log above what its engine has on disk. One in a further directory that
+/// cannot be used has no engine, and is damaged.
 pub fn open(
     dir: &mut DataDir,
     me: Member,

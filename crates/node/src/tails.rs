@@ -1,5 +1,5 @@
-//! Divergent tails set aside (R9): one file each below `tails/`, never removed but by an operator's word. What is in a file:
-//! [`driver::tail_file`].
+//! Divergent tails set aside (R9): one file each below `tails/`, never removed but by an operator's word.
+//! What is in a file: [`driver::tail_file`].
 
 use crate::datadir::files;
 use crate::failure::Failure;
@@ -11,8 +11,8 @@ use types::config::TailReport;
 use types::engine::Version;
 use wire::Entry;
 
-/// Writes a tail durably and returns the report with the file's name: that of the file that has the very same tail, if there
-/// is one. `dir` is the directory `tails`.
+/// Writes a tail durably and returns the report with the file's name: that of the file that has the very same
+/// tail, if there is one. `dir` is the directory `tails`.
 pub fn write(
     dir: &Path,
     report: TailReport,

@@ -1,5 +1,6 @@
-//! A thread that looks after the directories of a node's replicas, where there are several: whether each is still the one that it
-//! was, what is free there, and what the replicas' files take. A disk that hangs holds up this thread, and not the executor.
+//! A thread that looks after the directories of a node's replicas, where there are several: whether each is
+//! still the one that it was, what is free there, and what the replicas' files take. A disk that hangs holds
+//! up this thread, and not the executor.
 
 use crate::datadir::data_dirs::trouble;
 use crate::datadir::{DataDir, DirectoryId};
@@ -39,7 +40,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches the directories of this node that can be used. Without further ones there is nothing to watch, and no thread.
+    /// Watches the directories of this node that can be used. Without further ones there is nothing to watch,
+    /// and no thread.
     pub fn start(dir: &DataDir) -> std::io::Result<Watch> {
         let new =
             |id, root: &Path| Seen { id, root: root.to_owned(), bytes: 0, free: u64::MAX, trouble: None };

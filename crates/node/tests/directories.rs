@@ -195,7 +195,8 @@ fn directories_that_were_not_mounted_anywhere_lose_nothing() {
     }
     (1..=3).for_each(|node| cluster.start_node(node));
     let mut client = cluster.ready();
-    // Who has all three copies in these directories cannot be served; nothing is made up for it, and nothing is given up.
+    // Who has all three copies in these directories cannot be served; nothing is made up for it, and nothing
+    // is given up.
     wait_for(&mut client, "what can be served", |status| {
         let leads = |id: PartitionId| {
             let replicas = status.nodes.iter().flat_map(|(node, _)| &node.replicas);

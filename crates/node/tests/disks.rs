@@ -69,7 +69,8 @@ fn a_node_that_never_had_a_replica_begins_a_log() {
     drop(cluster.ready());
 }
 
-/// Blanks everything in the log's only segment but its first frame and its last mark, which begins a disk block.
+/// Blanks everything in the log's only segment but its first frame and its last mark, which begins a disk
+/// block.
 fn blank_what_is_between(log: &Path) {
     let names = fs::read_dir(log).expect("lists").map(|entry| entry.expect("readable").path());
     let mut segments: Vec<PathBuf> = names.filter(|path| !path.to_string_lossy().contains("spare")).collect();
@@ -125,7 +126,8 @@ fn tables(cluster: &Cluster) -> PathBuf {
     replica.join("engine/tree-000001/tables")
 }
 
-/// A node that writes its LSM engine to disk after some rows more, and then cannot: `instead` takes the tables' place.
+/// A node that writes its LSM engine to disk after some rows more, and then cannot: `instead` takes the
+/// tables' place.
 fn with_failing_checkpoint(instead: Option<&str>) -> (Cluster, Client) {
     let (cluster, mut client, table) = one_node(EngineKind::Lsm, 10);
     fs::remove_dir_all(tables(&cluster)).expect("removes");

@@ -1,7 +1,8 @@
-//! F20: a node whose disk has no room goes on with what it has, and makes good what it could not do when there is room again.
+//! F20: a node whose disk has no room goes on with what it has, and makes good what it could not do when
+//! there is room again.
 //!
-//! Node 1 has a small disk in memory, which only the process of the test sees: each test is run again in a process of its own. Where
-//! the system does not let it have such a disk, that is said.
+//! Node 1 has a small disk in memory, which only the process of the test sees: each test is run again in a
+//! process of its own. Where the system does not let it have such a disk, that is said.
 
 mod common;
 

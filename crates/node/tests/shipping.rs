@@ -86,8 +86,8 @@ fn compare(client: &mut Client, table: &Table) {
 
 #[test]
 fn a_node_that_comes_back_is_sent_the_files_that_it_lacks() {
-    // Patient: other primaries have other files, and a busy machine makes some. But who is silent leaves before who is slow:
-    // that one would be a member still, for whom the log is kept.
+    // Patient: other primaries have other files, and a busy machine makes some. But who is silent leaves
+    // before who is slow: that one would be a member still, for whom the log is kept.
     let settings =
         [("log.checkpoint_bytes", "65536"), ("log.segment_bytes", "1048576"), ("timing.suspect_ms", "1000")];
     let mut cluster = Cluster::with(3, &settings);
@@ -197,7 +197,8 @@ fn a_cold_standby_replays_what_is_above_its_files_when_it_is_promoted() {
     }
     let status = wait_for(&mut client, "all copies", |status| in_sync(status, 3));
     let old = primary(&status, id).expect("it serves").0;
-    // Something above the files, which backups have in the log alone: it is far less than what a flush waits for.
+    // Something above the files, which backups have in the log alone: it is far less than what a flush waits
+    // for.
     put_all(&mut client, &table, 50_000, 50_040, "above");
     let end = client.digest(&table).expect("digests")[0].lsn;
     let status = wait_for(&mut client, "what is above the files", |status| {

@@ -1,4 +1,5 @@
-//! A node as a process runs it: SIGTERM ends it gently. Alone in its binary, since signals are for the whole process.
+//! A node as a process runs it: SIGTERM ends it gently. Alone in its binary, since signals are for the whole
+//! process.
 
 mod common;
 

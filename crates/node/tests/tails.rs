@@ -14,7 +14,8 @@ use understudy_node::net::Cut;
 use understudy_node::tails::{self, Content};
 use wire::control::{AdminCommand, ClusterStatus, NodeStatus, Role};
 
-/// A cluster whose node 1 is cut off and acknowledged a commit alone, in a partition that another node leads now.
+/// A cluster whose node 1 is cut off and acknowledged a commit alone, in a partition that another node leads
+/// now.
 struct Parted {
     cluster: Cluster,
     client: Client,

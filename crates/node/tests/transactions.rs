@@ -1,5 +1,5 @@
-//! SQL that writes, on a cluster of this process: scripts of several sessions, random transactions against a model, and
-//! sessions that race for the same rows.
+//! SQL that writes, on a cluster of this process: scripts of several sessions, random transactions against a
+//! model, and sessions that race for the same rows.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! The web page of a node, asked as a browser asks: complete without a script, live by its stream, and closed to strangers.
+//! The web page of a node, asked as a browser asks: complete without a script, live by its stream, and closed
+//! to strangers.
 
 mod common;
 

@@ -22,8 +22,8 @@ impl BadRows {
         BadRows { count: 0, file: None, header: None }
     }
 
-    /// Also writes them to this file, which is made when the first one comes. It must not exist: it may hold the bad rows of
-    /// an earlier load. `header` becomes its first line.
+    /// Also writes them to this file, which is made when the first one comes. It must not exist: it may hold
+    /// the bad rows of an earlier load. `header` becomes its first line.
     pub fn kept_in(path: &Path, header: Option<String>) -> Result<BadRows, Failure> {
         if path.exists() {
             return Err(Failure::refused(format!(

@@ -64,7 +64,8 @@ impl Choices {
         })
     }
 
-    /// A schema from `id:int,name:text`. Columns in the key are not null, and so is one whose type ends in `!`.
+    /// A schema from `id:int,name:text`. Columns in the key are not null, and so is one whose type ends in
+    /// `!`.
     pub fn schema(&self, columns: &str, key: &[String]) -> Result<Schema, Failure> {
         let strict: Vec<bool> = columns.split(',').map(|item| item.trim_end().ends_with('!')).collect();
         let plain: Vec<&str> = columns.split(',').map(|item| item.trim_end().trim_end_matches('!')).collect();
@@ -79,8 +80,8 @@ impl Choices {
     }
 }
 
-/// Reads a placement: a JSON list with a list of node ids per partition, or a line of node ids per partition. The first
-/// node of a partition leads when it can.
+/// Reads a placement: a JSON list with a list of node ids per partition, or a line of node ids per partition.
+/// The first node of a partition leads when it can.
 pub fn parse_placement(text: &str) -> Result<Vec<Vec<NodeId>>, Failure> {
     let plan: Vec<Vec<u32>> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text).map_err(|error| {

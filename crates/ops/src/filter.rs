@@ -14,7 +14,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads `COLUMN = VALUE`, also with `<`, `<=`, `>`, `>=`, and `COLUMN BETWEEN VALUE AND VALUE`. The error says what is wrong.
+    /// Reads `COLUMN = VALUE`, also with `<`, `<=`, `>`, `>=`, and `COLUMN BETWEEN VALUE AND VALUE`. The
+    /// error says what is wrong.
     pub fn read(table: &Table, texts: &[String]) -> Result<Filter, Failure> {
         let mut filter = Filter::default();
         for text in texts {

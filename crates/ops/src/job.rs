@@ -1,5 +1,6 @@
-//! `load --job`: a file into a table as one job ([`client::job`]). Each row is committed for itself and read from then on; whoever
-//! loads is answered once, at the end: all of it is committed, or the job was aborted and these rows are.
+//! `load --job`: a file into a table as one job ([`client::job`]). Each row is committed for itself and read
+//! from then on; whoever loads is answered once, at the end: all of it is committed, or the job was aborted
+//! and these rows are.
 
 use crate::failure::Failure;
 use crate::load::{LoadPlan, Watcher};
@@ -76,8 +77,8 @@ pub struct Part {
     pub unknown: u64,
 }
 
-/// Loads the rows. The file was checked before if the rule is `abort`. A job that was aborted is no failure here: the report says
-/// what became of it.
+/// Loads the rows. The file was checked before if the rule is `abort`. A job that was aborted is no failure
+/// here: the report says what became of it.
 pub fn load<P: Port>(
     port: &mut P,
     table: &Table,

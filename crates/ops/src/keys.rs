@@ -52,7 +52,8 @@ pub struct Range {
     pub partitions: Vec<PartitionId>,
 }
 
-/// The range that a command names: rows whose key begins with these values, or from one key to before another.
+/// The range that a command names: rows whose key begins with these values, or from one key to before
+/// another.
 ///
 /// `from` and `to` are values with commas, as many of the key's columns as wanted.
 pub fn range(

@@ -1,7 +1,8 @@
 //! `load`: a file into a table.
 //!
-//! With [`OnBad::Abort`] the whole file is read once before anything is written, so that a malformed row means that nothing
-//! was loaded and no table was made. With [`OnBad::Skip`] there is one pass, and bad rows are kept in a file.
+//! With [`OnBad::Abort`] the whole file is read once before anything is written, so that a malformed row
+//! means that nothing was loaded and no table was made. With [`OnBad::Skip`] there is one pass, and bad rows
+//! are kept in a file.
 
 use crate::badrows::BadRows;
 use crate::design::Choices;
@@ -205,8 +206,8 @@ pub(crate) fn header(plan: &LoadPlan) -> Result<Option<String>, Failure> {
     Ok(Some(names.join(&delimiter.to_string())))
 }
 
-/// Where the bad rows of a file are kept if nothing else is said: beside the working directory's other files, under the
-/// file's name with `.bad` behind it.
+/// Where the bad rows of a file are kept if nothing else is said: beside the working directory's other files,
+/// under the file's name with `.bad` behind it.
 pub fn default_bad_rows(file: &Path) -> PathBuf {
     let name = file.file_name().map_or_else(|| "rows".into(), |name| name.to_string_lossy().into_owned());
     PathBuf::from(format!("{}.bad", name.trim_end_matches(".gz")))

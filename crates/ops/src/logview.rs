@@ -1,7 +1,7 @@
 //! A stopped node's log, looked at without changing it.
 //!
-//! Opening a log writes: it cuts a torn end off and begins a new frame. So it is opened over a layer of files that keeps what
-//! is written in memory, above what is on the disk.
+//! Opening a log writes: it cuts a torn end off and begins a new frame. So it is opened over a layer of files
+//! that keeps what is written in memory, above what is on the disk.
 
 use crate::failure::{Failure, Status};
 use serde::Serialize;
@@ -158,8 +158,8 @@ impl LogView {
         }
     }
 
-    /// Gives the entries of one partition, or of all, from an LSN on. `line` says whether it wants more. The error says what
-    /// is damaged.
+    /// Gives the entries of one partition, or of all, from an LSN on. `line` says whether it wants more. The
+    /// error says what is damaged.
     pub fn dump(
         &self,
         only: Option<PartitionId>,
@@ -245,8 +245,8 @@ pub fn describe(entry: &Entry) -> EntryLine {
     }
 }
 
-/// An entry with all that is in it, to be brought elsewhere: [`describe`], and its bytes in hexadecimal digits. Where its table
-/// is known, what it changed also as people write rows.
+/// An entry with all that is in it, to be brought elsewhere: [`describe`], and its bytes in hexadecimal
+/// digits. Where its table is known, what it changed also as people write rows.
 pub fn exported(entry: &Entry, table: Option<&TableRecord>) -> serde_json::Value {
     let mut value = serde_json::to_value(describe(entry)).expect("a line has only text keys");
     let effects =
@@ -273,8 +273,8 @@ pub fn exported(entry: &Entry, table: Option<&TableRecord>) -> serde_json::Value
     value
 }
 
-/// What the engine had left of an entry that its log did not have any more, in the same form as far as it is known. Keys of other
-/// rows than users' are given with the space that they are in.
+/// What the engine had left of an entry that its log did not have any more, in the same form as far as it is
+/// known. Keys of other rows than users' are given with the space that they are in.
 pub fn exported_row(
     version: &Version,
     report: &TailReport,

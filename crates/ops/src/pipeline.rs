@@ -1,8 +1,9 @@
-//! Rows in batches on their way to their partitions: one batch is one write, applied exactly once, all or none of it.
+//! Rows in batches on their way to their partitions: one batch is one write, applied exactly once, all or
+//! none of it.
 //!
-//! With a feed each batch carries how far the feed has come (its mark), in the same entry as the rows. A feed has one batch
-//! per partition on its way: were there two, the second could be committed after the first was given up, and its mark
-//! would hide the gap.
+//! With a feed each batch carries how far the feed has come (its mark), in the same entry as the rows. A feed
+//! has one batch per partition on its way: were there two, the second could be committed after the first was
+//! given up, and its mark would hide the gap.
 
 use crate::failure::Failure;
 use crate::port::Port;

@@ -1,4 +1,5 @@
-//! What every load has in common: how its file is read, how far it is said to be, and what is said of its end.
+//! What every load has in common: how its file is read, how far it is said to be, and what is said of its
+//! end.
 
 use crate::badrows::BadRows;
 use crate::failure::Failure;
@@ -39,7 +40,8 @@ pub(crate) trait Rows {
     /// The next one.
     fn take(&mut self, record: Record) -> Result<(), Failure>;
 
-    /// Called every few records, of which so many were read: sees how far the rows have come, and says how many are done.
+    /// Called every few records, of which so many were read: sees how far the rows have come, and says how
+    /// many are done.
     fn look(&mut self, records: u64) -> Result<u64, Failure>;
 
     /// True if there is no use in more rows.

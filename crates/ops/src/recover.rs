@@ -14,8 +14,9 @@ struct Copy<'a> {
     replica: &'a ReplicaStatus,
 }
 
-/// One sentence without a full stop: who would lead, how far its log goes, and what others were heard of that it lacks.
-/// `wanted` is the node that is to lead; otherwise the controllers take the living copy with the greatest log.
+/// One sentence without a full stop: who would lead, how far its log goes, and what others were heard of that
+/// it lacks. `wanted` is the node that is to lead; otherwise the controllers take the living copy with the
+/// greatest log.
 pub fn risk(status: &ClusterStatus, partition: PartitionId, wanted: Option<NodeId>) -> String {
     let record = status.partitions.iter().find(|record| record.id == partition);
     let nodes = status.nodes.iter().filter_map(|(node, age)| {

@@ -1,5 +1,5 @@
-//! `scrub`: every replica reads its own files back, replicas of a partition are compared at one position, and what is damaged is
-//! repaired if that is asked for.
+//! `scrub`: every replica reads its own files back, replicas of a partition are compared at one position, and
+//! what is damaged is repaired if that is asked for.
 
 use crate::failure::Failure;
 use crate::load::Watcher;
@@ -216,14 +216,16 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The replicas of a partition are compared at one position. Where they differ, the one that is alone is damaged; of two nobody
-    /// knows which. Whose files were found damaged, and who keeps no state as of its log's end, is not asked.
+    /// The replicas of a partition are compared at one position. Where they differ, the one that is alone is
+    /// damaged; of two nobody knows which. Whose files were found damaged, and who keeps no state as of its
+    /// log's end, is not asked.
     fn compare(&mut self, partition: PartitionId) -> Result<(), Failure> {
         let nodes = self.comparable(partition);
         if nodes.len() < 2 {
             return Ok(());
         }
-        // Each keeps what it has committed now: what the primary has a moment later is then kept by all until it is read.
+        // Each keeps what it has committed now: what the primary has a moment later is then kept by all until
+        // it is read.
         let hold = || Op::Hold { at: Snapshot::Begin };
         let holds: Vec<_> =
             nodes.iter().map(|node| self.submit((partition, *node), hold(), ANSWER)).collect();
@@ -308,7 +310,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Replaces a replica's data. The copy comes from the primary, so one of `good` leads before anything is given up.
+    /// Replaces a replica's data. The copy comes from the primary, so one of `good` leads before anything is
+    /// given up.
     fn renew(&mut self, replica: Replica, good: &[NodeId], within: Duration) -> Result<(), String> {
         let (partition, node) = replica;
         let until = Instant::now() + within;

@@ -1,8 +1,8 @@
-//! Waiting until what was committed is also secured: durable on every in-sync copy, or in the memory of each where the
-//! log lives in memory.
+//! Waiting until what was committed is also secured: durable on every in-sync copy, or in the memory of each
+//! where the log lives in memory.
 //!
-//! A policy that counts a fsynced copy on every member says so with its acknowledgement. Under the others the copies follow,
-//! and their watermarks tell when they have.
+//! A policy that counts a fsynced copy on every member says so with its acknowledgement. Under the others the
+//! copies follow, and their watermarks tell when they have.
 
 use crate::failure::Failure;
 use client::Client;
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use types::{Lsn, PartitionId, PartitionRecord, Policy, Position};
 use wire::control::{AdminCommand, ClusterStatus};
 
-/// True if an acknowledgement under this policy already says that every in-sync copy has it as secure as can be.
+/// True if an acknowledgement under this policy already says that every in-sync copy has it as secure as can
+/// be.
 pub fn by_acknowledgement(policy: &Policy) -> bool {
     policy.acknowledges_secured()
 }

@@ -1,7 +1,7 @@
 //! Arrays: one dimension, kept as the text that PostgreSQL writes for them.
 //!
-//! The text is canonical (an element is quoted only where it must be), so equal arrays have equal texts. `int2vector` and
-//! `oidvector` have a text of their own, numbers with blanks between, and count from 0.
+//! The text is canonical (an element is quoted only where it must be), so equal arrays have equal texts.
+//! `int2vector` and `oidvector` have a text of their own, numbers with blanks between, and count from 0.
 
 use crate::binary;
 use crate::failure::{Failure, code};

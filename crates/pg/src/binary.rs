@@ -1,4 +1,5 @@
-//! Values as bytes, the way PostgreSQL's binary format has them: big-endian, days and microseconds since 2000.
+//! Values as bytes, the way PostgreSQL's binary format has them: big-endian, days and microseconds since
+//! 2000.
 
 use crate::arrays;
 use crate::failure::{Failure, code};

@@ -1,4 +1,5 @@
-//! COPY on the wire: rows that a client sends, and rows that it is sent, between two messages that begin and end them.
+//! COPY on the wire: rows that a client sends, and rows that it is sent, between two messages that begin and
+//! end them.
 
 use crate::copy::Writer;
 use crate::failure::{Failure, code};
@@ -7,8 +8,8 @@ use crate::session::{Conversation, canceled};
 use crate::wire::{End, Front};
 
 impl<S: Service> Conversation<S> {
-    /// Takes rows until the client has sent all, gives up, or a row is refused. What it goes on to send after an error is
-    /// skipped, as PostgreSQL does.
+    /// Takes rows until the client has sent all, gives up, or a row is refused. What it goes on to send after
+    /// an error is skipped, as PostgreSQL does.
     pub(crate) async fn copy_in(&mut self, columns: usize) -> Result<Result<(), Failure>, End> {
         self.link.copy_in(columns);
         let ended = loop {

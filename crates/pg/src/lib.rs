@@ -10,7 +10,8 @@
 //! | what stands behind the door | [`service`] |
 //! | encryption | [`tls`] |
 //!
-//! What a client may send is bounded before it is kept: 10,000 bytes before its login, 64 MiB in one message afterwards.
+//! What a client may send is bounded before it is kept: 10,000 bytes before its login, 64 MiB in one message
+//! afterwards.
 
 pub mod arrays;
 pub mod binary;

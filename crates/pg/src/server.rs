@@ -1,4 +1,5 @@
-//! The door itself: connections are accepted, logged in, and their statements can be stopped from another connection.
+//! The door itself: connections are accepted, logged in, and their statements can be stopped from another
+//! connection.
 
 use crate::failure::{Failure, code};
 use crate::service::{Cancel, Login, Service};

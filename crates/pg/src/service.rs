@@ -103,8 +103,8 @@ impl Rows {
         Rows { ready: rows.into(), more: None }
     }
 
-    /// As a worker sends them. Its end is the result's end; a worker that is gone without a word is a failure that the
-    /// worker must send itself.
+    /// As a worker sends them. Its end is the result's end; a worker that is gone without a word is a failure
+    /// that the worker must send itself.
     pub fn stream(more: mpsc::Receiver<Result<Vec<Row>, Failure>>) -> Rows {
         Rows { ready: VecDeque::new(), more: Some(more) }
     }
@@ -197,8 +197,8 @@ pub trait Session: Send + 'static {
         given: &[Option<Kind>],
     ) -> Result<(Arc<Self::Plan>, Shape), Failure>;
 
-    /// True if a planned statement changes something, for good as soon as it is executed if it is in no transaction and in no
-    /// group.
+    /// True if a planned statement changes something, for good as soon as it is executed if it is in no
+    /// transaction and in no group.
     fn commits(&self, plan: &Self::Plan) -> bool;
 
     /// True if executing the statement asks the client for rows.
@@ -206,11 +206,12 @@ pub trait Session: Send + 'static {
     /// The statements from here on, up to the end of the message or to the next Sync, are one transaction.
     fn begin_group(&mut self);
 
-    /// The message has ended, or a Sync has come: what the group has done is committed, or rolled back if it has failed.
+    /// The message has ended, or a Sync has come: what the group has done is committed, or rolled back if it
+    /// has failed.
     fn end_group(&mut self) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// How long a statement may take from now on; `None`: as long as it takes. What a statement has not written by then it does
-    /// not write.
+    /// How long a statement may take from now on; `None`: as long as it takes. What a statement has not
+    /// written by then it does not write.
     fn limit(&self) -> Option<Duration>;
 
     /// Warnings that came up since the last call.

@@ -1,7 +1,8 @@
 //! One connection after its login: messages in, answers out, in PostgreSQL's order.
 //!
-//! After an error in the extended protocol everything up to Sync is skipped. Portals live until the next Sync outside of
-//! a transaction. Answers are written when no whole message waits any more, so a pipeline costs one write.
+//! After an error in the extended protocol everything up to Sync is skipped. Portals live until the next Sync
+//! outside of a transaction. Answers are written when no whole message waits any more, so a pipeline costs
+//! one write.
 
 use crate::failure::{Failure, code};
 use crate::kind::Kind;
@@ -232,7 +233,8 @@ impl<S: Service> Conversation<S> {
         }
     }
 
-    /// Sends rows until there are no more, or `limit` were sent (0: no limit). How many, and whether that was all.
+    /// Sends rows until there are no more, or `limit` were sent (0: no limit). How many, and whether that was
+    /// all.
     async fn send_rows(
         &mut self,
         rows: &mut Rows,

@@ -1,4 +1,5 @@
-//! Values as text, the way PostgreSQL writes and reads them with its default settings (ISO dates, UTC, hex bytea).
+//! Values as text, the way PostgreSQL writes and reads them with its default settings (ISO dates, UTC, hex
+//! bytea).
 
 use crate::arrays;
 use crate::failure::{Failure, code};
@@ -83,7 +84,8 @@ fn parse_oid(text: &str) -> Option<i64> {
     text.parse::<u32>().ok().map(i64::from)
 }
 
-/// The day of a text that goes on with a time, or with the offset of one, as pgjdbc sends days: PostgreSQL passes over it.
+/// The day of a text that goes on with a time, or with the offset of one, as pgjdbc sends days: PostgreSQL
+/// passes over it.
 fn day_of(text: &str) -> &str {
     let Some((day, rest)) = text.split_once([' ', 'T']) else { return text };
     let offset = rest.strip_prefix(['+', '-']).is_some_and(|offset| {

@@ -1,4 +1,5 @@
-//! Encryption of the door: agreed to, used for statements and for cancelling them, and not to be smuggled into.
+//! Encryption of the door: agreed to, used for statements and for cancelling them, and not to be smuggled
+//! into.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The protocol against a small service, byte by byte: what PostgreSQL's clients rely on beyond single statements.
+//! The protocol against a small service, byte by byte: what PostgreSQL's clients rely on beyond single
+//! statements.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -12,15 +13,17 @@ use understudy_pg::{
     Cancel, Column, CopyOut, Failure, Kind, Login, Outcome, Rows, Rules, Service, Session, Shape, Transaction,
 };
 
-/// Counts to the number that a statement says; `wait` never ends by itself; `write` is done, `doomed` too, but it fails when
-/// its group ends; statements have so much time, if that is said. Tells of each `wait` that was stopped.
+/// Counts to the number that a statement says; `wait` never ends by itself; `write` is done, `doomed` too,
+/// but it fails when its group ends; statements have so much time, if that is said. Tells of each `wait` that
+/// was stopped.
 #[derive(Default)]
 struct Counting {
     stopped: Arc<Notify>,
     limit: Option<Duration>,
 }
 
-/// `forget` forgets a prepared statement, or all. `copy in` takes what it is sent up to an `x`, `copy out` gives two rows.
+/// `forget` forgets a prepared statement, or all. `copy in` takes what it is sent up to an `x`, `copy out`
+/// gives two rows.
 struct Counter {
     cancel: Cancel,
     stopped: Arc<Notify>,

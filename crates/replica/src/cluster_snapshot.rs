@@ -1,17 +1,18 @@
-//! One point over many partitions: which positions belong together. Pure, like everything here; who looks for a point sends
-//! what [`ClusterSnapshot::asks`] says and hands answers in.
+//! One point over many partitions: which positions belong together. Pure, like everything here; who looks for
+//! a point sends what [`ClusterSnapshot::asks`] says and hands answers in.
 //!
-//! Every partition's primary is asked to hold `committed` where it is (`Pause`) and names it. Only when all have answered
-//! are they let go on (`Resume`), and each says where it stands then. If that is everywhere what it said first, there was a
-//! moment at which all of them were held, and the positions are one point:
+//! Every partition's primary is asked to hold `committed` where it is (`Pause`) and names it. Only when all
+//! have answered are they let go on (`Resume`), and each says where it stands then. If that is everywhere
+//! what it said first, there was a moment at which all of them were held, and the positions are one point:
 //!
 //! - What was acknowledged before the first was asked is in it.
-//! - Nothing is in it without everything that was acknowledged before it was sent. For let x, in one partition, be
-//!   acknowledged and not in the point. Then it was acknowledged after its partition went on, so after all others had
-//!   answered. What is sent after that gets a later position there than the one that was named.
+//! - Nothing is in it without everything that was acknowledged before it was sent. For let x, in one
+//!   partition, be acknowledged and not in the point. Then it was acknowledged after its partition went on,
+//!   so after all others had answered. What is sent after that gets a later position there than the one that
+//!   was named.
 //!
-//! A pause that ended by itself, a failover and a hand-over show in the second answer: `committed` went on. The point is void
-//! then, and can be looked for again.
+//! A pause that ended by itself, a failover and a hand-over show in the second answer: `committed` went on.
+//! The point is void then, and can be looked for again.
 
 use std::collections::BTreeMap;
 use types::{PartitionId, Position, Rules};

@@ -52,7 +52,8 @@ impl Config {
         }
     }
 
-    /// True if backups keep the log and files only. While the policy changes they do what the warmer one asks for.
+    /// True if backups keep the log and files only. While the policy changes they do what the warmer one asks
+    /// for.
     pub fn is_cold(&self) -> bool {
         self.record.as_ref().is_some_and(|record| {
             let mut policies = record.next_policy.iter().chain([&record.policy]);

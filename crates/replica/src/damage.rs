@@ -47,8 +47,8 @@ impl Damage {
         &self.reason
     }
 
-    /// True if it may be given a copy now. One that was damaged on the way, by a full disk for instance, takes none for a while,
-    /// and one whose engine has no place takes none at all.
+    /// True if it may be given a copy now. One that was damaged on the way, by a full disk for instance,
+    /// takes none for a while, and one whose engine has no place takes none at all.
     pub fn takes_copy(&self, now: Micros) -> bool {
         !self.storage_lost && now >= self.from_scratch_at
     }

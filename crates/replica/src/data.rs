@@ -1,5 +1,5 @@
-//! What a replica has: its log, the engine that executes it, and how far both count. It knows nothing of what the replica is; that
-//! says who calls what here.
+//! What a replica has: its log, the engine that executes it, and how far both count. It knows nothing of what
+//! the replica is; that says who calls what here.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -106,7 +106,8 @@ impl Data {
         }
     }
 
-    /// What a restart does not need the log for. A memory log forgets everything anyway, so nothing is kept for it.
+    /// What a restart does not need the log for. A memory log forgets everything anyway, so nothing is kept
+    /// for it.
     fn persisted(&self) -> Lsn {
         match self.log.kind() {
             LogKind::Disk => self.engine.persisted().lsn,
@@ -129,14 +130,16 @@ impl Data {
         readable(self.engine.as_ref(), self.marks.committed())
     }
 
-    /// True if the state that a reply called so is a part of this log (first committer wins): no term since then began below it.
+    /// True if the state that a reply called so is a part of this log (first committer wins): no term since
+    /// then began below it.
     pub fn on_history(&self, snapshot: Position) -> bool {
         let rules = self.identity.rules;
         !rules.snapshots_lie_on_the_history() || self.log.history().holds(snapshot, self.log.end().lsn)
     }
 
-    /// A log that begins behind files, or rows, of which the sender did not remember the checksum any more begins with that which
-    /// its first entry names: no log takes an entry that does not continue it. To be followed by [`LogState::chains`].
+    /// A log that begins behind files, or rows, of which the sender did not remember the checksum any more
+    /// begins with that which its first entry names: no log takes an entry that does not continue it. To be
+    /// followed by [`LogState::chains`].
     pub fn name_base(&self, entry: &Entry, out: &mut Vec<Output>) {
         if let Some(crc) = self.log.base_named_by(entry) {
             let (partition, at) = (self.identity.id, self.log.end());
@@ -144,7 +147,8 @@ impl Data {
         }
     }
 
-    /// Puts an entry at the end of log and engine; of the log alone where the engine is to follow `later`. True if a term begins.
+    /// Puts an entry at the end of log and engine; of the log alone where the engine is to follow `later`.
+    /// True if a term begins.
     pub fn take(&mut self, entry: Entry, later: bool) -> Result<bool, Unfit> {
         let rules = self.identity.rules;
         if later {
@@ -226,8 +230,8 @@ impl Data {
         self.reads
     }
 
-    /// A slice was read back, or could not be. None: it is to be asked for again, or of no use any more. `lags`: the engine is still
-    /// to follow this log.
+    /// A slice was read back, or could not be. None: it is to be asked for again, or of no use any more.
+    /// `lags`: the engine is still to follow this log.
     pub fn slice_read(
         &mut self,
         lags: bool,
@@ -269,8 +273,9 @@ impl Data {
         Ok(())
     }
 
-    /// Commits what was `reached` by the policy, once this term's first entry, at `marker`, is covered (PR-12); not past a load that is
-    /// not in the files here (PR-39). True if a checkpoint is to be begun for that.
+    /// Commits what was `reached` by the policy, once this term's first entry, at `marker`, is covered
+    /// (PR-12); not past a load that is not in the files here (PR-39). True if a checkpoint is to be begun
+    /// for that.
     pub fn commit(&mut self, marker: Option<Lsn>, reached: Lsn, times: (Micros, Micros)) -> bool {
         let (point, flushes) = self.loads.bound(self.engine.as_mut(), &self.marks, marker, reached, times);
         // Entries of older terms commit only with this term's marker (PR-12).
@@ -282,7 +287,8 @@ impl Data {
         flushes
     }
 
-    /// Moves what is committed and secured from the overlay into the engine (R7, PR-41). `reads`: the lowest position that is read.
+    /// Moves what is committed and secured from the overlay into the engine (R7, PR-41). `reads`: the lowest
+    /// position that is read.
     pub fn publish(&mut self, reads: Option<Lsn>) -> Result<(), EngineError> {
         let secured = if self.identity.rules.engines_publish_what_is_secured() {
             self.marks.secured()
@@ -334,8 +340,8 @@ impl Data {
             true => self.marks.log_floor().min(self.persisted()).min(kept.held),
             false => self.marks.committed(),
         };
-        // A full log takes a truncation ahead of what waits for room only if it names what the log has. One that catches up may
-        // have more in its files (F20).
+        // A full log takes a truncation ahead of what waits for room only if it names what the log has. One
+        // that catches up may have more in its files (F20).
         let written = if self.log.kind() == LogKind::Disk { self.log.durable() } else { Lsn::MAX };
         let bound = bound.min(written);
         // A partition with little to do must not hold back the log that it shares with others for ever (F20).
@@ -350,7 +356,8 @@ impl Data {
         }
     }
 
-    /// Drops every entry above `to` (F02). False if that would take back what is published: then only a copy helps.
+    /// Drops every entry above `to` (F02). False if that would take back what is published: then only a copy
+    /// helps.
     pub fn truncate(&mut self, to: Lsn, out: &mut Vec<Output>) -> bool {
         if to >= self.log.end().lsn {
             return true;
@@ -391,7 +398,8 @@ impl Data {
         out.push(LogState::note_secured(partition, at.lsn));
     }
 
-    /// Takes in a piece of a state that is copied row by row. With the last one the log begins where that state is.
+    /// Takes in a piece of a state that is copied row by row. With the last one the log begins where that
+    /// state is.
     pub fn install_piece(&mut self, copy: &Copy, out: &mut Vec<Output>) -> Result<(), String> {
         let row = |(key, lsn, value): &(Bytes, Lsn, Bytes)| Row {
             key: key.clone(),
@@ -422,7 +430,8 @@ impl Data {
         Ok(())
     }
 
-    /// The engine is gone: `empty` stands in for it, or will be filled by a copy. Gives the one that was there.
+    /// The engine is gone: `empty` stands in for it, or will be filled by a copy. Gives the one that was
+    /// there.
     pub fn replace_engine(&mut self, empty: Box<dyn Engine>) -> Box<dyn Engine> {
         let id = self.identity.id;
         assert!(empty.applied().lsn == Lsn::ZERO, "F15: {id}: what takes an engine's place is empty");

@@ -1,4 +1,5 @@
-//! An engine with files for the tests of single parts: rows as the memory engine has them, one file, and what was asked of it.
+//! An engine with files for the tests of single parts: rows as the memory engine has them, one file, and what
+//! was asked of it.
 
 use bytes::Bytes;
 use types::engine::{Row, ShipsFiles, StagesLoads, Wake};

@@ -48,8 +48,9 @@ impl History {
         Some(self.starts.get(at + 1).map_or(end, |(_, next)| next.prev()))
     }
 
-    /// Up to which LSN this log has what was made in a term; `None` if the term goes on. Zero if the log has nothing of it, whatever
-    /// other terms left at the same LSNs (PR-98). Of a term before all that are known: the last LSN before those.
+    /// Up to which LSN this log has what was made in a term; `None` if the term goes on. Zero if the log has
+    /// nothing of it, whatever other terms left at the same LSNs (PR-98). Of a term before all that are
+    /// known: the last LSN before those.
     pub fn ended(&self, term: Term) -> Option<Lsn> {
         let next = self.starts.iter().position(|(of, _)| *of > term)?;
         match next.checked_sub(1).map(|before| self.starts[before].0) {
@@ -58,8 +59,9 @@ impl History {
         }
     }
 
-    /// True if the state at `snapshot.lsn`, as a primary had it when its configuration was of `snapshot.term`, is a part of this
-    /// log, which ends at `end`: it has nothing of a later term at or below it. False also if that is not known any more.
+    /// True if the state at `snapshot.lsn`, as a primary had it when its configuration was of
+    /// `snapshot.term`, is a part of this log, which ends at `end`: it has nothing of a later term at or
+    /// below it. False also if that is not known any more.
     pub fn holds(&self, snapshot: Position, end: Lsn) -> bool {
         let next = self.starts.iter().position(|(of, _)| *of > snapshot.term);
         snapshot.lsn <= end
@@ -129,7 +131,8 @@ mod tests {
     fn a_snapshot_is_a_part_of_the_log_only_below_what_came_after_it() {
         let log = history(&[(1, 1), (4, 101), (6, 120)]);
         let holds = |term, lsn| log.holds(Position::new(Term(term), Lsn(lsn)), Lsn(130));
-        // Epochs 2 and 3 were configurations of the first term. It may have led up to 105 and acknowledged it, under `async`.
+        // Epochs 2 and 3 were configurations of the first term. It may have led up to 105 and acknowledged
+        // it, under `async`.
         assert!(holds(1, 100) && holds(2, 100) && holds(3, 100));
         assert!(!holds(1, 101) && !holds(3, 105));
         assert!(holds(4, 119) && holds(5, 119) && !holds(5, 120));

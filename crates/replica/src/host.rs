@@ -1,5 +1,5 @@
-//! All replicas of one node, driven together: inputs go to the partition they name, and what coalesces is sent once per
-//! batch of inputs.
+//! All replicas of one node, driven together: inputs go to the partition they name, and what coalesces is
+//! sent once per batch of inputs.
 
 use crate::budget::Budget;
 use crate::context::Ctx;
@@ -93,8 +93,8 @@ impl<L: Leases> Host<L> {
         self.with(now, partition, out, |replica, ctx| replica.fail(ctx, Fault::Engine(reason)));
     }
 
-    /// The place of a replica's files is lost, and only that: it is damaged, and `empty`, an engine that keeps nothing, stands in
-    /// for its own until [`Host::relocate`]. Gives the engine that was there.
+    /// The place of a replica's files is lost, and only that: it is damaged, and `empty`, an engine that
+    /// keeps nothing, stands in for its own until [`Host::relocate`]. Gives the engine that was there.
     pub fn lose(
         &mut self,
         now: Now,
@@ -106,7 +106,8 @@ impl<L: Leases> Host<L> {
         self.with(now, partition, out, |replica, ctx| replica.lose(ctx, empty, reason)).flatten()
     }
 
-    /// The replicas whose engine lost its place and that are to be given a copy now: each needs [`Host::relocate`].
+    /// The replicas whose engine lost its place and that are to be given a copy now: each needs
+    /// [`Host::relocate`].
     pub fn storage_lost(&self) -> Vec<PartitionId> {
         self.replicas
             .values()
@@ -176,8 +177,8 @@ impl<L: Leases> Host<L> {
         Some(act(replica, &mut ctx))
     }
 
-    /// A record that a compare-and-set has written. False if this node is a member and has no such replica yet: the
-    /// driver makes one, adds it and calls again.
+    /// A record that a compare-and-set has written. False if this node is a member and has no such replica
+    /// yet: the driver makes one, adds it and calls again.
     pub fn configure(&mut self, now: Now, record: PartitionRecord, out: &mut Vec<Output>) -> bool {
         let partition = record.id;
         if !self.has(partition) {
@@ -218,8 +219,8 @@ impl<L: Leases> Host<L> {
         !self.aggregating.is_empty()
     }
 
-    /// Goes on with one count or digest, for a bounded number of rows. A driver calls it between its other work for as
-    /// long as [`Host::aggregates`] says so; [`Host::tick`] does it too, so none is forgotten.
+    /// Goes on with one count or digest, for a bounded number of rows. A driver calls it between its other
+    /// work for as long as [`Host::aggregates`] says so; [`Host::tick`] does it too, so none is forgotten.
     pub fn aggregate(&mut self, now: Now, out: &mut Vec<Output>) {
         let Some(partition) = self.aggregating.pop_front() else { return };
         self.with(now, partition, out, |replica, ctx| {
@@ -345,8 +346,8 @@ impl<L: Leases> Host<L> {
         }
     }
 
-    /// The indexes that a table is to have, as its newest record says. Partitions that are led here are brought to it, a slice at
-    /// each tick. `None`: the table is gone.
+    /// The indexes that a table is to have, as its newest record says. Partitions that are led here are
+    /// brought to it, a slice at each tick. `None`: the table is gone.
     pub fn want_indexes(&mut self, table: TableId, wanted: Option<Wanted>) {
         match wanted {
             Some(wanted) => drop(self.wanted.insert(table, wanted)),
@@ -359,8 +360,8 @@ impl<L: Leases> Host<L> {
         self.rests = rests;
     }
 
-    /// Goes on with the installation of files that [`Output::Install`] told of. True if it is to be called again when `wake`
-    /// was called.
+    /// Goes on with the installation of files that [`Output::Install`] told of. True if it is to be called
+    /// again when `wake` was called.
     pub fn install(&mut self, now: Now, partition: PartitionId, wake: &Wake, out: &mut Vec<Output>) -> bool {
         self.with(now, partition, out, |replica, ctx| replica.receive(ctx, |receiver| receiver.install(wake)))
             .unwrap_or(false)
@@ -415,16 +416,16 @@ impl<L: Leases> Host<L> {
         });
     }
 
-    /// This node has no place in the partition any more: its primary is asked what only this replica has. To be repeated
-    /// until [`Replica::is_decommissioned`].
+    /// This node has no place in the partition any more: its primary is asked what only this replica has. To
+    /// be repeated until [`Replica::is_decommissioned`].
     pub fn decommission(&mut self, now: Now, partition: PartitionId, out: &mut Vec<Output>) {
         self.with(now, partition, out, |replica, ctx| {
             ctx.out.extend(replica.config.asks_to_leave(replica.identity.me));
         });
     }
 
-    /// Sends what the inputs since the last call have made due. A driver calls it when no input is left, so that appends,
-    /// acknowledgements and replies coalesce.
+    /// Sends what the inputs since the last call have made due. A driver calls it when no input is left, so
+    /// that appends, acknowledgements and replies coalesce.
     pub fn flush(&mut self, now: Now, out: &mut Vec<Output>) {
         for partition in std::mem::take(&mut self.touched) {
             let Some(replica) = self.replicas.get_mut(&partition) else { continue };

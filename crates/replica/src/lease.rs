@@ -1,12 +1,12 @@
 //! Heartbeats, leases and promises (R5, N5, N18): who may serve, and until when.
 //!
-//! A primary's heartbeat names the partitions it leads, each with the epoch in which its term began. A node that answers
-//! promises, for the grace time from now by its own clock, to serve nothing newer for them. The primary's lease counts from
-//! *sending* the heartbeat that was answered. Both are per partition (PR-05), and a process's start counts as an answer that
-//! it may have forgotten (PR-06).
+//! A primary's heartbeat names the partitions it leads, each with the epoch in which its term began. A node
+//! that answers promises, for the grace time from now by its own clock, to serve nothing newer for them. The
+//! primary's lease counts from *sending* the heartbeat that was answered. Both are per partition (PR-05), and
+//! a process's start counts as an answer that it may have forgotten (PR-06).
 //!
-//! [`LeaseManager`] is pure. A node runs it on a thread of its own, so that neither a busy executor nor a slow disk delays it
-//! (PR-65); the executor reaches it through [`Leases`].
+//! [`LeaseManager`] is pure. A node runs it on a thread of its own, so that neither a busy executor nor a
+//! slow disk delays it (PR-65); the executor reaches it through [`Leases`].
 
 use crate::settings::Settings;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,9 +19,9 @@ pub trait Leases {
     fn held_until(&self, partition: PartitionId, term: Term, by: Member) -> Micros;
     /// When this member last answered a heartbeat of ours; zero: never.
     fn answered_at(&self, by: Member) -> Micros;
-    /// Since when this node has listened without a gap: another node's silence is its own only from then on. A node that
-    /// does not listen now has listened since `now` at the earliest. No promise depends on it, only who is suspected or
-    /// evicted (F18).
+    /// Since when this node has listened without a gap: another node's silence is its own only from then on.
+    /// A node that does not listen now has listened since `now` at the earliest. No promise depends on it,
+    /// only who is suspected or evicted (F18).
     fn listening_since(&self, now: Micros) -> Micros;
     /// When this member last named the partition as its own, in a heartbeat; zero: never.
     fn heard_at(&self, partition: PartitionId, from: Member) -> Micros;
@@ -67,7 +67,8 @@ pub struct LeaseManager {
     promised: BTreeMap<PartitionId, Vec<(Term, Micros)>>,
 }
 
-/// Heartbeats that may be on the way to one node at a time; older ones are forgotten, which only shortens leases.
+/// Heartbeats that may be on the way to one node at a time; older ones are forgotten, which only shortens
+/// leases.
 const MAX_SENT: usize = 64;
 
 impl LeaseManager {
@@ -89,8 +90,8 @@ impl LeaseManager {
         }
     }
 
-    /// The beat has its turn. Its driver says so whenever it looks around, at least once in every heartbeat interval, unless
-    /// the machine does not let it run.
+    /// The beat has its turn. Its driver says so whenever it looks around, at least once in every heartbeat
+    /// interval, unless the machine does not let it run.
     pub fn turn(&mut self, now: Micros) {
         if self.turned.is_some_and(|before| now.since(before) > self.gap) {
             self.steady_since = now;
@@ -98,7 +99,8 @@ impl LeaseManager {
         self.turned = Some(now);
     }
 
-    /// The heartbeat to send to this node now; `vouch` says for which partitions the executor and the disk are alive.
+    /// The heartbeat to send to this node now; `vouch` says for which partitions the executor and the disk
+    /// are alive.
     pub fn heartbeat(&mut self, now: Micros, to: Member, vouch: impl Fn(PartitionId) -> bool) -> Heartbeat {
         let leads: Vec<_> = self.leads.iter().filter(|(p, _)| vouch(**p)).map(|(p, e)| (*p, *e)).collect();
         let peer = self.peer(to);

@@ -1,7 +1,9 @@
-//! Layer 3, pure: one partition replica ([`Replica`]), a node's many ([`Host`]), and the leases between nodes ([`LeaseManager`]).
+//! Layer 3, pure: one partition replica ([`Replica`]), a node's many ([`Host`]), and the leases between nodes
+//! ([`LeaseManager`]).
 //!
-//! Nothing here does IO, reads a clock, starts a thread or draws a random number. A driver hands in the time and an input
-//! and carries out the [`Output`]s in order. `node` does so on a real machine, `sim` in a simulated world.
+//! Nothing here does IO, reads a clock, starts a thread or draws a random number. A driver hands in the time
+//! and an input and carries out the [`Output`]s in order. `node` does so on a real machine, `sim` in a
+//! simulated world.
 
 mod answer;
 mod backup;

@@ -21,7 +21,8 @@ pub(crate) enum Compared {
     Other,
     /// Nothing, or nothing is known of it.
     Missing,
-    /// An entry of the same term with other contents: this is its checksum here. One of the two logs is damaged (PR-01).
+    /// An entry of the same term with other contents: this is its checksum here. One of the two logs is
+    /// damaged (PR-01).
     Damaged(u32),
 }
 
@@ -36,8 +37,8 @@ pub struct LogState {
     durable: Lsn,
     /// The newest `secured` that was noted in the log.
     noted_secured: Lsn,
-    /// The end of the log that a start found whole on the disk; of a replica that was damaged since, the end of its log then, if
-    /// that is whole. Zero once this replica is something else.
+    /// The end of the log that a start found whole on the disk; of a replica that was damaged since, the end
+    /// of its log then, if that is whole. Zero once this replica is something else.
     whole_to: Lsn,
     /// A torn end was cut off, and what it may have taken is not surely here again (PR-18).
     torn: bool,
@@ -45,7 +46,8 @@ pub struct LogState {
 }
 
 impl LogState {
-    /// A log as a start found it, beside engine files that end at `persisted`. `damaged`: log or files cannot be used.
+    /// A log as a start found it, beside engine files that end at `persisted`. `damaged`: log or files cannot
+    /// be used.
     pub fn recover(found: &Recovered, persisted: Position, damaged: bool) -> LogState {
         let keeps_tail = found.keeps_tail(persisted, damaged);
         let (base, crc) = if keeps_tail {
@@ -156,8 +158,8 @@ impl LogState {
         self.history.term_at(lsn).map(|term| (Position::new(term, lsn), None))
     }
 
-    /// Compares `at`, with its checksum, with what is here (R2, R3). What is published is compared too: where two logs part is
-    /// known when the other one's entries behind that come.
+    /// Compares `at`, with its checksum, with what is here (R2, R3). What is published is compared too: where
+    /// two logs part is known when the other one's entries behind that come.
     pub(crate) fn compare(&self, at: Position, crc: u32) -> Compared {
         match self.position_at(at.lsn) {
             None => Compared::Missing,
@@ -167,8 +169,8 @@ impl LogState {
         }
     }
 
-    /// Up to where this log and a state at `at` are the same, if the state is of this log; else zero. A damaged replica's files may be of
-    /// another one (F15).
+    /// Up to where this log and a state at `at` are the same, if the state is of this log; else zero. A
+    /// damaged replica's files may be of another one (F15).
     pub fn common_end(&self, at: Position) -> Lsn {
         if self.holds(at) { at.lsn } else { Lsn::ZERO }
     }
@@ -178,7 +180,8 @@ impl LogState {
         self.position_at(at.lsn).is_some_and(|(here, _)| here == at)
     }
 
-    /// The last entry that this log and another one, of these terms and up to `end`, both have; zero if none is known.
+    /// The last entry that this log and another one, of these terms and up to `end`, both have; zero if none
+    /// is known.
     pub fn common_with(&self, theirs: &History, end: Lsn) -> Lsn {
         let common = theirs.common(end, &self.summary()).lsn;
         // Where the log's terms are not known any more, single positions are.
@@ -198,7 +201,8 @@ impl LogState {
         (self.is_end_unknown() && crc != 0 && self.base == self.end()).then_some(crc)
     }
 
-    /// True if the checksum before this entry is that of the log's end. Where that was not known, the entry names it.
+    /// True if the checksum before this entry is that of the log's end. Where that was not known, the entry
+    /// names it.
     pub fn chains(&mut self, entry: &Entry) -> bool {
         let prev_crc = entry.header().prev_crc;
         if self.is_end_unknown() {
@@ -214,7 +218,8 @@ impl LogState {
         self.history.append(at)
     }
 
-    /// The same at the start of a replica that is damaged: of what is `secured`, only the newest entries stay in memory.
+    /// The same at the start of a replica that is damaged: of what is `secured`, only the newest entries stay
+    /// in memory.
     pub fn remember(&mut self, entry: Entry, secured: Lsn) {
         self.append(entry);
         self.tail.trim(secured, REMEMBERED);

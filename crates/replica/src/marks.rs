@@ -1,16 +1,18 @@
-//! How far the partition is known to be, beside this replica's own log: `committed`, `secured` and the log's floor.
+//! How far the partition is known to be, beside this replica's own log: `committed`, `secured` and the log's
+//! floor.
 
 use types::Lsn;
 
 /// Three LSNs that a primary works out from its members' watermarks, and that a backup is told.
 ///
-/// They only ever move forward while a replica keeps its log. They go back where the log does ([`Marks::cut`],
-/// [`Marks::begin_at`]), and `secured` where a member joins ([`Marks::secure_with_joiner`]).
+/// They only ever move forward while a replica keeps its log. They go back where the log does
+/// ([`Marks::cut`], [`Marks::begin_at`]), and `secured` where a member joins ([`Marks::secure_with_joiner`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Marks {
     /// What the policy calls committed, as far as it is known here.
     committed: Lsn,
-    /// The lowest LSN that every in-sync member has durable (memory logs: received): engine files stop here (R7).
+    /// The lowest LSN that every in-sync member has durable (memory logs: received): engine files stop here
+    /// (R7).
     secured: Lsn,
     /// The lowest LSN that a member may still need (R8).
     log_floor: Lsn,
@@ -37,12 +39,14 @@ impl Marks {
         self.log_floor
     }
 
-    /// What anybody may publish of this term's log. Nobody is told more, so that what is above it can wait for who joins.
+    /// What anybody may publish of this term's log. Nobody is told more, so that what is above it can wait
+    /// for who joins.
     pub fn publishable(&self) -> Lsn {
         self.secured.min(self.committed)
     }
 
-    /// All up to `to` is committed, in a log that ends at `end`. Gives by how many entries that is more than before.
+    /// All up to `to` is committed, in a log that ends at `end`. Gives by how many entries that is more than
+    /// before.
     pub fn commit(&mut self, to: Lsn, end: Lsn) -> u64 {
         assert!(to <= end, "R4: committed {to} is beyond the log");
         let more = to.0.saturating_sub(self.committed.0);
@@ -62,8 +66,8 @@ impl Marks {
         self.log_floor = self.log_floor.max(to.min(self.secured));
     }
 
-    /// Up to where nothing of a log that is `durable` so far can be cut any more. A cold standby forgets it in memory, and may
-    /// wait for a load when it publishes it.
+    /// Up to where nothing of a log that is `durable` so far can be cut any more. A cold standby forgets it
+    /// in memory, and may wait for a load when it publishes it.
     pub fn surely_kept(&self, durable: Lsn) -> Lsn {
         self.publishable().min(durable)
     }
@@ -78,8 +82,8 @@ impl Marks {
         self.committed = self.committed.min(to);
     }
 
-    /// What must hold after every event, beside a log that ends at `end` and an engine. What files have that were just
-    /// installed may lie above what is known here.
+    /// What must hold after every event, beside a log that ends at `end` and an engine. What files have that
+    /// were just installed may lie above what is known here.
     pub fn validate(&self, end: Lsn, published: Lsn, persisted: Lsn) -> Result<(), String> {
         let ordered = |what: &str, low: Lsn, high: Lsn| {
             if low <= high { Ok(()) } else { Err(format!("{what}: {low} > {high}")) }

@@ -33,7 +33,8 @@ pub enum Note {
     History = 1,
     /// What may be published at a restart without asking anyone: an LSN, little-endian.
     Secured = 2,
-    /// A torn end was cut off. The log sets it when it is opened; this takes it away, with an empty value (PR-18).
+    /// A torn end was cut off. The log sets it when it is opened; this takes it away, with an empty value
+    /// (PR-18).
     Torn = u16::MAX,
 }
 
@@ -119,8 +120,8 @@ pub enum Output {
         /// What.
         message: PeerMessage,
     },
-    /// Answer a client. If `valid_until` has passed on the monotonic clock when the bytes leave, the answer is not given:
-    /// the client hears "not yet" for a read and "unknown" for a write instead (F01).
+    /// Answer a client. If `valid_until` has passed on the monotonic clock when the bytes leave, the answer
+    /// is not given: the client hears "not yet" for a read and "unknown" for a write instead (F01).
     Reply {
         /// The partition that was asked.
         partition: PartitionId,
@@ -157,8 +158,8 @@ pub enum Output {
         /// For what.
         purpose: ReadFor,
     },
-    /// The files that were received are whole: call `Host::install` until it says that it is through, first now and then
-    /// whenever the wake it is given was called.
+    /// The files that were received are whole: call `Host::install` until it says that it is through, first
+    /// now and then whenever the wake it is given was called.
     Install {
         /// The partition.
         partition: PartitionId,
@@ -199,7 +200,8 @@ impl LogOp {
 }
 
 impl Output {
-    /// The partition that it is about. None: a suspicion is about many; a proposal that cannot be read is about none.
+    /// The partition that it is about. None: a suspicion is about many; a proposal that cannot be read is
+    /// about none.
     pub fn partition(&self) -> Option<PartitionId> {
         Some(match self {
             Output::Log(op) => op.partition(),

@@ -10,7 +10,8 @@ const SCAN_HOLD: Micros = Micros::from_millis(10_000);
 /// The positions that are read here, so that the versions of rows are kept for them.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
-    /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups have them too.
+    /// Open scans, of clients and of copies: the position each reads at, and when it was last used. Backups
+    /// have them too.
     scans: BTreeMap<Lsn, Micros>,
     /// Counts and digests.
     pub(crate) aggregates: AggregateScans,

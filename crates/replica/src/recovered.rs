@@ -1,4 +1,5 @@
-//! What a driver found of a replica when its node started, and whether its log and its engine files fit together.
+//! What a driver found of a replica when its node started, and whether its log and its engine files fit
+//! together.
 
 use crate::history::History;
 use types::{Lsn, Position, Term};
@@ -21,11 +22,11 @@ pub struct Recovered {
     pub torn: bool,
     /// Damage that keeps this replica from being used.
     pub damaged: Option<String>,
-    /// Every entry from the base to the end is there as it was written, whatever else is damaged: what the primary never
-    /// had of them can be set aside before a copy takes their place (R9).
+    /// Every entry from the base to the end is there as it was written, whatever else is damaged: what the
+    /// primary never had of them can be set aside before a copy takes their place (R9).
     pub whole: bool,
-    /// The place of its engine's files cannot be used: the engine is an empty one that keeps nothing, until the driver gives
-    /// another ([`crate::Host::relocate`]). It is damaged too then.
+    /// The place of its engine's files cannot be used: the engine is an empty one that keeps nothing, until
+    /// the driver gives another ([`crate::Host::relocate`]). It is damaged too then.
     pub storage_lost: bool,
 }
 
@@ -64,7 +65,8 @@ impl Recovered {
             let end = self.end;
             return Some(format!("PR-35: the log ends at {end} below the engine's files at {persisted}"));
         }
-        // The files are of a copy, or of entries, that the log on the disk has not got: it is of what was before (F15).
+        // The files are of a copy, or of entries, that the log on the disk has not got: it is of what was
+        // before (F15).
         let other = self.term_at(persisted.lsn).is_some_and(|epoch| epoch != persisted.term);
         other.then(|| {
             let end = self.end;
@@ -120,7 +122,8 @@ mod tests {
         }
         assert!(why(at(1, 9)).starts_with("F13: "), "{}", why(at(1, 9)));
         assert!(why(at(2, 21)).starts_with("PR-35: "), "{}", why(at(2, 21)));
-        // A copy of a newer term was installed, and the log still has what it replaced; and the other way round.
+        // A copy of a newer term was installed, and the log still has what it replaced; and the other way
+        // round.
         for other in [at(2, 10), at(2, 14), at(3, 15), at(1, 20), at(3, 20)] {
             assert!(why(other).starts_with("F15: "), "{other}: {}", why(other));
         }

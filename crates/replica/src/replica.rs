@@ -1,8 +1,9 @@
 //! One replica of one partition: a log, an engine, a configuration and a role (design sections 2, 5, 6).
 //!
-//! Its parts: what it has (`data`: log, engine, marks), its configuration (`config`), what it is (`role`: a `primary`, a
-//! `backup`, or damaged), who reads (`readers`), the state on its way here (`transfer`), what tables can do beside keeping rows
-//! (`features`). What one part can do is with that part. Here are the functions that need several at once:
+//! Its parts: what it has (`data`: log, engine, marks), its configuration (`config`), what it is (`role`: a
+//! `primary`, a `backup`, or damaged), who reads (`readers`), the state on its way here (`transfer`), what
+//! tables can do beside keeping rows (`features`). What one part can do is with that part. Here are the
+//! functions that need several at once:
 //!
 //! | file | what |
 //! | --- | --- |
@@ -67,8 +68,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica as it was found at the start; it leads nothing (R1). Entries from [`LogState::to_replay`] on must be given
-    /// to [`Replica::replay`] before anything else.
+    /// A replica as it was found at the start; it leads nothing (R1). Entries from [`LogState::to_replay`] on
+    /// must be given to [`Replica::replay`] before anything else.
     pub fn recover(
         me: Member,
         id: PartitionId,

@@ -7,7 +7,8 @@
 //! | Backup | Leader, Backup of another term, Idle, Damaged |
 //! | Damaged | Backup, with a copy |
 //!
-//! A leader becomes idle first, whatever it is to be next: that answers everybody who waits ([`Replica::step_down`]).
+//! A leader becomes idle first, whatever it is to be next: that answers everybody who waits
+//! ([`Replica::step_down`]).
 //!
 //! [`Replica::step_down`]: crate::Replica::step_down
 
@@ -95,8 +96,8 @@ impl Role {
         self.shippings().next().is_some()
     }
 
-    /// When this replica's `committed` was surely all that was acknowledged, by its own clock; zero: never. `led_at`: as
-    /// [`Primary::led_at`] says.
+    /// When this replica's `committed` was surely all that was acknowledged, by its own clock; zero: never.
+    /// `led_at`: as [`Primary::led_at`] says.
     pub fn fresh_at(&self, led_at: Micros) -> Micros {
         match self {
             Role::Leader(leader) if leader.promotion.serves() => led_at,
@@ -125,8 +126,9 @@ impl Role {
         data.asides() || goes_on && !data.diverges()
     }
 
-    /// True if this replica is damaged and catching up: only a copy helps. One that was damaged on the way, by a full disk
-    /// for instance, takes none for a while, and one whose engine has no place takes none at all.
+    /// True if this replica is damaged and catching up: only a copy helps. One that was damaged on the way,
+    /// by a full disk for instance, takes none for a while, and one whose engine has no place takes none at
+    /// all.
     pub fn awaits_copy(&self, catching_up: bool, now: Micros) -> bool {
         catching_up && self.damage().is_some_and(|damage| damage.takes_copy(now))
     }
@@ -168,9 +170,10 @@ impl Role {
         }
     }
 
-    /// True if a torn end of this log counts no more. What it may have taken is here again once this term's log reaches from its first
-    /// entry to all that is committed, or once this replica serves by what the term has decided. Until then every life is told of
-    /// it (PR-18): a short life leaves a log that looks whole.
+    /// True if a torn end of this log counts no more. What it may have taken is here again once this term's
+    /// log reaches from its first entry to all that is committed, or once this replica serves by what the
+    /// term has decided. Until then every life is told of it (PR-18): a short life leaves a log that looks
+    /// whole.
     pub fn settles_torn(&self, log: &LogState, term: Option<Term>) -> bool {
         let kept = match log.kind() {
             LogKind::Disk => log.durable(),

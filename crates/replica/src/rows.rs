@@ -57,8 +57,8 @@ pub(crate) fn evaluate(
     Ok((Outcome::Done, affected, mutations))
 }
 
-/// Why a row whose newest version is this one refuses an operation that rests on a snapshot, if it does: the first committer
-/// wins. An insert is refused for the row that is there, with or without one.
+/// Why a row whose newest version is this one refuses an operation that rests on a snapshot, if it does: the
+/// first committer wins. An insert is refused for the row that is there, with or without one.
 fn unfit(op: &RowOp, newest: Option<Lsn>, since: Option<Position>) -> Option<Outcome> {
     let since = since?.lsn;
     match (op, newest) {

@@ -9,9 +9,11 @@ pub struct Settings {
     pub rules: Rules,
     /// Between two heartbeats to a node.
     pub heartbeat: Micros,
-    /// A backup that has not heard its primary for so long asks for a seal; a primary that has no answer asks to evict.
+    /// A backup that has not heard its primary for so long asks for a seal; a primary that has no answer asks
+    /// to evict.
     pub suspect: Micros,
-    /// The same for policies whose commits rest on the primary alone: a false failover would lose some (PR-19).
+    /// The same for policies whose commits rest on the primary alone: a false failover would lose some
+    /// (PR-19).
     pub suspect_alone: Micros,
     /// How long the primary may serve reads, counted from sending the heartbeat that was answered.
     pub lease: Micros,
@@ -21,7 +23,8 @@ pub struct Settings {
     pub drift_permille: u64,
     /// A primary waits so long before it evicts itself into a minority (PR-09).
     pub evict_lone: Micros,
-    /// A backup whose oldest unanswered append is older than this leaves the set although it is heard (F19, PR-67).
+    /// A backup whose oldest unanswered append is older than this leaves the set although it is heard (F19,
+    /// PR-67).
     pub evict_slow: Micros,
     /// How long a promoted primary waits for reports that it can do without.
     pub collect_reports: Micros,
@@ -49,14 +52,17 @@ pub struct Settings {
     pub tail_bytes: usize,
     /// Bytes of rows in one piece of a copy.
     pub copy_bytes: usize,
-    /// Bytes of files that a node ships in a second to all members of all partitions together; 0: as many as it can.
+    /// Bytes of files that a node ships in a second to all members of all partitions together; 0: as many as
+    /// it can.
     pub ship_bytes_per_second: u64,
-    /// What is said of files is as long whatever their digests are. For simulators: the digests of a tree's files depend on when
-    /// they were written.
+    /// What is said of files is as long whatever their digests are. For simulators: the digests of a tree's
+    /// files depend on when they were written.
     pub even_descriptions: bool,
-    /// So many bytes of log are sent to a replica that comes back without looking whether it lacks less in files.
+    /// So many bytes of log are sent to a replica that comes back without looking whether it lacks less in
+    /// files.
     pub failback_log_bytes: u64,
-    /// While copies are missing, the newest log of a partition up to so many bytes is kept for those that come back; 0: none.
+    /// While copies are missing, the newest log of a partition up to so many bytes is kept for those that
+    /// come back; 0: none.
     pub failback_keep_bytes: u64,
     /// A replica that comes back ignores what it has, and is sent everything: to be compared with.
     pub failback_full: bool,

@@ -63,7 +63,8 @@ impl Tail {
         self.entries.get(usize::try_from(index).ok()?)
     }
 
-    /// Entries from `from` on, as many as fit into `max_bytes`, at least one if there is one. `from` must be in memory.
+    /// Entries from `from` on, as many as fit into `max_bytes`, at least one if there is one. `from` must be
+    /// in memory.
     pub fn run(&self, from: Lsn, max_bytes: usize) -> impl Iterator<Item = &Entry> {
         let skip = from.0.saturating_sub(self.base.lsn.0 + 1) as usize;
         let mut taken = 0usize;

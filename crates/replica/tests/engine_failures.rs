@@ -1,4 +1,5 @@
-//! What clients are told when the engine under a replica fails: each request has its one answer. The engine and its files are real.
+//! What clients are told when the engine under a replica fails: each request has its one answer. The engine
+//! and its files are real.
 
 use bytes::Bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -176,7 +177,8 @@ fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Requests of every kind that look at the engine before they are answered, and whether they are made in a session.
+/// Requests of every kind that look at the engine before they are answered, and whether they are made in a
+/// session.
 fn looking() -> Vec<(Op, bool)> {
     let (at, none) = (Snapshot::Newest, Bytes::new());
     let insert = || RowOp::Insert { key: key(700), row: Bytes::from_static(b"new") };

@@ -1,5 +1,5 @@
-//! Whose reports count when a replica is to lead (R6): members that are recorded, whole logs where the policy rests on disks, and
-//! all members until they fence.
+//! Whose reports count when a replica is to lead (R6): members that are recorded, whole logs where the policy
+//! rests on disks, and all members until they fence.
 
 use types::config::{Cause, PreviousTerm};
 use types::policy::RestsOn;
@@ -20,7 +20,8 @@ fn member(node: u32) -> Member {
     Member { node: NodeId(node), store: StoreId(u64::from(node)), incarnation: Incarnation(1) }
 }
 
-/// Two copies on disks, and one that may be behind: not offered yet, and what rests on some ranks only needs the most care.
+/// Two copies on disks, and one that may be behind: not offered yet, and what rests on some ranks only needs
+/// the most care.
 fn triplet() -> Policy {
     let local = Policy::preset("local", 3, LogKind::Disk).expect("a policy");
     let mut policy = Policy::preset("durable", 3, LogKind::Disk).expect("a policy");
@@ -188,7 +189,8 @@ fn pr101_nobody_leaves_before_the_reports_fence() {
 
 #[test]
 fn pr103_a_term_that_never_served_fences_nothing() {
-    // Rank 2 of a triplet was named once, never served, and was started again: rank 1 may have what was acknowledged before.
+    // Rank 2 of a triplet was named once, never served, and was started again: rank 1 may have what was
+    // acknowledged before.
     let named = |epoch: u64| {
         let mut candidate = Candidate::new(false);
         candidate.epoch = Epoch(epoch);

@@ -1,7 +1,9 @@
-//! Scripts that people can review: what three replicas do, step by step, with the expected trace beside each command.
+//! Scripts that people can review: what three replicas do, step by step, with the expected trace beside each
+//! command.
 //!
-//! `tests/scripts/*.txt` hold blocks of a command, `----` and the expected output. `UPDATE=1 cargo test -p understudy-replica
-//! --test scripts` writes the outputs anew. Commands are explained in `harness::World::run`.
+//! `tests/scripts/*.txt` hold blocks of a command, `----` and the expected output. `UPDATE=1 cargo test -p
+//! understudy-replica --test scripts` writes the outputs anew. Commands are explained in
+//! `harness::World::run`.
 
 mod harness;
 

@@ -136,7 +136,8 @@ pub async fn alter(handle: &Handle, request: Request) -> Result<(), Failure> {
     }
 }
 
-/// Sends the request. True once every partition has taken it over: before that the old promise may still be the weaker one.
+/// Sends the request. True once every partition has taken it over: before that the old promise may still be
+/// the weaker one.
 fn everywhere(client: &mut Client, request: &Request) -> Result<bool, ClientError> {
     let answer = client.admin(AdminCommand::AlterTable(RecordText::new(request)))?;
     let policy = RecordText(answer).read::<types::Policy>();

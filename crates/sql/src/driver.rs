@@ -1,5 +1,6 @@
-//! The task that drives the native client for all sessions of a node. Sessions hand it calls; it answers when they end. It runs
-//! on the sessions' own thread: between a statement and its answer no thread waits for another one but the partition's.
+//! The task that drives the native client for all sessions of a node. Sessions hand it calls; it answers when
+//! they end. It runs on the sessions' own thread: between a statement and its answer no thread waits for
+//! another one but the partition's.
 
 use crate::catalog::Catalog;
 use client::{Call, Client, FailKind, LaneId, Map, Options, Outcome, Ticket};

@@ -1,4 +1,5 @@
-//! Runs of the evaluating engine: on threads of their own, over the cluster's tables or over rows that are given.
+//! Runs of the evaluating engine: on threads of their own, over the cluster's tables or over rows that are
+//! given.
 
 use crate::bind::{Bound, KEY, NUMBER, STORED, Slot, Source};
 use crate::driver::Handle;
@@ -78,8 +79,8 @@ impl Evaluator {
         self.begin(bound, values, 1, move || view.clone())
     }
 
-    /// Starts a query that belongs to no transaction. If a failover loses a state that it reads before it has given a row, it
-    /// is begun again on newer ones.
+    /// Starts a query that belongs to no transaction. If a failover loses a state that it reads before it has
+    /// given a row, it is begun again on newer ones.
     pub fn start_alone(&self, bound: Arc<Bound>, values: Values) -> Result<Rows, Failure> {
         self.begin(bound, values, BEGINNINGS, View::default)
     }
@@ -182,7 +183,8 @@ impl Evaluator {
     }
 }
 
-/// Runs a query; from its beginning again, so often, as long as it has given no row and fails because what it read is lost.
+/// Runs a query; from its beginning again, so often, as long as it has given no row and fails because what it
+/// read is lost.
 pub(crate) fn run(
     engine: &Engine,
     bound: &Bound,

@@ -17,8 +17,8 @@
 //! | system tables: the cluster's views and PostgreSQL's catalogs | [`system`] |
 //! | the task that drives the native client | [`driver`] |
 //!
-//! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently from
-//! PostgreSQL without `docs/sql.md` saying so.
+//! A statement that is not understood is refused with SQLSTATE 0A000 and a hint; none is answered differently
+//! from PostgreSQL without `docs/sql.md` saying so.
 
 pub mod alter;
 pub mod bind;

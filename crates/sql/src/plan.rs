@@ -224,8 +224,9 @@ fn too_deep() -> Failure {
     Failure::new("54001", "stack depth limit exceeded").hint(hint)
 }
 
-/// Operators in a row make a tree as deep as they are many, without the parser noticing: who walks it, or only drops it, would
-/// run out of stack. Between commas of one level of parentheses they are counted; set operations are, whatever is between.
+/// Operators in a row make a tree as deep as they are many, without the parser noticing: who walks it, or
+/// only drops it, would run out of stack. Between commas of one level of parentheses they are counted; set
+/// operations are, whatever is between.
 fn check_chains<'a>(tokens: impl Iterator<Item = &'a Token>) -> Result<(), Failure> {
     let mut levels = vec![(0, 0)];
     for token in tokens {

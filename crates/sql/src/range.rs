@@ -35,8 +35,8 @@ pub struct Entries {
     pub to: Bytes,
 }
 
-/// The part in which all rows are that meet a source's conditions. `values` are those of their slots, in order. `None`: no
-/// row meets them.
+/// The part in which all rows are that meet a source's conditions. `values` are those of their slots, in
+/// order. `None`: no row meets them.
 pub fn range(table: &Table, source: &Source, values: &[Value]) -> Option<Range> {
     let schema = table.schema();
     let with_values: Vec<_> = source.conditions.iter().zip(values).collect();
@@ -91,8 +91,8 @@ pub fn range(table: &Table, source: &Source, values: &[Value]) -> Option<Range> 
     (range.to.is_empty() || range.from < range.to).then_some(range)
 }
 
-/// The part of an index to be read instead of a range of keys. Bounds of the key, if there are some, are better than bounds of
-/// another column.
+/// The part of an index to be read instead of a range of keys. Bounds of the key, if there are some, are
+/// better than bounds of another column.
 fn entries(
     table: &Table,
     conditions: &[(&crate::bind::Condition, &Value)],

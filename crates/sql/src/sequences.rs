@@ -1,7 +1,9 @@
-//! Numbers for rows that have none: each node takes blocks of them, by a conditional write of the row that counts them.
+//! Numbers for rows that have none: each node takes blocks of them, by a conditional write of the row that
+//! counts them.
 //!
-//! A number is never given out twice, also across failovers. Numbers that a node has taken and not used are lost with it, and
-//! rows are not numbered in the order of time: so it is with PostgreSQL's sequences that have a cache.
+//! A number is never given out twice, also across failovers. Numbers that a node has taken and not used are
+//! lost with it, and rows are not numbered in the order of time: so it is with PostgreSQL's sequences that
+//! have a cache.
 
 use crate::driver::Handle;
 use crate::fault::{self, Decided};

@@ -104,7 +104,8 @@ pub struct SqlSession {
     settings: Settings,
     listed: Listed,
     open: Option<Open>,
-    /// Statements up to the end of the message, or to the next Sync, are one transaction, once one of them writes.
+    /// Statements up to the end of the message, or to the next Sync, are one transaction, once one of them
+    /// writes.
     grouped: bool,
     notices: Vec<Failure>,
     /// The COPY whose rows the client sends.
@@ -427,7 +428,8 @@ impl SqlSession {
         Ok(statement.outcome(edits.count, edits.told))
     }
 
-    /// The plan, made anew if tables have changed since. The client was told of its columns: they must be the same.
+    /// The plan, made anew if tables have changed since. The client was told of its columns: they must be the
+    /// same.
     fn fresh(&self, known: Arc<Plan>) -> Result<Arc<Plan>, Failure> {
         let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
         if known.revision == catalog.revision {
@@ -503,7 +505,8 @@ impl SqlSession {
         }
     }
 
-    /// A SELECT whose rows must not change until the transaction commits. Outside of one that is over at once.
+    /// A SELECT whose rows must not change until the transaction commits. Outside of one that is over at
+    /// once.
     async fn lock(
         &mut self,
         bound: &Arc<Bound>,

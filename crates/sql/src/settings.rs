@@ -1,4 +1,5 @@
-//! SET and SHOW: parameters that clients set at the start. What would change a result, and is not done here, is refused.
+//! SET and SHOW: parameters that clients set at the start. What would change a result, and is not done here,
+//! is refused.
 
 use crate::bind::folded;
 use crate::txn::{Isolation, Modes};
@@ -136,7 +137,8 @@ impl Settings {
         self.local.clear();
     }
 
-    /// A transaction ends, with parameters as they were before it or as they are. What clients are to be told.
+    /// A transaction ends, with parameters as they were before it or as they are. What clients are to be
+    /// told.
     pub fn end(&mut self, before: Option<Settings>) -> Vec<(&'static str, String)> {
         let mut after = before.unwrap_or_else(|| self.clone());
         after.local.clear();
@@ -177,8 +179,8 @@ impl Settings {
         chosen.map(Duration::from_millis)
     }
 
-    /// A parameter that comes with the login. `TimeZone` comes from drivers that were not asked for it: it stays as it is,
-    /// which the client is told. The answer is a warning.
+    /// A parameter that comes with the login. `TimeZone` comes from drivers that were not asked for it: it
+    /// stays as it is, which the client is told. The answer is a warning.
     pub fn begin_with(&mut self, name: &str, value: &str) -> Result<Option<Failure>, Failure> {
         match self.change(name, value) {
             Ok(_) => Ok(None),

@@ -99,7 +99,8 @@ pub async fn alone(
         let since = view.position(partition);
         match (Batch { partition: Some(partition), ops }).send(&evaluator.handle, &table, since).await? {
             Decided::Done(_) => return Ok(statement.outcome(count, told)),
-            // What was read is not so any more: read again, as PostgreSQL does after it has waited for the other one.
+            // What was read is not so any more: read again, as PostgreSQL does after it has waited for the
+            // other one.
             Decided::Exists | Decided::Changed if began.elapsed() < WAIT_LIMIT => {}
             Decided::Exists | Decided::Changed => return Err(fault::conflict()),
         }
@@ -162,7 +163,8 @@ async fn insert_at_once(
     }
 }
 
-/// A DELETE of a row by its key, or an UPDATE of one that does not look at what it was: one message to the row's primary.
+/// A DELETE of a row by its key, or an UPDATE of one that does not look at what it was: one message to the
+/// row's primary.
 async fn change_at_once(evaluator: &Evaluator, change: &Change, values: &Values) -> Result<AtOnce, Failure> {
     let Some(point) = &change.point else { return Ok(None) };
     let table = Table::new(change.table.clone());

@@ -1,14 +1,17 @@
-//! The types of expressions: those that columns have, PostgreSQL's `integer`, which literals have, and those that its catalogs have.
+//! The types of expressions: those that columns have, PostgreSQL's `integer`, which literals have, and those
+//! that its catalogs have.
 
 use pg::Kind;
 use types::data::{Column, ColumnType, Value};
 
-/// Makes the enum, the list of all of it, and what clients know each type as: the kind of the same name, or the one that is named.
+/// Makes the enum, the list of all of it, and what clients know each type as: the kind of the same name, or
+/// the one that is named.
 macro_rules! types {
     (@kind $name:ident) => { Kind::$name };
     (@kind $name:ident $kind:ident) => { Kind::$kind };
     ($($(#[$doc:meta])+ $name:ident $(as $kind:ident)?,)+) => {
-        /// A type. Columns of the cluster's tables have the first ones; the others come from system tables, casts and literals.
+        /// A type. Columns of the cluster's tables have the first ones; the others come from system tables,
+        /// casts and literals.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Ty {
             $($(#[$doc])+ $name,)+

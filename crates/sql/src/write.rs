@@ -156,7 +156,8 @@ pub fn encoded(table: &Table, row: &Row) -> Result<(Bytes, Bytes), Failure> {
     table.encode(row).map_err(|error| Failure::new(code::LIMIT, error.to_string()))
 }
 
-/// A row as a reader will see it, if that is `wanted`: some values are kept in another form than they were given.
+/// A row as a reader will see it, if that is `wanted`: some values are kept in another form than they were
+/// given.
 pub fn as_stored(table: &Table, key: &Bytes, stored: &Bytes, row: Row, wanted: bool) -> Result<Row, Failure> {
     if wanted { table.decode(key, stored).map_err(fault::of_client) } else { Ok(row) }
 }

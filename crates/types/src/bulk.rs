@@ -1,8 +1,9 @@
-//! Bulk loads: files of rows that are built once, staged on every replica that counts, and become part of the state at one entry
-//! of the log (design section 7, PR-39).
+//! Bulk loads: files of rows that are built once, staged on every replica that counts, and become part of the
+//! state at one entry of the log (design section 7, PR-39).
 //!
-//! A load of one partition is known by a number that its client draws. Its files are [`Component`]s; the entry names the
-//! [`files_digest`] of all of them. What was loaded is noted in a row of the partition, [`load_key`], at the same LSN.
+//! A load of one partition is known by a number that its client draws. Its files are [`Component`]s; the
+//! entry names the [`files_digest`] of all of them. What was loaded is noted in a row of the partition,
+//! [`load_key`], at the same LSN.
 
 use crate::component::Component;
 use crate::engine::space;
@@ -35,7 +36,8 @@ impl LoadId {
         (LoadId::LEAST..LoadId::END).contains(&self.0)
     }
 
-    /// The number of the load's first file: no file of anything else has it, or one of the next [`MAX_LOAD_FILES`].
+    /// The number of the load's first file: no file of anything else has it, or one of the next
+    /// [`MAX_LOAD_FILES`].
     pub fn first_file(self) -> u64 {
         self.0 * (2 * MAX_LOAD_FILES as u64)
     }
@@ -106,7 +108,8 @@ pub fn files_digest(files: &[Component]) -> [u8; 16] {
     hash.digest128().to_le_bytes()
 }
 
-/// The stored key of the row that says that a load is part of the state: at the LSN of the entry that made it so.
+/// The stored key of the row that says that a load is part of the state: at the LSN of the entry that made it
+/// so.
 pub fn load_key(load: LoadId) -> Bytes {
     let mut key = BytesMut::with_capacity(10);
     key.put_slice(&[space::PARTITION, LOAD]);

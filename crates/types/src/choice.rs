@@ -31,7 +31,8 @@ impl Comparison {
     }
 }
 
-/// A condition: the column by its number, and how its value stands to the given one, which is of the column's type.
+/// A condition: the column by its number, and how its value stands to the given one, which is of the column's
+/// type.
 pub type Condition<'a> = (usize, Comparison, &'a Value);
 
 /// A part of an index. Every row that meets the conditions is in it; rows that do not may be.
@@ -47,8 +48,9 @@ pub struct Choice<'a> {
     pub equal: usize,
 }
 
-/// The index that conditions narrow most: by leading columns with one value, then by bounds of the next one. None if no index
-/// begins with a column that there is a condition on. Nothing compares with null: no condition's value may be null.
+/// The index that conditions narrow most: by leading columns with one value, then by bounds of the next one.
+/// None if no index begins with a column that there is a condition on. Nothing compares with null: no
+/// condition's value may be null.
 pub fn choose<'a>(indexes: &'a Indexes, conditions: &[Condition<'_>]) -> Option<Choice<'a>> {
     let part = |index: &'a IndexRecord| part(index, conditions).ok().flatten();
     // Of equals the one that was there first.

@@ -1,9 +1,9 @@
-//! Sets of files that together hold an engine's state at one position and can be shipped to another replica (design section
-//! 7, AsterixDB's LSM component replication).
+//! Sets of files that together hold an engine's state at one position and can be shipped to another replica
+//! (design section 7, AsterixDB's LSM component replication).
 //!
-//! A file is a *component*. It is named by a number and known by its content: two sets share a component if number, length
-//! and digest agree, so a replica that comes back is sent only what it lacks. Nothing that a peer sends is ever used as a
-//! name in the file system.
+//! A file is a *component*. It is named by a number and known by its content: two sets share a component if
+//! number, length and digest agree, so a replica that comes back is sent only what it lacks. Nothing that a
+//! peer sends is ever used as a name in the file system.
 
 use crate::position::Position;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,8 @@ pub struct ComponentSet {
 }
 
 impl ComponentSet {
-    /// Why no engine can have made this set, or none. Whoever takes one from a peer or a disk asks this first.
+    /// Why no engine can have made this set, or none. Whoever takes one from a peer or a disk asks this
+    /// first.
     pub fn fault(&self) -> Option<&'static str> {
         if self.files.len() > MAX_COMPONENTS {
             return Some("the set has too many files");
@@ -79,8 +80,8 @@ pub enum Installation {
     Waiting,
     /// The set is the engine's state, on disk too.
     Done,
-    /// These files, as indices into [`ComponentSet::files`], are not what the set says. They are wanted again from their first
-    /// byte, and whoever sent them is to be told.
+    /// These files, as indices into [`ComponentSet::files`], are not what the set says. They are wanted again
+    /// from their first byte, and whoever sent them is to be told.
     Tainted(Vec<usize>),
     /// The set cannot be installed, for this reason; nothing of it is kept, and the engine is as it was.
     Refused(String),

@@ -1,5 +1,5 @@
-//! The records that the metastore keeps. Written as JSON, each with a format number; unknown fields are kept, so that an
-//! older process does not lose what a newer one wrote (design section 8).
+//! The records that the metastore keeps. Written as JSON, each with a format number; unknown fields are kept,
+//! so that an older process does not lose what a newer one wrote (design section 8).
 
 use crate::data::Schema;
 use crate::engine::EngineKind;
@@ -150,8 +150,8 @@ pub struct TableRecord {
     /// The indexes it is to have. Each partition's own state says how far they are.
     #[serde(default, skip_serializing_if = "Indexes::is_empty")]
     pub indexes: Indexes,
-    /// At most so many milliseconds of log are to be replayed when a primary's node is lost; `None`: what the log's budget allows.
-    /// Primaries flush early enough for it. Nothing else rests on it.
+    /// At most so many milliseconds of log are to be replayed when a primary's node is lost; `None`: what the
+    /// log's budget allows. Primaries flush early enough for it. Nothing else rests on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_target_ms: Option<u64>,
     /// What this version does not know.
@@ -182,8 +182,8 @@ impl TableRecord {
         }
     }
 
-    /// A field among those that older versions do not know: somebody wrote the placement down, so copies are not moved to
-    /// make nodes even.
+    /// A field among those that older versions do not know: somebody wrote the placement down, so copies are
+    /// not moved to make nodes even.
     pub const PINNED: &str = "pinned";
 
     /// Such a field: the name of the scheme that copies were placed by, where it is not the default one.
@@ -283,7 +283,8 @@ pub struct PartitionRecord {
     pub before: Option<PreviousTerm>,
     /// The failover that this term came from, if any.
     pub failover: Option<u64>,
-    /// True if the promotion may have lost acknowledged commits: said in the failover's report before it serves.
+    /// True if the promotion may have lost acknowledged commits: said in the failover's report before it
+    /// serves.
     pub lossy: bool,
     /// What this version does not know.
     #[serde(flatten)]
@@ -291,8 +292,8 @@ pub struct PartitionRecord {
 }
 
 impl PartitionRecord {
-    /// The configuration in which the first of `in_sync` begins to lead, with no term before it and no change under way: a partition's
-    /// first one, if the epoch is 1.
+    /// The configuration in which the first of `in_sync` begins to lead, with no term before it and no change
+    /// under way: a partition's first one, if the epoch is 1.
     pub fn new(
         id: PartitionId,
         table: TableId,
@@ -335,8 +336,9 @@ impl PartitionRecord {
         self.in_sync.iter().chain(self.catching_up.iter())
     }
 
-    /// Who most likely leads next if the primary is lost: the first node of this order, the wanted copies, that is in sync; none if
-    /// no other copy is. An election also looks at what each of them has, so this is for estimates.
+    /// Who most likely leads next if the primary is lost: the first node of this order, the wanted copies,
+    /// that is in sync; none if no other copy is. An election also looks at what each of them has, so this is
+    /// for estimates.
     pub fn successor(&self, order: &[NodeId]) -> Option<&Member> {
         let others = || self.in_sync.iter().filter(|member| **member != self.primary);
         let first = order.iter().find_map(|node| others().find(|member| member.node == *node));
@@ -372,8 +374,8 @@ pub struct LossReport {
     pub possible: bool,
     /// The LSN of the last entry of older terms that the new primary kept.
     pub kept: Option<Lsn>,
-    /// The term of that entry. Whatever was acknowledged at a later position is lost: in a later term also at the same LSN or
-    /// below it (PR-98).
+    /// The term of that entry. Whatever was acknowledged at a later position is lost: in a later term also at
+    /// the same LSN or below it (PR-98).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_term: Option<Term>,
     /// The highest LSN that anybody had heard of from the old primary when it was sealed.
@@ -410,9 +412,10 @@ pub struct TailReport {
     pub surely_acknowledged: u64,
     /// Distinct sessions that wrote them.
     pub sessions: u64,
-    /// Of a tail that the log did not have any more: versions of rows in the file, in place of entries. `commits` are all entries
-    /// from `from` to `to` then, whatever kind they were of, and `surely_acknowledged` those of which a version is left. If the
-    /// rows are in several files, the last one counts these.
+    /// Of a tail that the log did not have any more: versions of rows in the file, in place of entries.
+    /// `commits` are all entries from `from` to `to` then, whatever kind they were of, and
+    /// `surely_acknowledged` those of which a version is left. If the rows are in several files, the last one
+    /// counts these.
     #[serde(default)]
     pub rows: Option<u64>,
 }
@@ -439,7 +442,8 @@ pub struct FailoverRecord {
     pub new_epoch: Epoch,
     /// Who leads now.
     pub new_primary: Member,
-    /// When the old primary was last heard, milliseconds since 1970, as the first to ask for the seal knew it.
+    /// When the old primary was last heard, milliseconds since 1970, as the first to ask for the seal knew
+    /// it.
     pub last_heard_ms: u64,
     /// When the seal was asked for.
     pub suspected_ms: u64,

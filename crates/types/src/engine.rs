@@ -1,9 +1,11 @@
 //! The contract between a replica and the engine that applies its log (design section 7, N12).
 //!
-//! An engine is an ordered map from keys to values with a version per LSN. Entries above the published position live in an
-//! *overlay* that can be dropped at any moment (PR-41); what is published is never taken back. A replica publishes only up
-//! to `min(committed, secured)`, so what an engine has published, flushed or merged is part of a divergent tail only if an
-//! operator forced a promotion, or a whole set forgot it (R7, PR-31); the engine's state is replaced then. Sessions, feed positions and the applied position are rows under reserved keys ([`crate::engine::space`]).
+//! An engine is an ordered map from keys to values with a version per LSN. Entries above the published
+//! position live in an *overlay* that can be dropped at any moment (PR-41); what is published is never taken
+//! back. A replica publishes only up to `min(committed, secured)`, so what an engine has published, flushed
+//! or merged is part of a divergent tail only if an operator forced a promotion, or a whole set forgot it
+//! (R7, PR-31); the engine's state is replaced then. Sessions, feed positions and the applied position are
+//! rows under reserved keys ([`crate::engine::space`]).
 
 mod background;
 mod kind;
@@ -97,18 +99,20 @@ pub struct Version {
     pub value: Option<Bytes>,
 }
 
-/// Why an engine could not do what it was asked. All take the replica out of service (PR-62), but for [`EngineError::Full`] of a
-/// checkpoint, a set that is received, or a load, and for [`EngineError::Later`].
+/// Why an engine could not do what it was asked. All take the replica out of service (PR-62), but for
+/// [`EngineError::Full`] of a checkpoint, a set that is received, or a load, and for [`EngineError::Later`].
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The disk under the engine failed.
     #[error("the engine's storage failed: {0}")]
     Io(#[from] std::io::Error),
-    /// The disk has no room, or the system no more open files for now. The state that was there before is as it was, and the same can be tried again (F20); an
-    /// installation by rows begins anew ([`Engine::reset`]).
+    /// The disk has no room, or the system no more open files for now. The state that was there before is as
+    /// it was, and the same can be tried again (F20); an installation by rows begins anew
+    /// ([`Engine::reset`]).
     #[error("there is no room for the engine's files: {0}")]
     Full(std::io::Error),
-    /// The system has no more open files or memory for a read just now. Nothing is damaged: the same can be asked again.
+    /// The system has no more open files or memory for a read just now. Nothing is damaged: the same can be
+    /// asked again.
     #[error("the system gives the engine nothing to read with for now: {0}")]
     Later(std::io::Error),
     /// What was read from disk does not agree with its checksum or with its manifest (I12).
@@ -129,8 +133,8 @@ pub enum EngineError {
 
 /// An engine under one replica of one partition: what every engine must do. Used by one thread at a time.
 ///
-/// Order of calls: LSNs given to [`Engine::execute`] only grow between two [`Engine::discard_above`] (PR-77); an engine
-/// asserts this. What an engine may offer beside it are traits of their own, at the end.
+/// Order of calls: LSNs given to [`Engine::execute`] only grow between two [`Engine::discard_above`] (PR-77);
+/// an engine asserts this. What an engine may offer beside it are traits of their own, at the end.
 pub trait Engine: Send {
     /// Applies an entry tentatively: readable at [`ReadAt::Applied`] and at its LSN, and droppable.
     ///
@@ -140,8 +144,8 @@ pub trait Engine: Send {
     /// Moves every tentative entry at or below `upto` into the engine proper, in LSN order. Never taken back.
     fn publish(&mut self, upto: Lsn) -> Result<(), EngineError>;
 
-    /// Drops every tentative entry above `to.lsn`, which becomes the applied position. `to` is never below the published
-    /// position (asserted); `to.epoch` is the epoch of the entry there.
+    /// Drops every tentative entry above `to.lsn`, which becomes the applied position. `to` is never below
+    /// the published position (asserted); `to.epoch` is the epoch of the entry there.
     fn discard_above(&mut self, to: Position);
 
     /// The newest executed entry, tentative or not.
@@ -153,11 +157,13 @@ pub trait Engine: Send {
     /// The newest entry that the files on disk contain: a restart needs no log at or below it.
     fn persisted(&self) -> Position;
 
-    /// The newest version of `key` at or below `at`, tentative entries included. None of a key over [`MAX_KEY_BYTES`].
+    /// The newest version of `key` at or below `at`, tentative entries included. None of a key over
+    /// [`MAX_KEY_BYTES`].
     fn get(&self, key: &[u8], at: ReadAt) -> Result<Option<(Lsn, Bytes)>, EngineError>;
 
-    /// Rows with `from <= key < to` (`to` empty: no end) in key order, at most `limit` rows and about `max_bytes` bytes.
-    /// Gives at least one row if there is one. The caller goes on after the last key it was given. Bounds have any length.
+    /// Rows with `from <= key < to` (`to` empty: no end) in key order, at most `limit` rows and about
+    /// `max_bytes` bytes. Gives at least one row if there is one. The caller goes on after the last key it
+    /// was given. Bounds have any length.
     fn scan(
         &self,
         from: &[u8],
@@ -167,9 +173,9 @@ pub trait Engine: Send {
         max_bytes: usize,
     ) -> Result<Vec<Row>, EngineError>;
 
-    /// Keys with `from <= key < to` (`to` empty: no end), in no order, whose newest published version is a deletion by an entry
-    /// above `above`, and the entry's LSN: as far as the engine still knows. It may forget deletions that no read needs, and
-    /// have none of what is not in its files.
+    /// Keys with `from <= key < to` (`to` empty: no end), in no order, whose newest published version is a
+    /// deletion by an entry above `above`, and the entry's LSN: as far as the engine still knows. It may
+    /// forget deletions that no read needs, and have none of what is not in its files.
     fn deletions(&self, from: &[u8], to: &[u8], above: Lsn) -> Result<Vec<(Bytes, Lsn)>, EngineError>;
 
     /// Versions that only reads below `read_floor` need may be collected from now on. Never lowers the floor.
@@ -181,22 +187,24 @@ pub trait Engine: Send {
     /// Bytes held in memory by tentative entries and by what is not yet on disk.
     fn memory_bytes(&self) -> u64;
 
-    /// Nanoseconds that executing and publishing one entry took lately; 0 if the engine has not measured it. For estimates alone.
+    /// Nanoseconds that executing and publishing one entry took lately; 0 if the engine has not measured it.
+    /// For estimates alone.
     fn replay_ns(&self) -> u64;
 
     /// True if it keeps its state on disk between runs.
     fn is_persistent(&self) -> bool;
 
-    /// Writes everything published to disk, fsynced, and returns the position that a restart will find. An engine
-    /// that is not [`Engine::is_persistent`] returns [`Position::ZERO`].
+    /// Writes everything published to disk, fsynced, and returns the position that a restart will find. An
+    /// engine that is not [`Engine::is_persistent`] returns [`Position::ZERO`].
     fn checkpoint(&mut self) -> Result<Position, EngineError>;
 
-    /// How a write of this engine's files failed, if one did: what the disk has is unknown then, and no later success may hide it
-    /// (F08), so only another engine in its place helps. Checkpoints tell it themselves.
+    /// How a write of this engine's files failed, if one did: what the disk has is unknown then, and no later
+    /// success may hide it (F08), so only another engine in its place helps. Checkpoints tell it themselves.
     fn failed_write(&self) -> Option<&str>;
 
-    /// Drops everything, on disk too, and starts again as the state at `base`, still without rows. Rows of that state
-    /// then come by [`Engine::install`]; until [`Engine::finish_install`] a restart finds an empty engine.
+    /// Drops everything, on disk too, and starts again as the state at `base`, still without rows. Rows of
+    /// that state then come by [`Engine::install`]; until [`Engine::finish_install`] a restart finds an empty
+    /// engine.
     fn reset(&mut self, base: Position) -> Result<(), EngineError>;
 
     /// Adds rows of the state at the base given to [`Engine::reset`], each with the LSN that wrote it.
@@ -205,7 +213,8 @@ pub trait Engine: Send {
     /// Ends an installation: the state is complete, on disk too for a persistent engine.
     fn finish_install(&mut self) -> Result<(), EngineError>;
 
-    /// A hash of every row (reserved ones too, except the position) at `at`, independent of how it was stored (I6).
+    /// A hash of every row (reserved ones too, except the position) at `at`, independent of how it was stored
+    /// (I6).
     fn digest(&self, at: ReadAt) -> Result<u64, EngineError> {
         let mut sum = 0u64;
         let mut from: Vec<u8> = vec![space::SESSION];

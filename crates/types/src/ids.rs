@@ -28,13 +28,14 @@ id!(
     NodeId(u32), "n"
 );
 id!(
-    /// One data directory, chosen at random when it is initialised. A new disk under an old node id has another store id
-    /// (PR-17 b).
+    /// One data directory, chosen at random when it is initialised. A new disk under an old node id has
+    /// another store id (PR-17 b).
     StoreId(u64), "s"
 );
 id!(
-    /// One life of a process. Grows at every start, also after a clean end: a process that starts is always another member
-    /// (N1, PR-17). What a clean-shutdown mark allows is decided by comparing stores, not lives.
+    /// One life of a process. Grows at every start, also after a clean end: a process that starts is always
+    /// another member (N1, PR-17). What a clean-shutdown mark allows is decided by comparing stores, not
+    /// lives.
     Incarnation(u64), "i"
 );
 id!(
@@ -46,7 +47,8 @@ id!(
     PartitionId(u32), "p"
 );
 id!(
-    /// Names one proposal of a configuration change, so that its outcome can be recognised after a lost reply (PR-16).
+    /// Names one proposal of a configuration change, so that its outcome can be recognised after a lost reply
+    /// (PR-16).
     ProposalId(u64), "proposal "
 );
 id!(

@@ -1,9 +1,10 @@
-//! Secondary indexes: what a table's record wants, what a partition keeps about each, and the stored keys of index rows.
+//! Secondary indexes: what a table's record wants, what a partition keeps about each, and the stored keys of
+//! index rows.
 //!
-//! An index belongs to its partition's state. Its definition is a row in [`space::PARTITION`], its rows are in
-//! [`space::INDEX`]; both are written by entries of the log, so they are at every LSN what the rows of that LSN say. The
-//! stored key of an index row is the space, the index's number, the columns' values in the encoding of keys
-//! ([`crate::data::key`]) and the row's own key; it has no value.
+//! An index belongs to its partition's state. Its definition is a row in [`space::PARTITION`], its rows are
+//! in [`space::INDEX`]; both are written by entries of the log, so they are at every LSN what the rows of
+//! that LSN say. The stored key of an index row is the space, the index's number, the columns' values in the
+//! encoding of keys ([`crate::data::key`]) and the row's own key; it has no value.
 //!
 //! A definition, stored under [`definition_key`]:
 //!
@@ -64,7 +65,8 @@ impl Indexes {
         self.wanted.iter().find(|index| index.name == name)
     }
 
-    /// Adds an index of these columns. Passed over if there is one of this name and these columns. The error is a sentence.
+    /// Adds an index of these columns. Passed over if there is one of this name and these columns. The error
+    /// is a sentence.
     pub fn add(&mut self, schema: &Schema, name: &str, columns: &[String]) -> Result<(), String> {
         let columns = resolve(schema, columns)?;
         match self.named(name) {
@@ -192,7 +194,8 @@ pub struct Definition {
     pub state: IndexState,
     /// Index rows that building has written so far.
     pub entries: u64,
-    /// Where building or removing goes on: a row's key, or the end of an index row's stored key. Empty: at the beginning.
+    /// Where building or removing goes on: a row's key, or the end of an index row's stored key. Empty: at
+    /// the beginning.
     pub next: Bytes,
     /// Why it failed, as a sentence; else empty.
     pub note: String,
@@ -334,7 +337,8 @@ pub fn index_end(number: u32) -> Vec<u8> {
     prefix_end(&index_prefix(number))
 }
 
-/// An index row's stored key without space and number: what a range of an index is given by, and goes on behind.
+/// An index row's stored key without space and number: what a range of an index is given by, and goes on
+/// behind.
 pub fn entry_of(stored: &[u8]) -> &[u8] {
     &stored[PREFIX_BYTES.min(stored.len())..]
 }
@@ -345,7 +349,8 @@ pub fn row_of(stored: &[u8], columns: usize) -> Result<&[u8], KeyError> {
     Ok(&entry[columns_length(entry, columns)?..])
 }
 
-/// The bytes that the entries ([`entry_of`]) of all rows begin with whose first indexed columns have these values.
+/// The bytes that the entries ([`entry_of`]) of all rows begin with whose first indexed columns have these
+/// values.
 pub fn entry_prefix(values: &[Value]) -> Result<Vec<u8>, KeyError> {
     let mut out = Vec::new();
     for value in values {
@@ -354,7 +359,8 @@ pub fn entry_prefix(values: &[Value]) -> Result<Vec<u8>, KeyError> {
     Ok(out)
 }
 
-/// Where entries begin, behind this prefix, whose next column has a value at all: null comes before all of them.
+/// Where entries begin, behind this prefix, whose next column has a value at all: null comes before all of
+/// them.
 pub fn after_null(prefix: &[u8]) -> Vec<u8> {
     prefix_end(&[prefix, &[crate::data::key::NULL]].concat())
 }

@@ -1,6 +1,8 @@
-//! Jobs: many records over many partitions, each committed for itself, told of at the end (document, section 4.2.1).
+//! Jobs: many records over many partitions, each committed for itself, told of at the end (document, section
+//! 4.2.1).
 //!
-//! What a job has done in a partition is a row of that partition, [`job_key`], at the same LSN as what it did there.
+//! What a job has done in a partition is a row of that partition, [`job_key`], at the same LSN as what it did
+//! there.
 
 use crate::engine::space;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -13,12 +15,12 @@ const JOB: u8 = 0x6a;
 /// Digits of a job's name that tell jobs of one millisecond apart, in bits.
 const SPREAD: u32 = 20;
 
-/// A job's name may be of a time so far ahead of a partition's clock, in milliseconds. What is further ahead is refused: when its row is
-/// forgotten, everything older would be taken for forgotten, too.
+/// A job's name may be of a time so far ahead of a partition's clock, in milliseconds. What is further ahead
+/// is refused: when its row is forgotten, everything older would be taken for forgotten, too.
 pub const MOST_AHEAD_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Names a job in all its partitions. Ascends with the time at which jobs begin: a partition that forgets old jobs knows from
-/// the name that a job is older than those (as PR-46 has it for sessions). 0 is no job.
+/// Names a job in all its partitions. Ascends with the time at which jobs begin: a partition that forgets old
+/// jobs knows from the name that a job is older than those (as PR-46 has it for sessions). 0 is no job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct JobId(pub u64);
 

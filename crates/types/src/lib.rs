@@ -1,8 +1,9 @@
 //! Layer 1: what every other crate speaks of.
 //!
-//! Identifiers and log positions are newtypes, so that an LSN cannot be passed where an epoch is meant. Policies are
-//! small values with pure functions ([`policy`]). The records that the metastore keeps are in [`config`], the contract
-//! between a replica and its engine is in [`engine`]. Nothing here does IO, reads a clock or starts a thread.
+//! Identifiers and log positions are newtypes, so that an LSN cannot be passed where an epoch is meant.
+//! Policies are small values with pure functions ([`policy`]). The records that the metastore keeps are in
+//! [`config`], the contract between a replica and its engine is in [`engine`]. Nothing here does IO, reads a
+//! clock or starts a thread.
 
 pub mod bulk;
 pub mod choice;

@@ -1,9 +1,10 @@
 //! Policies are data (design section 3): how many copies, what each must have done, and what that promises.
 //!
-//! This file is the only place that knows what a policy means. Nobody else looks at what is wanted of a rank: who needs to know
-//! asks by name, and by rank where ranks differ. So a policy that ranks can say is a change of this file, its tests, its page in
-//! the documents, the table of the simulator's checkers and the names that SQL shows. `quorum(k)` is more: elsewhere any part of a
-//! set has what the set has committed (`docs/how-to-change.md`).
+//! This file is the only place that knows what a policy means. Nobody else looks at what is wanted of a rank:
+//! who needs to know asks by name, and by rank where ranks differ. So a policy that ranks can say is a change
+//! of this file, its tests, its page in the documents, the table of the simulator's checkers and the names
+//! that SQL shows. `quorum(k)` is more: elsewhere any part of a set has what the set has committed
+//! (`docs/how-to-change.md`).
 //!
 //! | question | asked by |
 //! | --- | --- |
@@ -35,7 +36,8 @@ pub enum LogKind {
     Memory,
 }
 
-/// The watermarks of one replica that must cover an entry before it commits. None demanded: the replica is not counted.
+/// The watermarks of one replica that must cover an entry before it commits. None demanded: the replica is
+/// not counted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Need {
     /// In its memory.
@@ -224,7 +226,8 @@ impl Policy {
     /// The presets that can be chosen, weakest first within each ladder.
     pub const PRESETS: [&'static str; 6] = ["none", "async", "semi", "local", "durable", "sync"];
 
-    /// The preset `name` with `factor` copies on `log`. `min_in_sync` is 2 from factor 3 on, else 1, and `strict`.
+    /// The preset `name` with `factor` copies on `log`. `min_in_sync` is 2 from factor 3 on, else 1, and
+    /// `strict`.
     pub fn preset(name: &str, factor: u8, log: LogKind) -> Result<Policy, PolicyError> {
         if factor == 0 || factor > MAX_FACTOR {
             return Err(PolicyError::Factor(factor));
@@ -255,7 +258,8 @@ impl Policy {
         })
     }
 
-    /// Checks this policy together with the engine it is to run on. The combinations that pass are listed in `docs/policies.md`.
+    /// Checks this policy together with the engine it is to run on. The combinations that pass are listed in
+    /// `docs/policies.md`.
     pub fn check(&self, engine: EngineKind) -> Result<(), PolicyError> {
         if self.factor == 0 || self.factor > MAX_FACTOR {
             return Err(PolicyError::Factor(self.factor));
@@ -275,7 +279,8 @@ impl Policy {
         Ok(())
     }
 
-    /// True if a commit needs the same of every copy under both: they differ at most in how few copies are allowed.
+    /// True if a commit needs the same of every copy under both: they differ at most in how few copies are
+    /// allowed.
     pub fn same_demands(&self, other: &Policy) -> bool {
         self.ranks == other.ranks && self.log == other.log && self.factor == other.factor
     }
@@ -290,8 +295,8 @@ impl Policy {
         self.ranks.get(rank).or(self.ranks.last()).copied().unwrap_or_default()
     }
 
-    /// The highest LSN that may commit with these watermarks, the primary's first (R4). Every member of the set is given;
-    /// those without a demand do not hold it back. An empty set commits nothing.
+    /// The highest LSN that may commit with these watermarks, the primary's first (R4). Every member of the
+    /// set is given; those without a demand do not hold it back. An empty set commits nothing.
     pub fn commit(&self, marks: &[Watermarks]) -> Lsn {
         if marks.is_empty() {
             return Lsn::ZERO;
@@ -299,7 +304,8 @@ impl Policy {
         marks.iter().enumerate().map(|(rank, marks)| self.need(rank).met(marks)).min().unwrap_or(Lsn::ZERO)
     }
 
-    /// How far commits may go for the sake of a member with these watermarks that is about to join, behind all others.
+    /// How far commits may go for the sake of a member with these watermarks that is about to join, behind
+    /// all others.
     pub fn commit_with(&self, joining: &Watermarks) -> Lsn {
         self.need(usize::from(MAX_FACTOR)).met(joining)
     }
@@ -320,7 +326,8 @@ impl Policy {
         if need.counts() { need.met(marks) } else { marks.received }
     }
 
-    /// How much of the log a member with these watermarks keeps, whatever happens to it short of the loss of its store.
+    /// How much of the log a member with these watermarks keeps, whatever happens to it short of the loss of
+    /// its store.
     pub fn kept(&self, marks: &Watermarks) -> Lsn {
         match self.log {
             LogKind::Disk => marks.durable,
@@ -356,8 +363,8 @@ impl Policy {
         }
     }
 
-    /// True if every counted copy was fsynced before the commit: then a member counts in any later life of its store
-    /// (PR-17, F06).
+    /// True if every counted copy was fsynced before the commit: then a member counts in any later life of
+    /// its store (PR-17, F06).
     pub fn survives_restart(&self) -> bool {
         let counted = match self.rests_on() {
             RestsOn::Primary => 1,
@@ -367,17 +374,19 @@ impl Policy {
         self.log == LogKind::Disk && self.ranks.iter().take(counted).all(|need| need.durable)
     }
 
-    /// True if these members of the recorded in-sync set are enough that nobody else could have committed more (PR-13).
+    /// True if these members of the recorded in-sync set are enough that nobody else could have committed
+    /// more (PR-13).
     ///
-    /// `reporters` are members in an unforgetful life (see [`Policy::survives_restart`]); `primary_reports` says whether
-    /// the sealed epoch's primary is one of them, or left nothing behind as it handed over.
+    /// `reporters` are members in an unforgetful life (see [`Policy::survives_restart`]); `primary_reports`
+    /// says whether the sealed epoch's primary is one of them, or left nothing behind as it handed over.
     pub fn fenced_by(&self, reporters: usize, primary_reports: bool) -> bool {
         // The others may have less than was committed, as far as is known of a reporter here.
         let any_member = self.rests_on() == RestsOn::All;
         primary_reports || (any_member && reporters > 0)
     }
 
-    /// What becomes of an acknowledged commit, with every copy in sync, under a failure scenario (design section 12).
+    /// What becomes of an acknowledged commit, with every copy in sync, under a failure scenario (design
+    /// section 12).
     pub fn promise(&self, failure_scenario: FailureScenario) -> Promise {
         let backups = usize::from(self.factor) - 1;
         let forgets = !self.survives_restart();

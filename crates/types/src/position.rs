@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A log sequence number of one partition. The first entry has LSN 1; 0 means "nothing". The same on every replica.
+/// A log sequence number of one partition. The first entry has LSN 1; 0 means "nothing". The same on every
+/// replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Lsn(pub u64);
@@ -52,8 +53,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// A primary's tenure of a partition, by the epoch in which it began. Epochs grow with every change of the configuration; a term
-/// lasts until another primary is recorded (Raft: term; Kafka: leader epoch).
+/// A primary's tenure of a partition, by the epoch in which it began. Epochs grow with every change of the
+/// configuration; a term lasts until another primary is recorded (Raft: term; Kafka: leader epoch).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Term(pub u64);
@@ -104,7 +105,8 @@ impl fmt::Display for Position {
     }
 }
 
-/// Proof that storage made something durable (habits 3): an acknowledgement that claims durability is made from it.
+/// Proof that storage made something durable (habits 3): an acknowledgement that claims durability is made
+/// from it.
 ///
 /// Only a log may call [`Durable::by_storage`], after its fsync returned; the build checks who does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -122,7 +124,8 @@ impl<T: Copy> Durable<T> {
     }
 }
 
-/// How far one replica of one partition has got. Each means "everything up to and including" (design section 2).
+/// How far one replica of one partition has got. Each means "everything up to and including" (design section
+/// 2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Watermarks {
     /// In this replica's memory.

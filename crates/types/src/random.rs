@@ -1,4 +1,5 @@
-//! Numbers that look random and repeat with their seed: to spread, to choose, to test by. Nothing that must be secret is made of them.
+//! Numbers that look random and repeat with their seed: to spread, to choose, to test by. Nothing that must
+//! be secret is made of them.
 
 /// A sequence of numbers (SplitMix64): small, fast, and good enough to choose by.
 #[derive(Clone, Debug)]

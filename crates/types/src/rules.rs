@@ -1,14 +1,15 @@
 //! Mutants: one rule taken out, so that the simulator and the tests are tested themselves.
 //!
-//! Protocol code asks [`Rules`] by a rule's name where the rule stands. Unless the feature `mutants` is on, every answer is the
-//! constant `true` and a value of it has no size. Only tests, and a build that says so, turn that feature on; the gate
-//! looks whether the binary that is released is without it.
+//! Protocol code asks [`Rules`] by a rule's name where the rule stands. Unless the feature `mutants` is on,
+//! every answer is the constant `true` and a value of it has no size. Only tests, and a build that says so,
+//! turn that feature on; the gate looks whether the binary that is released is without it.
 
-/// Writes [`Finding`] and the functions of [`Rules`] from one table: a finding, its id, the rule against it, and what
-/// happens without the rule.
+/// Writes [`Finding`] and the functions of [`Rules`] from one table: a finding, its id, the rule against it,
+/// and what happens without the rule.
 macro_rules! rules {
     ($($finding:ident $id:literal $rule:ident: $damage:literal;)*) => {
-        /// A finding of which the rule against it can be taken out. `docs/rules.md` has them with their places.
+        /// A finding of which the rule against it can be taken out. `docs/rules.md` has them with their
+        /// places.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Finding {
             $(#[doc = $damage] $finding,)*
@@ -163,7 +164,8 @@ impl Rules {
 }
 
 impl Finding {
-    /// The finding with this id; `F05`, `f5`, `PR-16` and `pr16` are understood. F15 has the rule of PR-40, so it is that one.
+    /// The finding with this id; `F05`, `f5`, `PR-16` and `pr16` are understood. F15 has the rule of PR-40,
+    /// so it is that one.
     pub fn parse(text: &str) -> Option<Finding> {
         let text = text.to_ascii_uppercase().replace('-', "");
         let digits = text.trim_start_matches(|c: char| c.is_ascii_alphabetic());

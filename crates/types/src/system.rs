@@ -1,7 +1,9 @@
-//! System tables: what the cluster remembers about itself, in tables that are replicated like any other (design section 8).
+//! System tables: what the cluster remembers about itself, in tables that are replicated like any other
+//! (design section 8).
 //!
-//! Their partitions have ids below [`PartitionId::FIRST_USER`]. They can be read by everybody and are written by the
-//! cluster alone. The metastore keeps only what decisions need; what is kept for people to read is here.
+//! Their partitions have ids below [`PartitionId::FIRST_USER`]. They can be read by everybody and are written
+//! by the cluster alone. The metastore keeps only what decisions need; what is kept for people to read is
+//! here.
 
 use crate::config::FailoverRecord;
 use crate::data::{Column, ColumnType, Json, Row, Schema, Value};
@@ -49,8 +51,8 @@ pub fn schema(name: &str) -> Option<Schema> {
     Some(Schema::new(columns, key, 1, false).expect("a system table's schema is valid"))
 }
 
-/// A failover as a row of [`FAILOVERS`]. `table` is the name that the partition's table had. Commits that were set aside are
-/// counted as lost; those whose disk is gone as well are not known.
+/// A failover as a row of [`FAILOVERS`]. `table` is the name that the partition's table had. Commits that
+/// were set aside are counted as lost; those whose disk is gone as well are not known.
 pub fn failover_row(record: &FailoverRecord, table: &str) -> Row {
     let time = |ms: u64| Value::Timestamp(ms as i64 * 1000);
     let maybe = |ms: Option<u64>| ms.map_or(Value::Null, time);

@@ -1,10 +1,12 @@
 //! Transactions of the metastore: what a controller asks for and what it is told.
 //!
-//! They stand in Layer 1 because a controller, which knows no store, makes them, and every store carries them out.
+//! They stand in Layer 1 because a controller, which knows no store, makes them, and every store carries them
+//! out.
 
 use std::collections::BTreeSet;
 
-/// A key as it was found in a transaction: the revision that wrote it and its bytes; none if the key is absent.
+/// A key as it was found in a transaction: the revision that wrote it and its bytes; none if the key is
+/// absent.
 pub type Reading = (String, Option<(u64, Vec<u8>)>);
 
 /// A condition on one key.
@@ -51,7 +53,8 @@ impl Txn {
         self
     }
 
-    /// True if what this transaction writes last is what was found: then it was applied, whatever its own answer said.
+    /// True if what this transaction writes last is what was found: then it was applied, whatever its own
+    /// answer said.
     ///
     /// So the last of the puts must be one that nobody else would write: it names a proposal or a new id.
     pub fn is_in(&self, current: &[Reading]) -> bool {
@@ -98,7 +101,8 @@ pub struct TxnOutcome {
     pub succeeded: bool,
     /// The metastore's revision as of this transaction. A successful write is at exactly this one.
     pub revision: u64,
-    /// Every key of [`Txn::keys`] as it is after this transaction, read inside it, whether it succeeded or not (PR-16).
+    /// Every key of [`Txn::keys`] as it is after this transaction, read inside it, whether it succeeded or
+    /// not (PR-16).
     pub current: Vec<Reading>,
 }
 

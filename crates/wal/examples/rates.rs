@@ -1,9 +1,10 @@
 //! How fast the log is: `cargo run --release -p understudy-wal --example rates [directory]`.
 //!
-//! Three loads, each with its entries kept outstanding through the log's thread: (a) 64 of 1 KB, (b) ten of 1 KB, (c) 16
-//! waiting threads with entries of 264 bytes. After (a), a bare thread writes the batch sizes that were recorded into a
-//! preallocated file with fdatasync, in turns with the log, so that the ratio does not depend on the disk's mood. Then (d)
-//! fdatasync of 4 KB that overwrite zeros against 4 KB that make a file longer: why segments are filled with zeros.
+//! Three loads, each with its entries kept outstanding through the log's thread: (a) 64 of 1 KB, (b) ten of 1
+//! KB, (c) 16 waiting threads with entries of 264 bytes. After (a), a bare thread writes the batch sizes that
+//! were recorded into a preallocated file with fdatasync, in turns with the log, so that the ratio does not
+//! depend on the disk's mood. Then (d) fdatasync of 4 KB that overwrite zeros against 4 KB that make a file
+//! longer: why segments are filled with zeros.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,7 +80,8 @@ impl Maker {
         Record::Entry(entry)
     }
 
-    /// A truncation that leaves the last few thousand entries: the log recycles its segments as it does in a node.
+    /// A truncation that leaves the last few thousand entries: the log recycles its segments as it does in a
+    /// node.
     fn trim(&self) -> Record {
         let below = Lsn(self.end.lsn.0.saturating_sub(4000).max(1));
         Record::Trim { partition: self.partition, below }

@@ -1,7 +1,8 @@
-//! Files of which a part is in the system's cache only: what every disk in memory that can lose power is made of.
+//! Files of which a part is in the system's cache only: what every disk in memory that can lose power is made
+//! of.
 //!
-//! What is written is in the *cache*; a sync brings it to the *disk*. A power loss keeps the disk, and a part of what was not synced,
-//! in units of [`SECTOR`] bytes.
+//! What is written is in the *cache*; a sync brings it to the *disk*. A power loss keeps the disk, and a part
+//! of what was not synced, in units of [`SECTOR`] bytes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -62,8 +63,8 @@ impl Contents {
         }
     }
 
-    /// A sync that fails: what it should have brought to the disk counts as synced from now on, as in real systems, and is not there. True
-    /// if there was something.
+    /// A sync that fails: what it should have brought to the disk counts as synced from now on, as in real
+    /// systems, and is not there. True if there was something.
     pub fn forget(&mut self) -> bool {
         !std::mem::take(&mut self.unsynced).is_empty()
     }
@@ -197,7 +198,8 @@ impl Names {
         self.changes = later;
     }
 
-    /// Loses what was not synced, but for as many of the first changes as `below`, which draws numbers below a bound, lets survive.
+    /// Loses what was not synced, but for as many of the first changes as `below`, which draws numbers below
+    /// a bound, lets survive.
     pub fn lose_power(&mut self, below: Option<&mut dyn FnMut(u64) -> u64>) {
         let kept = below.map_or(0, |below| below(self.changes.len() as u64 + 1));
         for change in std::mem::take(&mut self.changes).iter().take(kept as usize) {

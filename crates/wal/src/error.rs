@@ -16,7 +16,8 @@ pub enum LogError {
         /// Bytes that it may take, or has found to be there.
         limit: u64,
     },
-    /// An ordinary refusal too: the system has no more open files for now, and a new segment needs one. The log is as it was.
+    /// An ordinary refusal too: the system has no more open files for now, and a new segment needs one. The
+    /// log is as it was.
     #[error("the log cannot begin a new segment for now: {0}")]
     NoFiles(Arc<io::Error>),
     /// An earlier failure makes everything after it worthless: the process stops (R10, F08).
@@ -36,7 +37,8 @@ pub enum LogError {
     /// An entry that had to be looked up could not be read. The log is as it was.
     #[error("an entry that is needed to go on: {0}")]
     Read(#[from] ReadError),
-    /// No frame is here where a log must be, or its segments show that one was: nothing was begun and nothing removed.
+    /// No frame is here where a log must be, or its segments show that one was: nothing was begun and nothing
+    /// removed.
     #[error("{}", missing(*.segments))]
     Missing {
         /// How many segment files there are.
@@ -68,7 +70,8 @@ fn missing(segments: usize) -> String {
     }
 }
 
-/// True if the system gives no file, because so many are open (ENFILE, EMFILE): the disk has nothing to do with it.
+/// True if the system gives no file, because so many are open (ENFILE, EMFILE): the disk has nothing to do
+/// with it.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }

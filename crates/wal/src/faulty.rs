@@ -1,6 +1,7 @@
 //! A file layer in memory that fails, fills up, tears and forgets, for tests.
 //!
-//! [`MemFiles::crash`] is a power loss: of what was not synced a part survives, chosen by a seed ([`crate::cached`]).
+//! [`MemFiles::crash`] is a power loss: of what was not synced a part survives, chosen by a seed
+//! ([`crate::cached`]).
 
 use crate::cached::{Contents, Names};
 use crate::file::{File, Files};
@@ -14,7 +15,8 @@ use types::random::Random;
 pub struct Faults {
     /// This write, and it alone, fails after having written a part.
     pub fail_write: Option<u64>,
-    /// This sync, and it alone, fails: what it should have synced is forgotten as if it had been, as real systems do.
+    /// This sync, and it alone, fails: what it should have synced is forgotten as if it had been, as real
+    /// systems do.
     pub fail_sync: Option<u64>,
     /// All files together may take so many bytes.
     pub capacity: Option<u64>,
@@ -56,7 +58,8 @@ impl MemFiles {
         disk.syncs = 0;
     }
 
-    /// The disk after a power loss. `None`: nothing that was not synced survives. Open handles go on with the old disk.
+    /// The disk after a power loss. `None`: nothing that was not synced survives. Open handles go on with the
+    /// old disk.
     pub fn crash(&self, seed: Option<u64>) -> MemFiles {
         let mut disk = self.disk().clone();
         let mut random = seed.map(Random::new);

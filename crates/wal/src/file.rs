@@ -1,11 +1,12 @@
 //! The file layer: the few things the log asks of a disk, as traits, and the real disk.
 //!
-//! A simulator implements the traits with a disk that loses, tears and damages. [`RealFiles`] is the machine's own,
-//! [`crate::VolatileFiles`] plays a power loss for a real process, [`crate::faulty::MemFiles`] serves tests.
+//! A simulator implements the traits with a disk that loses, tears and damages. [`RealFiles`] is the
+//! machine's own, [`crate::VolatileFiles`] plays a power loss for a real process, [`crate::faulty::MemFiles`]
+//! serves tests.
 //!
-//! What the log relies on: written bytes may reach the disk in any order and in part until [`File::sync_data`] returns
-//! `Ok`; names may be lost until [`Files::sync_dir`] returns `Ok`; a rename is all or nothing; a removed file stays
-//! readable through handles that are open.
+//! What the log relies on: written bytes may reach the disk in any order and in part until
+//! [`File::sync_data`] returns `Ok`; names may be lost until [`Files::sync_dir`] returns `Ok`; a rename is
+//! all or nothing; a removed file stays readable through handles that are open.
 
 use std::fs;
 use std::io;
@@ -27,8 +28,9 @@ pub trait File: Send + Sync {
 
 /// One flat directory of files.
 pub trait Files: Send + Sync {
-    /// Makes an empty file, or empties the one of this name, and writes `preallocate` zero bytes into it. The zeros are
-    /// on the disk when this returns, so that syncing what later overwrites them needs no change of metadata.
+    /// Makes an empty file, or empties the one of this name, and writes `preallocate` zero bytes into it. The
+    /// zeros are on the disk when this returns, so that syncing what later overwrites them needs no change of
+    /// metadata.
     fn create(&self, name: &str, preallocate: u64) -> io::Result<Arc<dyn File>>;
     /// Opens a file that exists, for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>>;

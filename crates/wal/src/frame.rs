@@ -1,7 +1,8 @@
 //! The frame: what one append writes, byte by byte.
 //!
-//! A frame belongs to the file of one node; the entries inside it are the same bytes on every replica. A log is a row of
-//! segment files; a segment is a row of frames, each starting at a multiple of 8. All integers are little-endian.
+//! A frame belongs to the file of one node; the entries inside it are the same bytes on every replica. A log
+//! is a row of segment files; a segment is a row of frames, each starting at a multiple of 8. All integers
+//! are little-endian.
 //!
 //! ```text
 //!  0 magic "USLG" u32 | 4 format u16 | 6 reserved u16, zero
@@ -15,16 +16,18 @@
 //! 56 body: the records, see `record.rs`
 //! ```
 //!
-//! - The *position* makes a frame that a recycled file still holds from its earlier use worthless: segment numbers are
-//!   never used twice while a frame of them could be believed.
-//! - The *generation* does the same for frames behind a torn end that was cut: what is written there later has a higher
-//!   one, and along the chain it never falls.
-//! - The *checksum of the frame before* chains all frames; as the frame's checksum covers the body's, so does the chain.
-//! - The *synced-up-to* mark tells a torn end from damage (F10): nothing below the highest mark found may be missing.
+//! - The *position* makes a frame that a recycled file still holds from its earlier use worthless: segment
+//!   numbers are never used twice while a frame of them could be believed.
+//! - The *generation* does the same for frames behind a torn end that was cut: what is written there later
+//!   has a higher one, and along the chain it never falls.
+//! - The *checksum of the frame before* chains all frames; as the frame's checksum covers the body's, so does
+//!   the chain.
+//! - The *synced-up-to* mark tells a torn end from damage (F10): nothing below the highest mark found may be
+//!   missing.
 //! - The *partitions* field says who is hit when the body is damaged but the header is not.
 //!
-//! Behind the newest frame lies a header's length of zeros, unless the segment is full: so the end of the log looks the
-//! same in a recycled file as in a fresh one.
+//! Behind the newest frame lies a header's length of zeros, unless the segment is full: so the end of the log
+//! looks the same in a recycled file as in a fresh one.
 
 use types::PartitionId;
 

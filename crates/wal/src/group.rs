@@ -1,5 +1,5 @@
-//! Group commit, without the thread: submissions that waited together become one frame and one sync, and what is refused for
-//! want of room holds back what follows it.
+//! Group commit, without the thread: submissions that waited together become one frame and one sync, and what
+//! is refused for want of room holds back what follows it.
 
 use crate::error::LogError;
 use crate::log::Log;
@@ -20,7 +20,8 @@ pub struct Submission {
     pub ticket: Ticket,
     /// What to write, in order.
     pub records: Vec<Record>,
-    /// Its owner knows of all that was refused before for these partitions, and begins again where their log ends.
+    /// Its owner knows of all that was refused before for these partitions, and begins again where their log
+    /// ends.
     pub again: bool,
 }
 
@@ -29,8 +30,8 @@ pub struct Submission {
 pub struct Refused {
     /// Which.
     pub ticket: Ticket,
-    /// The partitions it was about. Their log ends where it did before; later submissions for them are refused as well, but
-    /// for truncations, until one that comes [`Submission::again`].
+    /// The partitions it was about. Their log ends where it did before; later submissions for them are
+    /// refused as well, but for truncations, until one that comes [`Submission::again`].
     pub partitions: Vec<PartitionId>,
     /// Why.
     pub error: LogError,
@@ -48,7 +49,8 @@ pub struct Appended {
 /// A log to which batches of submissions are written.
 pub struct GroupCommit {
     log: Log,
-    /// Partitions of which a submission was refused, and why: what follows must not be taken before it, even if it would fit.
+    /// Partitions of which a submission was refused, and why: what follows must not be taken before it, even
+    /// if it would fit.
     behind: BTreeMap<PartitionId, LogError>,
 }
 
@@ -68,8 +70,8 @@ impl GroupCommit {
         &mut self.log
     }
 
-    /// Ends the log's life with the clean-shutdown mark: not if something was refused and did not come again, as the mark would say
-    /// that nothing is missing (F06).
+    /// Ends the log's life with the clean-shutdown mark: not if something was refused and did not come again,
+    /// as the mark would say that nothing is missing (F06).
     pub fn shutdown(self) -> Result<(), LogError> {
         if self.behind.is_empty() { self.log.shutdown() } else { Ok(()) }
     }
@@ -89,8 +91,8 @@ impl GroupCommit {
         batches
     }
 
-    /// Appends a batch, which is not empty: all of it as one frame if the log takes it. If not, one by one, since the small ones and
-    /// those that make room may still pass. An error is the end of the log.
+    /// Appends a batch, which is not empty: all of it as one frame if the log takes it. If not, one by one,
+    /// since the small ones and those that make room may still pass. An error is the end of the log.
     pub fn append(&mut self, batch: Vec<Submission>) -> Result<Appended, LogError> {
         let through = batch.last().expect("a batch is not empty").ticket;
         let mut refused = Vec::new();

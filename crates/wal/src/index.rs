@@ -1,8 +1,9 @@
-//! What the log knows in memory: for each partition where it begins and ends and, sparsely, where its entries lie.
+//! What the log knows in memory: for each partition where it begins and ends and, sparsely, where its entries
+//! lie.
 //!
 //! A *spot* points at one entry's record. Between a spot and the next one of the same partition lie at most
-//! [`SPOT_EVERY`] bytes of log before the last entry that belongs to the first spot, so a read scans no more than that
-//! to find its place, however many partitions share the log.
+//! [`SPOT_EVERY`] bytes of log before the last entry that belongs to the first spot, so a read scans no more
+//! than that to find its place, however many partitions share the log.
 
 use crate::file::File;
 use crate::frame::LogOffset;
@@ -231,7 +232,8 @@ impl Index {
             damaged: kept.damaged,
             custom: kept.custom,
             touched: kept.touched,
-            // Also where the log began, or ended, just there before: what was told of that log says nothing of this one.
+            // Also where the log began, or ended, just there before: what was told of that log says nothing
+            // of this one.
             told: Position::ZERO,
             bytes: kept.bytes,
             ..PartitionIndex::at(base)

@@ -1,13 +1,14 @@
 //! Layer 2: the node's write-ahead log.
 //!
-//! One [`Log`] per node holds the entries of all its partitions, so that one fsync covers them all (design section 5). It is
-//! a synchronous struct with a single owner and without threads, over a file layer ([`file::Files`]) that a simulator can
-//! replace. [`GroupCommit`] writes to it what waited together, and [`Writer`] is the thread that a node wraps around that;
-//! [`Reader`] reads from any other thread. [`MemoryLog`] is
-//! the same for tables with `log = memory`.
+//! One [`Log`] per node holds the entries of all its partitions, so that one fsync covers them all (design
+//! section 5). It is a synchronous struct with a single owner and without threads, over a file layer
+//! ([`file::Files`]) that a simulator can replace. [`GroupCommit`] writes to it what waited together, and
+//! [`Writer`] is the thread that a node wraps around that; [`Reader`] reads from any other thread.
+//! [`MemoryLog`] is the same for tables with `log = memory`.
 //!
-//! Where to look: the bytes of a frame are in [`frame`], those of its records in `record.rs`; `open.rs` tells a torn end
-//! from damage (F10); `replay.rs` says which partitions damage has hit; `segments.rs` recycles files.
+//! Where to look: the bytes of a frame are in [`frame`], those of its records in `record.rs`; `open.rs` tells
+//! a torn end from damage (F10); `replay.rs` says which partitions damage has hit; `segments.rs` recycles
+//! files.
 
 pub mod cached;
 mod error;

@@ -1,8 +1,9 @@
 //! The log's owner: appends, syncs, marks.
 //!
-//! An append is one frame and one write. Order in the file is what makes a cut safe without a sync of its own (PR-42): the
-//! frames form a chain that recovery replays from the front, so an entry behind a cut is only ever believed if the cut
-//! before it was read as well. If the cut is lost in a torn end, so is everything behind it.
+//! An append is one frame and one write. Order in the file is what makes a cut safe without a sync of its own
+//! (PR-42): the frames form a chain that recovery replays from the front, so an entry behind a cut is only
+//! ever believed if the cut before it was read as well. If the cut is lost in a torn end, so is everything
+//! behind it.
 //!
 //! The segment before is synced before a new one begins. So only the last segment can have a torn end.
 
@@ -23,8 +24,9 @@ use wire::entry::Entry;
 pub struct Options {
     /// Length of a segment file.
     pub segment_bytes: u64,
-    /// High-water mark: entries are refused if the log would take more than this on the disk (F20). A part of every
-    /// segment, see [`Options::reserve`], stays free for cuts, truncations, promises and the markers of terms, which also may go beyond.
+    /// High-water mark: entries are refused if the log would take more than this on the disk (F20). A part of
+    /// every segment, see [`Options::reserve`], stays free for cuts, truncations, promises and the markers of
+    /// terms, which also may go beyond.
     pub max_bytes: u64,
     /// How many bytes of the newest entries are kept in memory.
     pub keep_bytes: usize,
@@ -113,8 +115,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Appends records as one frame: after a crash all of them are there or none. An error leaves the log as it was, and
-    /// the next append overwrites what was written of this one (F20).
+    /// Appends records as one frame: after a crash all of them are there or none. An error leaves the log as
+    /// it was, and the next append overwrites what was written of this one (F20).
     ///
     /// Panics if the records do not continue what the log holds: entries are checked before they come here.
     pub fn append(&mut self, records: &[Record]) -> Result<(), LogError> {
@@ -177,9 +179,11 @@ impl Log {
         }
     }
 
-    /// Makes all that was appended durable. Returns every partition whose durable end changed, with the proof.
+    /// Makes all that was appended durable. Returns every partition whose durable end changed, with the
+    /// proof.
     ///
-    /// A failure poisons the log: what the disk did with the bytes is unknown, and trying again would not tell (F08).
+    /// A failure poisons the log: what the disk did with the bytes is unknown, and trying again would not
+    /// tell (F08).
     pub fn sync(&mut self) -> Result<Vec<(PartitionId, Durable<Position>)>, LogError> {
         self.check_sound()?;
         self.flush()?;
@@ -237,9 +241,9 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a mark behind the last synced batch and syncs it, so that a damaged last batch is never taken for a torn
-    /// end (PR-18). For when there is nothing else to do. The mark is written twice, the second time in a disk block of its
-    /// own: one bad block cannot take the batch and both marks.
+    /// Writes a mark behind the last synced batch and syncs it, so that a damaged last batch is never taken
+    /// for a torn end (PR-18). For when there is nothing else to do. The mark is written twice, the second
+    /// time in a disk block of its own: one bad block cannot take the batch and both marks.
     pub fn mark(&mut self) -> Result<(), LogError> {
         self.check_sound()?;
         if !self.options.rules.torn_ends_are_reported() || self.marked || self.synced_to != self.tail.at() {
@@ -279,8 +283,8 @@ impl Log {
         }
     }
 
-    /// Notes durably that what the log had of these partitions may be lost, all of it (R10): every opening says that they
-    /// are damaged, until a `Base`, `Repaired` or `Forget` record.
+    /// Notes durably that what the log had of these partitions may be lost, all of it (R10): every opening
+    /// says that they are damaged, until a `Base`, `Repaired` or `Forget` record.
     pub fn distrust(&mut self, partitions: &[PartitionId]) -> Result<(), LogError> {
         self.check_sound()?;
         let states = {
@@ -292,7 +296,8 @@ impl Log {
         self.flush()
     }
 
-    /// Takes a partition's log down to what is at and above `below`. Files are given back by [`Log::reclaim`].
+    /// Takes a partition's log down to what is at and above `below`. Files are given back by
+    /// [`Log::reclaim`].
     pub fn trim(&mut self, partition: PartitionId, below: Lsn) -> Result<(), LogError> {
         self.append(&[Record::Trim { partition, below }])
     }
@@ -462,7 +467,8 @@ impl Log {
         LogError::io("the log cannot be written", error)
     }
 
-    /// Writes two frames: one that fills up the disk block, and one with these records at the start of the next.
+    /// Writes two frames: one that fills up the disk block, and one with these records at the start of the
+    /// next.
     pub(crate) fn write_mark(&mut self, stored: &[Stored]) -> Result<(), LogError> {
         const BLOCK: u64 = 4096;
         let start = self.tail.offset;
@@ -500,8 +506,8 @@ pub(crate) fn encode(stored: &[Stored], buffer: &mut Vec<u8>) -> Vec<usize> {
     lengths
 }
 
-/// Pads a frame to where the next one starts and adds the zeros that end the log, as far as there is `room`. Returns the
-/// length without the zeros.
+/// Pads a frame to where the next one starts and adds the zeros that end the log, as far as there is `room`.
+/// Returns the length without the zeros.
 pub(crate) fn pad(buffer: &mut Vec<u8>, room: u64) -> u64 {
     let length = align(buffer.len() as u64);
     assert!(length <= room, "a frame of {length} bytes in {room}");

@@ -1,7 +1,7 @@
 //! The log of tables with `log = memory`: the same surface, nothing on the disk.
 //!
-//! Nothing here is ever durable: there is no `sync` and there are no tokens, so a policy that wants `durable` cannot be
-//! served by it by mistake.
+//! Nothing here is ever durable: there is no `sync` and there are no tokens, so a policy that wants `durable`
+//! cannot be served by it by mistake.
 
 use crate::reader::{ReadError, up_to};
 use crate::record::{EntryRef, Record};

@@ -1,10 +1,12 @@
-//! Opening: scanning the segments in order, telling a torn end from damage, and making the log ready to go on.
+//! Opening: scanning the segments in order, telling a torn end from damage, and making the log ready to go
+//! on.
 //!
-//! The rule (F10): every frame says up to where the log was synced when it was written. The highest such mark of all whole
-//! frames, also of those behind a broken place, is what was synced for certain. Where the chain breaks at or above it, the
-//! end is torn: it is cut off, and what lies behind was never synced either. Where it breaks below, it is damage: it is
-//! reported, nothing is cut, and replay goes on at the next whole frame. Damage, too, is an end behind which a frame lies
-//! in another place than its own: a torn write leaves a part of itself where it belongs.
+//! The rule (F10): every frame says up to where the log was synced when it was written. The highest such mark
+//! of all whole frames, also of those behind a broken place, is what was synced for certain. Where the chain
+//! breaks at or above it, the end is torn: it is cut off, and what lies behind was never synced either. Where
+//! it breaks below, it is damage: it is reported, nothing is cut, and replay goes on at the next whole frame.
+//! Damage, too, is an end behind which a frame lies in another place than its own: a torn write leaves a part
+//! of itself where it belongs.
 
 use crate::error::LogError;
 use crate::file::Files;
@@ -145,7 +147,8 @@ impl Scan<'_> {
             && first.is_none()
             && self.synced_to > LogOffset::new(following.number, 0)
         {
-            // Nothing is missing here for all that can be seen; the head of the next segment is, and is reported.
+            // Nothing is missing here for all that can be seen; the head of the next segment is, and is
+            // reported.
             self.chain = None;
             return Ok(Next::Segment);
         }
@@ -235,7 +238,8 @@ impl Scan<'_> {
                 None => break,
             }
         }
-        // A segment was begun behind this one, and its head cannot be read: it goes, and nobody knows what it held.
+        // A segment was begun behind this one, and its head cannot be read: it goes, and nobody knows what it
+        // held.
         let begun = following.is_some_and(|next| !matches!(next.find(0, self.generation), Found::Nothing));
         if begun {
             end = end.max(offset + HEADER as u64);
@@ -319,7 +323,8 @@ impl Log {
     ) -> Result<(Log, bool), LogError> {
         let last = scan.end.as_ref().map(|(segment, _)| segment.number);
         let highest = listing.segments.last().copied().unwrap_or(0);
-        // What lies behind the end was never synced. Its numbers may come again: their frames' generation is past.
+        // What lies behind the end was never synced. Its numbers may come again: their frames' generation is
+        // past.
         for number in listing.segments.iter().filter(|number| last.is_none_or(|last| **number > last)) {
             let removed = files.remove(&Segment::name(*number));
             removed.map_err(|error| LogError::io("a segment behind the end cannot be removed", error))?;
@@ -373,8 +378,8 @@ impl Log {
         }
     }
 
-    /// Writes the first frame of this life and makes everything durable. The frame uses up a clean-shutdown mark, raises
-    /// the generation and states what was found.
+    /// Writes the first frame of this life and makes everything durable. The frame uses up a clean-shutdown
+    /// mark, raises the generation and states what was found.
     fn go_on(&mut self, fit: bool) -> Result<(), LogError> {
         self.rewrite_unsynced()?;
         let mut states = snapshot(&self.reader.shared.look());
@@ -400,8 +405,9 @@ impl Log {
         Ok(())
     }
 
-    /// Writes what may not be synced once more. After a failed sync a system can hold in memory what is not on the disk and
-    /// believe that it is: the process that failed is gone, and this one would be deceived (F08).
+    /// Writes what may not be synced once more. After a failed sync a system can hold in memory what is not
+    /// on the disk and believe that it is: the process that failed is gone, and this one would be deceived
+    /// (F08).
     fn rewrite_unsynced(&mut self) -> Result<(), LogError> {
         let at = self.tail.at();
         let from = self.synced_to.max(LogOffset::new(at.segment(), 0)).min(at);
@@ -440,7 +446,8 @@ impl Listing {
         Ok(listing)
     }
 
-    /// True if no log was ever begun here. Its first frame may be torn, and is short: what follows it is zeros.
+    /// True if no log was ever begun here. Its first frame may be torn, and is short: what follows it is
+    /// zeros.
     fn never_used(&self, files: &dyn Files) -> Result<bool, LogError> {
         match self.segments[..] {
             [] => Ok(true),

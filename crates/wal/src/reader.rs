@@ -98,8 +98,8 @@ impl Reader {
         self.shared.look().segments.values().map(|used| used.used).sum()
     }
 
-    /// The partitions that need an entry in the oldest segment: because of them no segment can be given back. None while that is
-    /// the segment that is written, which stays whatever is needed of it.
+    /// The partitions that need an entry in the oldest segment: because of them no segment can be given back.
+    /// None while that is the segment that is written, which stays whatever is needed of it.
     pub fn holding_back(&self) -> Vec<PartitionId> {
         let index = self.shared.look();
         let Some((_, oldest)) = index.segments.first_key_value().filter(|_| index.segments.len() > 1) else {
@@ -114,7 +114,8 @@ impl Reader {
         self.shared.look().bytes_since(partition, lsn)
     }
 
-    /// The position and checksum of the entry `lsn`, or of the base. Reads the file unless the entry is recent.
+    /// The position and checksum of the entry `lsn`, or of the base. Reads the file unless the entry is
+    /// recent.
     pub fn position_of(&self, partition: PartitionId, lsn: Lsn) -> Result<(Position, u32), ReadError> {
         {
             let index = self.shared.look();
@@ -136,8 +137,9 @@ impl Reader {
         self.position_of(partition, lsn).map(|(at, crc)| EntryRef::new(at, crc))
     }
 
-    /// Entries from `from` on: as many as fit into `max_bytes`, but at least one if there is one. Empty if `from` is the
-    /// next LSN. Every entry's checksum is verified. Entries that were appended but not synced are among them.
+    /// Entries from `from` on: as many as fit into `max_bytes`, but at least one if there is one. Empty if
+    /// `from` is the next LSN. Every entry's checksum is verified. Entries that were appended but not synced
+    /// are among them.
     pub fn read(&self, partition: PartitionId, from: Lsn, max_bytes: usize) -> Result<Vec<Entry>, ReadError> {
         let stretches = {
             let index = self.shared.look();
@@ -186,8 +188,8 @@ pub(crate) fn up_to<'a>(entries: impl Iterator<Item = &'a Entry>, max_bytes: usi
     taken
 }
 
-/// The stretches to be read, made under the lock so that the reading needs none. They hold their segments: the owner does
-/// not recycle a file that someone reads.
+/// The stretches to be read, made under the lock so that the reading needs none. They hold their segments:
+/// the owner does not recycle a file that someone reads.
 fn plan(index: &Index, id: PartitionId, from: Lsn, max_bytes: usize) -> Result<Vec<Stretch>, ReadError> {
     let known = &index.partitions[&id];
     let lost = |what: &str| ReadError::Corrupt { segment: 0, offset: 0, what: what.to_owned() };

@@ -1,10 +1,11 @@
 //! Records: what a frame's body is made of.
 //!
-//! [`Record`] is what callers append. What lies in the file is a little different: positions that the log looked up are
-//! written along, so that a replay needs no look-up, and there are records that only the log itself makes.
+//! [`Record`] is what callers append. What lies in the file is a little different: positions that the log
+//! looked up are written along, so that a replay needs no look-up, and there are records that only the log
+//! itself makes.
 //!
-//! A record on disk is `kind u8 | three zero bytes | length u32 | content`. Kinds, with `P` for a partition id (u32) and
-//! `@` for a position and the checksum of the entry there (epoch u64, LSN u64, checksum u32):
+//! A record on disk is `kind u8 | three zero bytes | length u32 | content`. Kinds, with `P` for a partition
+//! id (u32) and `@` for a position and the checksum of the entry there (epoch u64, LSN u64, checksum u32):
 //!
 //! ```text
 //!  1 entry          the bytes of `wire::entry`
@@ -26,8 +27,8 @@ use bytes::Bytes;
 use types::{Epoch, Lsn, PartitionId, Position, Term};
 use wire::entry::{Entry, Kind};
 
-/// The key of the custom value with which an opening says that it cut a torn end off (PR-18). Its owner takes it away with an
-/// empty value once it has again what may have been lost.
+/// The key of the custom value with which an opening says that it cut a torn end off (PR-18). Its owner takes
+/// it away with an empty value once it has again what may have been lost.
 pub const TORN: u16 = u16::MAX;
 
 /// One thing to be appended.
@@ -42,7 +43,8 @@ pub enum Record {
         /// The last position to be kept.
         to: Position,
     },
-    /// The whole log of the partition is dropped; it continues above `at` (PR-35). Also ends its being damaged.
+    /// The whole log of the partition is dropped; it continues above `at` (PR-35). Also ends its being
+    /// damaged.
     Base {
         /// Whose log.
         partition: PartitionId,
@@ -101,8 +103,8 @@ impl Record {
         }
     }
 
-    /// True if a full log refuses it (F20): an entry, but for the marker of a term. That one is small, and without it nothing is committed,
-    /// so nothing could be checkpointed and the log would stay full.
+    /// True if a full log refuses it (F20): an entry, but for the marker of a term. That one is small, and
+    /// without it nothing is committed, so nothing could be checkpointed and the log would stay full.
     pub fn needs_room(&self) -> bool {
         matches!(self, Record::Entry(entry) if entry.header().kind != Kind::Configuration)
     }

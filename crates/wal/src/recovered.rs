@@ -46,8 +46,8 @@ pub struct Damage {
     pub at: LogOffset,
     /// What.
     pub what: DamageKind,
-    /// The partitions that must be taken for damaged because of it. Empty if a later state of all partitions shows that
-    /// nothing that is still needed was hit.
+    /// The partitions that must be taken for damaged because of it. Empty if a later state of all partitions
+    /// shows that nothing that is still needed was hit.
     pub partitions: Vec<PartitionId>,
 }
 
@@ -84,13 +84,13 @@ pub struct RecoveredPartition {
     pub promised: Epoch,
     /// The custom values.
     pub custom: BTreeMap<u16, Bytes>,
-    /// Set if entries, cuts, promises or values may be missing: the replica leaves the in-sync set and fetches good data
-    /// (R10). Stays until a `Base`, `Repaired` or `Forget` record of the partition.
+    /// Set if entries, cuts, promises or values may be missing: the replica leaves the in-sync set and
+    /// fetches good data (R10). Stays until a `Base`, `Repaired` or `Forget` record of the partition.
     pub damaged: Option<Damage>,
-    /// A torn end was cut off that may have held entries of this partition (PR-18), now or at an earlier opening. None of them
-    /// was ever claimed durable, unless the last batch before the stop was damaged before its mark was written. Stays until the
-    /// owner takes the custom value [`crate::TORN`] away: the frame that replaces the torn end would hide it from a process that
-    /// follows a short life.
+    /// A torn end was cut off that may have held entries of this partition (PR-18), now or at an earlier
+    /// opening. None of them was ever claimed durable, unless the last batch before the stop was damaged
+    /// before its mark was written. Stays until the owner takes the custom value [`crate::TORN`] away: the
+    /// frame that replaces the torn end would hide it from a process that follows a short life.
     pub torn_end: bool,
 }
 
@@ -111,7 +111,8 @@ pub struct Recovered {
     pub generation: u32,
     /// All damage found.
     pub damage: Vec<Damage>,
-    /// Damage that may have taken all that the log knew of some partition, so that it is not among `partitions`. Said by
-    /// the opening that finds it, and not again: to the log such a partition is then one that it never had.
+    /// Damage that may have taken all that the log knew of some partition, so that it is not among
+    /// `partitions`. Said by the opening that finds it, and not again: to the log such a partition is then
+    /// one that it never had.
     pub unknown_damaged: bool,
 }

@@ -1,9 +1,9 @@
 //! Replaying records onto the index while the log is opened, with doubts where damage was found.
 //!
-//! Damage puts the partitions that it may have hit in *doubt*. What follows can settle a doubt: every segment begins, and
-//! every opening goes on, with a snapshot of all partitions. If the entries that a snapshot says exist are all here, with the
-//! checksum it names at their end, nothing that is still needed was lost. Else there is a *hole*, and what lies in front of
-//! it is all that can be used.
+//! Damage puts the partitions that it may have hit in *doubt*. What follows can settle a doubt: every segment
+//! begins, and every opening goes on, with a snapshot of all partitions. If the entries that a snapshot says
+//! exist are all here, with the checksum it names at their end, nothing that is still needed was lost. Else
+//! there is a *hole*, and what lies in front of it is all that can be used.
 
 use crate::error::LogError;
 use crate::frame::{FrameHeader, HEADER, LogOffset, partition_bit};
@@ -42,7 +42,8 @@ pub(crate) struct Replay {
     /// The last frame was the mark of a clean shutdown.
     pub clean: bool,
     doubts: BTreeMap<PartitionId, Doubt>,
-    /// Damage since the last snapshot, with the partitions it may have hit: those first seen later may be among them.
+    /// Damage since the last snapshot, with the partitions it may have hit: those first seen later may be
+    /// among them.
     open: Vec<(u64, usize)>,
 }
 
@@ -336,7 +337,8 @@ impl Replay {
         known.custom = state.custom.into_iter().collect::<BTreeMap<u16, Bytes>>();
     }
 
-    /// Settles what can be settled and reports every partition. `torn` are those that a cut torn end may have held.
+    /// Settles what can be settled and reports every partition. `torn` are those that a cut torn end may have
+    /// held.
     pub fn finish(&mut self, torn: u64) -> BTreeMap<PartitionId, RecoveredPartition> {
         let mut reasons = BTreeMap::new();
         for (id, doubt) in std::mem::take(&mut self.doubts) {
@@ -368,7 +370,8 @@ impl Replay {
         for (id, _) in report.iter().filter(|(_, found)| found.torn_end) {
             index.set_custom(*id, TORN, Bytes::from_static(&[1]));
         }
-        // A gap that was settled later was none: entries in segments that were given back look like one at first.
+        // A gap that was settled later was none: entries in segments that were given back look like one at
+        // first.
         self.damage.retain(|damage| damage.what != DamageKind::Gap || !damage.partitions.is_empty());
         report
     }

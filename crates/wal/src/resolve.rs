@@ -1,4 +1,5 @@
-//! Before an append: every record is checked against what the log holds, and the positions it needs are looked up.
+//! Before an append: every record is checked against what the log holds, and the positions it needs are
+//! looked up.
 
 use crate::reader::{ReadError, Reader};
 use crate::record::{EntryRef, Record, Stored};

@@ -96,8 +96,9 @@ impl Loaded {
         })
     }
 
-    /// True if a frame at or behind `offset` says that it belongs to another place of this segment. No write that was cut short
-    /// looks like that: the disk wrote it over something else, and it may have been acknowledged there (F10, PR-104).
+    /// True if a frame at or behind `offset` says that it belongs to another place of this segment. No write
+    /// that was cut short looks like that: the disk wrote it over something else, and it may have been
+    /// acknowledged there (F10, PR-104).
     pub fn has_astray(&self, offset: u64, oldest: u32) -> bool {
         // It may begin in the padding of the frame before.
         let from = (offset.saturating_sub(ALIGN) as usize).min(self.bytes.len());

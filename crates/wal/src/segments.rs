@@ -1,8 +1,8 @@
 //! The row of segment files: beginning a new one, and giving back what nothing needs any more.
 //!
-//! Every segment begins with a frame that holds the whole state of all partitions: so an older segment is needed only for
-//! the entries in it. Its file is used again under a new name, which saves writing zeros; the old frames in it name
-//! their old position and are worth nothing.
+//! Every segment begins with a frame that holds the whole state of all partitions: so an older segment is
+//! needed only for the entries in it. Its file is used again under a new name, which saves writing zeros; the
+//! old frames in it name their old position and are worth nothing.
 
 use crate::error::{LogError, is_full, is_out_of_files};
 use crate::file::Files;
@@ -86,8 +86,9 @@ impl Log {
         let header = self.finish(&mut buffer, &stored, at, self.tail.chain);
         pad(&mut buffer, segment.length);
         if let Err(error) = segment.file.write_at(0, &buffer) {
-            // It holds nothing yet; the next attempt begins anew. Half a head that stayed would look like a segment that was begun
-            // and cannot be read, so its name goes durably; if that fails, so it does look, and that is no loss.
+            // It holds nothing yet; the next attempt begins anew. Half a head that stayed would look like a
+            // segment that was begun and cannot be read, so its name goes durably; if that fails, so it does
+            // look, and that is no loss.
             let _ = self.files.remove(&Segment::name(number)).and_then(|()| self.files.sync_dir());
             return Err(self.refused(error));
         }
@@ -141,7 +142,8 @@ impl Log {
 
     /// Gives back the segments at the front that no partition needs. Returns how many.
     ///
-    /// Only what is synced counts as not needed: a truncation that a crash could lose must not have lost its entries.
+    /// Only what is synced counts as not needed: a truncation that a crash could lose must not have lost its
+    /// entries.
     pub fn reclaim(&mut self) -> Result<usize, LogError> {
         if self.synced_to != self.tail.at() || self.poisoned.is_some() {
             return Ok(0);

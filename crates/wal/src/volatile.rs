@@ -1,8 +1,8 @@
 //! Files that forget what was not synced, for real processes.
 //!
-//! Killing a process does not test durability: what it wrote is in the system's memory and stays. Here unsynced bytes are
-//! kept in the memory of the process itself and reach the system only on [`File::sync_data`]; names change on the disk only
-//! on [`Files::sync_dir`]. So `kill -9` is a power loss.
+//! Killing a process does not test durability: what it wrote is in the system's memory and stays. Here
+//! unsynced bytes are kept in the memory of the process itself and reach the system only on
+//! [`File::sync_data`]; names change on the disk only on [`Files::sync_dir`]. So `kill -9` is a power loss.
 //!
 //! Syncs do not call the system's: only the death of the process is played, not that of the machine.
 

@@ -1,8 +1,8 @@
 //! The thread that a node wraps around its log: group commit.
 //!
-//! While one fsync runs, everything that is submitted queues up; then all of it is one frame, one write and one fsync.
-//! Nothing sleeps to make batches larger: the disk's own time does that. After [`IDLE`] without work the thread writes the
-//! sync mark (PR-18), which nobody waits for.
+//! While one fsync runs, everything that is submitted queues up; then all of it is one frame, one write and
+//! one fsync. Nothing sleeps to make batches larger: the disk's own time does that. After [`IDLE`] without
+//! work the thread writes the sync mark (PR-18), which nobody waits for.
 
 use crate::error::LogError;
 use crate::group::{Appended, GroupCommit, Refused, Submission, Ticket};
@@ -27,8 +27,8 @@ pub struct SyncedBatch {
     pub durable: Vec<(PartitionId, Durable<Position>)>,
     /// Submissions that were not taken.
     pub refused: Vec<Refused>,
-    /// The log has failed: nothing after `through` of the batch before is durable, nothing more will be, and the process
-    /// must stop (R10).
+    /// The log has failed: nothing after `through` of the batch before is durable, nothing more will be, and
+    /// the process must stop (R10).
     pub fatal: Option<LogError>,
     /// The log's counters.
     pub stats: Stats,
@@ -89,7 +89,8 @@ impl Writer {
         self.queue(records, false)
     }
 
-    /// The same by an owner who knows of all that was refused for these partitions, and begins again where their log ends.
+    /// The same by an owner who knows of all that was refused for these partitions, and begins again where
+    /// their log ends.
     pub fn submit_again(&self, records: Vec<Record>) -> Ticket {
         self.queue(records, true)
     }
@@ -114,8 +115,8 @@ impl Writer {
         self.reader.clone()
     }
 
-    /// Writes what waits and the clean-shutdown mark, and ends the thread. Without the mark if something was refused and
-    /// did not come again.
+    /// Writes what waits and the clean-shutdown mark, and ends the thread. Without the mark if something was
+    /// refused and did not come again.
     pub fn shutdown(mut self) -> Result<(), LogError> {
         self.stop(Stop::Clean)
     }
@@ -166,7 +167,8 @@ impl Thread {
         loop {
             let done = match self.wait() {
                 Work::Write(waiting) => self.write(waiting),
-                // A mark that found no room or was not taken is no loss yet: the next frame carries it as well.
+                // A mark that found no room or was not taken is no loss yet: the next frame carries it as
+                // well.
                 Work::Mark => match self.log.log_mut().mark() {
                     Err(error @ LogError::Poisoned { .. }) => Err(error),
                     Err(_) | Ok(()) => Ok(()),
@@ -235,8 +237,8 @@ impl Thread {
         }
         if let Some(order) = log.wants_spare() {
             let made = self.made.clone();
-            // Writing a segment's zeros takes as long as many batches, so another thread does it. If the log is gone when
-            // it is done, the file is found at the next opening.
+            // Writing a segment's zeros takes as long as many batches, so another thread does it. If the log
+            // is gone when it is done, the file is found at the next opening.
             let spawned = std::thread::Builder::new().name("log-spare".to_owned()).spawn(move || {
                 let _ = made.send(order.make());
             });

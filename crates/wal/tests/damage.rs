@@ -1,4 +1,5 @@
-//! Every byte of a small log is damaged, and every length is cut: what was synced is there or reported, nothing is invented.
+//! Every byte of a small log is damaged, and every length is cut: what was synced is there or reported,
+//! nothing is invented.
 
 mod common;
 use bytes::Bytes;
@@ -119,7 +120,8 @@ fn every_flipped_byte_is_reported_or_harmless() {
                 files.flip(&name, at, 1 << (at % 8));
                 let recovered = sample.check(&files, &format!("{name} byte {at}"));
                 reported += usize::from(!recovered.damage.is_empty());
-                // What was found is said again by the next opening, or was settled by the snapshot of this one.
+                // What was found is said again by the next opening, or was settled by the snapshot of this
+                // one.
                 let (_, again) = open_with(&files, sample.options.clone());
                 assert_eq!(again.partitions.len(), recovered.partitions.len(), "{name} {at}");
                 for (id, partition) in &recovered.partitions {

@@ -1,7 +1,7 @@
 //! Scripts with expected traces: `tests/scripts/*.txt`. `UPDATE=1 cargo test` writes what happens into them.
 //!
-//! A script is a list of cases: command lines, a line `----`, the expected trace, an empty line. Lines that begin with `#`
-//! are comments. One command per line:
+//! A script is a list of cases: command lines, a line `----`, the expected trace, an empty line. Lines that
+//! begin with `#` are comments. One command per line:
 //!
 //! ```text
 //! append P COUNT EPOCH    entries of 100 bytes in one batch     cut P EPOCH LSN      base P EPOCH LSN CRC

@@ -1,5 +1,5 @@
-//! Bulk loads (`types::bulk`, PR-39): how files of rows get from a client to every replica that counts, and the entry that makes
-//! them part of the state.
+//! Bulk loads (`types::bulk`, PR-39): how files of rows get from a client to every replica that counts, and
+//! the entry that makes them part of the state.
 //!
 //! ```text
 //! client                        primary                            members
@@ -10,8 +10,8 @@
 //!   Op::Load                      the entry: Kind::Bulk
 //! ```
 //!
-//! The client sends whatever anybody lacks, and asks until all have everything; then whatever was lost on the way, by whatever
-//! failure, is sent again. A piece that comes twice changes nothing.
+//! The client sends whatever anybody lacks, and asks until all have everything; then whatever was lost on the
+//! way, by whatever failure, is sent again. A piece that comes twice changes nothing.
 
 use crate::effects::Effects;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -100,8 +100,8 @@ pub struct LoadStatus {
     pub installed: bool,
 }
 
-/// The payload of a [`crate::Kind::Bulk`] entry: load u64, digest of its files [16], and then effects on reserved rows
-/// ([`crate::effects`]), little-endian.
+/// The payload of a [`crate::Kind::Bulk`] entry: load u64, digest of its files [16], and then effects on
+/// reserved rows ([`crate::effects`]), little-endian.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoadMark {
     /// The load.

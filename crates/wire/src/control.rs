@@ -50,8 +50,8 @@ pub struct ClusterMap {
     pub partitions: Vec<RecordText>,
     /// Tables that are gone.
     pub dropped: Vec<u32>,
-    /// Everything up to `revision` is in it, and nothing of it was unreadable to the controller: what is not there does
-    /// not exist. Only such a cluster map may cost a node what it holds.
+    /// Everything up to `revision` is in it, and nothing of it was unreadable to the controller: what is not
+    /// there does not exist. Only such a cluster map may cost a node what it holds.
     pub whole: bool,
 }
 
@@ -64,7 +64,8 @@ pub struct Propose {
     pub record: RecordText,
 }
 
-/// What became of a proposal, or what the record is now. Learnt from a transaction, never from a read (PR-16).
+/// What became of a proposal, or what the record is now. Learnt from a transaction, never from a read
+/// (PR-16).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Proposed {
     /// The proposal.
@@ -174,7 +175,8 @@ pub struct ReplicaStatus {
     pub members: Vec<(Member, Watermarks, u64, u64)>,
     /// One sentence about what it waits for, or empty.
     pub waits: String,
-    /// For the primary: each member that files are shipped to, with how many of their bytes it has, of how many.
+    /// For the primary: each member that files are shipped to, with how many of their bytes it has, of how
+    /// many.
     pub shipping: Vec<(Member, u64, u64)>,
     /// Nanoseconds that executing one entry of its log takes, as its engine measured; 0: not measured.
     pub replay_ns: u64,
@@ -304,7 +306,8 @@ pub enum AdminCommand {
     CreateTable(RecordText),
     /// Drops a table with all its data.
     DropTable(String),
-    /// Changes a table's policy, factor or `min_in_sync`, adds columns, adds or drops an index. JSON of [`AlterTable`].
+    /// Changes a table's policy, factor or `min_in_sync`, adds columns, adds or drops an index. JSON of
+    /// [`AlterTable`].
     AlterTable(RecordText),
     /// Hands a partition's lead to a node; an id of `None` balances all.
     Switchover {
@@ -333,7 +336,8 @@ pub enum AdminCommand {
     },
     /// Failovers, newest last: JSON list of `FailoverRecord`.
     Failovers,
-    /// Moves copies to this node until it has as many as the others; takes back a [`AdminCommand::Remove`] or a drain.
+    /// Moves copies to this node until it has as many as the others; takes back a [`AdminCommand::Remove`] or
+    /// a drain.
     Add(NodeId),
     /// Moves everything away from this node, then forgets it.
     Remove {
@@ -398,8 +402,8 @@ impl CreateTable {
         }
     }
 
-    /// One of the cluster's own tables ([`types::system`]), in a cluster of so many nodes: up to three copies, on disk. None if there is no
-    /// such table in this version.
+    /// One of the cluster's own tables ([`types::system`]), in a cluster of so many nodes: up to three
+    /// copies, on disk. None if there is no such table in this version.
     pub fn system(name: &str, nodes: usize) -> Option<CreateTable> {
         let copies = nodes.clamp(1, 3) as u8;
         Some(CreateTable {
@@ -427,14 +431,15 @@ pub struct AlterTable {
     /// What backups do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby: Option<types::policy::Standby>,
-    /// At most so many milliseconds of log are to be replayed in a failover; 0: no bound but the log's budget.
+    /// At most so many milliseconds of log are to be replayed in a failover; 0: no bound but the log's
+    /// budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_target_ms: Option<u64>,
     /// Copies of each partition. What is there stays where it is as far as it stays at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<u8>,
-    /// Columns that are added, nullable ones; those that are there just so already are skipped, so that the request can
-    /// be repeated.
+    /// Columns that are added, nullable ones; those that are there just so already are skipped, so that the
+    /// request can be repeated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add_columns: Vec<types::data::Column>,
     /// An index to be added; skipped if it is there just so already.

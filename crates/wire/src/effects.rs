@@ -1,5 +1,5 @@
-//! The payload of a `Rows` entry: the effects on rows, and the outcome that a retry of the request must get again. That of a
-//! `Schema` entry has the same form, without request and outcome: only what changes.
+//! The payload of a `Rows` entry: the effects on rows, and the outcome that a retry of the request must get
+//! again. That of a `Schema` entry has the same form, without request and outcome: only what changes.
 //!
 //! ```text
 //!  0 request hash u64 | 8 confirmed sequence u64 | 16 outcome u8 | 17 affected rows u32 | 21 count u32

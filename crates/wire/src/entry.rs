@@ -10,8 +10,8 @@
 //! 72 unit u64 | 80 commit timestamp u64, or 0 | 88 checksum u32 (CRC-32C of bytes 0..88 and the payload)
 //! ```
 //!
-//! The checksum of the previous entry chains a partition's entries: two logs with an equal last entry are equal below it
-//! (R3).
+//! The checksum of the previous entry chains a partition's entries: two logs with an equal last entry are
+//! equal below it (R3).
 
 use bytes::{BufMut, Bytes, BytesMut};
 use types::{Lsn, PartitionId, Position, SessionId, TableId, Term};
@@ -178,7 +178,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Encodes an entry. Panics if the payload is over [`MAX_PAYLOAD_BYTES`]: callers check requests at the door.
+    /// Encodes an entry. Panics if the payload is over [`MAX_PAYLOAD_BYTES`]: callers check requests at the
+    /// door.
     pub fn encode(header: Header, payload: &[u8]) -> Entry {
         assert!(payload.len() <= MAX_PAYLOAD_BYTES, "payload of {} bytes", payload.len());
         let mut out = BytesMut::with_capacity(HEADER_BYTES + payload.len());
@@ -205,7 +206,8 @@ impl Entry {
         Entry { header, bytes: out.freeze(), crc }
     }
 
-    /// Takes the first entry off `bytes`, checked. `bytes` keeps what follows it; on an error it is unchanged.
+    /// Takes the first entry off `bytes`, checked. `bytes` keeps what follows it; on an error it is
+    /// unchanged.
     pub fn take(bytes: &mut Bytes) -> Result<Entry, EntryError> {
         let length = Entry::length(bytes)?;
         if bytes.len() < length {

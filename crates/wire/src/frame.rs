@@ -1,7 +1,8 @@
-//! Frames on a connection: `length u32 | number u16 | zero u16 | CRC-32C of the body u32 | body`, little-endian.
+//! Frames on a connection: `length u32 | number u16 | zero u16 | CRC-32C of the body u32 | body`,
+//! little-endian.
 //!
-//! The length is the body's. It is checked against the message's cap before anything is read, so garbage costs nothing; a
-//! frame that is wrong in any way closes its connection and no other.
+//! The length is the body's. It is checked against the message's cap before anything is read, so garbage
+//! costs nothing; a frame that is wrong in any way closes its connection and no other.
 
 use crate::message::Message;
 
@@ -32,7 +33,8 @@ pub enum FrameError {
     Body(String),
 }
 
-/// Appends a message as a frame to `out`. The error is a sentence: a message over its cap is our own limit, not the peer's.
+/// Appends a message as a frame to `out`. The error is a sentence: a message over its cap is our own limit,
+/// not the peer's.
 pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), String> {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEADER_BYTES]);
@@ -51,7 +53,8 @@ pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes one message from the start of `bytes`: the message and how many bytes it took, or `None` if more are needed.
+/// Takes one message from the start of `bytes`: the message and how many bytes it took, or `None` if more are
+/// needed.
 pub fn decode(bytes: &[u8]) -> Result<Option<(Message, usize)>, FrameError> {
     if bytes.len() < FRAME_HEADER_BYTES {
         return Ok(None);

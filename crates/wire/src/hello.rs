@@ -40,8 +40,8 @@ pub struct Hello {
     pub agent: String,
 }
 
-/// What everyone who connects must know, if there is one. It protects against mistakes and strangers on a trusted network;
-/// it crosses the wire as it is.
+/// What everyone who connects must know, if there is one. It protects against mistakes and strangers on a
+/// trusted network; it crosses the wire as it is.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret(Option<String>);
 

@@ -8,8 +8,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// A buffer that grew beyond this for one large frame is given back once it is empty.
 const KEEP_BYTES: usize = 1 << 20;
 
-/// The received bytes of one connection. It does no IO: its owner reads into [`Inbox::room`] and says with [`Inbox::took`] how much
-/// came. It grows only for a frame that has begun and is within its message's cap, so a peer cannot make it larger than that.
+/// The received bytes of one connection. It does no IO: its owner reads into [`Inbox::room`] and says with
+/// [`Inbox::took`] how much came. It grows only for a frame that has begun and is within its message's cap,
+/// so a peer cannot make it larger than that.
 #[derive(Debug, Default)]
 pub struct Inbox {
     bytes: Vec<u8>,
@@ -82,7 +83,8 @@ mod tests {
         Fetched { partition: PartitionId(64), epoch: Epoch(1), from, after, entries }.into()
     }
 
-    /// Reads `bytes` as from a socket that gives at most `most` of them at once; returns the messages as they become whole.
+    /// Reads `bytes` as from a socket that gives at most `most` of them at once; returns the messages as they
+    /// become whole.
     fn receive(inbox: &mut Inbox, mut bytes: &[u8], most: usize) -> Vec<Message> {
         let mut messages = Vec::new();
         while !bytes.is_empty() {

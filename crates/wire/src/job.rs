@@ -1,4 +1,5 @@
-//! Jobs (`types::job`): records in pieces from a client to the primaries of their partitions, and the end of the job.
+//! Jobs (`types::job`): records in pieces from a client to the primaries of their partitions, and the end of
+//! the job.
 //!
 //! ```text
 //! client                                  primary of each partition
@@ -7,10 +8,10 @@
 //!   Op::EndJob: commit, or abort          one entry: the job's row; its commitment covers everything before it
 //! ```
 //!
-//! Records have numbers that grow within the job; a partition sees those of its own keys. So that none is left out, a piece names
-//! the number of the record before it in this partition, 0 before the first (PR-47). A record that is refused stops the job in
-//! its partition: those before it stay, it and those after it are not done. A piece that was done changes nothing when it
-//! comes again.
+//! Records have numbers that grow within the job; a partition sees those of its own keys. So that none is
+//! left out, a piece names the number of the record before it in this partition, 0 before the first (PR-47).
+//! A record that is refused stops the job in its partition: those before it stay, it and those after it are
+//! not done. A piece that was done changes nothing when it comes again.
 
 use crate::request::{Outcome, RowOp};
 use serde::{Deserialize, Serialize};
@@ -54,8 +55,8 @@ pub struct JobStatus {
     pub state: JobState,
     /// How many of its records were done.
     pub records: u64,
-    /// The number of the last of them: of the records that belong to this partition those up to this one were done, and no
-    /// others. 0: none.
+    /// The number of the last of them: of the records that belong to this partition those up to this one were
+    /// done, and no others. 0: none.
     pub through: u64,
     /// The record after it, if it was refused.
     pub refused: Option<JobRefusal>,

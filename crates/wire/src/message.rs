@@ -1,4 +1,5 @@
-//! Messages are one enum; each has a number that is never reused, a cap on its size and a validator (habits 4).
+//! Messages are one enum; each has a number that is never reused, a cap on its size and a validator (habits
+//! 4).
 
 use crate::bulk::{MAX_STAGED_BYTES, Stage, StageAnswer, StagePiece, Unstage};
 use crate::control::{
@@ -115,7 +116,8 @@ messages! {
 
 /// The most row operations in one write.
 pub const MAX_OPS: usize = 50_000;
-/// Above every LSN and every epoch that there ever is: a message that names a higher one is not a sound node's.
+/// Above every LSN and every epoch that there ever is: a message that names a higher one is not a sound
+/// node's.
 const BEYOND: u64 = 1 << 60;
 
 impl Message {
@@ -160,8 +162,8 @@ impl Message {
 }
 
 impl Request {
-    /// Checks what the types cannot say: above all that no key or row is longer than an engine takes, in reads as in writes. The
-    /// error is a sentence.
+    /// Checks what the types cannot say: above all that no key or row is longer than an engine takes, in
+    /// reads as in writes. The error is a sentence.
     pub fn validate(&self) -> Result<(), String> {
         if self.session.is_some() != (self.seq > 0) && self.op.writes() {
             return Err("a session and its sequence number come together".into());

@@ -26,11 +26,13 @@ pub struct Append {
     pub committed: Lsn,
     /// The lowest LSN that every in-sync member has durable: components stop here (R7).
     pub secured: Lsn,
-    /// The lowest LSN that every in-sync member has persisted or needs no more: the log may be dropped below (R8).
+    /// The lowest LSN that every in-sync member has persisted or needs no more: the log may be dropped below
+    /// (R8).
     pub log_floor: Lsn,
     /// When the primary sent this, on its own clock, microseconds: echoed in acknowledgements.
     pub sent_us: u64,
-    /// Of an acknowledgement that came while the primary surely led: its `sent_us`. The age of `committed` counts from there (PR-27).
+    /// Of an acknowledgement that came while the primary surely led: its `sent_us`. The age of `committed`
+    /// counts from there (PR-27).
     pub echo_us: u64,
     /// A run of entries, verbatim. May be empty: then it carries the positions only.
     pub entries: Bytes,
@@ -68,7 +70,8 @@ pub enum Refusal {
     NotMine,
     /// The member cannot take entries: its disk is full or it is busy installing.
     Busy,
-    /// The next entry, at this LSN, makes a bulk load part of the state whose files the member does not have (PR-39).
+    /// The next entry, at this LSN, makes a bulk load part of the state whose files the member does not have
+    /// (PR-39).
     Unstaged(Lsn),
 }
 
@@ -178,8 +181,8 @@ pub struct Copy {
     pub at: Position,
     /// The checksum of the entry at that position.
     pub at_crc: u32,
-    /// The epochs of the primary's log. What begins above that position is not part of the copy: it tells the member which
-    /// of its own entries the primary never had (R9).
+    /// The epochs of the primary's log. What begins above that position is not part of the copy: it tells the
+    /// member which of its own entries the primary never had (R9).
     pub history: Vec<(Term, Lsn)>,
     /// Rows in key order: stored key, LSN, value.
     pub rows: Vec<(Bytes, Lsn, Bytes)>,
@@ -202,7 +205,8 @@ pub struct Copied {
     pub piece: u32,
 }
 
-/// "I am here, and I lead these." Sent to every other node, in both directions, on connections of their own (PR-65).
+/// "I am here, and I lead these." Sent to every other node, in both directions, on connections of their own
+/// (PR-65).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Heartbeat {
     /// Who.
@@ -222,7 +226,8 @@ pub struct HeartbeatAnswer {
     pub to: Member,
     /// The heartbeat's `sent_us`.
     pub echo_us: u64,
-    /// Partitions named in the heartbeat for which this promise is not given: a newer epoch is known here (PR-05).
+    /// Partitions named in the heartbeat for which this promise is not given: a newer epoch is known here
+    /// (PR-05).
     pub except: Vec<PartitionId>,
 }
 

@@ -24,9 +24,9 @@ pub enum ReadLevel {
     },
 }
 
-/// At which state a read looks. A *snapshot* is named by what a primary's reply to a read said: its configuration's epoch, and
-/// the LSN. It stays the same state as long as it lies on the partition's history, which a failover that lost acknowledged
-/// commits may end.
+/// At which state a read looks. A *snapshot* is named by what a primary's reply to a read said: its
+/// configuration's epoch, and the LSN. It stays the same state as long as it lies on the partition's history,
+/// which a failover that lost acknowledged commits may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Snapshot {
     /// What is committed now.
@@ -34,14 +34,15 @@ pub enum Snapshot {
     Newest,
     /// The same, and the replica keeps its versions for [`Snapshot::At`], ten seconds from the last use on.
     Begin,
-    /// An earlier read's. Refused with [`Status::TooOld`] if it is not kept any more, or is no part of the history.
+    /// An earlier read's. Refused with [`Status::TooOld`] if it is not kept any more, or is no part of the
+    /// history.
     At(Position),
 }
 
 /// One row operation of a write.
 ///
-/// A write that names a snapshot ([`Op::Write::since`]) is done only if none of its rows was changed after it, by anybody: the
-/// first committer wins. `Put` alone does not look.
+/// A write that names a snapshot ([`Op::Write::since`]) is done only if none of its rows was changed after
+/// it, by anybody: the first committer wins. `Put` alone does not look.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RowOp {
     /// Writes the row, whatever was there.
@@ -63,7 +64,8 @@ pub enum RowOp {
         /// The encoded key.
         key: Bytes,
     },
-    /// Writes the row if there is one already; else nothing is done for it. With a snapshot there must be one.
+    /// Writes the row if there is one already; else nothing is done for it. With a snapshot there must be
+    /// one.
     Update {
         /// The encoded key.
         key: Bytes,
@@ -122,7 +124,8 @@ pub enum Op {
         to: Bytes,
         /// At most so many rows.
         limit: u32,
-        /// At which state; that of the first page for the others. The versions of a state are kept while there are more pages.
+        /// At which state; that of the first page for the others. The versions of a state are kept while
+        /// there are more pages.
         at: Snapshot,
     },
     /// How many rows with `from <= key < to`.
@@ -147,7 +150,8 @@ pub enum Op {
         ops: Vec<RowOp>,
         /// The position of the feed that makes them.
         mark: Option<FeedMark>,
-        /// Only if the rows have not changed since this snapshot; else the whole write is refused with [`Outcome::Changed`].
+        /// Only if the rows have not changed since this snapshot; else the whole write is refused with
+        /// [`Outcome::Changed`].
         since: Option<Position>,
     },
     /// Opens a session. The reply's LSN and term are its id.
@@ -162,9 +166,9 @@ pub enum Op {
         /// Which state.
         at: Snapshot,
     },
-    /// Rows by an index: those whose entries ([`types::index::entry_of`]) are in `from <= entry < to`, in the order of the
-    /// entries. Answered with [`Body::Found`], or with [`Status::NoIndex`] where the state that is looked at has no such index
-    /// that is ready.
+    /// Rows by an index: those whose entries ([`types::index::entry_of`]) are in `from <= entry < to`, in the
+    /// order of the entries. Answered with [`Body::Found`], or with [`Status::NoIndex`] where the state that
+    /// is looked at has no such index that is ready.
     Find {
         /// The index's number.
         index: u32,
@@ -179,16 +183,18 @@ pub enum Op {
     },
     /// Which indexes the partition has, and how far they are.
     Indexes,
-    /// Holds the primary's `committed` where it is, and with it every acknowledgement and what reads see, until
-    /// [`Op::Resume`], so long at most. The reply's position is where, and its versions are kept as by [`Op::Hold`].
+    /// Holds the primary's `committed` where it is, and with it every acknowledgement and what reads see,
+    /// until [`Op::Resume`], so long at most. The reply's position is where, and its versions are kept as by
+    /// [`Op::Hold`].
     Pause {
         /// Milliseconds; of more than 2,000 the rest is not heeded.
         for_ms: u32,
     },
-    /// Ends a pause. The reply's LSN is where the primary's `committed` stood until now: if that is still the one that the pause
-    /// was told, nothing was committed in between.
+    /// Ends a pause. The reply's LSN is where the primary's `committed` stood until now: if that is still the
+    /// one that the pause was told, nothing was committed in between.
     Resume {
-        /// The position that the pause was told. Refused with [`Status::TooOld`] if it is no part of the history any more.
+        /// The position that the pause was told. Refused with [`Status::TooOld`] if it is no part of the
+        /// history any more.
         at: Position,
     },
     /// [`Op::Digest`] at an earlier read's state: to compare replicas at one position.
@@ -201,16 +207,17 @@ pub enum Op {
         /// Begin, unless it is at it.
         start: bool,
     },
-    /// The replica gives itself up and is sent a copy: an operator has found it damaged. For any replica; refused with
-    /// [`Status::Bad`] unless `source`, another node, leads the partition as the replica knows it.
+    /// The replica gives itself up and is sent a copy: an operator has found it damaged. For any replica;
+    /// refused with [`Status::Bad`] unless `source`, another node, leads the partition as the replica knows
+    /// it.
     GiveUp {
         /// Whose replica is good: the copy comes from there.
         source: NodeId,
         /// Why, for the node's messages.
         why: String,
     },
-    /// Has the files of a bulk load staged at every replica that counts, or asks how far they are: [`Body::Load`]. Also where it
-    /// was loaded long ago.
+    /// Has the files of a bulk load staged at every replica that counts, or asks how far they are:
+    /// [`Body::Load`]. Also where it was loaded long ago.
     Stage {
         /// The load.
         load: LoadId,
@@ -233,28 +240,29 @@ pub enum Op {
         /// The load.
         load: LoadId,
     },
-    /// Makes a staged load part of the state, all of it at one LSN. Its rows take the place of those that were there. "Not yet" if
-    /// it is not staged everywhere.
+    /// Makes a staged load part of the state, all of it at one LSN. Its rows take the place of those that
+    /// were there. "Not yet" if it is not staged everywhere.
     Load {
         /// The load.
         load: LoadId,
         /// `types::bulk::files_digest` of its files.
         digest: [u8; 16],
     },
-    /// Records of a job ([`crate::job`]), each done for itself up to the first that is refused. Needs a session. Answered with
-    /// [`Body::Job`]; refused with [`Outcome::Stopped`] unless all are done.
+    /// Records of a job ([`crate::job`]), each done for itself up to the first that is refused. Needs a
+    /// session. Answered with [`Body::Job`]; refused with [`Outcome::Stopped`] unless all are done.
     Job {
         /// The job.
         job: JobId,
-        /// The number of the job's record before these in this partition; 0: none. Nothing is done unless that one was.
+        /// The number of the job's record before these in this partition; 0: none. Nothing is done unless
+        /// that one was.
         after: u64,
         /// The records, by ascending number.
         records: Vec<JobRecord>,
     },
-    /// Ends a job in this partition: nothing more of it is done from here on. Needs a session. Answered with [`Body::Job`]. To
-    /// commit fails, and is an abort, with [`Outcome::Stopped`], unless the job's records up to `through` were done. What was
-    /// done by a job that is aborted here, or somewhere else, is told when it is secured: when every replica that may be
-    /// promoted has it.
+    /// Ends a job in this partition: nothing more of it is done from here on. Needs a session. Answered with
+    /// [`Body::Job`]. To commit fails, and is an abort, with [`Outcome::Stopped`], unless the job's records
+    /// up to `through` were done. What was done by a job that is aborted here, or somewhere else, is told
+    /// when it is secured: when every replica that may be promoted has it.
     EndJob {
         /// The job.
         job: JobId,
@@ -365,12 +373,14 @@ pub enum Outcome {
     Exists = 1,
     /// A row is not as the snapshot had it, or the snapshot is no part of the history; nothing was changed.
     Changed = 2,
-    /// A row has no place in one of the table's indexes: its entry would be longer than a key may be, or it is no row of the
-    /// table; nothing was changed.
+    /// A row has no place in one of the table's indexes: its entry would be longer than a key may be, or it
+    /// is no row of the table; nothing was changed.
     Unindexable = 3,
-    /// With what changes in the table's indexes the write is larger than one entry of the log; nothing was changed.
+    /// With what changes in the table's indexes the write is larger than one entry of the log; nothing was
+    /// changed.
     TooMuch = 4,
-    /// Of a job: a record was refused, one before it is missing, or the job has ended. The job's row says what was done.
+    /// Of a job: a record was refused, one before it is missing, or the job has ended. The job's row says
+    /// what was done.
     Stopped = 5,
 }
 
@@ -389,7 +399,8 @@ impl Outcome {
 pub enum Status {
     /// Done; for a write: committed under its policy.
     Ok,
-    /// Decided against by the state of the data: an insert found its key, a row had changed. Committed as such.
+    /// Decided against by the state of the data: an insert found its key, a row had changed. Committed as
+    /// such.
     Refused(Outcome),
     /// Not here; the reply's `hint` has the newest configuration known. Nothing was done.
     NotPrimary,
@@ -401,7 +412,8 @@ pub enum Status {
     Unknown(String),
     /// Never done, and never will be: the request itself is wrong.
     Bad(String),
-    /// Fewer copies than the policy allows; the text says what is left and what goes on with fewer. Nothing was done.
+    /// Fewer copies than the policy allows; the text says what is left and what goes on with fewer. Nothing
+    /// was done.
     TooFewCopies(String),
     /// The node cannot take writes: its disk is full. Nothing was done.
     Full(String),
@@ -411,7 +423,8 @@ pub enum Status {
     Corrupt(String),
     /// The snapshot cannot be read (any more): begin again at a newer one. Nothing was done.
     TooOld(String),
-    /// The state that was to be read has no such index, or it is not ready. A scan finds the same rows. Nothing was done.
+    /// The state that was to be read has no such index, or it is not ready. A scan finds the same rows.
+    /// Nothing was done.
     NoIndex(String),
 }
 
@@ -433,7 +446,8 @@ pub enum Body {
     Number(u64),
     /// How many rows a write changed.
     Affected(u32),
-    /// Up to which LSN that which was made in the term is here; zero if nothing of it is; `None`: it has not ended.
+    /// Up to which LSN that which was made in the term is here; zero if nothing of it is; `None`: it has not
+    /// ended.
     TermEnd(Option<Lsn>),
     /// Rows by an index: key without space byte, LSN, row, in the order of the index's entries.
     Found {
@@ -489,8 +503,8 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The position of the entry that a write made. Of a read: the state that it showed, with the configuration's epoch in the
-    /// place of a term, which a later write may name ([`Op::Write`], `since`).
+    /// The position of the entry that a write made. Of a read: the state that it showed, with the
+    /// configuration's epoch in the place of a term, which a later write may name ([`Op::Write`], `since`).
     pub fn position(&self) -> Position {
         Position::new(Term::of(self.epoch), self.lsn)
     }

@@ -1,4 +1,5 @@
-//! How a set of components (`types::component`) travels from a primary to a member, as its state or beside the log.
+//! How a set of components (`types::component`) travels from a primary to a member, as its state or beside
+//! the log.
 //!
 //! ```text
 //! primary                                member
@@ -12,8 +13,8 @@
 //!   FlushAnswer: flushed (an Offer follows), or there was nothing to flush
 //! ```
 //!
-//! The member asks, so whatever is lost is asked for again by the one who lacks it, and a member that comes back with another
-//! life goes on where the files on its disk end.
+//! The member asks, so whatever is lost is asked for again by the one who lacks it, and a member that comes
+//! back with another life goes on where the files on its disk end.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -46,15 +47,18 @@ pub struct TransferOffer {
     pub at: Position,
     /// The checksum of the entry at that position; 0: not known any more.
     pub at_crc: u32,
-    /// The epochs of the primary's log: they tell the member which of its own entries the primary never had (R9).
+    /// The epochs of the primary's log: they tell the member which of its own entries the primary never had
+    /// (R9).
     pub history: Vec<(Term, Lsn)>,
     /// The length of the set's description, in bytes.
     pub description_bytes: u64,
     /// How long the pieces are to be that the member asks for, in bytes.
     pub piece_bytes: u32,
-    /// The member follows the log meanwhile; else the files are to be its state, and the log goes on above them.
+    /// The member follows the log meanwhile; else the files are to be its state, and the log goes on above
+    /// them.
     pub beside: bool,
-    /// Bytes of log that would bring the member level without any files, if the log reaches back so far: the member chooses.
+    /// Bytes of log that would bring the member level without any files, if the log reaches back so far: the
+    /// member chooses.
     pub log_alone: Option<u64>,
     /// Bytes of log above the files.
     pub log_above: u64,
@@ -82,7 +86,8 @@ pub struct TransferRequest {
     pub number: u64,
     /// At most [`MAX_PIECES`].
     pub pieces: Vec<Piece>,
-    /// Bytes of the files that are there; what it had already counts too. While the set is checked, what was checked is added.
+    /// Bytes of the files that are there; what it had already counts too. While the set is checked, what was
+    /// checked is added.
     pub have: u64,
     /// Files that were not what the set says, and are wanted again.
     pub tainted: u64,
@@ -114,7 +119,8 @@ pub enum Outcome {
     Installed,
     /// It is of no use there, for this reason. Rows are.
     Refused(String),
-    /// The log alone ([`TransferOffer::log_alone`]) is less than what it lacks of the files and the log above them.
+    /// The log alone ([`TransferOffer::log_alone`]) is less than what it lacks of the files and the log above
+    /// them.
     LogIsLess,
 }
 
@@ -170,7 +176,8 @@ pub struct FlushAnswer {
     pub from: Member,
     /// The position of the primary's files.
     pub at: Position,
-    /// There are files that the member does not have, and they are offered next. If not, there was nothing to flush.
+    /// There are files that the member does not have, and they are offered next. If not, there was nothing to
+    /// flush.
     pub flushed: bool,
 }
 
@@ -204,7 +211,8 @@ pub fn encode_set(set: &ComponentSet) -> Bytes {
     postcard::to_stdvec(set).expect("numbers and bytes can be encoded").into()
 }
 
-/// The same, as long whatever the digests are: each takes as many bytes as the longest. [`decode_set`] reads both.
+/// The same, as long whatever the digests are: each takes as many bytes as the longest. [`decode_set`] reads
+/// both.
 pub fn encode_set_evenly(set: &ComponentSet) -> Bytes {
     let even = |mut digest: u128| {
         let mut bytes = [0u8; 19];

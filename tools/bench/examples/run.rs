@@ -1,8 +1,8 @@
-//! Runs one bench from its defaults: `cargo run --release -p understudy-bench --example run -- BENCH [LINE]...`, with `log`,
-//! `ycsb`, `redis` or `postgres` for BENCH.
+//! Runs one bench from its defaults: `cargo run --release -p understudy-bench --example run -- BENCH
+//! [LINE]...`, with `log`, `ycsb`, `redis` or `postgres` for BENCH.
 //!
-//! The `understudy` binary has the same with all options; this is for work on the benches. Like it, this program is also the
-//! node and the controller that it starts.
+//! The `understudy` binary has the same with all options; this is for work on the benches. Like it, this
+//! program is also the node and the controller that it starts.
 
 use std::process::ExitCode;
 use understudy_bench::{BenchError, Common, CompareOptions, Line, LogOptions, Peer, YcsbOptions};

@@ -17,8 +17,8 @@ use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// Appends a second of `raft-engine` 0.4.2 with sixteen threads and 264 bytes each, as recorded in the project's notes on
-/// a machine such as this.
+/// Appends a second of `raft-engine` 0.4.2 with sixteen threads and 264 bytes each, as recorded in the
+/// project's notes on a machine such as this.
 const DOCUMENTED_RAFT_ENGINE: f64 = 29_800.0;
 
 /// Lines of this bench.
@@ -29,8 +29,8 @@ pub const LOG_LINES: [&str; 3] = ["outstanding-64", "waiting-10", "waiting-16"];
 pub struct LogOptions {
     /// Options of every bench.
     pub common: Common,
-    /// `--raft-engine PROGRAM`: a program built from `tools/bench/raft-engine`, measured in the same rounds as the sixteen
-    /// waiting threads. `None`: the documented figure stands in, labelled as such.
+    /// `--raft-engine PROGRAM`: a program built from `tools/bench/raft-engine`, measured in the same rounds
+    /// as the sixteen waiting threads. `None`: the documented figure stands in, labelled as such.
     pub raft_engine: Option<PathBuf>,
 }
 

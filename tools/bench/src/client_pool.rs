@@ -1,5 +1,5 @@
-//! Our side as a peer's clients are: each closed-loop client has connections and sessions of its own, and all are served by
-//! one thread that waits for all of them at once.
+//! Our side as a peer's clients are: each closed-loop client has connections and sessions of its own, and all
+//! are served by one thread that waits for all of them at once.
 
 use crate::cluster::{TableUnderLoad, WAIT_LIMIT};
 use crate::error::{BenchError, During};
@@ -10,7 +10,8 @@ use mio::{Events, Interest, Poll, Token};
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-/// How long it waits before it lets every client look at its clock: a poll that tells of sockets does not tell of timers.
+/// How long it waits before it lets every client look at its clock: a poll that tells of sockets does not
+/// tell of timers.
 const TIMERS: Duration = Duration::from_millis(100);
 /// Each client has one call on its way.
 const LANE: LaneId = LaneId(0);
@@ -39,7 +40,8 @@ impl<'a> ClientPool<'a> {
         Ok(ClientPool { table, poll, clients })
     }
 
-    /// Takes in what this client was told, and sends its next call unless the time is over. Says how many calls ended.
+    /// Takes in what this client was told, and sends its next call unless the time is over. Says how many
+    /// calls ended.
     fn serve(&mut self, at: usize, load: &mut Load, over: bool) -> Result<u32, BenchError> {
         let client = &mut self.clients[at];
         let mut ended = 0;

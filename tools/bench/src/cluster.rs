@@ -1,4 +1,5 @@
-//! Our side: a cluster of our own or one that runs already, tables in it, and ten closed-loop lanes of one client.
+//! Our side: a cluster of our own or one that runs already, tables in it, and ten closed-loop lanes of one
+//! client.
 
 use crate::error::BenchError;
 use crate::generate::{Step, Steps, Values, Workload, key};
@@ -23,7 +24,8 @@ pub(crate) const WAIT_LIMIT: Duration = Duration::from_secs(30);
 /// Which cluster is used.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Target {
-    /// `--connect HOST:PORT`: controllers of a cluster that runs. Empty: one is started for the bench and stopped after it.
+    /// `--connect HOST:PORT`: controllers of a cluster that runs. Empty: one is started for the bench and
+    /// stopped after it.
     pub connect: Vec<String>,
     /// The program with the subcommands `node` and `controller`. `None`: the one that runs now.
     pub binary: Option<PathBuf>,

@@ -206,8 +206,8 @@ impl CompareOptions {
     }
 }
 
-/// Runs `bench compare`. Each line goes to `emit` as soon as it is there. A peer that is not installed gives lines that say
-/// so.
+/// Runs `bench compare`. Each line goes to `emit` as soon as it is there. A peer that is not installed gives
+/// lines that say so.
 pub fn compare(
     options: &CompareOptions,
     progress: &mut dyn Write,

@@ -1,5 +1,5 @@
-//! Why a goal was missed, as far as the measurement says. Nothing here is a guess: each sentence quotes the figures that it
-//! rests on.
+//! Why a goal was missed, as far as the measurement says. Nothing here is a guess: each sentence quotes the
+//! figures that it rests on.
 
 use crate::stats::median;
 use crate::subject::{Round, Series};
@@ -9,7 +9,8 @@ const BUSY: f64 = 0.85;
 /// From this share on, others count as having disturbed.
 const DISTURBED: f64 = 0.25;
 
-/// A few sentences about a missed goal: first what bounds our side, then what an operation is made of on either side.
+/// A few sentences about a missed goal: first what bounds our side, then what an operation is made of on
+/// either side.
 pub fn explain(ours: &Series, base: &Series, goal: f64) -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     reason(&Figures::of(ours), &Figures::of(base), goal, cores)

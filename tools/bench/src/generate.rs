@@ -1,4 +1,5 @@
-//! Workloads: which key comes next, read or update, and with which bytes. The same seed gives the same sequence.
+//! Workloads: which key comes next, read or update, and with which bytes. The same seed gives the same
+//! sequence.
 
 use bytes::Bytes;
 use std::fmt;
@@ -11,8 +12,8 @@ pub enum Distribution {
     /// All equally often.
     #[default]
     Uniform,
-    /// YCSB's: the n-th most popular key comes in proportion to n to the power -0.99, and popular keys are spread over the
-    /// whole range.
+    /// YCSB's: the n-th most popular key comes in proportion to n to the power -0.99, and popular keys are
+    /// spread over the whole range.
     Zipfian,
 }
 
@@ -37,8 +38,8 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// Ranks 0 to `items - 1`, rank 0 the most frequent (Gray and others, "Quickly generating billion-record synthetic
-/// databases", as YCSB has it).
+/// Ranks 0 to `items - 1`, rank 0 the most frequent (Gray and others, "Quickly generating billion-record
+/// synthetic databases", as YCSB has it).
 #[derive(Clone, Debug)]
 pub struct Zipfian {
     items: u64,

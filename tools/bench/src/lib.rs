@@ -1,10 +1,11 @@
 //! Layer 6: workloads, comparisons, figures.
 //!
-//! Five benches, each a function that takes its options, a writer for progress and a receiver for lines: [`log()`] (the
-//! write-ahead log against a bare thread), [`ycsb()`] (policies against each other), [`compare()`] (against Redis and
-//! PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL) and [`gleambook()`] (the experiments of the AsterixDB replication document).
-//! A [`Line`] is one comparison and one JSON object. How rounds are made and counted is in [`subject`], who
-//! decides why a goal was missed in `explain.rs`.
+//! Five benches, each a function that takes its options, a writer for progress and a receiver for lines:
+//! [`log()`] (the write-ahead log against a bare thread), [`ycsb()`] (policies against each other),
+//! [`compare()`] (against Redis and PostgreSQL), [`sql()`] (the SQL gateway beside PostgreSQL) and
+//! [`gleambook()`] (the experiments of the AsterixDB replication document). A [`Line`] is one comparison and
+//! one JSON object. How rounds are made and counted is in [`subject`], who decides why a goal was missed in
+//! `explain.rs`.
 
 pub mod appends;
 mod client_pool;

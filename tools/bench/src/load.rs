@@ -1,5 +1,5 @@
-//! The load generator for peers: closed-loop clients, each on a connection of its own, all served by one thread with one
-//! poll, as our own client serves its lanes.
+//! The load generator for peers: closed-loop clients, each on a connection of its own, all served by one
+//! thread with one poll, as our own client serves its lanes.
 
 use crate::error::{BenchError, During};
 use crate::generate::{Step, Steps};
@@ -14,8 +14,8 @@ pub trait Speak {
     /// Appends the request for this step to what is to be sent.
     fn ask(&mut self, step: &Step, out: &mut Vec<u8>);
 
-    /// How long the answer at the start of `input` is; `None` if it is not complete. An error if it is not the answer that
-    /// the request should have.
+    /// How long the answer at the start of `input` is; `None` if it is not complete. An error if it is not
+    /// the answer that the request should have.
     fn answer(&mut self, input: &[u8]) -> Result<Option<usize>, String>;
 }
 

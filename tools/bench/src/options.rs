@@ -18,7 +18,8 @@ pub struct Common {
     pub seconds: f64,
     /// `--rounds N`: rounds of each side. Fewer than five make a weak ratio.
     pub rounds: u32,
-    /// `--dir DIR`: where temporary files go. Its disk is part of what is measured. `None`: the system's temporary folder.
+    /// `--dir DIR`: where temporary files go. Its disk is part of what is measured. `None`: the system's
+    /// temporary folder.
     pub dir: Option<PathBuf>,
     /// `--plot DIR`: also draw the lines as an SVG file there.
     pub plot: Option<PathBuf>,

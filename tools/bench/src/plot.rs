@@ -21,7 +21,8 @@ pub(crate) fn write(common: &Common, bench: &str, lines: &[Line]) -> Result<(), 
     written.during(&format!("{} cannot be written", path.display()))
 }
 
-/// Two bars for each line: ours and what it is compared with. A thin mark spans the slowest and the fastest round.
+/// Two bars for each line: ours and what it is compared with. A thin mark spans the slowest and the fastest
+/// round.
 pub fn draw(bench: &str, lines: &[Line]) -> String {
     let shown: Vec<&Line> = lines.iter().filter(|line| line.ours.is_some()).collect();
     let height = TOP + GROUP * shown.len() as f64 + 10.0;

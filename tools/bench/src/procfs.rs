@@ -1,4 +1,5 @@
-//! What the system knows of processes, processors, the loopback interface and file systems, read from `/proc`.
+//! What the system knows of processes, processors, the loopback interface and file systems, read from
+//! `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,7 +49,8 @@ impl CpuTime {
 }
 
 impl ProcessStat {
-    /// Reads the text of `/proc/PID/stat`. The process's name may hold spaces and parentheses: the last one ends it.
+    /// Reads the text of `/proc/PID/stat`. The process's name may hold spaces and parentheses: the last one
+    /// ends it.
     pub fn parse(text: &str) -> Option<ProcessStat> {
         let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -105,7 +107,8 @@ pub fn own_cpu_us() -> CpuTime {
     stat.and_then(|text| ProcessStat::parse(&text)).map_or_else(CpuTime::default, |stat| stat.own.in_us())
 }
 
-/// The most memory in bytes that a process had since it started or since [`forget_peak`], from the text of `/proc/PID/status`.
+/// The most memory in bytes that a process had since it started or since [`forget_peak`], from the text of
+/// `/proc/PID/status`.
 pub fn parse_peak(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -164,7 +167,8 @@ fn ticks_to_us(ticks: u64) -> u64 {
     ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// The type of the file system that a path lies on, such as `ext4` or `tmpfs`, from the text of `/proc/self/mounts`.
+/// The type of the file system that a path lies on, such as `ext4` or `tmpfs`, from the text of
+/// `/proc/self/mounts`.
 pub fn parse_filesystem(mounts: &str, path: &Path) -> Option<String> {
     let mut best: Option<(usize, &str)> = None;
     for line in mounts.lines() {

@@ -17,11 +17,13 @@ pub struct Side {
     pub measured: bool,
     /// Operations a second, by round.
     pub ops_s: Spread,
-    /// Processor microseconds per operation of all processes involved, the load generator included; median of the rounds.
+    /// Processor microseconds per operation of all processes involved, the load generator included; median of
+    /// the rounds.
     pub cpu_us_per_op: Option<f64>,
     /// What the kernel used of it; `None` if it cannot be told.
     pub kernel_cpu_us_per_op: Option<f64>,
-    /// Messages that follow one another between an operation's question and its answer: from what it does, not measured.
+    /// Messages that follow one another between an operation's question and its answer: from what it does,
+    /// not measured.
     pub messages_in_a_row: Option<f64>,
     /// Bytes on the wire per operation; median of the rounds.
     pub wire_bytes_per_op: Option<f64>,
@@ -29,7 +31,8 @@ pub struct Side {
     pub wire_source: String,
     /// Operations per fsync; median of the rounds.
     pub commits_per_fsync: Option<f64>,
-    /// Commits per fsync of one node: where several nodes sync, [`Side::commits_per_fsync`] divides by the fsyncs of all.
+    /// Commits per fsync of one node: where several nodes sync, [`Side::commits_per_fsync`] divides by the
+    /// fsyncs of all.
     pub commits_per_fsync_of_one_node: Option<f64>,
     /// Fsyncs a second of one node; median of the rounds.
     pub fsyncs_s_of_one_node: Option<f64>,

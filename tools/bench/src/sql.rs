@@ -1,7 +1,7 @@
 //! `bench sql`: the SQL gateway under load, beside PostgreSQL on the same machine, in interleaved rounds.
 //!
-//! Both sides speak the same protocol with the same load generator: prepared statements by key, each with a Sync, one connection
-//! for each client. Our clients are spread over the nodes.
+//! Both sides speak the same protocol with the same load generator: prepared statements by key, each with a
+//! Sync, one connection for each client. Our clients are spread over the nodes.
 
 use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
 use crate::error::BenchError;
@@ -75,7 +75,8 @@ impl SqlOptions {
     }
 }
 
-/// Runs `bench sql`. Each line goes to `emit` as soon as it is there. Without PostgreSQL those that need it say so.
+/// Runs `bench sql`. Each line goes to `emit` as soon as it is there. Without PostgreSQL those that need it
+/// say so.
 pub fn sql(
     options: &SqlOptions,
     progress: &mut dyn Write,

@@ -30,8 +30,8 @@ impl Spread {
         })
     }
 
-    /// Each round's figure of `ours` over the same round's of `base`. Rounds next to each other see the same machine, so
-    /// the median of their ratios is steadier than the ratio of the medians.
+    /// Each round's figure of `ours` over the same round's of `base`. Rounds next to each other see the same
+    /// machine, so the median of their ratios is steadier than the ratio of the medians.
     pub fn of_ratios(ours: &[f64], base: &[f64]) -> Option<Spread> {
         Spread::of(ours.iter().zip(base).map(|(ours, base)| ours / base))
     }

@@ -1,7 +1,7 @@
 //! Rounds: something is put under load, and what it did is counted from outside.
 //!
-//! A [`Subject`] only makes the load. [`interleave`] goes round its subjects, A B A B, so that whatever else the machine
-//! does hits all of them alike, and reads clocks, processors and counters before and after.
+//! A [`Subject`] only makes the load. [`interleave`] goes round its subjects, A B A B, so that whatever else
+//! the machine does hits all of them alike, and reads clocks, processors and counters before and after.
 
 use crate::error::BenchError;
 use crate::procfs::{self, CpuTime, MachineStat};
@@ -33,7 +33,8 @@ pub struct Load {
     pub elapsed: Duration,
     /// Of each operation.
     pub latencies: Latencies,
-    /// Processor time that cannot be seen from outside any more: of a process that the round started and that ended.
+    /// Processor time that cannot be seen from outside any more: of a process that the round started and that
+    /// ended.
     pub ended_cpu_us: u64,
 }
 
@@ -72,7 +73,8 @@ pub struct Sources {
     pub fsyncs: &'static str,
 }
 
-/// How an operation goes through a subject: known from what the subject does, not measured. Means over the mix of operations.
+/// How an operation goes through a subject: known from what the subject does, not measured. Means over the
+/// mix of operations.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Way {
     /// Messages that follow one another between the question and its answer. 0: no network.
@@ -87,8 +89,8 @@ impl Way {
     /// To a log in this process.
     pub const ONE_LOG: Way = Way { messages: 0.0, logs: 1.0, nodes: 1 };
 
-    /// To a primary of so many copies, on a node each. `acknowledged`: an update is answered after backups have it. The rest,
-    /// besides the updates, are reads from the primary.
+    /// To a primary of so many copies, on a node each. `acknowledged`: an update is answered after backups
+    /// have it. The rest, besides the updates, are reads from the primary.
     pub fn of_copies(copies: u32, nodes: u32, acknowledged: bool, update_percent: u8) -> Way {
         let updates = f64::from(update_percent) / 100.0;
         let beyond = if acknowledged && copies > 1 { 2.0 } else { 0.0 };

@@ -1,4 +1,5 @@
-//! `bench ycsb`: policies against each other on one running cluster, and a durable table against the log alone.
+//! `bench ycsb`: policies against each other on one running cluster, and a durable table against the log
+//! alone.
 
 use crate::appends::{LogUnderLoad, Manner};
 use crate::cluster::{Ours, Shared, TableKind, TableUnderLoad, Target};
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 use std::io::Write;
 use types::{EngineKind, LogKind, Policy};
 
-/// Lines of this bench with their goals, for each share of updates: main-memory tables with three copies against one copy.
+/// Lines of this bench with their goals, for each share of updates: main-memory tables with three copies
+/// against one copy.
 const LADDER: [(&str, f64); 2] = [("semi", 0.55), ("async", 0.70)];
 /// The least share of what ten waiting writers reach on the log alone that a durable table should reach.
 const DURABLE_GOAL: f64 = 0.5;
@@ -34,8 +36,8 @@ pub struct YcsbOptions {
     pub updates: Vec<u8>,
     /// `--distribution uniform|zipfian`.
     pub distribution: Distribution,
-    /// `--factor N`. This and the next three: if any is given, one line `custom-uP` for each share of updates replaces
-    /// the comparisons, with the table's defaults for what is not given.
+    /// `--factor N`. This and the next three: if any is given, one line `custom-uP` for each share of updates
+    /// replaces the comparisons, with the table's defaults for what is not given.
     pub factor: Option<u8>,
     /// `--policy NAME`.
     pub policy: Option<String>,

@@ -1,5 +1,5 @@
-//! The peers for real: their servers come up with two replicas, answer a load, count it, and are gone afterwards. Where one
-//! is not installed its test says so and passes.
+//! The peers for real: their servers come up with two replicas, answer a load, count it, and are gone
+//! afterwards. Where one is not installed its test says so and passes.
 
 use std::path::Path;
 use std::time::Duration;

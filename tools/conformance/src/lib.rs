@@ -1,5 +1,5 @@
-//! What every engine must do, as cases with names: [`check`] runs them on one. An engine that offers more than it must is asked about
-//! that, too; what it does is compared with a [`Model`], the log itself.
+//! What every engine must do, as cases with names: [`check`] runs them on one. An engine that offers more
+//! than it must is asked about that, too; what it does is compared with a [`Model`], the log itself.
 //!
 //! Only tests depend on this crate.
 
@@ -27,8 +27,9 @@ pub trait Subject {
     /// Opens what is in `dir`, which may not exist yet.
     fn open(&self, dir: &Path) -> Result<Box<dyn Engine>, EngineError>;
 
-    /// The files of a bulk load with these rows, which come as stored keys in order and each once, with their values. `scratch` does
-    /// not exist, and is the caller's to remove. Asked only of engines that stage loads.
+    /// The files of a bulk load with these rows, which come as stored keys in order and each once, with their
+    /// values. `scratch` does not exist, and is the caller's to remove. Asked only of engines that stage
+    /// loads.
     fn load_files(&self, scratch: &Path, load: LoadId, rows: &[(Bytes, Bytes)]) -> Vec<(Component, Bytes)> {
         panic!(
             "it stages loads, and makes no files for load {load} of {} rows in {}",

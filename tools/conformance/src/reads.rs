@@ -1,4 +1,5 @@
-//! Versions, snapshots at an LSN, scans, deletions, floors and digests: what is in memory or on disk makes no difference.
+//! Versions, snapshots at an LSN, scans, deletions, floors and digests: what is in memory or on disk makes no
+//! difference.
 
 use crate::{Place, all, at, delete, history, key, put, read};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! Bulk loads of engines that offer them: staged beside everything else, part of the state at their entry and not before, whole or not
-//! at all (PR-39).
+//! Bulk loads of engines that offer them: staged beside everything else, part of the state at their entry and
+//! not before, whole or not at all (PR-39).
 
 use crate::{Model, Place, WAIT_LIMIT, all, at, delete, key, one_line, put};
 use bytes::Bytes;
@@ -30,7 +30,8 @@ fn staging(engine: &mut dyn Engine) -> &mut dyn StagesLoads {
     engine.staging_mut().expect("it offers that")
 }
 
-/// An engine with thirty entries on disk, their log, and the files of a load; none if the engine stages no loads.
+/// An engine with thirty entries on disk, their log, and the files of a load; none if the engine stages no
+/// loads.
 fn filled(place: &Place) -> Option<(Box<dyn Engine>, Model, Files)> {
     let mut engine = place.open();
     engine.staging()?;

@@ -54,8 +54,8 @@ impl Places {
     }
 }
 
-/// Lets itself be followed, does all of the scenario, and ends the process. If it is `from_scratch`, it goes on with
-/// what another one left. Its engine follows these rules.
+/// Lets itself be followed, does all of the scenario, and ends the process. If it is `from_scratch`, it goes
+/// on with what another one left. Its engine follows these rules.
 pub fn run(scenario: Scenario, base: &Path, from_scratch: bool, rules: Rules) -> ! {
     std::thread::spawn(|| {
         std::thread::sleep(AT_MOST);

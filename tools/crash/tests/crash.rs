@@ -162,7 +162,8 @@ fn mutants_of_the_engine_are_found() {
     assert!(survived.is_empty(), "not found: {survived:?}");
 }
 
-/// A received file whose sync failed is taken for durable at the next sync: the power loss after it shows that it never was (PR-97).
+/// A received file whose sync failed is taken for durable at the next sync: the power loss after it shows
+/// that it never was (PR-97).
 #[test]
 fn le12_a_sync_that_is_tried_again_is_found() {
     work_if_asked();

@@ -1,7 +1,9 @@
-//! `understudy dev`: a cluster on this machine that is kept in a directory between runs, in the foreground until Ctrl-C.
+//! `understudy dev`: a cluster on this machine that is kept in a directory between runs, in the foreground
+//! until Ctrl-C.
 //!
-//! Other commands find it by its `cluster.json` and harm it by pids that are verified first. Only the process in the foreground
-//! starts processes, so that none outlives it: a restart is asked of it over a socket in the directory.
+//! Other commands find it by its `cluster.json` and harm it by pids that are verified first. Only the process
+//! in the foreground starts processes, so that none outlives it: a restart is asked of it over a socket in
+//! the directory.
 
 mod keeper;
 
@@ -69,7 +71,8 @@ pub enum DevCommand {
     Restart {
         /// The node.
         node: String,
-        /// Copies that come back on it ignore what is there and are sent everything, in this life of the node.
+        /// Copies that come back on it ignore what is there and are sent everything, in this life of the
+        /// node.
         full: bool,
     },
     /// Ends every process at once, unsynced bytes lost; `dev` starts all of them again.

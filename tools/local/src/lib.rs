@@ -7,7 +7,8 @@
 //! | `understudy demo`: a fault under load, and everything checked afterwards | [`demo`] |
 //! | the processes themselves, and proof that a pid is ours | [`process`] |
 //!
-//! Everything a cluster starts it stops by its own pid; what is left when the starting process dies is ended by the kernel.
+//! Everything a cluster starts it stops by its own pid; what is left when the starting process dies is ended
+//! by the kernel.
 
 pub mod cluster;
 pub mod demo;

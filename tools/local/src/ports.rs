@@ -1,8 +1,10 @@
-//! Free ports below those that the kernel gives to outgoing connections, so that a restarted process finds its own free.
+//! Free ports below those that the kernel gives to outgoing connections, so that a restarted process finds
+//! its own free.
 //!
-//! A port is free when it is looked at, and bound by a process a moment later. Clusters that start at the same time would
-//! choose the same ones in between, so that whoever chooses holds a lock until all are bound. It is advice: where it cannot
-//! be had, and among programs that know nothing of it, a process that finds its port taken gets another one.
+//! A port is free when it is looked at, and bound by a process a moment later. Clusters that start at the
+//! same time would choose the same ones in between, so that whoever chooses holds a lock until all are bound.
+//! It is advice: where it cannot be had, and among programs that know nothing of it, a process that finds its
+//! port taken gets another one.
 
 use crate::process;
 use std::collections::BTreeSet;
@@ -29,8 +31,8 @@ pub(crate) struct FreePorts {
 }
 
 impl FreePorts {
-    /// From a base on, or from anywhere: clusters that start at the same time should not try the same ones. None of those
-    /// `given` already is handed out.
+    /// From a base on, or from anywhere: clusters that start at the same time should not try the same ones.
+    /// None of those `given` already is handed out.
     pub(crate) fn from(base: Option<u16>, given: BTreeSet<u16>) -> FreePorts {
         let random = || FIRST + (std::hash::RandomState::new().build_hasher().finish() % 12_000) as u16;
         FreePorts { next: base.unwrap_or_else(random), given }

@@ -1,6 +1,8 @@
-//! Processes: started with their output in a file, ended by their own pid, never signalled unless they are surely ours.
+//! Processes: started with their output in a file, ended by their own pid, never signalled unless they are
+//! surely ours.
 //!
-//! A child dies with the thread that started it, so clusters are started from a thread that lives as long as they do.
+//! A child dies with the thread that started it, so clusters are started from a thread that lives as long as
+//! they do.
 
 use crate::error::LocalError;
 use std::fs::{self, OpenOptions};
@@ -66,7 +68,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it, in a process group of its own, so that Ctrl-C at a terminal reaches only the one who starts and stops.
+    /// Starts it, in a process group of its own, so that Ctrl-C at a terminal reaches only the one who starts
+    /// and stops.
     pub fn start(program: Program) -> Result<Process, LocalError> {
         let log = OpenOptions::new().create(true).append(true).open(&program.log);
         let log = log.map_err(LocalError::io(&program.log))?;
@@ -94,8 +97,8 @@ impl Process {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Sends a signal. True if there was somebody to receive it: a pid of ours is not given to another before it is
-    /// waited for.
+    /// Sends a signal. True if there was somebody to receive it: a pid of ours is not given to another before
+    /// it is waited for.
     pub fn signal(&mut self, signal: Signal) -> bool {
         self.is_running() && send(self.pid(), signal)
     }

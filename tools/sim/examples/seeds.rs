@@ -1,8 +1,10 @@
-//! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose] [one] [nodes=N]`; `one` uses one thread.
+//! Runs seeds and prints what they find: `seeds FROM TO [FINDING] [verbose] [one] [nodes=N]`; `one` uses one
+//! thread.
 //!
-//! `seeds hunt FROM TO FINDING...` shows how soon plants are found, and whether the same seeds are clean with the rule
-//! in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the rule in, and
-//! `seeds list FROM TO FINDING...` prints the lines of `plants::FOUND`: the first seed that is found, and clean otherwise.
+//! `seeds hunt FROM TO FINDING...` shows how soon plants are found, and whether the same seeds are clean with
+//! the rule in; `all` names every finding. `seeds clean FROM TO FINDING...` runs their profiles with the rule
+//! in, and `seeds list FROM TO FINDING...` prints the lines of `plants::FOUND`: the first seed that is found,
+//! and clean otherwise.
 
 use std::time::Instant;
 use types::Finding;

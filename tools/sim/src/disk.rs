@@ -1,8 +1,8 @@
 //! A simulated disk with three layers: what is written, what of it is synced, and which names are synced.
 //!
-//! A process that dies leaves what it has written. A machine that loses power keeps what is synced, and of the rest a part
-//! ([`wal::cached`]). A sync can fail, and then forgets what it should have synced, as real systems do. Bytes rot,
-//! writes land elsewhere, reads flip a bit, the disk fills up.
+//! A process that dies leaves what it has written. A machine that loses power keeps what is synced, and of
+//! the rest a part ([`wal::cached`]). A sync can fail, and then forgets what it should have synced, as real
+//! systems do. Bytes rot, writes land elsewhere, reads flip a bit, the disk fills up.
 
 use crate::random::Stream;
 use std::collections::BTreeMap;
@@ -93,7 +93,8 @@ impl Disk {
         state.trouble = Trouble::default();
     }
 
-    /// A byte that was synced is not what it was, in a file whose name begins so. True if there was one to damage.
+    /// A byte that was synced is not what it was, in a file whose name begins so. True if there was one to
+    /// damage.
     pub fn rot(&self, prefix: &str) -> bool {
         let mut state = self.state();
         let DiskState { names, files, random, .. } = &mut *state;
@@ -127,7 +128,8 @@ impl Disk {
         Arc::new(Directory { disk: self.clone(), prefix: format!("{name}/") })
     }
 
-    /// The whole of a file. Flipped bits befall the files of directories alone: who a node is, is kept elsewhere too.
+    /// The whole of a file. Flipped bits befall the files of directories alone: who a node is, is kept
+    /// elsewhere too.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut state = self.state();
         let id = state.names.find(name)?;
@@ -138,7 +140,8 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Makes a file of these bytes, under another name first, so that after a crash there is the old one or the new one.
+    /// Makes a file of these bytes, under another name first, so that after a crash there is the old one or
+    /// the new one.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let unfinished = format!("{name}.new");
         let mut state = self.state();
@@ -223,7 +226,8 @@ impl DiskState {
         };
         self.syncs += 1;
         if self.trouble.fail_sync && contents.forget() {
-            // The pages count as clean from now on, and were not written: what a later sync says of them is worth nothing.
+            // The pages count as clean from now on, and were not written: what a later sync says of them is
+            // worth nothing.
             self.trouble.fail_sync = false;
             self.failed_syncs += 1;
             return Err(io::Error::other("the sync failed"));

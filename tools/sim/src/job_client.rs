@@ -1,5 +1,5 @@
-//! A client that runs jobs (PR-47, PR-82): records in pieces to several partitions, sent again after every failure, and an end that
-//! says what is committed.
+//! A client that runs jobs (PR-47, PR-82): records in pieces to several partitions, sent again after every
+//! failure, and an end that says what is committed.
 
 use crate::check::jobs::JobAnswer;
 use crate::client::ClientEffect;

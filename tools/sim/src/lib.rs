@@ -1,7 +1,9 @@
-//! Layer 4: a simulated world for the very state machines that nodes run, and checkers that know only the promises.
+//! Layer 4: a simulated world for the very state machines that nodes run, and checkers that know only the
+//! promises.
 //!
-//! A seed says everything: the shape of the world, the workload, every delay and every fault. The same seed gives the same
-//! trace in every process and build profile. See [`run`] for one seed and [`run_range`] for many.
+//! A seed says everything: the shape of the world, the workload, every delay and every fault. The same seed
+//! gives the same trace in every process and build profile. See [`run`] for one seed and [`run_range`] for
+//! many.
 //!
 //! | what | where |
 //! | --- | --- |

@@ -1,5 +1,6 @@
-//! A client that loads in bulk (PR-39): it stages the files of a load piece by piece at whoever leads, and then has it made part
-//! of the state. Each load writes a register that other clients write too, and rows of its own.
+//! A client that loads in bulk (PR-39): it stages the files of a load piece by piece at whoever leads, and
+//! then has it made part of the state. Each load writes a register that other clients write too, and rows of
+//! its own.
 
 use crate::check::history::{Action, Answer, Operation};
 use crate::check::lineage::Change;

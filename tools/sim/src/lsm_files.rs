@@ -1,12 +1,13 @@
-//! The real files under a world's LSM engines, and what becomes of them when processes die and machines lose power.
+//! The real files under a world's LSM engines, and what becomes of them when processes die and machines lose
+//! power.
 //!
-//! Each engine has a directory of its own, on a file system in memory where there is one. Whenever the engine says that it has made
-//! something durable, the directory is noted: as hard links, since a file that counts is written once and then replaced by
-//! rename. A process that dies leaves the directory as it is. After a loss of power there is either that too, as all of it may
-//! have reached the disk, or what was noted last.
+//! Each engine has a directory of its own, on a file system in memory where there is one. Whenever the engine
+//! says that it has made something durable, the directory is noted: as hard links, since a file that counts
+//! is written once and then replaced by rename. A process that dies leaves the directory as it is. After a
+//! loss of power there is either that too, as all of it may have reached the disk, or what was noted last.
 //!
-//! What an engine does beside its calls waits here as jobs. The world gives each a time; who waits for one has it run at once; a crash
-//! drops it, or cuts it off where it had just made something durable.
+//! What an engine does beside its calls waits here as jobs. The world gives each a time; who waits for one
+//! has it run at once; a crash drops it, or cuts it off where it had just made something durable.
 
 mod engine_dir;
 mod trouble;
@@ -95,7 +96,8 @@ impl LsmFiles {
         Ok(self.root.as_deref().expect("just made"))
     }
 
-    /// The engine in a place, as its files have it, or empty. With the reason if those cannot be used, and then empty.
+    /// The engine in a place, as its files have it, or empty. With the reason if those cannot be used, and
+    /// then empty.
     pub fn open(&mut self, place: Place) -> Result<(LsmEngine, Option<String>), String> {
         match self.open_files(place) {
             Ok(engine) => Ok((engine, None)),
@@ -161,7 +163,8 @@ impl LsmFiles {
         self.dirs.get(&place).is_some_and(|dir| dir.run(job))
     }
 
-    /// The process of a node dies: what it had begun is not done any more, or not to the end. True if something was cut off.
+    /// The process of a node dies: what it had begun is not done any more, or not to the end. True if
+    /// something was cut off.
     pub fn stop(&mut self, node: u32) -> bool {
         let mut cut = false;
         for (_, dir) in self.dirs.iter().filter(|(place, _)| place.node == node) {
@@ -177,8 +180,8 @@ impl LsmFiles {
         }
     }
 
-    /// The process of a node is gone, and its engines with it; of what its machine had not synced, if it `lost_power`, all may be
-    /// gone too. True if it is.
+    /// The process of a node is gone, and its engines with it; of what its machine had not synced, if it
+    /// `lost_power`, all may be gone too. True if it is.
     pub fn stopped(&mut self, node: u32, lost_power: bool) -> bool {
         self.trouble(node).process_ended();
         let mut any = false;
@@ -268,8 +271,8 @@ impl Drop for LsmFiles {
     }
 }
 
-/// Where worlds have their directories: on a file system in memory if there is one with room, else where temporary files are.
-/// The error is one line.
+/// Where worlds have their directories: on a file system in memory if there is one with room, else where
+/// temporary files are. The error is one line.
 pub fn scratch() -> Result<PathBuf, String> {
     static BASE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     BASE.get_or_init(|| first_with_room(&[PathBuf::from("/dev/shm"), std::env::temp_dir()])).clone()

@@ -1,8 +1,9 @@
-//! The network between nodes, controllers and clients: connections that keep order until they break, and what befalls them.
+//! The network between nodes, controllers and clients: connections that keep order until they break, and what
+//! befalls them.
 //!
-//! Within a connection order is kept. Between two connections it is not: what an old connection still carries may arrive
-//! after the news of the next one. Messages between nodes may also be lost or come twice. A cut holds messages back; if it
-//! lasts, the connection breaks.
+//! Within a connection order is kept. Between two connections it is not: what an old connection still carries
+//! may arrive after the news of the next one. Messages between nodes may also be lost or come twice. A cut
+//! holds messages back; if it lasts, the connection breaks.
 
 use crate::random::Stream;
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,8 @@ use types::Finding;
 pub struct Options {
     /// The rule that is taken out.
     pub plant: Option<Finding>,
-    /// Biases faults and policies towards what brings this finding to light; its rule stays in unless it is planted.
+    /// Biases faults and policies towards what brings this finding to light; its rule stays in unless it is
+    /// planted.
     pub profile: Option<Finding>,
     /// Client operations.
     pub operations: u64,

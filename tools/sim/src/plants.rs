@@ -58,6 +58,6 @@ pub const FOUND: [(Finding, u64); 52] = [
     (Finding::Le12, 5),
 ];
 
-/// Findings that the worlds do not show, and `tools/crash` does: a copy by rows over an old tree, which hardly any world has, and
-/// files that nobody synced, of which a world keeps all or nothing.
+/// Findings that the worlds do not show, and `tools/crash` does: a copy by rows over an old tree, which
+/// hardly any world has, and files that nobody synced, of which a world keeps all or nothing.
 pub const ELSEWHERE: [Finding; 2] = [Finding::Le06, Finding::Le10];

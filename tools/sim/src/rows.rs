@@ -1,4 +1,5 @@
-//! Keys and rows of the simulated tables: bytes of the simulator's own, or, where there are indexes, those of the schema.
+//! Keys and rows of the simulated tables: bytes of the simulator's own, or, where there are indexes, those of
+//! the schema.
 
 use bytes::Bytes;
 use types::data::{Column, ColumnType, Row, Schema, Value, decode_key, decode_row, encode_key, encode_row};

@@ -1,4 +1,5 @@
-//! A client that takes points over all partitions, as a backup does, with the code that backups use ([`replica::ClusterSnapshot`]).
+//! A client that takes points over all partitions, as a backup does, with the code that backups use
+//! ([`replica::ClusterSnapshot`]).
 
 use crate::check::cluster_snapshots::Taken;
 use crate::client::ClientEffect;

@@ -51,8 +51,8 @@ impl Summary {
     }
 }
 
-/// Runs the seeds of a range on so many threads. With a plant, its fault profile applies, and the run ends at the first
-/// seed that finds it. `progress` is called after each seed, with what is done so far.
+/// Runs the seeds of a range on so many threads. With a plant, its fault profile applies, and the run ends at
+/// the first seed that finds it. `progress` is called after each seed, with what is done so far.
 pub fn run_range(
     seeds: Range<u64>,
     plant: Option<Finding>,

@@ -1,5 +1,6 @@
-//! What happened, as two hashes and, if wanted, as lines. One hash is of the lines; the other is of numbers alone (times, kinds of
-//! events and messages, positions), so it stays the same when words in messages or records change and behaviour does not.
+//! What happened, as two hashes and, if wanted, as lines. One hash is of the lines; the other is of numbers
+//! alone (times, kinds of events and messages, positions), so it stays the same when words in messages or
+//! records change and behaviour does not.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -63,7 +64,8 @@ impl Trace {
         }
     }
 
-    /// From now on this directory's name is left out, digests are told as ordinals, and of files' contents nothing is.
+    /// From now on this directory's name is left out, digests are told as ordinals, and of files' contents
+    /// nothing is.
     pub fn hide(&mut self, root: Option<&Path>) {
         if let (None, Some(root)) = (&self.hidden, root) {
             let root = root.to_string_lossy().into_owned();

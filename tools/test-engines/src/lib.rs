@@ -1,4 +1,5 @@
-//! Layer 3: [`PartsEngine`], a small engine that ships files and stages loads, for simulators and tests. No node runs it.
+//! Layer 3: [`PartsEngine`], a small engine that ships files and stages loads, for simulators and tests. No
+//! node runs it.
 
 mod parts;
 

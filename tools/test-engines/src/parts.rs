@@ -1,5 +1,6 @@
-//! A memory engine whose snapshot ships as files: what simulators and tests use in place of [`engine::LsmEngine`]. Its files are
-//! the snapshot's rows, dealt out by their keys, and it keeps the same promises as the LSM engine's directory `incoming/`.
+//! A memory engine whose snapshot ships as files: what simulators and tests use in place of
+//! [`engine::LsmEngine`]. Its files are the snapshot's rows, dealt out by their keys, and it keeps the same
+//! promises as the LSM engine's directory `incoming/`.
 
 mod staged;
 
@@ -84,7 +85,8 @@ impl Incoming {
     }
 }
 
-/// The payloads of a snapshot's blocks, whatever they hold: for the planted bug alone, which believes what it has not read.
+/// The payloads of a snapshot's blocks, whatever they hold: for the planted bug alone, which believes what it
+/// has not read.
 fn blocks(bytes: &[u8]) -> Vec<&[u8]> {
     let (mut blocks, mut rest) = (Vec::new(), bytes.get(snapshot::HEADER_BYTES..).unwrap_or_default());
     while let Some((head, tail)) = rest.split_first_chunk::<8>() {
@@ -125,7 +127,8 @@ fn component(number: u64, content: &[u8]) -> Component {
 }
 
 impl PartsEngine {
-    /// Around `engine`, whose snapshot is in `snapshot`. What a process before left in `parts` and nobody reads is removed.
+    /// Around `engine`, whose snapshot is in `snapshot`. What a process before left in `parts` and nobody
+    /// reads is removed.
     pub fn new(
         engine: MemoryEngine,
         snapshot: Box<dyn SnapshotStore>,

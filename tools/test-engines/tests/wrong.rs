@@ -1,4 +1,5 @@
-//! The conformance suite finds what is wrong: the parts engine with one flaw at a time is rejected, by the case that looks for it.
+//! The conformance suite finds what is wrong: the parts engine with one flaw at a time is rejected, by the
+//! case that looks for it.
 
 mod common;
 

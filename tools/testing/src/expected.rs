@@ -1,4 +1,5 @@
-//! Files that say what a test is to find. With `UPDATE=1` in the environment they are written anew: then look at the difference.
+//! Files that say what a test is to find. With `UPDATE=1` in the environment they are written anew: then look
+//! at the difference.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A small disk in memory, which only the process of one test sees: there a test can use up all room without disturbing anybody.
+//! A small disk in memory, which only the process of one test sees: there a test can use up all room without
+//! disturbing anybody.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,8 +14,9 @@ const DISK: &str = "UNDERSTUDY_TEST_DISK";
 pub struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Runs the test of this name again, in a process of its own that has a disk of so many MiB and names; gives the disk, if this is that
-    /// process. Where the system does not let it have such a disk, that is said, and the test is skipped.
+    /// Runs the test of this name again, in a process of its own that has a disk of so many MiB and names;
+    /// gives the disk, if this is that process. Where the system does not let it have such a disk, that is
+    /// said, and the test is skipped.
     pub fn of_test(name: &str, mebibytes: u32, names: u32) -> Option<SmallDisk> {
         if let Some(place) = std::env::var_os(DISK) {
             return Some(SmallDisk(place.into()));

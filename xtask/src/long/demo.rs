@@ -1,4 +1,5 @@
-//! The demo's figures: how long failovers take and what they cost, and that nothing fails over without a reason.
+//! The demo's figures: how long failovers take and what they cost, and that nothing fails over without a
+//! reason.
 
 use super::{Measured, figure, median, shown, understudy};
 use serde_json::Value;

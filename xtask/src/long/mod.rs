@@ -1,4 +1,5 @@
-//! The full numbers: seeds, plants and figures, written into `docs/evidence.md` with the commit they were taken on.
+//! The full numbers: seeds, plants and figures, written into `docs/evidence.md` with the commit they were
+//! taken on.
 
 mod bench;
 mod crash;
@@ -12,7 +13,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A part: its name, its heading, and what measures it. What it measured is text even where a goal was missed.
+/// A part: its name, its heading, and what measures it. What it measured is text even where a goal was
+/// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
 const PARTS: [Part; 11] = [
@@ -85,7 +87,8 @@ fn understudy(root: &Path, arguments: &[&str]) -> Result<(Vec<Value>, bool), Str
     run_build(root, &[], arguments)
 }
 
-/// As [`understudy`], with the build that has mutants: in a target directory of its own, so that nobody takes it for the other.
+/// As [`understudy`], with the build that has mutants: in a target directory of its own, so that nobody takes
+/// it for the other.
 fn understudy_of_mutants(root: &Path, arguments: &[&str]) -> Result<(Vec<Value>, bool), String> {
     run_build(root, &["--features", "mutants", "--target-dir", "target/mutants"], arguments)
 }

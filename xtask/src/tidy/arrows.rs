@@ -1,5 +1,6 @@
-//! Arrows between the modules of a folder: a part uses no sibling from which the way leads back to it, so that each can be read,
-//! and tested, without the other. Coordinators, which use the parts that know them, are named here.
+//! Arrows between the modules of a folder: a part uses no sibling from which the way leads back to it, so
+//! that each can be read, and tested, without the other. Coordinators, which use the parts that know them,
+//! are named here.
 
 use std::collections::{BTreeMap, BTreeSet};
 

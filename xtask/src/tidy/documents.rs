@@ -8,7 +8,8 @@ pub const MAX_WORDS: usize = 2_500;
 /// What names in backticks begin with if they are paths from the root.
 const ROOTS: [&str; 5] = ["crates/", "tools/", "docs/", "xtask/", ".ci/"];
 
-/// What is wrong with a document. `paths` are those of all files, from the root; `exists` looks at the disk, for folders.
+/// What is wrong with a document. `paths` are those of all files, from the root; `exists` looks at the disk,
+/// for folders.
 pub fn faults(
     document: &str,
     text: &str,

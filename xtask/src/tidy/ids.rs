@@ -1,4 +1,5 @@
-//! Ids of rules, findings and invariants: each that is used is defined in docs/rules.md, and what is named there exists.
+//! Ids of rules, findings and invariants: each that is used is defined in docs/rules.md, and what is named
+//! there exists.
 
 use super::lexer::{Kind, pieces};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,8 +68,8 @@ pub fn used(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The ids that a file of Rust uses: in comments and strings as documents write them, in code as names of findings
-/// (`F05`, `Pr16`), and in names of functions (`fn pr16_...`).
+/// The ids that a file of Rust uses: in comments and strings as documents write them, in code as names of
+/// findings (`F05`, `Pr16`), and in names of functions (`fn pr16_...`).
 pub fn used_in_code(source: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for piece in pieces(source) {
@@ -108,8 +109,8 @@ pub fn named_after(name: &str) -> Option<String> {
     (id.contains('-') || is_id(&id)).then_some(id)
 }
 
-/// What is wrong with the ids of a project: `rules` is the text of docs/rules.md, `uses` every other file's name with the
-/// ids in it, `code` all code without its comments, `paths` the paths of all files.
+/// What is wrong with the ids of a project: `rules` is the text of docs/rules.md, `uses` every other file's
+/// name with the ids in it, `code` all code without its comments, `paths` the paths of all files.
 pub fn faults(
     rules: &str,
     uses: &[(String, BTreeSet<String>)],

@@ -1,5 +1,5 @@
-//! The project's own rules, checked by the build (habits 5, 10): floors, arrows within crates, sizes, module documents, ids,
-//! names in documents, words.
+//! The project's own rules, checked by the build (habits 5, 10): floors, arrows within crates, sizes, module
+//! documents, ids, names in documents, words.
 
 mod arrows;
 mod documents;
@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 /// Where crates are: the product's, and tools that test it and that no crate of the product may use.
 const FOLDERS: [&str; 2] = ["crates", "tools"];
 
-/// Crates by floor; a crate uses only crates on lower floors (ARCHITECTURE.md, "The house"). Tools: above all.
+/// Crates by floor; a crate uses only crates on lower floors (ARCHITECTURE.md, "The house"). Tools: above
+/// all.
 const LAYERS: [(&str, u8); 22] = [
     ("types", 1),
     ("testing", 1),
@@ -41,8 +42,9 @@ const LAYERS: [(&str, u8); 22] = [
     ("crash", 8),
 ];
 
-/// Crates that others of their own floor may use: the log keeps entries of `wire`, `driver` carries out what `replica` asks for,
-/// `sql` asks by `client` and `sim` simulates its core, `bench` starts clusters of `local`.
+/// Crates that others of their own floor may use: the log keeps entries of `wire`, `driver` carries out what
+/// `replica` asks for, `sql` asks by `client` and `sim` simulates its core, `bench` starts clusters of
+/// `local`.
 const BELOW: [&str; 4] = ["wire", "replica", "client", "local"];
 
 /// Crates whose code takes the time and randomness it needs as arguments.
@@ -50,6 +52,8 @@ const PURE: [&str; 5] = ["types", "wire", "replica", "driver", "controller"];
 
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 70;
+/// Columns of a comment; the formatter sees to the code. Rows of tables may be longer.
+const MAX_COLUMNS: usize = 110;
 
 /// Checks every rule; the error lists all that is broken.
 pub fn check(root: &Path) -> Result<(), String> {
@@ -143,6 +147,9 @@ fn check_file(
     if lines > MAX_FILE_LINES && !excused(name, allowed, used) {
         faults.push(format!("{name}: {lines} lines, more than {MAX_FILE_LINES}"));
     }
+    if let Some(line) = wide_comment(text) {
+        faults.push(format!("{name}:{line}: a comment of more than {MAX_COLUMNS} columns"));
+    }
     for (function, length) in functions(text) {
         let id = format!("{name}::{function}");
         if length > MAX_FUNCTION_LINES && !excused(&id, allowed, used) {
@@ -165,6 +172,20 @@ fn check_file(
     if !storage && code.contains("Durable::by_storage") {
         faults.push(format!("{name}: only storage may make a durable token (habits 3)"));
     }
+}
+
+/// The first line, counted from 1, whose comment is too wide. Drawings, between marks of code, may be as wide
+/// as they are.
+fn wide_comment(text: &str) -> Option<usize> {
+    let mut drawn = false;
+    let wide = |line: &str| {
+        let comment = line.trim_start();
+        let said = comment.trim_start_matches(['/', '!']).trim_start();
+        drawn ^= comment.starts_with("//") && said.starts_with("```");
+        let row = drawn || said.starts_with('|');
+        comment.starts_with("//") && !row && line.chars().count() > MAX_COLUMNS
+    };
+    text.lines().position(wide).map(|at| at + 1)
 }
 
 fn excused(id: &str, allowed: &BTreeSet<String>, used: &mut BTreeSet<String>) -> bool {
@@ -207,8 +228,8 @@ fn after_fn(line: &str) -> Option<&str> {
     rest.strip_prefix("fn ")
 }
 
-/// Every file of the project that people read, by its path from the root: code, documents, scripts, settings. Files of
-/// other kinds are there without their text.
+/// Every file of the project that people read, by its path from the root: code, documents, scripts, settings.
+/// Files of other kinds are there without their text.
 fn texts(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut open: Vec<PathBuf> =
@@ -281,5 +302,18 @@ fn check_words(files: &BTreeMap<String, String>, faults: &mut Vec<String>) {
             false if name == "CHANGELOG.md" => Vec::new(),
             false => words::faults_in_document(name, text, words::WORDS),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_comments_are_found_and_tables_drawings_and_code_are_not() {
+        let wide = "x".repeat(MAX_COLUMNS);
+        assert_eq!(wide_comment(&format!("//! a\n    /// {wide}\n")), Some(2));
+        assert_eq!(wide_comment(&format!("let a = \"{wide}\";\n//! | {wide} |\n")), None);
+        assert_eq!(wide_comment(&format!("//! ```text\n//! {wide}\n//! ```\n// {wide}")), Some(4));
     }
 }

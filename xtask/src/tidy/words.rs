@@ -1,4 +1,5 @@
-//! Words that the project gave up for standard ones: refused in identifiers, JSON names and flags, left alone in prose.
+//! Words that the project gave up for standard ones: refused in identifiers, JSON names and flags, left alone
+//! in prose.
 
 use super::lexer::{Kind, Piece, pieces};
 
@@ -108,8 +109,9 @@ fn identifiers(code: &str) -> Vec<String> {
         .collect()
 }
 
-/// Flags and JSON names in a string or a document. `around` is the code before and behind a string: it says whether the
-/// whole string is a name, as in `json!({"name": 1})`, `value["name"]`, `value.get("name")` and `rename = "name"`.
+/// Flags and JSON names in a string or a document. `around` is the code before and behind a string: it says
+/// whether the whole string is a name, as in `json!({"name": 1})`, `value["name"]`, `value.get("name")` and
+/// `rename = "name"`.
 fn names_in_text(text: &str, around: (&str, &str)) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("--") {

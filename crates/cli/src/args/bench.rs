@@ -23,7 +23,8 @@ pub enum BenchCommand {
     Compare(CompareArgs),
     /// The SQL gateway beside PostgreSQL: SELECT and UPDATE by key, counts, psql.
     Sql(SqlArgs),
-    /// The experiments of the AsterixDB replication document: ingestion, queries, failover, failback; and moves of copies.
+    /// The experiments of the AsterixDB replication document: ingestion, queries, failover, failback; and
+    /// moves of copies.
     Gleambook(GleambookArgs),
 }
 

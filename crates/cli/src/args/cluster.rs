@@ -60,7 +60,8 @@ Policies: none, async, semi, local, durable, sync.")]
         /// What backups do with commits.
         #[arg(long, value_enum)]
         standby: Option<StandbyArg>,
-        /// At most so much time of log is to be replayed in a failover, as 500ms; `none`: what the log's budget allows.
+        /// At most so much time of log is to be replayed in a failover, as 500ms; `none`: what the log's
+        /// budget allows.
         #[arg(long, value_name = "TIME", value_parser = super::target)]
         failover_target: Option<u64>,
         /// Columns that the table gets; rows that are there have null in them.
@@ -112,11 +113,12 @@ pub struct CreateOptions {
     /// What backups do with commits.
     #[arg(long, value_enum, default_value_t = StandbyArg::Hot)]
     pub standby: StandbyArg,
-    /// At most so much time of log is to be replayed in a failover, as 500ms: primaries flush early enough for it.
+    /// At most so much time of log is to be replayed in a failover, as 500ms: primaries flush early enough
+    /// for it.
     #[arg(long, value_name = "TIME", value_parser = super::target)]
     pub failover_target: Option<u64>,
-    /// Where copies go: chained, interleaved, mirrored or spread (`understudy plan` compares them); or a file with the nodes
-    /// of each partition, one line per partition, or a JSON list of lists.
+    /// Where copies go: chained, interleaved, mirrored or spread (`understudy plan` compares them); or a file
+    /// with the nodes of each partition, one line per partition, or a JSON list of lists.
     #[arg(long, value_name = "SCHEME|FILE")]
     pub placement: Option<PathBuf>,
 }
@@ -135,7 +137,8 @@ pub enum EngineArg {
 pub enum StandbyArg {
     /// Apply them at once: failover takes milliseconds, and backups can be read.
     Hot,
-    /// Keep the log and the primary's files: less work, and a failover replays what is not in files. Needs engine lsm.
+    /// Keep the log and the primary's files: less work, and a failover replays what is not in files. Needs
+    /// engine lsm.
     Cold,
 }
 
@@ -162,8 +165,8 @@ pub enum LogArg {
 pub enum NodeCommand {
     /// List nodes.
     List,
-    /// Move copies to a node until it has as many as the others, within one; for a node that is not there yet, say how it is
-    /// started. Takes back a removal or a drain.
+    /// Move copies to a node until it has as many as the others, within one; for a node that is not there
+    /// yet, say how it is started. Takes back a removal or a drain.
     #[command(after_help = "Example:
   understudy node add 4
 
@@ -185,7 +188,8 @@ A drain ends when the node's process is started again, and with `understudy node
         /// The node.
         node: String,
     },
-    /// Move everything away from a node, then forget it: its process ends, and its data directory is of no use any more.
+    /// Move everything away from a node, then forget it: its process ends, and its data directory is of no
+    /// use any more.
     #[command(after_help = "Example:
   understudy node remove 4
 
@@ -282,8 +286,8 @@ pub enum TailsCommand {
         #[arg(long, value_name = "DIR")]
         data_dir: Option<PathBuf>,
     },
-    /// Print a tail's entries, one JSON object per line: rows with their columns (`values`) if the cluster can be asked for them,
-    /// and in hexadecimal digits in any case.
+    /// Print a tail's entries, one JSON object per line: rows with their columns (`values`) if the cluster
+    /// can be asked for them, and in hexadecimal digits in any case.
     Export {
         /// The tail's file, as `list` shows it.
         file: String,

@@ -103,7 +103,8 @@ pub struct ScanArgs {
     /// At most so many rows.
     #[arg(long, value_name = "ROWS")]
     pub limit: Option<u64>,
-    /// Only rows that meet this: COLUMN = VALUE (or <, <=, >, >=), or COLUMN BETWEEN VALUE AND VALUE. May be repeated.
+    /// Only rows that meet this: COLUMN = VALUE (or <, <=, >, >=), or COLUMN BETWEEN VALUE AND VALUE. May be
+    /// repeated.
     #[arg(long = "where", value_name = "CONDITION")]
     pub conditions: Vec<String>,
     /// Who may answer.
@@ -202,7 +203,8 @@ pub struct ReadArgs {
     /// What becomes of malformed rows.
     #[arg(long, value_enum, default_value_t = OnError::Abort)]
     pub on_error: OnError,
-    /// Where malformed rows are kept; otherwise a file beside you, named after the source with `.bad` behind it.
+    /// Where malformed rows are kept; otherwise a file beside you, named after the source with `.bad` behind
+    /// it.
     #[arg(long, value_name = "FILE")]
     pub bad_rows: Option<PathBuf>,
     /// Rows per batch.
@@ -254,7 +256,8 @@ pub struct LoadArgs {
     /// Memory for sorting, with --bulk.
     #[arg(long, value_name = "BYTES", default_value = "256MB", value_parser = bytes, requires = "bulk")]
     pub sort_memory: u64,
-    /// Where sorted rows and files are kept meanwhile, with --bulk; otherwise the system's directory for temporary files.
+    /// Where sorted rows and files are kept meanwhile, with --bulk; otherwise the system's directory for
+    /// temporary files.
     #[arg(long, value_name = "DIR", requires = "bulk")]
     pub sort_dir: Option<PathBuf>,
     /// How the file is read.

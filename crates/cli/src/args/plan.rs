@@ -29,7 +29,8 @@ pub struct PlanArgs {
     /// Nodes of the cluster: 1 to 10,000.
     #[arg(long, value_name = "NODES")]
     pub nodes: usize,
-    /// Partitions PER NODE, that is primaries each node leads; the table has NODES times as many: at most 1,000,000.
+    /// Partitions PER NODE, that is primaries each node leads; the table has NODES times as many: at most
+    /// 1,000,000.
     #[arg(long, value_name = "PER NODE")]
     pub partitions: usize,
     /// Copies of each partition: 1 to 7.

@@ -144,8 +144,8 @@ pub enum FaultCommand {
         #[arg(long)]
         full: bool,
     },
-    /// Take power from everything at once; what no log had synced is gone, engine files stay as the system has them. Then
-    /// start all of it again.
+    /// Take power from everything at once; what no log had synced is gone, engine files stay as the system
+    /// has them. Then start all of it again.
     PowerLoss,
 }
 
@@ -167,7 +167,8 @@ pub struct NodeArgs {
     /// How the process is configured.
     #[command(flatten)]
     pub run: RunArgs,
-    /// Copies that come back on this node ignore what is there and are sent everything; to compare with (failback.full).
+    /// Copies that come back on this node ignore what is there and are sent everything; to compare with
+    /// (failback.full).
     #[arg(long)]
     pub full_failback: bool,
 }

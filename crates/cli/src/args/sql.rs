@@ -14,8 +14,8 @@ use std::path::PathBuf;
 Statements end with a semicolon. \\? lists what begins with a backslash: \\dt, \\d TABLE, \\timing, \\x, \\q. Ctrl-C cancels the
 statement that runs. The first error ends a command, a file or a pipe with exit status 1.")]
 pub struct SqlArgs {
-    /// The door; otherwise that of the cluster which `understudy dev` runs in --dir. The password is in the URL, else in
-    /// UNDERSTUDY_SECRET or PGPASSWORD.
+    /// The door; otherwise that of the cluster which `understudy dev` runs in --dir. The password is in the
+    /// URL, else in UNDERSTUDY_SECRET or PGPASSWORD.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
     /// Run these statements, and end. May be given several times.

@@ -21,7 +21,8 @@ pub(super) struct Steps {
     pub(super) says: String,
 }
 
-/// Shows progress until nothing is left. Gives up when nothing has changed for the usual time; what was begun goes on.
+/// Shows progress until nothing is left. Gives up when nothing has changed for the usual time; what was begun
+/// goes on.
 pub(super) fn follow(
     context: &mut Context,
     what: &str,

@@ -117,7 +117,8 @@ pub fn switchover(args: &SwitchoverArgs, context: &mut Context) -> Result<(), Fa
     Ok(())
 }
 
-/// Asks for the hand-over. A copy that is not in sync yet, or a primary that is still taking over, is waited for.
+/// Asks for the hand-over. A copy that is not in sync yet, or a primary that is still taking over, is waited
+/// for.
 fn ask_until_ready(
     context: &mut Context,
     partition: Option<PartitionId>,
@@ -232,7 +233,8 @@ fn reported_tails(context: &mut Context) -> Result<Vec<TailReport>, Failure> {
     let records: Vec<FailoverRecord> = read(&context.admin(AdminCommand::Failovers)?)?;
     let reported = records.into_iter().flat_map(|record| record.loss.tails);
     let mut tails = known_tails(&status, reported);
-    // A node notices a moment later that `discard` took a file away beside it. In a local cluster it is seen at once.
+    // A node notices a moment later that `discard` took a file away beside it. In a local cluster it is seen
+    // at once.
     if context.global.connect.is_empty()
         && let Ok(file) = ClusterFile::find(&context.global.dir)
     {
@@ -244,8 +246,8 @@ fn reported_tails(context: &mut Context) -> Result<Vec<TailReport>, Failure> {
     Ok(tails)
 }
 
-/// Tails on the disks of nodes that were heard lately are as they say; what failovers once reported of them may have been
-/// discarded since. Of other nodes both are listed.
+/// Tails on the disks of nodes that were heard lately are as they say; what failovers once reported of them
+/// may have been discarded since. Of other nodes both are listed.
 fn known_tails(status: &ClusterStatus, reported: impl Iterator<Item = TailReport>) -> Vec<TailReport> {
     let heard = |node: NodeId| {
         status.nodes.iter().any(|(said, age_ms)| said.member.node == node && *age_ms < overview::SILENT_MS)

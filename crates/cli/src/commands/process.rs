@@ -123,7 +123,8 @@ fn listening(ports: &Ports, context: &mut Context) {
     context.out.flush();
 }
 
-/// The configuration of a process. Without a file it would run with defaults in the working directory: that is never meant.
+/// The configuration of a process. Without a file it would run with defaults in the working directory: that
+/// is never meant.
 fn load(args: &RunArgs, what: &str) -> Result<Config, Failure> {
     if args.config.is_none() && args.set.is_empty() {
         return Err(Failure::usage(format!(

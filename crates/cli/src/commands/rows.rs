@@ -214,7 +214,8 @@ fn level(args: &LevelArgs, table: &Table, client: &mut client::Client) -> Result
     })
 }
 
-/// A write that a failover lost will never be in an answer (PR-29). Only where there was one the primary is asked.
+/// A write that a failover lost will never be in an answer (PR-29). Only where there was one the primary is
+/// asked.
 fn still_there(token: Token, table: &Table, client: &mut client::Client) -> Result<(), Failure> {
     let term = client.cluster_map().partition(token.partition).map(|record| record.term);
     if term.is_none_or(|since| since <= token.at.term) {

@@ -67,7 +67,8 @@ impl Completer for Words {
     }
 }
 
-/// Reads lines until the end. A line that fails says so, and the next one is read; from a script the first failure ends it.
+/// Reads lines until the end. A line that fails says so, and the next one is read; from a script the first
+/// failure ends it.
 pub fn run(args: &ShellArgs, context: &mut Context) -> Result<(), Failure> {
     let person = stdin().is_terminal();
     let history = args.history.clone().or_else(|| in_home(".understudy_history")).filter(|_| person);

@@ -153,7 +153,8 @@ fn new_columns(text: Option<&str>) -> Result<Vec<Column>, Failure> {
     Ok(columns.into_iter().map(|(name, of)| Column::new(name, of)).collect())
 }
 
-/// Changes the policy, the copies or the columns, and waits until every partition has it: before that the old promise may still be the weaker one.
+/// Changes the policy, the copies or the columns, and waits until every partition has it: before that the old
+/// promise may still be the weaker one.
 fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
     let nothing = AlterTable { name: request.name.clone(), ..AlterTable::default() };
     if request == nothing {

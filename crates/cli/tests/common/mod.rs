@@ -49,7 +49,8 @@ pub fn run(dir: &Path, words: &[&str]) -> Ran {
     }
 }
 
-/// Asks until there is an answer. Nothing is slept for that could be awaited; what processes do among themselves cannot.
+/// Asks until there is an answer. Nothing is slept for that could be awaited; what processes do among
+/// themselves cannot.
 pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(90);
     loop {
@@ -81,7 +82,8 @@ impl Cluster {
         Cluster::with(|_| Vec::new())
     }
 
-    /// The same, with these in the environment of every process; they may name files in the cluster's directory.
+    /// The same, with these in the environment of every process; they may name files in the cluster's
+    /// directory.
     pub fn with(env: impl FnOnce(&Path) -> Vec<(&'static str, String)>) -> Cluster {
         Cluster::of(3, env)
     }
@@ -120,7 +122,8 @@ impl Cluster {
         let mut command = understudy(self.dir.path());
         let nodes_wanted = self.nodes.to_string();
         command.args(["dev", "--nodes", &nodes_wanted]).args(&self.flags).stdout(Stdio::null()).stderr(log);
-        // A log that is opened again is read to the end of its segment, which takes long without optimisation.
+        // A log that is opened again is read to the end of its segment, which takes long without
+        // optimisation.
         command.env("UNDERSTUDY_LOG_SEGMENT_BYTES", "4194304").envs(self.env.iter().cloned());
         self.dev = Some(command.spawn().expect("the binary runs"));
         eventually("all nodes are live", || {

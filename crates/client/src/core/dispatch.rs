@@ -9,7 +9,8 @@ use types::{Micros, NodeId, SessionId};
 use wire::{Op, ReadLevel};
 
 impl Core {
-    /// Sends what this session may send now: its opening, what must be sent again, and new writes up to the window.
+    /// Sends what this session may send now: its opening, what must be sent again, and new writes up to the
+    /// window.
     pub(super) fn pump(&mut self, now: Micros, key: Key) {
         let Some(session) = self.sessions.get(&key) else { return };
         if session.retry_at.is_some_and(|at| at > now) {

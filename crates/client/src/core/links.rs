@@ -15,7 +15,8 @@ impl Core {
         }
     }
 
-    /// A connection broke or could not be made. What it carried may have been done; it is sent again, perhaps elsewhere.
+    /// A connection broke or could not be made. What it carried may have been done; it is sent again, perhaps
+    /// elsewhere.
     pub fn disconnected(&mut self, now: Micros, node: NodeId, why: &str) {
         self.links.remove(&node);
         let mut waiters = self.parked.remove(&node).unwrap_or_default();
@@ -71,7 +72,8 @@ impl Core {
         }
     }
 
-    /// An attempt was not answered in time: if its node has been silent all that while its connection is given up.
+    /// An attempt was not answered in time: if its node has been silent all that while its connection is
+    /// given up.
     pub(super) fn silent(&mut self, now: Micros, ticket: Ticket) {
         let Some(pending) = self.pending.get(&ticket) else { return };
         let Some(flight) = pending.flight else { return };
@@ -99,8 +101,8 @@ impl Core {
         }
     }
 
-    /// A partition has a newer configuration: what waits for it tries at once, and what is on its way to a deposed
-    /// primary is sent to the new one.
+    /// A partition has a newer configuration: what waits for it tries at once, and what is on its way to a
+    /// deposed primary is sent to the new one.
     pub(super) fn configuration_changed(&mut self, now: Micros, partition: PartitionId) {
         let Some(primary) = self.map.primary(partition) else { return };
         let keys: Vec<Key> = self.sessions_of(partition).collect();

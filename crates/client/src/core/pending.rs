@@ -84,8 +84,9 @@ impl Pending {
         }
     }
 
-    /// True if its newest attempt has had no answer for too long. A count or a digest of many rows may take its time, and would begin
-    /// anew each time: it is sent again when its connection ends or another node leads, which is heard of all the same.
+    /// True if its newest attempt has had no answer for too long. A count or a digest of many rows may take
+    /// its time, and would begin anew each time: it is sent again when its connection ends or another node
+    /// leads, which is heard of all the same.
     pub fn is_silent(&self, now: Micros, timeout: Micros) -> bool {
         let aggregates = matches!(self.request().op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. });
         let patience = if aggregates { Micros(timeout.0 * AGGREGATE_PATIENCE) } else { timeout };

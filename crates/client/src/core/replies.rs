@@ -116,7 +116,8 @@ impl Core {
             let word = pending.last_word.clone();
             return self.fail(now, ticket, kind, word);
         }
-        // News of another primary has sent the call there already; if it names the same one, that node has asked for it.
+        // News of another primary has sent the call there already; if it names the same one, that node has
+        // asked for it.
         let moved = hint.is_some_and(|record| self.adopt(now, record));
         if moved && matches!(status, Status::NotPrimary) {
             if let Waiter::Session(_) = waiter
@@ -229,8 +230,8 @@ impl Core {
         }
     }
 
-    /// Calls that lost their number: those surely not done wait for a new one, in order; those that may prove so wait for
-    /// that; the others are unknown.
+    /// Calls that lost their number: those surely not done wait for a new one, in order; those that may prove
+    /// so wait for that; the others are unknown.
     fn set_free(&mut self, now: Micros, key: Key, tickets: Vec<Ticket>, why: &str) {
         for ticket in tickets {
             let pending = self.pending.get_mut(&ticket).expect("a session's calls are pending");

@@ -5,7 +5,8 @@ use super::{Core, Waiter};
 use crate::call::{FailKind, Outcome, Ticket};
 use types::Micros;
 
-/// How often deadlines and silent attempts are looked at while calls are open. Coarse: a sweep visits every open call.
+/// How often deadlines and silent attempts are looked at while calls are open. Coarse: a sweep visits every
+/// open call.
 pub(super) const SWEEP: Micros = Micros::from_millis(10);
 
 impl Core {

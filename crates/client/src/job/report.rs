@@ -13,8 +13,8 @@ const MOST_RANGES: usize = 100_000;
 pub struct JobReport {
     /// The job.
     pub job: JobId,
-    /// True if all of it is committed, as the table's policy has it. Else it was aborted: what is named as committed stays so, as every
-    /// copy that may come to lead has it.
+    /// True if all of it is committed, as the table's policy has it. Else it was aborted: what is named as
+    /// committed stays so, as every copy that may come to lead has it.
     pub committed: bool,
     /// Why it was aborted.
     pub why: Option<String>,
@@ -34,8 +34,8 @@ pub struct JobReport {
     pub ranges: Vec<(u64, u64)>,
     /// The numbers of those of which nobody knows.
     pub unknown_ranges: Vec<(u64, u64)>,
-    /// True if the ranges name all of them. Else there are too many, or a failover has lost records that had been acknowledged: then
-    /// the parts say it, partition by partition.
+    /// True if the ranges name all of them. Else there are too many, or a failover has lost records that had
+    /// been acknowledged: then the parts say it, partition by partition.
     pub ranges_whole: bool,
     /// The fewest copies that the answer of any partition counted.
     pub copies: Option<u8>,

@@ -88,7 +88,8 @@ fn loss(record: &FailoverRecord) -> String {
     if !report.possible {
         return format!("nothing acknowledged; {commits} unacknowledged commits set aside");
     }
-    // The last entry that was kept is older than the old primary's term: of that nothing is left, whatever its LSNs (PR-98).
+    // The last entry that was kept is older than the old primary's term: of that nothing is left, whatever
+    // its LSNs (PR-98).
     let of_old_term = report.kept_term.is_some_and(|term| term < record.old_term);
     let mut text = match (report.kept, report.last_heard) {
         (Some(kept), _) if of_old_term => {

@@ -1,6 +1,7 @@
 //! The cluster as people look at it: made from the records and from what nodes report.
 //!
-//! Commands print it, the nodes' web page shows it, SQL's system views have it as rows. Safety never rests on it.
+//! Commands print it, the nodes' web page shows it, SQL's system views have it as rows. Safety never rests on
+//! it.
 
 pub mod failovers;
 pub mod overview;

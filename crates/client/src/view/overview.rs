@@ -38,8 +38,8 @@ pub struct TableLine {
     pub behind: Vec<String>,
     /// True if some partition acknowledges no writes.
     pub stopped: bool,
-    /// Milliseconds of log that a failover would replay now before the last of the table's partitions serves again, as estimated;
-    /// none before anything was measured.
+    /// Milliseconds of log that a failover would replay now before the last of the table's partitions serves
+    /// again, as estimated; none before anything was measured.
     pub replay_ms: Option<u64>,
     /// What that is to stay below, if the table has a failover target.
     pub failover_target_ms: Option<u64>,
@@ -172,8 +172,8 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
 }
 
 impl Overview {
-    /// The partitions that somebody should know of: without a primary that serves, with a copy missing, behind
-    /// or silent, or waiting for something. In the order of their numbers.
+    /// The partitions that somebody should know of: without a primary that serves, with a copy missing,
+    /// behind or silent, or waiting for something. In the order of their numbers.
     pub fn notable_partitions(&self) -> impl Iterator<Item = &PartitionLine> {
         let factors: BTreeMap<&str, usize> =
             self.tables.iter().map(|table| (table.table.as_str(), table.factor.into())).collect();

@@ -1,5 +1,6 @@
-//! How long a failover would replay log now: what lies between the files of whoever takes over and the log's end, at the pace
-//! that the primary's engine measured. An estimate for people and for [`TableRecord::failover_target_ms`].
+//! How long a failover would replay log now: what lies between the files of whoever takes over and the log's
+//! end, at the pace that the primary's engine measured. An estimate for people and for
+//! [`TableRecord::failover_target_ms`].
 
 use std::collections::BTreeMap;
 use types::policy::Standby;
@@ -33,8 +34,8 @@ impl Estimates {
         self.partitions.get(&id).map(|(_, micros)| *micros)
     }
 
-    /// Microseconds until the last partition of this table would be through: an successor executes the log of all partitions that it
-    /// takes over, of other tables too, slice by slice.
+    /// Microseconds until the last partition of this table would be through: an successor executes the log of
+    /// all partitions that it takes over, of other tables too, slice by slice.
     pub fn table(&self, table: &TableRecord) -> Option<u64> {
         let losses = table.partition_ids().filter_map(|id| self.partitions.get(&id));
         losses.filter_map(|(loss, _)| self.together.get(loss)).max().copied()

@@ -1,5 +1,5 @@
-//! A small server that speaks the real frames over real sockets: a controller and nodes, all in one process, with one
-//! shared state and a few ways to misbehave.
+//! A small server that speaks the real frames over real sockets: a controller and nodes, all in one process,
+//! with one shared state and a few ways to misbehave.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};

@@ -79,7 +79,8 @@ impl Controller {
         present.filter(|present| self.fit(now, record, present) && holds(present)).collect()
     }
 
-    /// The promoted replica leads those of the old set that live: whatever they have more is fetched from them.
+    /// The promoted replica leads those of the old set that live: whatever they have more is fetched from
+    /// them.
     fn forced_plan(&self, now: Now, record: &PartitionRecord, present: Member) -> SealPlan {
         let mut in_sync = vec![present];
         for member in record.in_sync.iter().filter(|member| member.node != present.node) {

@@ -1,4 +1,5 @@
-//! Operators: what they ask for, and what they are told. A refusal is one sentence with the exit status that fits it.
+//! Operators: what they ask for, and what they are told. A refusal is one sentence with the exit status that
+//! fits it.
 
 mod force;
 mod moves;

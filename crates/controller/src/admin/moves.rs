@@ -1,5 +1,5 @@
-//! Switchovers, draining a node, moving a copy. What is wanted is written into the records; the planner brings it about and
-//! goes on after any interruption.
+//! Switchovers, draining a node, moving a copy. What is wanted is written into the records; the planner
+//! brings it about and goes on after any interruption.
 
 use super::{Answer, Job, NOT_FOUND, REFUSED, UNREACHABLE, USAGE};
 use crate::api::ConnId;
@@ -75,7 +75,8 @@ impl Controller {
         Err((REFUSED, format!("partition {}: {to} is {why}; in sync are {}", record.id, in_sync.join(", "))))
     }
 
-    /// The change of the placement that makes this node the one to lead; none if it is, or has no place there.
+    /// The change of the placement that makes this node the one to lead; none if it is, or has no place
+    /// there.
     fn prefer(&self, record: &PartitionRecord, to: NodeId) -> Option<Txn> {
         let (table, index) = self.row(record)?;
         let place = table.placement[index].iter().position(|node| *node == to).filter(|place| *place > 0)?;

@@ -1,5 +1,5 @@
-//! Adding and removing nodes. Both only mark the node's record; the planner does the rest, and goes on after any
-//! interruption.
+//! Adding and removing nodes. Both only mark the node's record; the planner does the rest, and goes on after
+//! any interruption.
 
 use super::{Answer, Job, NOT_FOUND, REFUSED};
 use crate::api::ConnId;
@@ -112,8 +112,9 @@ impl Controller {
         self.listed(alone)
     }
 
-    /// What the node led, under a policy that rests on the primary, when it was last heard: it may have commits that nobody else has, and
-    /// has told no tail of them (R9). None if it is there, or has been since: then what only it had was set aside.
+    /// What the node led, under a policy that rests on the primary, when it was last heard: it may have
+    /// commits that nobody else has, and has told no tail of them (R9). None if it is there, or has been
+    /// since: then what only it had was set aside.
     fn led_alone(&self, now: Now, node: &NodeRecord) -> Option<String> {
         let present = Member { node: node.id, store: node.store, incarnation: node.incarnation };
         if self.failure_detector.hears(&present, now.mono, self.settings.alive) {

@@ -1,8 +1,8 @@
 //! Creating, dropping and altering tables.
 //!
-//! A table is created in three kinds of transactions: numbers are reserved and a mark is set; its partitions are written, a
-//! hundred at a time; its record and name are written and the mark is taken away, in one. Nobody sees it before the last
-//! one. What an interrupted creation leaves is swept away.
+//! A table is created in three kinds of transactions: numbers are reserved and a mark is set; its partitions
+//! are written, a hundred at a time; its record and name are written and the mark is taken away, in one.
+//! Nobody sees it before the last one. What an interrupted creation leaves is swept away.
 
 use super::{Answer, FAILED, Job, NOT_FOUND, REFUSED, UNREACHABLE, USAGE};
 use crate::api::ConnId;
@@ -23,7 +23,8 @@ use wire::control::{AddIndex, AlterTable, CreateTable};
 /// The most partitions of one table.
 const MOST_PARTITIONS: u32 = 4096;
 
-/// Milliseconds that can be asked for as the most that a failover replays. Below, each flush would be a file of next to nothing.
+/// Milliseconds that can be asked for as the most that a failover replays. Below, each flush would be a file
+/// of next to nothing.
 const TARGETS: std::ops::RangeInclusive<u64> = 20..=3_600_000;
 
 /// Copies, if nothing else is said and there are enough nodes.
@@ -255,8 +256,10 @@ impl Controller {
         None
     }
 
-    /// Writes the new policy, places of copies, columns and indexes into the table's record; the partitions follow with the
-    /// policy and the copies, advised by the planner (PR-24), and with the indexes, brought to it by their primaries. Columns concern only those who read and write rows: a row says under which version it was written.
+    /// Writes the new policy, places of copies, columns and indexes into the table's record; the partitions
+    /// follow with the policy and the copies, advised by the planner (PR-24), and with the indexes, brought
+    /// to it by their primaries. Columns concern only those who read and write rows: a row says under which
+    /// version it was written.
     pub(super) fn alter_table(
         &mut self,
         now: Now,

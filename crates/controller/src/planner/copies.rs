@@ -1,4 +1,5 @@
-//! Brings copies to where they are wanted: admits what is missing, removes what is too many (R1: the primary does it).
+//! Brings copies to where they are wanted: admits what is missing, removes what is too many (R1: the primary
+//! does it).
 
 use crate::controller::Controller;
 use crate::placement;
@@ -23,8 +24,8 @@ impl Controller {
         for partition in all {
             let Some(record) = self.records.partition(partition).cloned() else { continue };
             self.note_short(now, &record);
-            // A primary that still takes over, or has advice to follow, is left alone; one that cannot commit its first
-            // entry before it has more copies is given them (PR-21).
+            // A primary that still takes over, or has advice to follow, is left alone; one that cannot commit
+            // its first entry before it has more copies is given them (PR-21).
             if !(self.serves(&record) || starves(&record)) || self.advised(partition) {
                 continue;
             }
@@ -54,12 +55,14 @@ impl Controller {
         }
     }
 
-    /// False for a member without a place on a node that leaves: it is only waited for until enough others are there.
+    /// False for a member without a place on a node that leaves: it is only waited for until enough others
+    /// are there.
     fn stays(&self, record: &PartitionRecord, member: &Member) -> bool {
         !self.is_decommissioning(member.node) || self.records.placement(record).contains(&member.node)
     }
 
-    /// A copy that catches up is still lacking: one that never gets there must not keep a spare from standing in.
+    /// A copy that catches up is still lacking: one that never gets there must not keep a spare from standing
+    /// in.
     fn note_short(&mut self, now: Now, record: &PartitionRecord) {
         let stay = record.in_sync.iter().filter(|member| self.stays(record, member)).count();
         if stay >= self.wanted(record) {
@@ -69,9 +72,9 @@ impl Controller {
         }
     }
 
-    /// A member that only stands in the way: one that catches up in a life that has ended, or one that has no place (it stood
-    /// in, its place is elsewhere now, or fewer copies are wanted) while every node of the placement is in-sync, or, on a
-    /// node that leaves, as many others are.
+    /// A member that only stands in the way: one that catches up in a life that has ended, or one that has no
+    /// place (it stood in, its place is elsewhere now, or fewer copies are wanted) while every node of the
+    /// placement is in-sync, or, on a node that leaves, as many others are.
     fn useless(&self, now: Now, record: &PartitionRecord) -> Option<Member> {
         let ended =
             |member: &&Member| self.records.node(member.node).is_some_and(|node| node.member() != **member);

@@ -1,8 +1,9 @@
 //! The planner: what one controller does so that every partition comes to be as its table wants it.
 //!
-//! It looks at the cluster map and at who is heard, and gives advice to primaries ([`copies`], [`balance`], [`policies`]); it
-//! changes placements for nodes that join and leave ([`nodes`]), and tidies up ([`sweep`]). It keeps no plan: what an interrupted move still lacks is seen in the records. All of it is lost
-//! with the controller, and begins again elsewhere.
+//! It looks at the cluster map and at who is heard, and gives advice to primaries ([`copies`], [`balance`],
+//! [`policies`]); it changes placements for nodes that join and leave ([`nodes`]), and tidies up ([`sweep`]).
+//! It keeps no plan: what an interrupted move still lacks is seen in the records. All of it is lost with the
+//! controller, and begins again elsewhere.
 
 mod balance;
 mod copies;
@@ -149,7 +150,8 @@ impl Controller {
         self.planner.advised.contains_key(&partition)
     }
 
-    /// Gives advice to a partition's primary, if it is connected here. It counts in the record's epoch only (F16).
+    /// Gives advice to a partition's primary, if it is connected here. It counts in the record's epoch only
+    /// (F16).
     pub(crate) fn advise(&mut self, now: Now, record: &PartitionRecord, advice: Advice) -> bool {
         let Some(conn) = self.failure_detector.conn_of(&record.primary) else { return false };
         let given = Given { epoch: record.epoch, at: now.mono, advice: advice.clone() };
@@ -185,7 +187,8 @@ impl Controller {
         self.records.node(node).is_some_and(|record| record.is_marked(NodeRecord::DECOMMISSIONING))
     }
 
-    /// True if the partition is in nobody's hands but its primary's: no term being taken over, no policy changing.
+    /// True if the partition is in nobody's hands but its primary's: no term being taken over, no policy
+    /// changing.
     fn is_quiet(&self, now: Now, record: &PartitionRecord) -> bool {
         self.serves(record)
             && record.next_policy.is_none()

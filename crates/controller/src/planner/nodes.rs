@@ -1,7 +1,9 @@
-//! Nodes that join and leave: placements are changed a few at a time, and a node that holds nothing more is forgotten.
+//! Nodes that join and leave: placements are changed a few at a time, and a node that holds nothing more is
+//! forgotten.
 //!
-//! Which copies move is decided by [`crate::moves`]; here that is asked and written down. What a move needs is then seen in
-//! the records like any other difference between what is wanted and what is ([`super::copies`], [`super::balance`]).
+//! Which copies move is decided by [`crate::moves`]; here that is asked and written down. What a move needs
+//! is then seen in the records like any other difference between what is wanted and what is
+//! ([`super::copies`], [`super::balance`]).
 
 use crate::controller::Controller;
 use crate::keys::Key;
@@ -96,7 +98,8 @@ impl Controller {
         })
     }
 
-    /// Forgets a node that leaves and holds nothing. Its store is remembered, so that it does not come back by itself.
+    /// Forgets a node that leaves and holds nothing. Its store is remembered, so that it does not come back
+    /// by itself.
     fn parting(&self, rows: &[Row]) -> Option<Txn> {
         let wanted = |node: NodeId| rows.iter().any(|row| row.nodes.contains(&node));
         let nothing_is_made = self.records.creating().is_empty();

@@ -7,7 +7,8 @@ use wire::RecordText;
 use wire::control::Advice;
 
 impl Controller {
-    /// Advises the policy to primaries of partitions that have another one. After a failover the new primary is advised.
+    /// Advises the policy to primaries of partitions that have another one. After a failover the new primary
+    /// is advised.
     pub(super) fn plan_policies(&mut self, now: Now) {
         let behind = |record: &&types::PartitionRecord| {
             let table = self.records.table(record.table);
@@ -34,7 +35,8 @@ impl Controller {
     }
 }
 
-/// True if the policy wants more copies than before, and would stop commits until they are there: first they come.
+/// True if the policy wants more copies than before, and would stop commits until they are there: first they
+/// come.
 fn awaits_copies(record: &PartitionRecord, wanted: &Policy) -> bool {
     wanted.factor > record.policy.factor && record.in_sync.len() < usize::from(wanted.min_in_sync)
 }

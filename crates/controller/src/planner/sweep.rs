@@ -19,8 +19,8 @@ impl Controller {
         }
     }
 
-    /// Removes partitions of one table that is gone. That it is gone must hold in the metastore: what this controller has
-    /// read of a few keys may be newer than what it knows of the rest.
+    /// Removes partitions of one table that is gone. That it is gone must hold in the metastore: what this
+    /// controller has read of a few keys may be newer than what it knows of the rest.
     fn orphans_of_one(&self) -> Option<Txn> {
         let table = self.records.orphans().next()?.table;
         let absent = Txn::default().compare(Key::Table(table), 0).compare(Key::Creating(table), 0);
@@ -49,7 +49,8 @@ impl Controller {
         }
     }
 
-    /// Creations that somebody began long ago and nobody ended. Taking the mark away makes their last step fail.
+    /// Creations that somebody began long ago and nobody ended. Taking the mark away makes their last step
+    /// fail.
     fn abandoned(&self, now: Now) -> impl Iterator<Item = TableId> {
         let since = self.planner.creating.iter();
         let old = since.filter(move |(_, since)| now.mono.since(**since) >= self.settings.abandoned);

@@ -117,7 +117,8 @@ impl Cluster {
         }
     }
 
-    /// The three steps of a change of policy; a bound that changes beside other things changes first, by itself.
+    /// The three steps of a change of policy; a bound that changes beside other things changes first, by
+    /// itself.
     fn change_policy(&mut self, record: &PartitionRecord, wanted: Policy) {
         let (min_in_sync, below) = (wanted.min_in_sync, wanted.below);
         let same_bound = (min_in_sync, below) == (record.policy.min_in_sync, record.policy.below);

@@ -1,6 +1,7 @@
 //! A small world around controllers: one metastore in memory, nodes that answer nothing, time by hand.
 //!
-//! Used by the scripts and by the tests in Rust. Every effect that a person would look at is written down as a line.
+//! Used by the scripts and by the tests in Rust. Every effect that a person would look at is written down as
+//! a line.
 #![allow(dead_code, reason = "each test file uses its part of it")]
 
 pub mod cluster;
@@ -255,8 +256,8 @@ impl World {
         self.input(index, Input::Received { conn, message: register.into() });
     }
 
-    /// A node connects once more. The controllers have not noticed yet that the connections before, which are given, are
-    /// dead: nothing comes on them any more.
+    /// A node connects once more. The controllers have not noticed yet that the connections before, which are
+    /// given, are dead: nothing comes on them any more.
     pub fn connect_beside(&mut self, id: NodeId) -> Vec<ConnId> {
         let old: Vec<ConnId> =
             (0..self.controllers.len()).flat_map(|index| self.conns_of(id, index)).collect();

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use types::Lsn;
 use wal::{Record, Ticket};
 
-/// Refused records are tried again in submissions of about so many bytes: what is refused is refused as a whole, and all that waits
-/// may be more than the log can ever take at once.
+/// Refused records are tried again in submissions of about so many bytes: what is refused is refused as a
+/// whole, and all that waits may be more than the log can ever take at once.
 const PIECE: usize = 256 << 10;
 
-/// Records of one partition that wait for room. Some of them were in submissions of which the answer came late, so that they belong
-/// before what has been added since: so they are kept by submission.
+/// Records of one partition that wait for room. Some of them were in submissions of which the answer came
+/// late, so that they belong before what has been added since: so they are kept by submission.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
-    /// By the submission that a record was in, or that was the last when it came, and a number within that: 0 for all that were in
-    /// it.
+    /// By the submission that a record was in, or that was the last when it came, and a number within that: 0
+    /// for all that were in it.
     records: BTreeMap<(Ticket, u64), Vec<Record>>,
     next: u64,
 }
@@ -40,7 +40,8 @@ impl Backlog {
         self.records().any(moves_the_end)
     }
 
-    /// What is to be tried again: the truncations that can go first, and the rest. Without what need not be written any more.
+    /// What is to be tried again: the truncations that can go first, and the rest. Without what need not be
+    /// written any more.
     pub(super) fn split(self, durable: Option<Lsn>) -> (Vec<Record>, Vec<Record>) {
         let records = without_replaced(self.records.into_values().flatten().collect());
         match records.iter().any(moves_the_end) {
@@ -57,7 +58,8 @@ pub(super) fn moves_the_end(record: &Record) -> bool {
     matches!(record, Record::Truncate { .. } | Record::Base { .. } | Record::Forget { .. })
 }
 
-/// One partition's records without those of a log that a later one of them begins anew, or ends: nobody waits for these.
+/// One partition's records without those of a log that a later one of them begins anew, or ends: nobody waits
+/// for these.
 fn without_replaced(mut records: Vec<Record>) -> Vec<Record> {
     let begins = |record: &Record| matches!(record, Record::Base { .. } | Record::Forget { .. });
     let Some(begins) = records.iter().rposition(begins) else { return records };
@@ -72,8 +74,9 @@ fn without_replaced(mut records: Vec<Record>) -> Vec<Record> {
     records
 }
 
-/// The same records in the same order, in pieces of at least [`PIECE`] bytes but for the last. An entry and the notes behind it
-/// stay together; what comes before the first one that needs room is a piece for itself, which a full log takes, as it may make room.
+/// The same records in the same order, in pieces of at least [`PIECE`] bytes but for the last. An entry and
+/// the notes behind it stay together; what comes before the first one that needs room is a piece for itself,
+/// which a full log takes, as it may make room.
 pub(super) fn pieces(mut records: Vec<Record>) -> Vec<Vec<Record>> {
     let entries = records.iter().position(Record::needs_room);
     let entries = records.split_off(entries.unwrap_or(records.len()));

@@ -1,4 +1,5 @@
-//! What is kept while the log is full, in which order it is written, and what need not be written any more: as a table of steps.
+//! What is kept while the log is full, in which order it is written, and what need not be written any more:
+//! as a table of steps.
 
 use super::*;
 use types::{Epoch, Position, Term};

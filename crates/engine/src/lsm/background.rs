@@ -24,12 +24,13 @@ pub trait Background: Send + Sync {
     /// Begins with a job, now or later.
     fn start(&self, name: &'static str, job: Job) -> io::Result<Box<dyn Running>>;
 
-    /// The engine, or a job of it, has just made durable what it relies on from here on. A simulator notes what a loss of
-    /// power leaves.
+    /// The engine, or a job of it, has just made durable what it relies on from here on. A simulator notes
+    /// what a loss of power leaves.
     fn made_durable(&self) {}
 
-    /// Asked before the engine does something with a file of its own: an error is the call's, which is then not made. A simulator
-    /// has disks fail so. What the crate `lsm-tree` does by itself is not asked for, but that a flush or a merge begins is.
+    /// Asked before the engine does something with a file of its own: an error is the call's, which is then
+    /// not made. A simulator has disks fail so. What the crate `lsm-tree` does by itself is not asked for,
+    /// but that a flush or a merge begins is.
     fn before(&self, _: FileCall, _: &Path) -> io::Result<()> {
         Ok(())
     }

@@ -7,7 +7,8 @@ use std::ops::Bound;
 use types::{EngineError, Lsn};
 
 impl Tree {
-    /// Keys with `from <= key < to` (`to` empty: no end) that are deleted by an entry above `above`, and which.
+    /// Keys with `from <= key < to` (`to` empty: no end) that are deleted by an entry above `above`, and
+    /// which.
     pub(super) fn deletions(
         &self,
         from: &[u8],

@@ -45,7 +45,8 @@ fn digest_unless(path: &Path, watch: &Watch) -> Result<Option<u128>, EngineError
     Ok(None)
 }
 
-/// True if a file has this digest: one that cannot be read has not, and has to come again. None if that is given up meanwhile.
+/// True if a file has this digest: one that cannot be read has not, and has to come again. None if that is
+/// given up meanwhile.
 pub(super) fn has_digest(path: &Path, digest: u128, watch: &Watch) -> Result<Option<bool>, EngineError> {
     match digest_unless(path, watch).map_err(not_made) {
         Ok(found) => Ok(found.map(|found| found == digest)),
@@ -54,7 +55,8 @@ pub(super) fn has_digest(path: &Path, digest: u128, watch: &Watch) -> Result<Opt
     }
 }
 
-/// Compares the version that `current` names with the checksum that `current` has for it; the crate does not (PR-72).
+/// Compares the version that `current` names with the checksum that `current` has for it; the crate does not
+/// (PR-72).
 ///
 /// A missing one is damage too, or the crate would make an empty tree of it.
 pub(super) fn verify_version(dir: &Path) -> Result<(), EngineError> {
@@ -73,8 +75,8 @@ pub(super) fn verify_version(dir: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The files that put a set's components in order, as names and contents: first the version, then `current`, which names it with
-/// its checksum. None if they do not agree.
+/// The files that put a set's components in order, as names and contents: first the version, then `current`,
+/// which names it with its checksum. None if they do not agree.
 pub(super) fn order_files(order: &[u8]) -> Option<[(String, &[u8]); 2]> {
     let (current, version) = order.split_at_checked(25)?;
     let number = u64::from_le_bytes(current[..8].try_into().expect("eight bytes"));

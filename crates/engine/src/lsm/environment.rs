@@ -11,8 +11,8 @@ use types::Rules;
 /// Files of components that are kept open, of all engines of a process together.
 const OPEN_FILES: usize = 512;
 
-/// Who works beside an engine, by which clock it measures itself, and which open files and cache its trees share. Clones share
-/// all of it.
+/// Who works beside an engine, by which clock it measures itself, and which open files and cache its trees
+/// share. Clones share all of it.
 #[derive(Clone)]
 pub struct Environment {
     pub(super) background: Arc<dyn Background>,
@@ -28,8 +28,8 @@ impl Environment {
         Environment { background: Arc::new(Threads), resources, measures: true, rules: Rules::ALL }
     }
 
-    /// A simulator's: no time passes within a call, so nothing is measured, and nothing is shared with others in the process
-    /// but through `shared`.
+    /// A simulator's: no time passes within a call, so nothing is measured, and nothing is shared with others
+    /// in the process but through `shared`.
     pub fn simulated(background: Arc<dyn Background>, shared: &SharedFiles) -> Environment {
         Environment { background, resources: shared.0.clone(), measures: false, rules: Rules::ALL }
     }
@@ -55,8 +55,8 @@ impl Environment {
     }
 }
 
-/// A table of open files that the engines of one simulated world share. Their blocks are not cached: what a read finds must not
-/// depend on what was read before.
+/// A table of open files that the engines of one simulated world share. Their blocks are not cached: what a
+/// read finds must not depend on what was read before.
 pub struct SharedFiles(Resources);
 
 impl SharedFiles {

@@ -1,4 +1,5 @@
-//! A set of components that is being received: its files grow in a directory of their own until the set is whole.
+//! A set of components that is being received: its files grow in a directory of their own until the set is
+//! whole.
 //!
 //! ```text
 //! dir/incoming/set            which set, with its CRC-32C
@@ -6,8 +7,9 @@
 //! dir/incoming/tree/tables/N  a component; one that the current tree has as well is linked
 //! ```
 //!
-//! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced it, so a restart may
-//! find any of it torn. A file that is linked is read too: it was sound when it was linked first, and may have rotted (F11).
+//! Nothing here counts before [`Sealing`] has read every file back, compared it with its digest and synced
+//! it, so a restart may find any of it torn. A file that is linked is read too: it was sound when it was
+//! linked first, and may have rotted (F11).
 
 use super::background::{FileCall, NoOutcome, Task};
 use super::digest::{Watch, has_digest, order_files};
@@ -42,7 +44,8 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Begins with `set` below the engine's directory `dir`, or goes on with it. `here` are the current tree's files.
+    /// Begins with `set` below the engine's directory `dir`, or goes on with it. `here` are the current
+    /// tree's files.
     pub(super) fn begin(
         dir: &Path,
         set: ComponentSet,
@@ -143,7 +146,8 @@ impl Incoming {
         Ok(true)
     }
 
-    /// Forgets files that are not what they should be. The first piece makes each anew: the old one may be linked.
+    /// Forgets files that are not what they should be. The first piece makes each anew: the old one may be
+    /// linked.
     pub(super) fn tainted(&mut self, files: &[usize]) -> Result<(), EngineError> {
         for &file in files {
             remove_if_there(&self.path(&self.set.files[file]))?;
@@ -153,8 +157,8 @@ impl Incoming {
         Ok(())
     }
 
-    /// Begins to make a tree of the whole set in `to`, beside the engine's calls: what came is checked and made durable, and what
-    /// `above` has above the set's position is written into the tree's memory.
+    /// Begins to make a tree of the whole set in `to`, beside the engine's calls: what came is checked and
+    /// made durable, and what `above` has above the set's position is written into the tree's memory.
     pub(super) fn finish(&self, to: &Path, above: Option<Frozen>, wake: &Wake) -> io::Result<Sealing> {
         let files = self.set.files.iter().enumerate();
         let files: Vec<Arrived> = files
@@ -223,7 +227,8 @@ impl Sealing {
 }
 
 impl Drop for Sealing {
-    /// Nothing may happen to the directory while the job works in it: the task is waited for when it is dropped.
+    /// Nothing may happen to the directory while the job works in it: the task is waited for when it is
+    /// dropped.
     fn drop(&mut self) {
         self.watch.given_up.store(true, Ordering::Relaxed);
     }

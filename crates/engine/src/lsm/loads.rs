@@ -1,4 +1,5 @@
-//! Bulk loads at the LSM engine: the entries whose files are not installed yet, and their installation by a flush (PR-39).
+//! Bulk loads at the LSM engine: the entries whose files are not installed yet, and their installation by a
+//! flush (PR-39).
 
 use super::LsmEngine;
 use super::background::FileCall;
@@ -126,9 +127,9 @@ impl LsmEngine {
     }
 }
 
-/// Writes the files of a load in `dir`, which must not exist: they are to be staged on every replica of the partition. The rows
-/// come as stored keys, in order and each once, with their values. Gives the files in order. An error of the rows themselves is
-/// the caller's to keep: they end with it.
+/// Writes the files of a load in `dir`, which must not exist: they are to be staged on every replica of the
+/// partition. The rows come as stored keys, in order and each once, with their values. Gives the files in
+/// order. An error of the rows themselves is the caller's to keep: they end with it.
 pub fn write_load(
     dir: &Path,
     load: LoadId,

@@ -1,9 +1,10 @@
-//! How large files are, and how much is merged after a flush: so that a replica which comes back lacks few of the primary's files.
+//! How large files are, and how much is merged after a flush: so that a replica which comes back lacks few of
+//! the primary's files.
 //!
-//! The crate merges the first level, whatever its keys, with all of the next one, and from there on a file at a time with
-//! those that it overlaps. So the second level is kept small beside the whole, and files are a small part of it. What a
-//! level has too much is not carried on at once but in step with what is flushed: else the first merge after a long time
-//! would rewrite most of the files for a few new rows.
+//! The crate merges the first level, whatever its keys, with all of the next one, and from there on a file at
+//! a time with those that it overlaps. So the second level is kept small beside the whole, and files are a
+//! small part of it. What a level has too much is not carried on at once but in step with what is flushed:
+//! else the first merge after a long time would rewrite most of the files for a few new rows.
 
 use lsm_tree::compaction::Leveled;
 use std::collections::BTreeMap;

@@ -169,8 +169,8 @@ fn panicked() -> EngineError {
 
 impl Drop for Merger {
     fn drop(&mut self) {
-        // The directory must not change any more once the engine is gone. Its failure has no one left to matter to: the
-        // files that it was to replace are still there.
+        // The directory must not change any more once the engine is gone. Its failure has no one left to
+        // matter to: the files that it was to replace are still there.
         let _ = self.wait();
     }
 }

@@ -1,7 +1,8 @@
 //! The file `CURRENT`: which directory holds the engine's tree, and whether the tree is complete.
 //!
-//! One line of text: `understudy-lsm 1 complete 7 1a2b3c4d`, the last word being the CRC-32C of what is before it. It is
-//! replaced by rename, and the directory is synced before anything that relies on it is done (PR-37).
+//! One line of text: `understudy-lsm 1 complete 7 1a2b3c4d`, the last word being the CRC-32C of what is
+//! before it. It is replaced by rename, and the directory is synced before anything that relies on it is done
+//! (PR-37).
 
 use super::background::FileCall;
 use super::environment::Environment;

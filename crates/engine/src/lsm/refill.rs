@@ -36,8 +36,8 @@ impl LsmEngine {
         Ok(())
     }
 
-    /// Makes an empty tree, and names it as one that is not complete: from then on a restart finds an empty engine, up to then the
-    /// old one, which stays if there is no room.
+    /// Makes an empty tree, and names it as one that is not complete: from then on a restart finds an empty
+    /// engine, up to then the old one, which stays if there is no room.
     fn begin_tree(&self) -> Result<(u64, Tree), EngineError> {
         let highest = tree_numbers(&self.dir)?.into_iter().max().unwrap_or(0);
         let number = highest.max(self.number) + 1;

@@ -1,8 +1,9 @@
 //! Receiving a set of components and making it the engine's state, beside reads and writes.
 //!
-//! The set becomes a tree in a directory of its own, and the engine's tree is exchanged for it by one rename of `CURRENT`: a crash
-//! leaves the old state or the new one (PR-37). Files that both have are linked, not copied. What the engine has published above the
-//! set is in its memory only, as the set has more than its files, and goes on into the new tree's memory.
+//! The set becomes a tree in a directory of its own, and the engine's tree is exchanged for it by one rename
+//! of `CURRENT`: a crash leaves the old state or the new one (PR-37). Files that both have are linked, not
+//! copied. What the engine has published above the set is in its memory only, as the set has more than its
+//! files, and goes on into the new tree's memory.
 
 use super::LsmEngine;
 use super::background::FileCall;
@@ -39,8 +40,8 @@ impl LsmEngine {
         Ok(true)
     }
 
-    /// True if the set has more than the files here, or is wanted whole and has as much. What is published above it is in memory,
-    /// and stays.
+    /// True if the set has more than the files here, or is wanted whole and has as much. What is published
+    /// above it is in memory, and stays.
     fn lacks(&self, set: &ComponentSet, whole: bool) -> bool {
         let (at, same) = (set.at.lsn, self.overlay.published() == self.persisted);
         at > self.persisted.lsn || (at == self.persisted.lsn && (same || whole))

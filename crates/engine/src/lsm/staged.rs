@@ -1,5 +1,5 @@
-//! Files of bulk loads that are no part of the state yet (PR-39): they grow in directories of their own, are checked and made
-//! durable there, and wait for the entry that makes them part of it.
+//! Files of bulk loads that are no part of the state yet (PR-39): they grow in directories of their own, are
+//! checked and made durable there, and wait for the entry that makes them part of it.
 //!
 //! ```text
 //! dir/staged/LOAD/N     a file of the load
@@ -55,7 +55,8 @@ struct Check {
 }
 
 impl Drop for Check {
-    /// Nothing may happen to the directory while the job works in it: the task is waited for when it is dropped.
+    /// Nothing may happen to the directory while the job works in it: the task is waited for when it is
+    /// dropped.
     fn drop(&mut self) {
         self.watch.given_up.store(true, Ordering::Relaxed);
     }

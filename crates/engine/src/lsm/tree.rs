@@ -1,17 +1,20 @@
 //! The one place that touches the crate `lsm-tree` (N19). Its traps and what is done about each:
 //!
-//! - It stamps every version with a counter, and a read at `s` uses the newest version stamped below `s`. Our sequence
-//!   numbers are 2^40 + LSN and its counter is private and starts at 0, so the newest version is always chosen (PR-68).
-//! - Its collector drops an older version below the threshold even if a reader between the two needs it. The threshold is
-//!   0 unless no reader is below the highest persisted entry (PR-69).
+//! - It stamps every version with a counter, and a read at `s` uses the newest version stamped below `s`. Our
+//!   sequence numbers are 2^40 + LSN and its counter is private and starts at 0, so the newest version is
+//!   always chosen (PR-68).
+//! - Its collector drops an older version below the threshold even if a reader between the two needs it. The
+//!   threshold is 0 unless no reader is below the highest persisted entry (PR-69).
 //! - Its flush merges and collects. Ours writes one sealed memtable as it is (section 10 of the protocol).
-//! - Opening deletes files that the version does not name, makes an empty tree where the version is missing, does not check
-//!   the version's checksum and panics on some damage. All that is looked at before, behind a barrier (PR-72).
-//! - A range read does not give sequence numbers, so the LSN stands in front of each value. A bulk load's rows were written
-//!   before their LSN was known: the load's number stands there, and a row of the partition says at which LSN it became part of
-//!   the state.
-//! - Its ingestion stamps what it takes in by its own counter and flushes everything (PR-71, PR-84). Ours writes a load's files in
-//!   a scratch tree and registers them with the sequence number of the load's entry, together with the flush of that entry.
+//! - Opening deletes files that the version does not name, makes an empty tree where the version is missing,
+//!   does not check the version's checksum and panics on some damage. All that is looked at before, behind a
+//!   barrier (PR-72).
+//! - A range read does not give sequence numbers, so the LSN stands in front of each value. A bulk load's
+//!   rows were written before their LSN was known: the load's number stands there, and a row of the partition
+//!   says at which LSN it became part of the state.
+//! - Its ingestion stamps what it takes in by its own counter and flushes everything (PR-71, PR-84). Ours
+//!   writes a load's files in a scratch tree and registers them with the sequence number of the load's entry,
+//!   together with the flush of that entry.
 
 mod load_files;
 
@@ -205,7 +208,8 @@ impl Tree {
         })
     }
 
-    /// Sets what is in memory apart from what is written from now on; none if there is nothing. Reads see both.
+    /// Sets what is in memory apart from what is written from now on; none if there is nothing. Reads see
+    /// both.
     pub(super) fn freeze(&self) -> Option<Frozen> {
         let memtable = self.tree.rotate_memtable()?;
         assert_eq!(self.tree.sealed_memtable_count(), 1, "a memtable of a failed flush is still there");
@@ -217,7 +221,8 @@ impl Tree {
         self.tree.rotate_memtable().map(Frozen)
     }
 
-    /// Writes what `frozen` has from above `at` into this tree's memory, the applied position excepted. Gives the memory it takes.
+    /// Writes what `frozen` has from above `at` into this tree's memory, the applied position excepted. Gives
+    /// the memory it takes.
     pub(super) fn take_above(&self, Frozen(memtable): &Frozen, at: Lsn) -> u64 {
         let mut bytes = 0;
         for row in memtable.iter().filter(|row| row.key.seqno >= read_sequence(at)) {
@@ -241,7 +246,8 @@ impl Tree {
         &self.dir
     }
 
-    /// Writes what was set apart into files and makes them part of the tree, durably. Reads and writes may go on.
+    /// Writes what was set apart into files and makes them part of the tree, durably. Reads and writes may go
+    /// on.
     ///
     /// The caller keeps merges away meanwhile (PR-69).
     pub(super) fn flush_frozen(&self, Frozen(memtable): &Frozen) -> Result<(), EngineError> {
@@ -258,7 +264,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The same for the flush of the entry that makes a load part of the state: its files go in with it, all or none.
+    /// The same for the flush of the entry that makes a load part of the state: its files go in with it, all
+    /// or none.
     pub(super) fn flush_load(
         &self,
         Frozen(memtable): &Frozen,
@@ -290,7 +297,8 @@ impl Tree {
             let rows = memtable.iter().map(Ok);
             let (mut all, blobs) = self.tree.flush_to_tables(rows)?.expect("no memtable is empty");
             assert!(blobs.is_none(), "PR-72: key-value separation is off");
-            // The entry's own rows are reserved ones: their keys are below those of all users' rows, so together they are one run.
+            // The entry's own rows are reserved ones: their keys are below those of all users' rows, so
+            // together they are one run.
             all.extend(loaded);
             self.tree.register_tables(&all, None, None, &[memtable.id()], PRUNE_BELOW)
         };
@@ -321,8 +329,8 @@ impl Tree {
         self.loads.lsn(load).is_some()
     }
 
-    /// Runs what writes files, while nothing else does. If the disk has no room for them, or the system no open files
-    /// (PR-96), and they are not part of the tree, they are removed, and the tree is as it was.
+    /// Runs what writes files, while nothing else does. If the disk has no room for them, or the system no
+    /// open files (PR-96), and they are not part of the tree, they are removed, and the tree is as it was.
     fn writing(&self, work: impl FnOnce() -> lsm_tree::Result<()>) -> Result<(), EngineError> {
         let first = self.tree.get_next_table_id();
         let allowed = [FileCall::Write, FileCall::Sync]
@@ -369,8 +377,8 @@ impl Tree {
         self.pacing.wants_merge(&self.shape())
     }
 
-    /// Merges files until no level is too large, or as many as are due now. No read looks below `readers_from`; `persisted` is
-    /// the newest flush.
+    /// Merges files until no level is too large, or as many as are due now. No read looks below
+    /// `readers_from`; `persisted` is the newest flush.
     ///
     /// The caller keeps flushes away meanwhile, so that nothing newer than `persisted` is merged (PR-69).
     pub(super) fn merge(&self, readers_from: Lsn, persisted: Lsn) -> Result<(), EngineError> {
@@ -397,8 +405,8 @@ impl Tree {
         Ok(())
     }
 
-    /// A level that has files above one that has none. The crate's strategy takes it for granted that there is none, and
-    /// asserts it in a debug build.
+    /// A level that has files above one that has none. The crate's strategy takes it for granted that there
+    /// is none, and asserts it in a debug build.
     fn hole(&self) -> Option<u8> {
         let version = self.tree.current_version();
         let runs: Vec<usize> = version.iter_levels().map(|level| level.run_count()).collect();
@@ -428,7 +436,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The newest version, which holds the state at `at`, while merges may make others. None if they do so all the time.
+    /// The newest version, which holds the state at `at`, while merges may make others. None if they do so
+    /// all the time.
     pub(super) fn pin(&self, at: Position) -> Result<Option<Pinned>, EngineError> {
         self.environment.before(FileCall::Open, &self.dir).map_err(not_read)?;
         for _ in 0..16 {

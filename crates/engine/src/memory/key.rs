@@ -1,4 +1,5 @@
-//! Keys as the memory engine stores them: short ones in place, so that a search compares without following pointers.
+//! Keys as the memory engine stores them: short ones in place, so that a search compares without following
+//! pointers.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -1,9 +1,11 @@
-//! The published rows of a memory engine: an ordered map, with old versions only where a read may still need them.
+//! The published rows of a memory engine: an ordered map, with old versions only where a read may still need
+//! them.
 //!
-//! A version written at LSN 9 hides the one below it from reads at 9 and above. The hidden version is needed until the
-//! collection floor reaches 9. If the floor is there already when the version is written, which is the normal case, the
-//! hidden one is dropped at once. Otherwise it is kept, and the key goes into a queue ordered by LSN that is worked off in
-//! small portions as the floor rises, so that no single call pays for a long-lived snapshot.
+//! A version written at LSN 9 hides the one below it from reads at 9 and above. The hidden version is needed
+//! until the collection floor reaches 9. If the floor is there already when the version is written, which is
+//! the normal case, the hidden one is dropped at once. Otherwise it is kept, and the key goes into a queue
+//! ordered by LSN that is worked off in small portions as the floor rises, so that no single call pays for a
+//! long-lived snapshot.
 
 use super::key::CompactKey;
 use crate::overlay::key_bounds;
@@ -63,11 +65,11 @@ impl Rows {
         self.hidden.len()
     }
 
-    /// Writes a version, copying key and value: what arrives may be a small part of a large network buffer, which would
-    /// otherwise stay in memory as long as the row does.
+    /// Writes a version, copying key and value: what arrives may be a small part of a large network buffer,
+    /// which would otherwise stay in memory as long as the row does.
     ///
-    /// False if the row had this version or a newer one, which it has then replaced. That only happens to an engine whose
-    /// position lags behind its data (PR-40).
+    /// False if the row had this version or a newer one, which it has then replaced. That only happens to an
+    /// engine whose position lags behind its data (PR-40).
     pub(super) fn write(&mut self, key: &[u8], lsn: Lsn, value: Option<&[u8]>, read_floor: Lsn) -> bool {
         let value = value.map(Bytes::copy_from_slice);
         let mut slot = match self.map.entry(CompactKey::new(key)) {
@@ -164,7 +166,8 @@ impl Rows {
         })
     }
 
-    /// Keys with `from <= key < to` (`to` empty: no end) that are deleted, where that is still remembered, and by which LSN.
+    /// Keys with `from <= key < to` (`to` empty: no end) that are deleted, where that is still remembered,
+    /// and by which LSN.
     pub(super) fn deleted<'a>(
         &'a self,
         from: &[u8],

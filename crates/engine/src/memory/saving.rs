@@ -1,5 +1,5 @@
-//! A snapshot that is written beside the engine's work: the executor hands over rows at one position in small pieces, a
-//! thread encodes, writes and syncs them.
+//! A snapshot that is written beside the engine's work: the executor hands over rows at one position in small
+//! pieces, a thread encodes, writes and syncs them.
 
 use super::rows::Rows;
 use super::snapshot::{self, Header};

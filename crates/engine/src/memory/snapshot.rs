@@ -7,8 +7,9 @@
 //! trailer   0 (4) | rows (8) | digest (8) | crc of the trailer so far (4) | end of the file
 //! ```
 //!
-//! The rows are the newest versions at the position, which is in the same file as the data and so cannot disagree with it
-//! (PR-40). The digest is the sum of [`types::engine::row_hash`] over the rows, so equal to [`types::Engine::digest`] there.
+//! The rows are the newest versions at the position, which is in the same file as the data and so cannot
+//! disagree with it (PR-40). The digest is the sum of [`types::engine::row_hash`] over the rows, so equal to
+//! [`types::Engine::digest`] there.
 
 use std::borrow::Borrow;
 use std::io::{self, Read, Write};

@@ -10,8 +10,8 @@ pub type SnapshotWriter<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()
 
 /// A place for one snapshot.
 pub trait SnapshotStore: Send {
-    /// Replaces the snapshot by what `write` writes, atomically and durably: after a crash there is the old one or the
-    /// new one, and after a return the new one.
+    /// Replaces the snapshot by what `write` writes, atomically and durably: after a crash there is the old
+    /// one or the new one, and after a return the new one.
     fn save(&mut self, write: SnapshotWriter<'_>) -> io::Result<()>;
 
     /// The snapshot, if there is one.

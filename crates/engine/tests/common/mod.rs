@@ -1,4 +1,5 @@
-//! What the tests of all engines share: the engines under test; the model and short ways to write entries are the suite's.
+//! What the tests of all engines share: the engines under test; the model and short ways to write entries are
+//! the suite's.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 #[allow(unused_imports, reason = "each test binary uses its part")]

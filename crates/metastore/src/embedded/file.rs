@@ -61,7 +61,8 @@ impl Store for FileStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        // What is acted upon must be durable, also if the process before this one died between its write and its fsync.
+        // What is acted upon must be durable, also if the process before this one died between its write and
+        // its fsync.
         self.journal()?.sync_all()?;
         self.sync_directory()?;
         Ok(Some(bytes))

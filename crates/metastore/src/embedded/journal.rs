@@ -1,12 +1,13 @@
 //! The journal's bytes.
 //!
-//! A header of eight bytes, then records. Each record: four bytes that mark a beginning, the length of its body (u32), a
-//! CRC-32C over length and body, the body (postcard). All integers little-endian. A journal begins with a record of
-//! everything, and goes on with one record per transaction. Behind each stands a small record that says "synced up to
-//! here".
+//! A header of eight bytes, then records. Each record: four bytes that mark a beginning, the length of its
+//! body (u32), a CRC-32C over length and body, the body (postcard). All integers little-endian. A journal
+//! begins with a record of everything, and goes on with one record per transaction. Behind each stands a
+//! small record that says "synced up to here".
 //!
-//! What cannot be read at the end, with nothing readable behind it, was being written when the power failed: nobody was
-//! told of it. If something readable follows, it had been synced, and its damage is reported (F10).
+//! What cannot be read at the end, with nothing readable behind it, was being written when the power failed:
+//! nobody was told of it. If something readable follows, it had been synced, and its damage is reported
+//! (F10).
 
 use crate::table::Table;
 use crate::txn::RecordsSnapshot;

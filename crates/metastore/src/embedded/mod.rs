@@ -1,8 +1,8 @@
 //! A metastore in one file, for a cluster with one controller.
 //!
-//! Every transaction that writes is one record of a journal ([`journal`]), fsynced before it is answered. When most of the
-//! journal is history it is replaced by a record of everything. The disk is a small trait ([`Store`]), so that the simulator
-//! can supply its own.
+//! Every transaction that writes is one record of a journal ([`journal`]), fsynced before it is answered.
+//! When most of the journal is history it is replaced by a record of everything. The disk is a small trait
+//! ([`Store`]), so that the simulator can supply its own.
 
 mod file;
 pub mod journal;
@@ -56,8 +56,9 @@ impl<S: Store> Embedded<S> {
         };
         let history = History::starting_at(table.revision());
         let mut opened = Embedded { store, table, history, length: 0, poisoned: None };
-        // A torn end must be gone before anything is written behind it. And what was read may be in the system's memory
-        // alone, after a sync that failed in an earlier life: it is written anew before anybody is told of it (F08).
+        // A torn end must be gone before anything is written behind it. And what was read may be in the
+        // system's memory alone, after a sync that failed in an earlier life: it is written anew before
+        // anybody is told of it (F08).
         opened.compact()?;
         Ok(opened)
     }

@@ -1,7 +1,7 @@
 //! Who plans: one controller, under a lease of etcd.
 //!
-//! Only planning rests on it, never safety: a lease may run out unnoticed while its holder sleeps, and frees itself late
-//! (PR-10, PR-66). Failovers need no leader.
+//! Only planning rests on it, never safety: a lease may run out unnoticed while its holder sleeps, and frees
+//! itself late (PR-10, PR-66). Failovers need no leader.
 
 use super::gateway::{CallError, Gateway};
 use super::{EtcdConfig, number};
@@ -30,7 +30,8 @@ struct Lease {
 }
 
 impl Election {
-    /// A candidate. `me` must differ in every life of every controller. `ttl` is in whole seconds, at least one.
+    /// A candidate. `me` must differ in every life of every controller. `ttl` is in whole seconds, at least
+    /// one.
     pub fn new(config: &EtcdConfig, me: impl Into<String>, ttl: Duration) -> Result<Election, MetaError> {
         let key = base64::encode(format!("{}/leader", config.prefix).as_bytes());
         let ttl = Duration::from_secs(ttl.as_secs().max(1));
@@ -42,8 +43,8 @@ impl Election {
         self.holds && self.lease.as_ref().is_some_and(|lease| Instant::now() < lease.until)
     }
 
-    /// Renews the lease and, if nobody leads, stands for election. To be called every third of the lease's time. Returns
-    /// whether this candidate leads.
+    /// Renews the lease and, if nobody leads, stands for election. To be called every third of the lease's
+    /// time. Returns whether this candidate leads.
     pub fn step(&mut self) -> Result<bool, MetaError> {
         if self.lease.is_some() {
             self.renew()?;

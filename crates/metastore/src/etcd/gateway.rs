@@ -10,8 +10,8 @@ use ureq::{Agent, Timeout};
 /// The largest answer that is read.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The codes with which etcd says that a request can never be done: an invalid argument, something that is not there, a
-/// revision out of range. With any other one it may have been done, or still be.
+/// The codes with which etcd says that a request can never be done: an invalid argument, something that is
+/// not there, a revision out of range. With any other one it may have been done, or still be.
 const NEVER_DONE: [u64; 3] = [3, 5, 11];
 
 /// A request that brought no answer.
@@ -55,8 +55,8 @@ impl Gateway {
         &self.endpoints[self.current]
     }
 
-    /// Sends a request. Another member is tried only if nothing was sent to the one before: an unknown outcome is the
-    /// caller's to resolve. Who did not answer is asked last from then on.
+    /// Sends a request. Another member is tried only if nothing was sent to the one before: an unknown
+    /// outcome is the caller's to resolve. Who did not answer is asked last from then on.
     pub(super) fn call(&mut self, path: &str, body: &Value) -> Result<Value, CallError> {
         let mut why = String::new();
         for _ in 0..self.endpoints.len() {

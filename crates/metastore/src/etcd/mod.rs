@@ -1,8 +1,9 @@
-//! A metastore in an etcd cluster (v3.4 or later), through its HTTP/JSON gateway: no protocol compiler, no async runtime.
+//! A metastore in an etcd cluster (v3.4 or later), through its HTTP/JSON gateway: no protocol compiler, no
+//! async runtime.
 //!
 //! Every cluster of ours has a prefix of its own. Below it, `k/` holds the records, `leader` says who plans
-//! ([`Election`]), and `fence` is written by whatever must not be answered from one member's memory: a transaction of
-//! etcd that only reads can be stale, one that may write is ordered with all others.
+//! ([`Election`]), and `fence` is written by whatever must not be answered from one member's memory: a
+//! transaction of etcd that only reads can be stale, one that may write is ordered with all others.
 
 mod election;
 mod gateway;
@@ -23,7 +24,8 @@ use watch::{News, Watch};
 /// Where an etcd cluster is, and how long to wait for it.
 #[derive(Clone, Debug)]
 pub struct EtcdConfig {
-    /// Its members' client addresses: `http://host:port`; [`EtcdConfig::new`] adds the scheme where it is missing. The next one is tried when one does not answer.
+    /// Its members' client addresses: `http://host:port`; [`EtcdConfig::new`] adds the scheme where it is
+    /// missing. The next one is tried when one does not answer.
     pub endpoints: Vec<String>,
     /// The prefix of this cluster's keys, without a slash at its end: `/understudy/c17`.
     pub prefix: String,

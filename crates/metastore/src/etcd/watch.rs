@@ -1,7 +1,7 @@
 //! Follows the changes of all records: a thread reads etcd's endless answer and hands over what arrives.
 //!
-//! A watch that breaks, or that brings nothing for a while, is opened again at another member, after the last event that
-//! arrived. So nothing is missed and a member that vanished is noticed.
+//! A watch that breaks, or that brings nothing for a while, is opened again at another member, after the last
+//! event that arrived. So nothing is missed and a member that vanished is noticed.
 
 use super::EtcdConfig;
 use super::gateway::{agent, prefix_end};

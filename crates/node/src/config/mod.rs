@@ -69,7 +69,8 @@ pub struct SqlConfig {
 }
 
 impl SqlConfig {
-    /// Refuses an address that others can reach, unless they must encrypt and know the password, or that was said to be meant.
+    /// Refuses an address that others can reach, unless they must encrypt and know the password, or that was
+    /// said to be meant.
     pub fn allowed(&self, address: SocketAddr, insecure: bool) -> Result<(), Failure> {
         let safe = self.tls.is_some() && self.password.said().is_some();
         if address.ip().is_loopback() || insecure || safe {

@@ -1,9 +1,9 @@
 //! Writes failovers into the system table that keeps them all: the metastore has only the newest ones.
 //!
-//! A thread beside the controller that plans. It is an ordinary client of the cluster, asks the controller for the list
-//! whenever that has changed, and puts what the table does not have. Putting is repeatable, so that a change of the
-//! planning controller, a lost answer or a restart need no care. While the table cannot be created or written, because too
-//! few nodes are live, it tries again; nobody waits for it.
+//! A thread beside the controller that plans. It is an ordinary client of the cluster, asks the controller
+//! for the list whenever that has changed, and puts what the table does not have. Putting is repeatable, so
+//! that a change of the planning controller, a lost answer or a restart need no care. While the table cannot
+//! be created or written, because too few nodes are live, it tries again; nobody waits for it.
 
 use client::table::Table;
 use client::{Client, ClientError, Options};
@@ -121,7 +121,8 @@ impl Work {
     }
 }
 
-/// The table; it is created when there is something to keep and as many nodes are live as it is to have copies.
+/// The table; it is created when there is something to keep and as many nodes are live as it is to have
+/// copies.
 fn table(client: &mut Client) -> Result<Table, ClientError> {
     match client.table(system::FAILOVERS) {
         Err(ClientError::NoTable(_)) => {}

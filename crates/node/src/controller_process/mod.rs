@@ -1,8 +1,8 @@
 //! A controller as a process: sockets and a metastore around [`controller::Controller`].
 //!
-//! A turn: wait for events, hand what came to the controller, carry out its outputs until there are no more, write each
-//! connection's buffer once. Transactions of the embedded metastore run at once; those of etcd run on threads of their own
-//! ([`store`]) and their outcomes come back as events.
+//! A turn: wait for events, hand what came to the controller, carry out its outputs until there are no more,
+//! write each connection's buffer once. Transactions of the embedded metastore run at once; those of etcd run
+//! on threads of their own ([`store`]) and their outcomes come back as events.
 
 mod archive;
 mod links;

@@ -1,4 +1,5 @@
-//! The metastore under a controller: the embedded one in the controller's own thread, etcd behind threads that block.
+//! The metastore under a controller: the embedded one in the controller's own thread, etcd behind threads
+//! that block.
 
 use crate::config::MetastoreConfig;
 use crate::datadir::files;
@@ -177,7 +178,8 @@ impl Threads {
 }
 
 impl Drop for Threads {
-    /// The threads end by themselves; one that waits for etcd may take a moment longer than this process's controller.
+    /// The threads end by themselves; one that waits for etcd may take a moment longer than this process's
+    /// controller.
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
     }

@@ -1,5 +1,6 @@
-//! Further directories for replicas' files (`node.data_dirs`), each on a disk of its own. Losing one loses what is in it, and not the
-//! node: its log, its identity and the descriptions of all replicas are in the data directory.
+//! Further directories for replicas' files (`node.data_dirs`), each on a disk of its own. Losing one loses
+//! what is in it, and not the node: its log, its identity and the descriptions of all replicas are in the
+//! data directory.
 //!
 //! ```text
 //! directory.id       JSON: whose it is, and its own number
@@ -7,9 +8,9 @@
 //! damaged/, trash/   as in the data directory
 //! ```
 //!
-//! `directories.json` in the data directory lists those that were used once. So an empty directory where one of them should be is
-//! a disk that is not mounted, and no new one. Where a replica's files are is said by its description (`partition.json`) alone;
-//! what lies elsewhere under its number is left over.
+//! `directories.json` in the data directory lists those that were used once. So an empty directory where one
+//! of them should be is a disk that is not mounted, and no new one. Where a replica's files are is said by
+//! its description (`partition.json`) alone; what lies elsewhere under its number is left over.
 
 use super::{DataDir, Identity, files, random};
 use crate::failure::Failure;
@@ -88,8 +89,8 @@ fn whose(root: &Path) -> io::Result<Option<Whose>> {
     bytes.map(|bytes| serde_json::from_slice(&bytes).map_err(nonsense)).transpose()
 }
 
-/// True if an error says something of this process or of the system, and nothing of the directory: too many files are open, there
-/// is no memory, or it was interrupted.
+/// True if an error says something of this process or of the system, and nothing of the directory: too many
+/// files are open, there is no memory, or it was interrupted.
 pub fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let passing = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR, Errno::AGAIN];
@@ -108,8 +109,8 @@ pub fn trouble(root: &Path, store: StoreId, id: DirectoryId) -> Option<String> {
     }
 }
 
-/// Writes a little and has it synced: why that does not work, if so. A full disk works, and so does one that cannot be tried just
-/// now.
+/// Writes a little and has it synced: why that does not work, if so. A full disk works, and so does one that
+/// cannot be tried just now.
 pub fn probe(root: &Path) -> Option<String> {
     let path = root.join(".probe");
     let written = fs::File::create(&path).and_then(|mut file| {
@@ -246,8 +247,8 @@ fn judge(
 }
 
 impl DataDir {
-    /// Takes the further directories into use. One that is new here must be empty; one that was used and is not what it was is
-    /// lost, unless nothing is in it and was. Nothing is changed if anything is refused.
+    /// Takes the further directories into use. One that is new here must be empty; one that was used and is
+    /// not what it was is lost, unless nothing is in it and was. Nothing is changed if anything is refused.
     pub fn open_data_dirs(
         &mut self,
         listed: &[PathBuf],
@@ -285,7 +286,8 @@ impl DataDir {
         }
     }
 
-    /// A further directory is not used again before the node starts anew. True if that is news, which is told here.
+    /// A further directory is not used again before the node starts anew. True if that is news, which is told
+    /// here.
     pub fn lose(&mut self, id: DirectoryId, why: String) -> bool {
         let node = self.identity().node;
         let Some(place) = self.data_dirs.iter_mut().find(|place| place.id == id && place.lost.is_none())
@@ -301,7 +303,8 @@ impl DataDir {
         true
     }
 
-    /// Makes the place for a replica that has no files yet: what lies there under its number is of an earlier copy.
+    /// Makes the place for a replica that has no files yet: what lies there under its number is of an earlier
+    /// copy.
     pub fn clear_engine_dir(&self, meta: &Meta) -> io::Result<()> {
         let engine_dir = self.engine_dir(meta).map_err(io::Error::other)?;
         match meta.directory {

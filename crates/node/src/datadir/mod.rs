@@ -45,8 +45,8 @@ pub struct DataDir {
     _lock: File,
 }
 
-/// Creates a data directory. Never formats: a directory with anything in it that is not ours is refused, and so is one that
-/// was initialised before.
+/// Creates a data directory. Never formats: a directory with anything in it that is not ours is refused, and
+/// so is one that was initialised before.
 pub fn init(root: &Path, kind: Kind, node: NodeId) -> Result<Identity, Failure> {
     let io = |error: std::io::Error| Failure::io(root, &error);
     if root.join("VERSION").exists() {
@@ -94,7 +94,8 @@ pub fn random() -> u64 {
 }
 
 impl DataDir {
-    /// Opens a directory for a new life of its process: locks it, checks that it is ours, and raises the incarnation.
+    /// Opens a directory for a new life of its process: locks it, checks that it is ours, and raises the
+    /// incarnation.
     pub fn open(root: &Path, kind: Kind) -> Result<DataDir, Failure> {
         let io = |error: std::io::Error| Failure::io(root, &error);
         let version = files::read(&root.join("VERSION")).map_err(io)?;

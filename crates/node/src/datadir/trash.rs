@@ -1,5 +1,6 @@
-//! Removal: first a rename into `trash/`, which happens at once or not at all, then the slow part on another thread. What is
-//! damaged is not removed: it is renamed into `damaged/`, where it stays for people to look at.
+//! Removal: first a rename into `trash/`, which happens at once or not at all, then the slow part on another
+//! thread. What is damaged is not removed: it is renamed into `damaged/`, where it stays for people to look
+//! at.
 
 use super::{DataDir, files};
 use std::fs;

@@ -89,7 +89,8 @@ fn the_logs_thread_does_not_end_unnoticed() {
     std::mem::forget(journal.writer);
 }
 
-/// A log of three megabytes that `chain` has filled; a promise of the other partition stands between its entries.
+/// A log of three megabytes that `chain` has filled; a promise of the other partition stands between its
+/// entries.
 fn full_journal(dir: &std::path::Path, chain: &mut Chain) -> (Journal, Poll) {
     let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
     let (mut journal, mut poll) = journal(dir, options);
@@ -223,7 +224,8 @@ fn f20_a_log_that_begins_again_gives_its_room_to_what_waits() {
     assert_eq!(journal.reader.end(P).map(|(at, _)| at.lsn), Some(Lsn(2_010)));
 }
 
-/// Bursts of several times what the log takes, and truncations that come in one turn with entries without room.
+/// Bursts of several times what the log takes, and truncations that come in one turn with entries without
+/// room.
 #[test]
 fn f20_a_burst_is_written_in_order_as_truncations_make_room() {
     let dir = tempfile::tempdir().expect("a directory");

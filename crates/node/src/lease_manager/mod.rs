@@ -1,9 +1,9 @@
-//! The thread that beats (PR-65): heartbeats and their answers on connections of their own, so that neither a busy executor nor
-//! a slow disk nor a long message delays them.
+//! The thread that beats (PR-65): heartbeats and their answers on connections of their own, so that neither a
+//! busy executor nor a slow disk nor a long message delays them.
 //!
-//! It does no file work and prints nothing. It shares [`LeaseManager`] with the executor under a lock that both hold for the time of
-//! a look-up. It stops vouching for this node's partitions when executor or disk make no progress ([`makes_progress`]), and only
-//! then.
+//! It does no file work and prints nothing. It shares [`LeaseManager`] with the executor under a lock that
+//! both hold for the time of a look-up. It stops vouching for this node's partitions when executor or disk
+//! make no progress ([`makes_progress`]), and only then.
 
 mod thread;
 

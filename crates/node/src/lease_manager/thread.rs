@@ -1,4 +1,5 @@
-//! What the beating thread does: connects to every other node, sends a heartbeat to each at every interval, answers theirs.
+//! What the beating thread does: connects to every other node, sends a heartbeat to each at every interval,
+//! answers theirs.
 //!
 //! Heartbeats go out on the connection that this node made and are answered on it.
 

@@ -56,7 +56,8 @@ impl Conn {
 
     /// The socket can be written to. False if it could not connect.
     pub fn writable(&mut self) -> bool {
-        // The poll says it with everything that can be read, too. What breaks later is told by reading and writing.
+        // The poll says it with everything that can be read, too. What breaks later is told by reading and
+        // writing.
         if !self.out.is_blocked() {
             return true;
         }
@@ -75,8 +76,8 @@ impl Conn {
         self.out.flush(&mut self.stream, crate::clock::mono)
     }
 
-    /// Reads once. A short read empties the socket, so the poll will tell of what comes after it; but the end of the
-    /// stream is told only once, so `to_the_end` reads on.
+    /// Reads once. A short read empties the socket, so the poll will tell of what comes after it; but the end
+    /// of the stream is told only once, so `to_the_end` reads on.
     pub fn read(&mut self, to_the_end: bool) -> Got {
         loop {
             match self.stream.read(self.inbox.room()) {

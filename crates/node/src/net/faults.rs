@@ -1,6 +1,6 @@
-//! Cuts of the network, played by the connection layer for tests, `dev` and `demo`: messages to and from the other side
-//! vanish while the sockets stay open, as when a switch fails. When the cut is healed, connections that lost something are
-//! closed, since a stream with a gap would be worse than none.
+//! Cuts of the network, played by the connection layer for tests, `dev` and `demo`: messages to and from the
+//! other side vanish while the sockets stay open, as when a switch fails. When the cut is healed, connections
+//! that lost something are closed, since a stream with a gap would be worse than none.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpListener};
 /// A process that finds its port taken ends with a sentence that has these words.
 pub const PORT_IN_USE: &str = "is in use: is another process of this kind running?";
 
-/// Binds the setting `name`, and refuses addresses that others can reach. Where port 0 is asked for, the port of the life
-/// before is tried first, so that a restarted process is found where it was.
+/// Binds the setting `name`, and refuses addresses that others can reach. Where port 0 is asked for, the port
+/// of the life before is tried first, so that a restarted process is found where it was.
 pub fn bind(
     name: &str,
     address: SocketAddr,
@@ -51,7 +51,8 @@ pub enum Accepted {
     One(mio::net::TcpStream),
     /// Nobody waits; an event tells when somebody does.
     All,
-    /// Somebody waits, but the system has no room, as of file descriptors. No event tells when it has: try again.
+    /// Somebody waits, but the system has no room, as of file descriptors. No event tells when it has: try
+    /// again.
     NotNow,
 }
 

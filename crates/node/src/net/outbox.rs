@@ -1,4 +1,5 @@
-//! What waits to be written to one connection: frames coalesced into one buffer, some of them with an end to their truth.
+//! What waits to be written to one connection: frames coalesced into one buffer, some of them with an end to
+//! their truth.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -8,7 +9,8 @@ use wire::{Message, frame};
 
 /// A buffer that grew beyond this is given back once it is empty.
 const KEEP_BYTES: usize = 1 << 20;
-/// More than this unread by the other side, and the connection is dropped: the protocol recovers by sending again.
+/// More than this unread by the other side, and the connection is dropped: the protocol recovers by sending
+/// again.
 pub const MAX_BYTES: usize = 64 << 20;
 
 /// A reply that rests on a lease.
@@ -73,8 +75,8 @@ impl Outbox {
         self.blocked
     }
 
-    /// Writes as far as the socket takes it; says how many bytes it took. The clock is read right before each write, if
-    /// anything rests on it.
+    /// Writes as far as the socket takes it; says how many bytes it took. The clock is read right before each
+    /// write, if anything rests on it.
     pub fn flush(&mut self, socket: &mut impl Write, clock: impl Fn() -> Micros) -> io::Result<u64> {
         let mut sent = 0;
         while !self.blocked && !self.is_empty() {

@@ -1,4 +1,5 @@
-//! Which engines are to be written to disk, and the one that is being written, beside its other work and one at a time.
+//! Which engines are to be written to disk, and the one that is being written, beside its other work and one
+//! at a time.
 
 use super::storage::Storage;
 use crate::config::Config;
@@ -68,7 +69,8 @@ impl Checkpoints {
         }
     }
 
-    /// Finds the logs that are too long. `short`: there is no room, and every checkpoint may free some of the log.
+    /// Finds the logs that are too long. `short`: there is no room, and every checkpoint may free some of the
+    /// log.
     pub fn look(&mut self, host: &Host<SharedLeases>, journal: &Journal, replicas: usize, short: bool) {
         let budget = if short { 0 } else { self.budget };
         let long = host.replicas().filter(|replica| {
@@ -84,7 +86,8 @@ impl Checkpoints {
         self.due = due.into_iter().collect();
     }
 
-    /// The partitions with little in the log that keep much of others in it: segments are given back from the oldest on.
+    /// The partitions with little in the log that keep much of others in it: segments are given back from the
+    /// oldest on.
     fn holding_back(
         &self,
         host: &Host<SharedLeases>,

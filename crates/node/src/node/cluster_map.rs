@@ -1,5 +1,5 @@
-//! What controllers tell: who is in the cluster, which partitions there are, and what becomes of proposals. Replicas come
-//! and go by it.
+//! What controllers tell: who is in the cluster, which partitions there are, and what becomes of proposals.
+//! Replicas come and go by it.
 
 use super::Node;
 use crate::failure::Failure;
@@ -24,7 +24,8 @@ impl Node {
             }
         };
         if let Err(failure) = outcome {
-            // Before it has been let in anywhere, a refusal is for the operator; later, one controller is wrong.
+            // Before it has been let in anywhere, a refusal is for the operator; later, one controller is
+            // wrong.
             if !self.reports.is_registered() {
                 return Err(failure);
             }

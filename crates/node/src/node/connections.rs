@@ -1,6 +1,8 @@
-//! Whom this node talks to: clients, other nodes, controllers, and by its own thread the heartbeats of other nodes.
+//! Whom this node talks to: clients, other nodes, controllers, and by its own thread the heartbeats of other
+//! nodes.
 //!
-//! Messages are queued here and written at the end of the turn. Nothing here knows what a message does to a replica.
+//! Messages are queued here and written at the end of the turn. Nothing here knows what a message does to a
+//! replica.
 
 use super::heartbeat_targets::HeartbeatTargets;
 use super::links::{Links, Role};
@@ -81,7 +83,8 @@ impl Connections {
         self.who.secret.admits(secret)
     }
 
-    /// Whom there is to connect to is tried again where it is time to, and handshakes that take too long are closed.
+    /// Whom there is to connect to is tried again where it is time to, and handshakes that take too long are
+    /// closed.
     pub fn tick(&mut self, cluster: Option<ClusterId>, now: Micros) {
         let Connections { who, links, controllers, peers, resolver, .. } = self;
         links.tidy(now);
@@ -170,8 +173,8 @@ impl Connections {
         self.proposals.clear();
     }
 
-    /// To every controller that is there. A node that the machine did not let listen knows nothing of the others; it is asked
-    /// again soon.
+    /// To every controller that is there. A node that the machine did not let listen knows nothing of the
+    /// others; it is asked again soon.
     pub fn suspect(&mut self, suspect: Suspect) {
         let now = clock::mono();
         if now.since(self.leases.listening_since(now)) >= self.who.suspect {
@@ -179,8 +182,8 @@ impl Connections {
         }
     }
 
-    /// To one controller. Who is not heard, because none is there or because it dies with the message, says it again when the
-    /// node registers.
+    /// To one controller. Who is not heard, because none is there or because it dies with the message, says
+    /// it again when the node registers.
     pub fn tell(&mut self, message: &Message) {
         if let Some(key) = self.controllers.one() {
             self.links.push(key, message);
@@ -223,7 +226,8 @@ impl Connections {
         heard.map(|(node, at)| (node, now.since(at).0)).collect()
     }
 
-    /// A sign of life of the executor, for heartbeats to vouch by: when the oldest write to the log that is pending began.
+    /// A sign of life of the executor, for heartbeats to vouch by: when the oldest write to the log that is
+    /// pending began.
     pub fn alive(&self, now: Micros, pending: Option<Micros>) {
         self.heartbeats.shared().pulse.lease_manager(now, pending);
     }

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::{LogKind, PartitionId};
 use wire::control::DirectoryStatus;
 
-/// Directories whose files take about as much are told apart by how many replicas they have: in steps of so many bytes.
+/// Directories whose files take about as much are told apart by how many replicas they have: in steps of so
+/// many bytes.
 const STEP: u64 = 64 << 20;
 
 /// Replicas there are, and what they are made of.
@@ -42,7 +43,8 @@ impl DataDirs {
         self.suspects.insert(id);
     }
 
-    /// The directories that are found to be lost, and why. One that a replica's damage has brought under suspicion is tried now.
+    /// The directories that are found to be lost, and why. One that a replica's damage has brought under
+    /// suspicion is tried now.
     pub fn look(&mut self, dir: &DataDir) -> Vec<(DirectoryId, String)> {
         let mut lost: Vec<(DirectoryId, String)> = {
             let seen = self.watch.seen();
@@ -65,8 +67,8 @@ impl DataDirs {
         lost.filter(|id| self.told.insert(*id)).collect()
     }
 
-    /// Where a new replica goes: to the directory that has the least, of those that have `reserve` bytes of room. None: beside its
-    /// description.
+    /// Where a new replica goes: to the directory that has the least, of those that have `reserve` bytes of
+    /// room. None: beside its description.
     pub fn choose(&self, dir: &DataDir, metas: &Metas, reserve: u64) -> Option<DirectoryId> {
         let sound = dir.data_dirs().iter().filter(|place| place.lost.is_none()).map(|place| Some(place.id));
         let order = |id: &Option<DirectoryId>| {

@@ -1,5 +1,5 @@
-//! Replicas that have moved away: the configuration has no place for them here any more, so they are removed like those of
-//! dropped tables, once it is known that nothing is in them alone (R9).
+//! Replicas that have moved away: the configuration has no place for them here any more, so they are removed
+//! like those of dropped tables, once it is known that nothing is in them alone (R9).
 
 use super::Node;
 use crate::failure::Failure;
@@ -8,7 +8,8 @@ use replica::has_moved;
 use types::PartitionId;
 
 impl Node {
-    /// Looks at all replicas; one that has gone on for long enough takes its leave, and is removed the next time.
+    /// Looks at all replicas; one that has gone on for long enough takes its leave, and is removed the next
+    /// time.
     pub(super) fn leave_moved(&mut self) -> Result<(), Failure> {
         // While no controller is there, nothing is known of it.
         let told = self.connections.has_controller();

@@ -1,4 +1,5 @@
-//! How a node ends: at once, or gently. Then it hands over what it leads, writes what waits, and marks its log (F06, conventions).
+//! How a node ends: at once, or gently. Then it hands over what it leads, writes what waits, and marks its
+//! log (F06, conventions).
 
 use super::Node;
 use crate::failure::Failure;
@@ -48,8 +49,8 @@ impl Ending {
         self.stopper.broken()
     }
 
-    /// Goes on with the ending, if one was asked for. `leads`: there is something to hand over, and a controller to see to it.
-    /// Gives what to ask a controller for.
+    /// Goes on with the ending, if one was asked for. `leads`: there is something to hand over, and a
+    /// controller to see to it. Gives what to ask a controller for.
     pub fn tick(&mut self, me: Member, leads: impl FnOnce() -> bool, now: Micros) -> Option<Message> {
         if self.stopper.asked() != Stop::Gently {
             return None;

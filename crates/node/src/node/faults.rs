@@ -1,5 +1,5 @@
-//! Faults that a node plays for tests, by its configuration or as it is asked to: cuts of its connections, and freezing at a point of
-//! coming back, as it does by `SIGSTOP`, once in its life.
+//! Faults that a node plays for tests, by its configuration or as it is asked to: cuts of its connections,
+//! and freezing at a point of coming back, as it does by `SIGSTOP`, once in its life.
 
 use crate::config::FreezeAt;
 use crate::lease_manager::SharedLeases;

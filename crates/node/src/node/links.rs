@@ -1,4 +1,5 @@
-//! A node's connections: accepted and made, read, written and closed. What the messages mean is not known here.
+//! A node's connections: accepted and made, read, written and closed. What the messages mean is not known
+//! here.
 
 use crate::metrics::Metrics;
 use crate::net::conn::Got;
@@ -312,7 +313,8 @@ impl Links {
         self.set_role(key, Role::Refused, now);
     }
 
-    /// Closes a connection because of a frame that is not sound, and says why if it had been let in: once a second at most.
+    /// Closes a connection because of a frame that is not sound, and says why if it had been let in: once a
+    /// second at most.
     pub fn close_unsound(&mut self, key: u64, why: &str, now: Micros) {
         let role = self.slab.get_mut(key).map(|link| link.role);
         let known = role.filter(|role| !matches!(role, Role::New(_) | Role::Refused));
@@ -358,8 +360,8 @@ impl Links {
         self.metrics.sent.fetch_add(sent, Ordering::Relaxed);
     }
 
-    /// Closes connections whose handshake takes too long, and refused ones that have been told. Lets in who could not be
-    /// accepted before.
+    /// Closes connections whose handshake takes too long, and refused ones that have been told. Lets in who
+    /// could not be accepted before.
     pub fn tidy(&mut self, now: Micros) {
         for listener in std::mem::take(&mut self.to_accept) {
             self.accept(listener, now);

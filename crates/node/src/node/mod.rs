@@ -1,7 +1,8 @@
 //! The executor: one thread that owns all of a node's replicas and connections.
 //!
-//! A turn: wait for events, feed what came to [`Host`], and when nothing is left to read, flush the host, carry out its
-//! outputs in order, hand the turn's records to the log's thread in one submission, and write each connection's buffer once.
+//! A turn: wait for events, feed what came to [`Host`], and when nothing is left to read, flush the host,
+//! carry out its outputs in order, hand the turn's records to the log's thread in one submission, and write
+//! each connection's buffer once.
 //!
 //! Parts, each of which owns its state and knows none of those that are named after it:
 //!

@@ -1,5 +1,5 @@
-//! The replicas of a node, and what they have asked for and not been given yet: outputs to be carried out, entries to be read back,
-//! files to be installed.
+//! The replicas of a node, and what they have asked for and not been given yet: outputs to be carried out,
+//! entries to be read back, files to be installed.
 
 use crate::journal::Journal;
 use crate::lease_manager::SharedLeases;

@@ -78,7 +78,8 @@ impl Reports {
         Message::Served(served)
     }
 
-    /// How failovers to this node went, and every tail on its disk: of these, too, a life before may not have been heard.
+    /// How failovers to this node went, and every tail on its disk: of these, too, a life before may not have
+    /// been heard.
     pub fn again(&self, tails: &[TailReport]) -> Vec<Message> {
         let served = self.served.iter().cloned().map(Message::Served);
         served.chain(tails.iter().cloned().map(Message::TailSetAside)).collect()

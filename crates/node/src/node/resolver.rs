@@ -1,5 +1,5 @@
-//! Addresses that are names: the system is asked on a thread of its own, since it may take seconds to answer and
-//! the executor's replicas count as dead when it stands still for half a second.
+//! Addresses that are names: the system is asked on a thread of its own, since it may take seconds to answer
+//! and the executor's replicas count as dead when it stands still for half a second.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -8,7 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// What is known of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
-    /// It is this one, for one attempt to connect: the next one asks again, as a name may come to mean another host.
+    /// It is this one, for one attempt to connect: the next one asks again, as a name may come to mean
+    /// another host.
     Found(SocketAddr),
     /// The system has not answered yet.
     NotYet,
@@ -47,8 +48,8 @@ impl Thread {
     }
 }
 
-/// Finds addresses without ever waiting. The thread is started for the first name: where all addresses are numbers
-/// there is none.
+/// Finds addresses without ever waiting. The thread is started for the first name: where all addresses are
+/// numbers there is none.
 #[derive(Debug, Default)]
 pub struct Resolver {
     names: BTreeMap<String, Name>,

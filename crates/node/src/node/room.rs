@@ -1,6 +1,6 @@
-//! Room on the disk: how much there is, and replicas for which there is none, or nothing else that the system gives, just now: one that
-//! is to be made here, or that is to be given another place. That is no failure of the node (F20): the others go on, the partition
-//! goes on without this copy, and it is tried again.
+//! Room on the disk: how much there is, and replicas for which there is none, or nothing else that the system
+//! gives, just now: one that is to be made here, or that is to be given another place. That is no failure of
+//! the node (F20): the others go on, the partition goes on without this copy, and it is tried again.
 
 use crate::watch::free_bytes;
 use std::collections::BTreeMap;

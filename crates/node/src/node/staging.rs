@@ -1,6 +1,7 @@
-//! Files of bulk loads come in beside the log, so what is kept free for that and for flushes (`log.reserve_bytes`) is kept from
-//! them (F20): a load that does not fit is refused when it begins, here and by every member, and its pieces when there is less left
-//! than that. What a catching-up replica is sent is not refused: it is what the node is for.
+//! Files of bulk loads come in beside the log, so what is kept free for that and for flushes
+//! (`log.reserve_bytes`) is kept from them (F20): a load that does not fit is refused when it begins, here
+//! and by every member, and its pieces when there is less left than that. What a catching-up replica is sent
+//! is not refused: it is what the node is for.
 
 use super::storage::Storage;
 use super::view::View;
@@ -64,7 +65,8 @@ fn no_room_left(host: &Host<SharedLeases>, storage: &Storage, id: PartitionId) -
     Some(format!("the disk of node {node} is full: free space in {place} for the load's files"))
 }
 
-/// Why a load cannot be staged here: its files and what other loads still bring do not fit, or there is no room for anything.
+/// Why a load cannot be staged here: its files and what other loads still bring do not fit, or there is no
+/// room for anything.
 fn no_room_for(
     host: &Host<SharedLeases>,
     storage: &Storage,

@@ -1,9 +1,9 @@
-//! What a node has on its disks of its replicas: which there are, in which directory each one's files are, what the log had of those
-//! that are not open yet, and for which there is no room.
+//! What a node has on its disks of its replicas: which there are, in which directory each one's files are,
+//! what the log had of those that are not open yet, and for which there is no room.
 //!
-//! The replicas of a lost directory are damaged and have no engine: whatever they led is led by others, and the node goes on with the
-//! rest. One that a primary takes in again is given another directory, and a copy; until then nothing that may come back with the
-//! lost one is disowned.
+//! The replicas of a lost directory are damaged and have no engine: whatever they led is led by others, and
+//! the node goes on with the rest. One that a primary takes in again is given another directory, and a copy;
+//! until then nothing that may come back with the lost one is disowned.
 
 use super::data_dirs::{DataDirs, Metas};
 use super::room::{Room, Waiting};
@@ -90,8 +90,8 @@ impl Storage {
         self.metas.len()
     }
 
-    /// Makes a replica, or opens what there is of it. What fails for want of room has changed nothing that counts, and can be
-    /// tried again.
+    /// Makes a replica, or opens what there is of it. What fails for want of room has changed nothing that
+    /// counts, and can be tried again.
     pub fn open(
         &mut self,
         record: &PartitionRecord,
@@ -121,8 +121,9 @@ impl Storage {
         Ok(replica)
     }
 
-    /// A replica is removed, its engine being closed. What it has in a further directory goes first, since its description says
-    /// where that is; in a directory that is lost it stays, and is found when that comes back.
+    /// A replica is removed, its engine being closed. What it has in a further directory goes first, since
+    /// its description says where that is; in a directory that is lost it stays, and is found when that comes
+    /// back.
     pub fn remove(&mut self, id: PartitionId) -> Result<(), Failure> {
         if let Some(meta) = self.metas.get(&id).copied()
             && let (Some(further), Ok(engine_dir)) = (meta.directory, self.dir.engine_dir(&meta))
@@ -137,7 +138,8 @@ impl Storage {
         self.dir.discard(&path).map_err(|error| Failure::io(&path, &error))
     }
 
-    /// What became of making a replica, or a place for it: nothing if there was no room, and it is tried again.
+    /// What became of making a replica, or a place for it: nothing if there was no room, and it is tried
+    /// again.
     pub fn with_room<T>(
         &mut self,
         id: PartitionId,
@@ -165,7 +167,8 @@ impl Storage {
         &self.waiting
     }
 
-    /// Those of the waiting partitions that are to be tried again, after forgetting those that need nothing any more.
+    /// Those of the waiting partitions that are to be tried again, after forgetting those that need nothing
+    /// any more.
     pub fn waiting_due(&mut self, now: Micros, needs: impl Fn(PartitionId) -> bool) -> Vec<PartitionId> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -184,8 +187,8 @@ impl Storage {
         self.news |= self.dir.lose(id, why);
     }
 
-    /// A write of a replica's files failed. What the disk did with the bytes is unknown, and trying again would not tell (R10):
-    /// their directory is lost, and if that is the data directory, this node.
+    /// A write of a replica's files failed. What the disk did with the bytes is unknown, and trying again
+    /// would not tell (R10): their directory is lost, and if that is the data directory, this node.
     pub fn engine_failed(&mut self, id: PartitionId, error: &str) -> Result<(), Failure> {
         match self.further(id) {
             Some(further) => {
@@ -212,7 +215,8 @@ impl Storage {
         self.directories.are_several()
     }
 
-    /// Looks after the directories. The replicas that were in those that are lost, once each, with what to tell them.
+    /// Looks after the directories. The replicas that were in those that are lost, once each, with what to
+    /// tell them.
     pub fn newly_lost(&mut self) -> Vec<(PartitionId, String)> {
         let lost = self.directories.look(&self.dir);
         lost.into_iter().for_each(|(id, why)| self.lose(id, why));
@@ -222,8 +226,8 @@ impl Storage {
         there.map(|meta| (meta.partition, self.dir.engine_dir(meta).err().unwrap_or_default())).collect()
     }
 
-    /// Another place for a replica that is to be given a copy and has none: an empty engine. None if it was not to be had this
-    /// time.
+    /// Another place for a replica that is to be given a copy and has none: an empty engine. None if it was
+    /// not to be had this time.
     pub fn relocate(&mut self, id: PartitionId) -> Result<Option<Box<dyn Engine>>, Failure> {
         let Some(meta) = self.metas.get(&id).copied() else { return Ok(None) };
         let Some(meta) = self.make_engine_dir(meta)? else { return Ok(None) };
@@ -288,7 +292,8 @@ impl Storage {
         self.further(id).map_or(self.room.free(), |further| self.directories.free(further))
     }
 
-    /// The same, looked at now where that can be done without waiting for a disk, and without what is kept free.
+    /// The same, looked at now where that can be done without waiting for a disk, and without what is kept
+    /// free.
     pub fn free_for_load(&self, id: PartitionId) -> u64 {
         let free = if self.further(id).is_some() { self.free_for(id) } else { free_bytes(self.dir.root()) };
         free.saturating_sub(self.room.reserve())

@@ -1,5 +1,5 @@
-//! Divergent tails on this node's disk (R9), and those that find no room there (F20): their partitions wait until they can be set
-//! aside ([`HeldOutputs`]).
+//! Divergent tails on this node's disk (R9), and those that find no room there (F20): their partitions wait
+//! until they can be set aside ([`HeldOutputs`]).
 
 use crate::failure::Failure;
 use crate::tails;
@@ -60,8 +60,8 @@ impl Tails {
         self.held.hold(output)
     }
 
-    /// A divergent tail: on disk before anything that follows. None if there is no room for it: its partition waits. Whatever else
-    /// fails is the end.
+    /// A divergent tail: on disk before anything that follows. None if there is no room for it: its partition
+    /// waits. Whatever else fails is the end.
     pub fn set_aside(
         &mut self,
         report: TailReport,
@@ -135,7 +135,8 @@ impl Tails {
         }
     }
 
-    /// Nobody needs this partition any more. What is still to be carried out: its clients are answered, and that is all.
+    /// Nobody needs this partition any more. What is still to be carried out: its clients are answered, and
+    /// that is all.
     pub fn give_up(&mut self, id: PartitionId) -> Vec<Output> {
         self.held.give_up(id)
     }

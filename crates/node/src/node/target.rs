@@ -1,5 +1,6 @@
-//! Failover targets: primaries flush before the log that whoever takes over would have to replay takes too long
-//! ([`types::TableRecord::failover_target_ms`]). Flushing more often also bounds the memory of what is not in files.
+//! Failover targets: primaries flush before the log that whoever takes over would have to replay takes too
+//! long ([`types::TableRecord::failover_target_ms`]). Flushing more often also bounds the memory of what is
+//! not in files.
 
 use super::view::View;
 use crate::lease_manager::SharedLeases;
@@ -8,7 +9,8 @@ use std::collections::BTreeMap;
 use types::policy::Standby;
 use types::{NodeId, PartitionId, PartitionRecord, TableRecord};
 
-/// A flush begins when so much of the target is reached, in hundredths: writes go on while it is made and shipped.
+/// A flush begins when so much of the target is reached, in hundredths: writes go on while it is made and
+/// shipped.
 const SHARE: u64 = 50;
 
 /// What one successor would replay for this node.
@@ -56,7 +58,8 @@ fn unflushed_micros(host: &Host<SharedLeases>, id: PartitionId) -> u64 {
     entries.saturating_mul(engine.replay_ns()) / 1000
 }
 
-/// The node that would replay this partition's log: a cold successor, or the primary's own where there is no other copy.
+/// The node that would replay this partition's log: a cold successor, or the primary's own where there is no
+/// other copy.
 fn replays(record: &PartitionRecord, table: &TableRecord) -> Option<NodeId> {
     let index = record.id.0.wrapping_sub(table.first_partition.0) as usize;
     let order = table.placement.get(index).map_or(&[][..], |row| row);

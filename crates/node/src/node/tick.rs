@@ -1,4 +1,5 @@
-//! What happens by the clock: ticks of the replicas, status, checkpoints, a look at the disk's room and at the directories.
+//! What happens by the clock: ticks of the replicas, status, checkpoints, a look at the disk's room and at
+//! the directories.
 
 use super::Node;
 use super::checkpoints::Failed;

@@ -70,7 +70,8 @@ impl View {
     /// Takes what a cluster map says of all but partitions. What cannot be read is said, and left as it was.
     pub fn take(&mut self, cluster_map: &ClusterMap) -> Taken {
         self.version += 1;
-        // A controller that is behind says nothing new of nodes and tables; partitions carry epochs of their own.
+        // A controller that is behind says nothing new of nodes and tables; partitions carry epochs of their
+        // own.
         if cluster_map.revision < self.revision {
             return Taken { whole: false, indexes: Vec::new() };
         }
@@ -130,8 +131,8 @@ impl View {
         there.contains(&me)
     }
 
-    /// Those of these partitions that are gone: a cluster map that is older than a partition does not prove that it is, as
-    /// numbers are given out in order and never again.
+    /// Those of these partitions that are gone: a cluster map that is older than a partition does not prove
+    /// that it is, as numbers are given out in order and never again.
     pub fn gone(&self, known: impl IntoIterator<Item = PartitionId>) -> Vec<PartitionId> {
         let Some(cluster) = &self.cluster else { return Vec::new() };
         let gone = |id: &PartitionId| cluster.has_given_out(*id) && !self.partitions.contains_key(id);

@@ -24,7 +24,8 @@ pub(super) struct Chart<'a> {
 }
 
 impl Chart<'_> {
-    /// The drawing with its title and scale. What it says at each second is beside it for the script that shows them one by one.
+    /// The drawing with its title and scale. What it says at each second is beside it for the script that
+    /// shows them one by one.
     pub fn draw(&self, out: &mut String) {
         let top = (self.top)(self.values.iter().flatten().copied().max().unwrap_or(0));
         let now = self.values.iter().rev().flatten().next();

@@ -1,5 +1,5 @@
-//! What only a controller knows or does: the failovers, and what operators ask for. A thread with a client of its own, that
-//! lives while it is asked.
+//! What only a controller knows or does: the failovers, and what operators ask for. A thread with a client of
+//! its own, that lives while it is asked.
 
 use client::{Client, Options};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -34,7 +34,8 @@ impl Desk {
         Desk { options: Options { timeout: CONNECT, ..options }, thread: Arc::default() }
     }
 
-    /// Asks a controller. The answer comes within that time and [`CONNECT`], or the receiver's sender is dropped.
+    /// Asks a controller. The answer comes within that time and [`CONNECT`], or the receiver's sender is
+    /// dropped.
     pub fn ask(&self, command: AdminCommand, within: Duration) -> oneshot::Receiver<Answer> {
         let (answer, answered) = oneshot::channel();
         let ask = Ask { command, within, answer };

@@ -1,5 +1,5 @@
-//! The task that puts the cluster map together: this node's records, every node's status and past, a controller's failovers. It
-//! asks nobody while nobody looks.
+//! The task that puts the cluster map together: this node's records, every node's status and past, a
+//! controller's failovers. It asks nobody while nobody looks.
 
 use super::desk::Answer;
 use super::history::{History, SECONDS, Sample};
@@ -164,7 +164,8 @@ impl Gather {
         Page::draw(&look)
     }
 
-    /// Every node's status with its age. A node that answers us, but whom no other node hears, is cut off from them.
+    /// Every node's status with its age. A node that answers us, but whom no other node hears, is cut off
+    /// from them.
     fn status(&self, now: Micros) -> ClusterStatus {
         let age = |seen: &Seen| seen.heard.map_or(u64::MAX, |at| now.since(at).0 / 1000);
         let heard_by_others = |node: NodeId| {

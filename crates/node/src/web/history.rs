@@ -1,4 +1,5 @@
-//! The last minutes of this node, a sample a second. Kept always, so that a page that is opened begins with a past.
+//! The last minutes of this node, a sample a second. Kept always, so that a page that is opened begins with a
+//! past.
 
 use super::Web;
 use crate::clock;

@@ -55,7 +55,8 @@ const ALIVE: Duration = Duration::from_secs(10);
 const STYLE: &str = include_str!("assets/page.css");
 const SCRIPT: &str = include_str!("assets/live.js");
 
-/// Nothing from elsewhere, nothing written into the page: a name that got past the escaping could still do nothing.
+/// Nothing from elsewhere, nothing written into the page: a name that got past the escaping could still do
+/// nothing.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -161,7 +162,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// The sections that are not as they were sent. A reader that is slow misses cluster maps in between, and nothing piles up.
+    /// The sections that are not as they were sent. A reader that is slow misses cluster maps in between, and
+    /// nothing piles up.
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Reader)> {
         loop {
             let page = self.newest.wait_for(Option::is_some).await.ok()?.clone()?;

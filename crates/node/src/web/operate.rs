@@ -1,5 +1,5 @@
-//! What an operator may do from the page: drain a node, end that, hand a partition's lead over. Each request brings the token
-//! in a header of its own, which no page from elsewhere can make a browser send.
+//! What an operator may do from the page: drain a node, end that, hand a partition's lead over. Each request
+//! brings the token in a header of its own, which no page from elsewhere can make a browser send.
 
 use super::desk::Desk;
 use axum::http::{HeaderMap, StatusCode};

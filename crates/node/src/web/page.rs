@@ -1,4 +1,5 @@
-//! The page as a whole: sections that are drawn once for everybody who looks, and sent anew where they changed.
+//! The page as a whole: sections that are drawn once for everybody who looks, and sent anew where they
+//! changed.
 
 use super::chart::{Chart, nice};
 use super::history::SECONDS;
@@ -61,7 +62,8 @@ impl Page {
         Page { me: look.me, sections }
     }
 
-    /// The sections that are not as in the cluster map before, as a JSON object of HTML by name. `None`: all are.
+    /// The sections that are not as in the cluster map before, as a JSON object of HTML by name. `None`: all
+    /// are.
     pub fn changed_since(&self, before: Option<&Page>) -> Option<String> {
         let same = |at: usize| before.is_some_and(|before| before.sections[at].1 == self.sections[at].1);
         let changed: BTreeMap<&str, &str> = (0..self.sections.len())

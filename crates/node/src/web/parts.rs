@@ -1,4 +1,5 @@
-//! The sections of the page. Every text that comes from a record, a node or a controller goes through [`esc`].
+//! The sections of the page. Every text that comes from a record, a node or a controller goes through
+//! [`esc`].
 
 use super::page::Look;
 use client::view::failovers::Line;

@@ -1,4 +1,5 @@
-//! A small cluster on threads of the test's process: every node with its own directory, real sockets, real files.
+//! A small cluster on threads of the test's process: every node with its own directory, real sockets, real
+//! files.
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
@@ -148,7 +149,8 @@ impl Cluster {
         outcome.expect("it told how it ended")
     }
 
-    /// Blocks what a node receives of a replica in `dir` that is not primary: the place of its files is no directory. Gives whose.
+    /// Blocks what a node receives of a replica in `dir` that is not primary: the place of its files is no
+    /// directory. Gives whose.
     pub fn block_receiving(&self, client: &mut Client, number: u32, dir: &Path) -> PartitionId {
         let engine = |id: PartitionId| dir.join("partitions").join(id.0.to_string()).join("engine");
         let backed_up = |status: &ClusterStatus| {

@@ -103,7 +103,8 @@ fn search(client: &mut Client, parts: &Parts) -> Result<Sought, Failure> {
     }
 }
 
-/// Asks every in-sync copy to keep the state as well: then a failover does not end the backup. Nothing rests on their answers.
+/// Asks every in-sync copy to keep the state as well: then a failover does not end the backup. Nothing rests
+/// on their answers.
 fn keep_at_copies(
     client: &mut Client,
     parts: &Parts,

@@ -78,7 +78,8 @@ pub struct BackupReport {
     pub seconds: f64,
 }
 
-/// Makes a backup. What it wrote is removed if it fails; a directory without a manifest is no backup in any case.
+/// Makes a backup. What it wrote is removed if it fails; a directory without a manifest is no backup in any
+/// case.
 pub fn create(
     client: &mut Client,
     plan: &BackupPlan,
@@ -162,7 +163,8 @@ fn attempt(
     Ok((manifest, taken))
 }
 
-/// The table's record in which this schema version is known: a column that was added since is on its way here.
+/// The table's record in which this schema version is known: a column that was added since is on its way
+/// here.
 fn with_schema(client: &mut Client, table: &Table, version: u32) -> Result<Table, Failure> {
     let deadline = Instant::now() + client.timeout();
     loop {

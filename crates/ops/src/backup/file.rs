@@ -1,5 +1,5 @@
-//! The file of one partition: a head, blocks of rows in key order, an end that says what came before it. Every part has a
-//! checksum, and a reader believes no length beyond a limit.
+//! The file of one partition: a head, blocks of rows in key order, an end that says what came before it.
+//! Every part has a checksum, and a reader believes no length beyond a limit.
 
 use super::{Fault, Sum, damage};
 use bytes::{BufMut, Bytes};
@@ -110,8 +110,8 @@ impl Writer {
     }
 }
 
-/// Reads a partition's file block by block. What it has given is sound as far as it goes; the file is whole when
-/// [`Reader::block`] has given `None`.
+/// Reads a partition's file block by block. What it has given is sound as far as it goes; the file is whole
+/// when [`Reader::block`] has given `None`.
 pub struct Reader {
     file: BufReader<File>,
     partition: PartitionId,

@@ -1,5 +1,5 @@
-//! The manifest: what a backup consists of. It is written last, under another name first, so that a directory has one if and only
-//! if the backup is complete.
+//! The manifest: what a backup consists of. It is written last, under another name first, so that a directory
+//! has one if and only if the backup is complete.
 
 use super::file::Whole;
 use super::{Fault, Hex, Sum, damage};

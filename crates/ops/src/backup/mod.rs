@@ -1,4 +1,5 @@
-//! Backups: all tables, or some, as of one point, in a directory; and back (`docs/formats.md` has the files byte by byte).
+//! Backups: all tables, or some, as of one point, in a directory; and back (`docs/formats.md` has the files
+//! byte by byte).
 //!
 //! | what | where |
 //! | --- | --- |
@@ -23,8 +24,8 @@ use std::io;
 use types::Lsn;
 use types::engine::{Row, row_hash};
 
-/// What rows come to: how many, their bytes, and a hash that does not depend on their order, on who keeps them where, nor on the
-/// LSNs that wrote them. Those of parts add up.
+/// What rows come to: how many, their bytes, and a hash that does not depend on their order, on who keeps
+/// them where, nor on the LSNs that wrote them. Those of parts add up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sum {
     /// Rows.

@@ -147,7 +147,8 @@ impl<'a> Pages<'a> {
         Ok(())
     }
 
-    /// What is not read yet is kept, at the primary and at those who would follow it. Whether it was shows when it is read.
+    /// What is not read yet is kept, at the primary and at those who would follow it. Whether it was shows
+    /// when it is read.
     fn keep(&mut self) {
         if self.kept_at.elapsed() < KEEP_EVERY {
             return;

@@ -1,4 +1,5 @@
-//! `backup restore`: makes the tables of a backup and loads their rows, in whatever cluster, and compares what is there then.
+//! `backup restore`: makes the tables of a backup and loads their rows, in whatever cluster, and compares
+//! what is there then.
 
 use super::create::TableReport;
 use super::manifest::{Manifest, TableEntry};
@@ -160,7 +161,8 @@ fn sound(plan: &RestorePlan, watcher: &mut dyn Watcher) -> Result<(), Failure> {
     )))
 }
 
-/// One table: dropped if it is there, made, filled, compared. The fewest copies that an acknowledgement counted.
+/// One table: dropped if it is there, made, filled, compared. The fewest copies that an acknowledgement
+/// counted.
 fn one(
     client: &mut Client,
     plan: &RestorePlan,

@@ -1,9 +1,9 @@
-//! `load --bulk`: the rows are sorted on disk, written into files of the table's engine once, staged on every copy of their
-//! partitions, and become part of each partition's state at one position (PR-39).
+//! `load --bulk`: the rows are sorted on disk, written into files of the table's engine once, staged on every
+//! copy of their partitions, and become part of each partition's state at one position (PR-39).
 //!
-//! Nothing of the load can be seen before the files of *all* partitions are at all copies. From then on it is per partition: each
-//! one has all of its rows or none, and a report says which have it. Loading the file again is safe: every row takes the place
-//! of itself.
+//! Nothing of the load can be seen before the files of *all* partitions are at all copies. From then on it is
+//! per partition: each one has all of its rows or none, and a report says which have it. Loading the file
+//! again is safe: every row takes the place of itself.
 
 mod send;
 mod sort;

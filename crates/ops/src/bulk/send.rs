@@ -1,5 +1,5 @@
-//! Files of a load on their way to all copies of their partitions: staged everywhere first, in all partitions; only then is each
-//! partition told to make them part of its state.
+//! Files of a load on their way to all copies of their partitions: staged everywhere first, in all
+//! partitions; only then is each partition told to make them part of its state.
 
 use super::Part;
 use crate::failure::Failure;
@@ -169,8 +169,8 @@ impl<'a, 'p, P: Port> Sending<'a, 'p, P> {
         Ok(true)
     }
 
-    /// Has what is staged and not loaded removed, as far as that can be done at once. What stays is removed by the nodes after a
-    /// while.
+    /// Has what is staged and not loaded removed, as far as that can be done at once. What stays is removed
+    /// by the nodes after a while.
     pub fn give_up(&mut self) {
         self.tickets.clear();
         for index in 0..self.partitions.len() {

@@ -1,5 +1,5 @@
-//! Rows sorted by partition and key in bounded memory: what does not fit is written to disk in sorted runs, which are then
-//! merged. Of rows with one key the last one of the input counts.
+//! Rows sorted by partition and key in bounded memory: what does not fit is written to disk in sorted runs,
+//! which are then merged. Of rows with one key the last one of the input counts.
 
 use crate::failure::Failure;
 use std::cmp::Reverse;

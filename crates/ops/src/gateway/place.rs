@@ -1,4 +1,5 @@
-//! Where the door is: `postgres://user:password@host:port,host:port/database?sslmode=require`, as libpq takes it.
+//! Where the door is: `postgres://user:password@host:port,host:port/database?sslmode=require`, as libpq takes
+//! it.
 
 use std::path::PathBuf;
 

@@ -129,7 +129,8 @@ fn roots(file: &Path) -> Result<RootCertStore, String> {
     if roots.is_empty() { Err(wrong("no certificate is in it".into())) } else { Ok(roots) }
 }
 
-/// Takes any certificate, as `sslmode=require` does: nobody reads along, but who is at the other end is not known.
+/// Takes any certificate, as `sslmode=require` does: nobody reads along, but who is at the other end is not
+/// known.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

@@ -1,11 +1,12 @@
 //! `ingest`: feeds that neither skip nor repeat.
 //!
-//! A feed's position lives in the partitions it writes: every batch carries the number of records below which everything
-//! of its partition is in, in the same entry as the rows. A feed that starts again asks each partition, passes over what all
-//! have, and leaves out for each what it has. Whatever happened in between, what was committed is committed once.
+//! A feed's position lives in the partitions it writes: every batch carries the number of records below which
+//! everything of its partition is in, in the same entry as the rows. A feed that starts again asks each
+//! partition, passes over what all have, and leaves out for each what it has. Whatever happened in between,
+//! what was committed is committed once.
 //!
-//! [`pass`] reads a source once, from some position on. [`run`] repeats it while something that passes went wrong, and
-//! ends only when what was committed is secured. `source.rs` has the sources.
+//! [`pass`] reads a source once, from some position on. [`run`] repeats it while something that passes went
+//! wrong, and ends only when what was committed is secured. `source.rs` has the sources.
 
 mod pass;
 mod source;
@@ -93,7 +94,8 @@ const ATTEMPTS: u32 = 5;
 /// How often a directory is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Feeds a table until the source ends, `stop` is set, or something cannot be mended. What was committed is secured then.
+/// Feeds a table until the source ends, `stop` is set, or something cannot be mended. What was committed is
+/// secured then.
 pub fn run(
     client: &mut Client,
     table: &Table,
@@ -157,7 +159,8 @@ struct Counts {
 }
 
 impl Counts {
-    /// Adds a pass. What an earlier pass of this run dealt with is in already for a later one, but was not before this run.
+    /// Adds a pass. What an earlier pass of this run dealt with is in already for a later one, but was not
+    /// before this run.
     fn add(&mut self, already_in: u64, handled: u64) {
         self.already_in = self.already_in.max(already_in.saturating_sub(self.handled));
         self.handled += handled;
@@ -264,8 +267,8 @@ impl Job<'_> {
         }
     }
 
-    /// Waits until what was committed is secured. Under policies that may lose a tail, the positions are looked at once
-    /// more: they were lost with it.
+    /// Waits until what was committed is secured. Under policies that may lose a tail, the positions are
+    /// looked at once more: they were lost with it.
     fn secured(&mut self, feed: Option<FeedId>) -> Result<Option<Again>, Failure> {
         secured::wait(self.client, self.table, &self.last, self.plan.secure_within)?;
         let Some(feed) = feed.filter(|_| !secured::by_acknowledgement(&self.table.record().policy)) else {
@@ -279,7 +282,8 @@ impl Job<'_> {
     }
 }
 
-/// Adds the last acknowledgements of another pass: in each partition the newest counts, whichever pass it is of.
+/// Adds the last acknowledgements of another pass: in each partition the newest counts, whichever pass it is
+/// of.
 fn newest(last: &mut BTreeMap<PartitionId, Position>, more: BTreeMap<PartitionId, Position>) {
     for (partition, position) in more {
         let known = last.entry(partition).or_insert(position);
@@ -290,7 +294,8 @@ fn newest(last: &mut BTreeMap<PartitionId, Position>, more: BTreeMap<PartitionId
 /// Why a source is read again, and from where on whatever the marks say.
 type Again = (Failure, BTreeMap<PartitionId, u64>);
 
-/// The files of a directory in the order of their names. Hidden ones, and those named as unfinished, are left alone.
+/// The files of a directory in the order of their names. Hidden ones, and those named as unfinished, are left
+/// alone.
 fn files_of(dir: &Path) -> Result<Vec<PathBuf>, Failure> {
     let failed = |error| Failure::io(dir.display(), &error);
     let mut files = Vec::new();

@@ -59,8 +59,8 @@ const LOOK_EVERY: u64 = 256;
 /// How long the source is waited for before acknowledgements are looked at.
 const LINGER: Duration = Duration::from_millis(5);
 
-/// Feeds the records. When it returns, everything that was sent has ended, and unless there was trouble every partition knows
-/// how far the feed has come.
+/// Feeds the records. When it returns, everything that was sent has ended, and unless there was trouble every
+/// partition knows how far the feed has come.
 pub fn pass<P: Port>(
     port: &mut P,
     feeding: &Feeding<'_>,

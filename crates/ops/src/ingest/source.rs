@@ -1,4 +1,5 @@
-//! Sources: a thread that reads records, so that what is slow to come does not keep what is there from being committed.
+//! Sources: a thread that reads records, so that what is slow to come does not keep what is there from being
+//! committed.
 
 use crate::failure::Failure;
 use input::{BadRow, Input, Item, Options, Progress};
@@ -51,8 +52,8 @@ pub fn feed_id(name: &str) -> FeedId {
     FeedId(xxh3_64(name.as_bytes()))
 }
 
-/// Begins to read a file, or standard input, from a record on. With `tail` a file is followed beyond its end until that is
-/// set.
+/// Begins to read a file, or standard input, from a record on. With `tail` a file is followed beyond its end
+/// until that is set.
 pub fn read_records(
     path: Option<&Path>,
     options: Options,
@@ -129,8 +130,8 @@ fn read_until_end(
     Ok(reader.records())
 }
 
-/// A file that has no end: where it ends, more is waited for. Once told to stop it fails, so that a half-written last record
-/// is never taken for a whole one.
+/// A file that has no end: where it ends, more is waited for. Once told to stop it fails, so that a
+/// half-written last record is never taken for a whole one.
 struct Tail {
     file: File,
     stop: Arc<AtomicBool>,

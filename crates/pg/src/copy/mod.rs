@@ -15,7 +15,8 @@ pub use writer::Writer;
 
 use crate::failure::{Failure, code};
 
-/// The longest record, in bytes as it is sent: a row that can be stored is no longer, even with its bytes in hexadecimal.
+/// The longest record, in bytes as it is sent: a row that can be stored is no longer, even with its bytes in
+/// hexadecimal.
 pub const MAX_RECORD_BYTES: usize = 32 << 20;
 
 /// The characters that may not delimit fields of the format text: they mean something after a backslash.

@@ -1,6 +1,7 @@
 //! Cuts what a client sends into records: lines, except that a line's end can be escaped or stand in quotes.
 //!
-//! A file has one kind of line end, which its first line decides, and may end with a line of nothing but `\.`.
+//! A file has one kind of line end, which its first line decides, and may end with a line of nothing but
+//! `\.`.
 
 use super::fields::{csv_fields, text_fields};
 use super::{Format, Header, MAX_RECORD_BYTES, bad_format};

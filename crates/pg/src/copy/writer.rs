@@ -159,7 +159,8 @@ mod tests {
             let mut reader = Reader::new(format.clone(), vec!["a".into(), "b".into()]);
             reader.push(data.as_bytes());
             for text in texts {
-                // With nothing for null, the format text cannot tell it from an empty text: PostgreSQL's neither.
+                // With nothing for null, the format text cannot tell it from an empty text: PostgreSQL's
+                // neither.
                 let lost = format.csv.is_none() && text.is_empty() && format.null.is_empty();
                 let expected = if lost { None } else { Some(text.to_string()) };
                 assert_eq!(

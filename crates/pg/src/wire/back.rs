@@ -202,7 +202,8 @@ fn fields(severity: &str, failure: &Failure) -> Vec<(u8, String)> {
 fn push(out: &mut BytesMut, message: &impl Message) {
     let before = out.len();
     if message.encode(out).is_err() {
-        // Longer than the protocol allows, which only a name or a text of ours could be: nothing of it may be sent.
+        // Longer than the protocol allows, which only a name or a text of ours could be: nothing of it may be
+        // sent.
         out.truncate(before);
         let fields = [(b'S', "ERROR"), (b'V', "ERROR"), (b'C', code::LIMIT), (b'M', "an answer is too long")];
         let fields = fields.map(|(field, text)| (field, text.to_string()));

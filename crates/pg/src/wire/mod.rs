@@ -1,7 +1,8 @@
 //! The bytes of the protocol: the only module that knows the crate `pgwire`.
 //!
-//! `pgwire` encodes what is sent and checks passwords. What clients send is read here ([`front`]): its decoder panics on a
-//! message that is shorter than it says, and reads names and statements that are not UTF-8 as something else.
+//! `pgwire` encodes what is sent and checks passwords. What clients send is read here ([`front`]): its
+//! decoder panics on a message that is shorter than it says, and reads names and statements that are not
+//! UTF-8 as something else.
 
 mod back;
 mod front;
@@ -102,8 +103,8 @@ impl Link {
         self.is_encrypted
     }
 
-    /// Agrees to encrypt, and does so from now on. What a client sent before it heard that was not meant for us: whoever is in
-    /// between could have put it there.
+    /// Agrees to encrypt, and does so from now on. What a client sent before it heard that was not meant for
+    /// us: whoever is in between could have put it there.
     pub async fn encrypt(&mut self, tls: &Tls) -> Result<(), End> {
         if !self.input.is_empty() {
             let message = "received unencrypted data after SSL request";
@@ -196,8 +197,8 @@ impl Link {
         Ok(count > 0)
     }
 
-    /// Waits until the client has hung up. What it sends meanwhile is kept; if that is much, no more is read, and its end is
-    /// not noticed. Can be given up at any time.
+    /// Waits until the client has hung up. What it sends meanwhile is kept; if that is much, no more is read,
+    /// and its end is not noticed. Can be given up at any time.
     pub async fn gone(&mut self) {
         while self.input.len() < AHEAD {
             match self.stream.read_buf(&mut self.input).await {

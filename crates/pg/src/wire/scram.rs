@@ -36,8 +36,8 @@ pub(crate) fn random_key() -> i32 {
     std::hash::RandomState::new().build_hasher().finish() as i32
 }
 
-/// Asks for the password and checks it. False if the client hung up. `known` is false for a user that there is not: the
-/// conversation is the same, and fails at its end.
+/// Asks for the password and checks it. False if the client hung up. `known` is false for a user that there
+/// is not: the conversation is the same, and fails at its end.
 pub(crate) async fn check(
     link: &mut Link,
     verifier: &Verifier,

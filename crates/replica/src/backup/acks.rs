@@ -8,7 +8,8 @@ use wire::peer::Append;
 pub(crate) struct Acks {
     /// The highest LSN that is known to agree with the primary: acknowledgements stop here.
     matched: Lsn,
-    /// The primary's clock in the newest append that was taken in; and that append's number, zero before the first.
+    /// The primary's clock in the newest append that was taken in; and that append's number, zero before the
+    /// first.
     echo_us: u64,
     number: u64,
     /// What the primary was told last.
@@ -46,8 +47,8 @@ impl Acks {
         self.matched = upto;
     }
 
-    /// What is to be told now, if anything is: `marks` as far as they agree, if a primary with these policies waits for that
-    /// much of this rank, or they changed and `all` is asked for.
+    /// What is to be told now, if anything is: `marks` as far as they agree, if a primary with these policies
+    /// waits for that much of this rank, or they changed and `all` is asked for.
     pub fn tell<'a>(
         &mut self,
         marks: Watermarks,

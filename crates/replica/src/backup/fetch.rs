@@ -31,8 +31,8 @@ pub(crate) fn answer(
     out.push(Output::ReadLog { partition, from, max_bytes: most, purpose });
 }
 
-/// What was read back for a new primary. What it cannot be given is answered too, behind whatever that means here: it goes on
-/// without (R6).
+/// What was read back for a new primary. What it cannot be given is answered too, behind whatever that means
+/// here: it goes on without (R6).
 pub(crate) fn read(
     data: &Data,
     fetch: &Fetch,

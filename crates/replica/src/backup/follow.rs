@@ -45,7 +45,8 @@ impl Data {
                 return AppendOutcome::Ignored;
             }
             if entry.at().term.began() > append.epoch {
-                // No primary has entries of terms to come: this replica could lead none of them any more (R6).
+                // No primary has entries of terms to come: this replica could lead none of them any more
+                // (R6).
                 return AppendOutcome::Ignored;
             }
             last = entry.lsn();

@@ -76,8 +76,9 @@ impl Backup {
         Some(Output::Send { to: record.primary, message: PeerMessage::Ack(ack) })
     }
 
-    /// If this in-sync backup misses its primary, for how long (R6, N6). A primary that has not named the partition yet and answers
-    /// otherwise may not know yet that it leads: it is given as long as one on which commits rest. `since`: when the record came.
+    /// If this in-sync backup misses its primary, for how long (R6, N6). A primary that has not named the
+    /// partition yet and answers otherwise may not know yet that it leads: it is given as long as one on
+    /// which commits rest. `since`: when the record came.
     pub fn misses(
         &mut self,
         record: &PartitionRecord,
@@ -121,8 +122,8 @@ impl Backup {
         self.fresh_at
     }
 
-    /// Up to where this log is known to be the primary's, if that is all of what is committed there. `kept`: how much of it
-    /// a power loss leaves.
+    /// Up to where this log is known to be the primary's, if that is all of what is committed there. `kept`:
+    /// how much of it a power loss leaves.
     pub fn has_committed(&self, kept: Lsn) -> Option<Lsn> {
         let here = self.acks.matched().min(kept);
         (!self.copy.is_open() && here >= self.their_committed).then_some(here)

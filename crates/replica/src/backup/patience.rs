@@ -23,8 +23,8 @@ impl Patience {
         self.waits = waits;
     }
 
-    /// True if it is to be said now. The loser of a race must not ask again at once: it waits twice as long each time, if it
-    /// `backs_off` (F18).
+    /// True if it is to be said now. The loser of a race must not ask again at once: it waits twice as long
+    /// each time, if it `backs_off` (F18).
     pub fn runs_out(&mut self, now: Micros, backs_off: bool) -> bool {
         if now.since(self.said_at) < self.waits {
             return false;

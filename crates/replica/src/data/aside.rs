@@ -1,9 +1,10 @@
-//! A divergent tail that reaches below what the log has in memory (R9): entries that a primary published while it was alone, and
-//! that the one which an operator forced never had.
+//! A divergent tail that reaches below what the log has in memory (R9): entries that a primary published
+//! while it was alone, and that the one which an operator forced never had.
 //!
-//! It is set aside piece by piece before anything takes its place, each piece as a tail of its own: first rows of the engine, where
-//! the log does not reach back any more, then entries read back from the log. What is in memory goes last, with whatever gives it
-//! up. Nothing changes meanwhile: appends are ignored and copies wait, and both come again.
+//! It is set aside piece by piece before anything takes its place, each piece as a tail of its own: first
+//! rows of the engine, where the log does not reach back any more, then entries read back from the log. What
+//! is in memory goes last, with whatever gives it up. Nothing changes meanwhile: appends are ignored and
+//! copies wait, and both come again.
 
 use crate::context::Ctx;
 use crate::data::Data;
@@ -51,8 +52,8 @@ struct Rows {
 }
 
 impl Aside {
-    /// Of a log that has `above` in common with the primary's. Files of this log hold all up to `published`; what is in a log
-    /// that is not `readable` cannot be read back.
+    /// Of a log that has `above` in common with the primary's. Files of this log hold all up to `published`;
+    /// what is in a log that is not `readable` cannot be read back.
     pub fn new(above: Lsn, log: &LogState, published: Lsn, readable: bool) -> Aside {
         let upto = log.base().lsn;
         // Files may be of another log than this, or gone.
@@ -137,8 +138,8 @@ impl Rows {
         }
     }
 
-    /// The piece to be written, and what is said of it. The last one counts the entries of all: as many as there were, and surely
-    /// those that are known.
+    /// The piece to be written, and what is said of it. The last one counts the entries of all: as many as
+    /// there were, and surely those that are known.
     fn piece(&mut self, owner: (PartitionId, NodeId), log: &LogState, above: Lsn, last: bool) -> Output {
         let mut rows = std::mem::take(&mut self.piece);
         rows.sort_by(|a, b| a.key.cmp(&b.key));
@@ -160,7 +161,8 @@ impl Rows {
     }
 }
 
-/// Clients' entries that will not be part of the log any more (R9), as they are written aside. None if no client's are among them.
+/// Clients' entries that will not be part of the log any more (R9), as they are written aside. None if no
+/// client's are among them.
 fn entries_aside(owner: (PartitionId, NodeId), entries: Vec<Entry>, committed: Lsn) -> Option<Output> {
     let ours =
         |entry: &&Entry| matches!(entry.header().kind, Kind::Rows | Kind::Bulk | Kind::Call | Kind::Sql);
@@ -189,14 +191,15 @@ impl Data {
         out.extend(entries_aside((self.identity.id, self.identity.me.node), entries, self.marks.committed()));
     }
 
-    /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9). [`Data::is_aside`] comes first.
+    /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9).
+    /// [`Data::is_aside`] comes first.
     pub fn cut_aside(&mut self, common: Lsn, out: &mut Vec<Output>) {
         let entries = self.log.take_tail(common);
         self.set_aside(entries, out);
     }
 
-    /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is in memory. Until
-    /// then it goes on with it; to be asked again. `damaged`: so is the engine, or the log.
+    /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is
+    /// in memory. Until then it goes on with it; to be asked again. `damaged`: so is the engine, or the log.
     pub fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn, damaged: bool) -> bool {
         let base = self.log.tail().base().lsn;
         if common >= base {

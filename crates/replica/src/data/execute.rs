@@ -37,7 +37,8 @@ pub(crate) fn execute(engine: &mut dyn Engine, rules: Rules, entry: &Entry) -> R
     Ok(())
 }
 
-/// What an entry changes: the same on every replica, since it depends on the entry and the state below it alone.
+/// What an entry changes: the same on every replica, since it depends on the entry and the state below it
+/// alone.
 fn mutations(engine: &dyn Engine, rules: Rules, entry: &Entry) -> Result<Vec<Mutation>, Unfit> {
     match entry.header().kind {
         Kind::Rows => {

@@ -1,5 +1,5 @@
-//! Reads of many rows, counts and digests: at one position, a bounded number of rows per turn, so that neither other clients
-//! nor the node's signs of life wait for them.
+//! Reads of many rows, counts and digests: at one position, a bounded number of rows per turn, so that
+//! neither other clients nor the node's signs of life wait for them.
 
 use crate::answer::Answer;
 use crate::output::ClientRef;
@@ -39,8 +39,8 @@ pub(crate) struct AggregateScan {
     at: ReadAt,
     /// What `committed` was, or the snapshot: the position of the answer.
     lsn: Lsn,
-    /// The term whose lease the answer rests on: the lease at the end vouches for the position at the beginning only if
-    /// nobody else led in between. None for reads that any replica may answer.
+    /// The term whose lease the answer rests on: the lease at the end vouches for the position at the
+    /// beginning only if nobody else led in between. None for reads that any replica may answer.
     term: Option<Term>,
     /// The first key that is not looked at yet, and where the range ends.
     from: Vec<u8>,

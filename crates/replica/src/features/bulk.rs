@@ -1,11 +1,12 @@
-//! Bulk loads (`types::bulk`, PR-39): the files are staged on every replica that counts, one entry marks them, and each replica
-//! installs them at the entry's turn.
+//! Bulk loads (`types::bulk`, PR-39): the files are staged on every replica that counts, one entry marks
+//! them, and each replica installs them at the entry's turn.
 //!
-//! A replica takes the entry only with the files of the load durable beside its engine, so `received` means staged. Until the files
-//! are part of the engine's own state, nothing from the entry on is published. The primary installs them by a flush once the
-//! entry is committed and secured, and only then does its `committed` pass the entry: what is told and read as committed is in
-//! the files. Members follow by the primary's next set, of which they have the load's files already. A primary that dies after
-//! the entry was committed leaves it to the next one, which has the files, too.
+//! A replica takes the entry only with the files of the load durable beside its engine, so `received` means
+//! staged. Until the files are part of the engine's own state, nothing from the entry on is published. The
+//! primary installs them by a flush once the entry is committed and secured, and only then does its
+//! `committed` pass the entry: what is told and read as committed is in the files. Members follow by the
+//! primary's next set, of which they have the load's files already. A primary that dies after the entry was
+//! committed leaves it to the next one, which has the files, too.
 
 use crate::marks::Marks;
 use crate::output::{ClientRef, Origin, Output};
@@ -36,7 +37,8 @@ const AT_ONCE: usize = 8;
 
 /// What a replica knows of loads beside its engine's files.
 ///
-/// Invariants (`validate`): the loads that entries name are in the order of those entries, and none is behind the log's end.
+/// Invariants (`validate`): the loads that entries name are in the order of those entries, and none is behind
+/// the log's end.
 #[derive(Debug, Default)]
 pub(crate) struct BulkLoads {
     /// When each was last asked for.
@@ -83,7 +85,8 @@ impl BulkLoads {
         number
     }
 
-    /// How far a load is on all of `members` and here, and who waits to hear it; none before all of them have said it.
+    /// How far a load is on all of `members` and here, and who waits to hear it; none before all of them have
+    /// said it.
     pub fn staged_everywhere(
         &mut self,
         engine: &mut dyn Engine,
@@ -147,8 +150,8 @@ impl BulkLoads {
         (!staged).then_some(NotStaged::Somewhere)
     }
 
-    /// How far `committed` may go of what is reached: not past a load that is not in the files here. One that is committed and secured
-    /// is installed: true if a checkpoint is to be begun for it now.
+    /// How far `committed` may go of what is reached: not past a load that is not in the files here. One that
+    /// is committed and secured is installed: true if a checkpoint is to be begun for it now.
     pub fn bound(
         &mut self,
         engine: &mut dyn Engine,

@@ -1,7 +1,8 @@
-//! Secondary indexes (`types::index`): maintained in the entry of the write itself, built and removed in slices by entries of
-//! their own, and read at one position.
+//! Secondary indexes (`types::index`): maintained in the entry of the write itself, built and removed in
+//! slices by entries of their own, and read at one position.
 //!
-//! Only the primary thinks. What it finds out is in the entries, so backups apply index rows and definitions like any others.
+//! Only the primary thinks. What it finds out is in the entries, so backups apply index rows and definitions
+//! like any others.
 
 use crate::rows::Evaluated;
 use crate::session::row_key;
@@ -19,7 +20,8 @@ use wire::{Body, Effects, Entry, Op, Outcome, Status};
 
 /// More definitions than a partition ever has at a time.
 const MAX_INDEX_ROWS: usize = 10_000;
-/// Room in an entry for what goes into it beside rows, rows of jobs above all: so many mutations, and so many bytes.
+/// Room in an entry for what goes into it beside rows, rows of jobs above all: so many mutations, and so many
+/// bytes.
 pub(crate) const BESIDE: usize = 512;
 const BESIDE_BYTES: usize = 16 << 10;
 /// The most bytes of rows in one answer.
@@ -47,7 +49,8 @@ enum Step {
     Remove(Definition),
 }
 
-/// The next step, or none. A definition with a higher number than was ever given out is of a newer record of the table.
+/// The next step, or none. A definition with a higher number than was ever given out is of a newer record of
+/// the table.
 fn next_step(definitions: &[Definition], wanted: &Wanted) -> Option<Step> {
     let indexes = &wanted.indexes;
     let known = |number: u32| definitions.iter().any(|definition| definition.index.number == number);
@@ -172,7 +175,8 @@ fn index_changes(
         };
         for definition in definitions.iter().filter(|definition| definition.is_maintained()) {
             let entry = |row: &Bytes| definition.entry(&mutation.key[1..], row);
-            // While an index is built there may be rows that have no place in it and have not been come to yet.
+            // While an index is built there may be rows that have no place in it and have not been come to
+            // yet.
             let before = old.as_ref().and_then(|row| entry(row).ok());
             let Ok(after) = mutation.value.as_ref().map(entry).transpose() else { return Ok(None) };
             if before == after {

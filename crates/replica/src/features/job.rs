@@ -1,11 +1,13 @@
-//! Jobs ([`wire::job`]): pieces of records, each record done for itself up to the first that is refused, and the job's end.
+//! Jobs ([`wire::job`]): pieces of records, each record done for itself up to the first that is refused, and
+//! the job's end.
 //!
-//! What a job has done is a row of the partition, in the entry of what it did. So whoever leads next answers for it, and a piece that
-//! does not follow what was done is refused (PR-47). That a piece is in the log is told when it is committed, as of any
-//! write; what an aborted job has done is told when it is secured, since nobody is asked again afterwards (PR-82).
+//! What a job has done is a row of the partition, in the entry of what it did. So whoever leads next answers
+//! for it, and a piece that does not follow what was done is refused (PR-47). That a piece is in the log is
+//! told when it is committed, as of any write; what an aborted job has done is told when it is secured, since
+//! nobody is asked again afterwards (PR-82).
 //!
-//! Rows of jobs that ended are forgotten when there are many, oldest first. The horizon then says up to which name a job that has
-//! no row may have had one.
+//! Rows of jobs that ended are forgotten when there are many, oldest first. The horizon then says up to which
+//! name a job that has no row may have had one.
 
 use crate::answer::AckCondition;
 use crate::features::index::{BESIDE, KnownIndexes};
@@ -21,7 +23,8 @@ use wire::{Effects, Op, Outcome, RowOp, Status};
 
 /// Rows of jobs that a partition keeps, before it forgets some.
 const MOST: usize = 1024;
-/// A job that ended is remembered so long at least, unless there are more than ever: its client may ask again.
+/// A job that ended is remembered so long at least, unless there are more than ever: its client may ask
+/// again.
 const KEPT_MS: u64 = 60_000;
 /// So many are forgotten at once.
 const AT_ONCE: usize = 256;
@@ -105,7 +108,8 @@ struct Evaluated {
     refused: Option<Outcome>,
 }
 
-/// What a primary does for one request of a job: it reads the job's row, and evaluates records on the newest state.
+/// What a primary does for one request of a job: it reads the job's row, and evaluates records on the newest
+/// state.
 pub(crate) struct JobWork<'a> {
     pub engine: &'a dyn Engine,
     pub indexes: &'a mut KnownIndexes,
@@ -196,7 +200,8 @@ impl JobWork<'_> {
         if whole == Outcome::Done {
             return Ok(Evaluated { done, affected, mutations, refused });
         }
-        // A record among them has no place in an index: the first so many that do fit, and why one more does not.
+        // A record among them has no place in an index: the first so many that do fit, and why one more does
+        // not.
         let (mut fits, mut over) = (0, done);
         while fits + 1 < over {
             let middle = fits + (over - fits) / 2;

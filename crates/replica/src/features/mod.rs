@@ -9,8 +9,8 @@
 //! | `scrub` | a replica's own files, read back |
 //! | `bulk` | bulk loads: what is staged, what entries name, who waits |
 //!
-//! Jobs use indexes, and nothing else here uses another part. Aggregate scans are held by `Readers`, loads by `Data`. Requests about
-//! them are done in `serve`.
+//! Jobs use indexes, and nothing else here uses another part. Aggregate scans are held by `Readers`, loads by
+//! `Data`. Requests about them are done in `serve`.
 
 pub(crate) mod aggregate;
 pub(crate) mod bulk;

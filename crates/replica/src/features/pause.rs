@@ -1,8 +1,8 @@
-//! `committed` held back for a moment, so that all partitions can be looked at as of one ([`crate::point`]): writes go on, what
-//! they and reads would tell of waits.
+//! `committed` held back for a moment, so that all partitions can be looked at as of one ([`crate::point`]):
+//! writes go on, what they and reads would tell of waits.
 //!
-//! Safety does not rest on the pause. Who asked for it is told at its end where `committed` stands, and knows from that whether
-//! it held: in one term `committed` never goes back, and the answer rests on the lease.
+//! Safety does not rest on the pause. Who asked for it is told at its end where `committed` stands, and knows
+//! from that whether it held: in one term `committed` never goes back, and the answer rests on the lease.
 
 use types::{Lsn, Micros};
 
@@ -19,7 +19,8 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
-    /// Holds `committed` where it is. Whoever asks while it is held gets no more time. False during the rest after a hold.
+    /// Holds `committed` where it is. Whoever asks while it is held gets no more time. False during the rest
+    /// after a hold.
     pub fn hold(&mut self, now: Micros, committed: Lsn, for_ms: u32) -> bool {
         if let Some((at, _)) = self.held {
             assert!(committed >= at, "R4: committed was held at {at} in this term, and is {committed}");

@@ -1,6 +1,6 @@
-//! Scrubbing: a replica reads its own component files and log back and compares them with their checksums, a piece at a time,
-//! between its other work. Nothing is changed by it. What is damaged is given up only when an operator says so
-//! ([`wire::Op::GiveUp`]), and fetched from the others then.
+//! Scrubbing: a replica reads its own component files and log back and compares them with their checksums, a
+//! piece at a time, between its other work. Nothing is changed by it. What is damaged is given up only when
+//! an operator says so ([`wire::Op::GiveUp`]), and fetched from the others then.
 
 use crate::answer::Answer;
 use crate::context::Ctx;
@@ -59,7 +59,8 @@ pub(crate) struct Scrubber {
 }
 
 impl Scrubber {
-    /// [`wire::Op::Scrub`]: begins one if there is none under way and `start` says so, and tells how far it is.
+    /// [`wire::Op::Scrub`]: begins one if there is none under way and `start` says so, and tells how far it
+    /// is.
     pub fn ask(&mut self, start: bool) -> Answer {
         if start && !self.is_running() {
             self.newest = Some(Box::new(Scrub::new()));
@@ -86,7 +87,8 @@ impl Scrubber {
         (bytes, from)
     }
 
-    /// Reads the next piece of a replica's own files or log. Gives its length in bytes. `whole`: it has a state that can be read.
+    /// Reads the next piece of a replica's own files or log. Gives its length in bytes. `whole`: it has a
+    /// state that can be read.
     pub fn turn(
         &mut self,
         (engine, log): (&mut dyn Engine, &LogState),
@@ -132,7 +134,8 @@ impl Scrubber {
 /// Invariants (`validate`): it runs until its last stage is over, and has read no more than there is.
 struct Scrub {
     stage: Stage,
-    /// Digests of files that were read and are as they were written: they need not be read again where files come in between.
+    /// Digests of files that were read and are as they were written: they need not be read again where files
+    /// come in between.
     sound: BTreeSet<u128>,
     /// Bytes of the log that came back and were not counted yet.
     uncounted: usize,
@@ -245,7 +248,8 @@ impl Scrub {
                     files.from == file.bytes && more.is_empty() && files.hash.digest128() == file.digest;
                 (!same).then(|| "it does not match its digest".to_string())
             }
-            // The files were exchanged for others, which has compared all that stayed; what was found is not there any more.
+            // The files were exchanged for others, which has compared all that stayed; what was found is not
+            // there any more.
             Ok(None) => {
                 self.found.damage.clear();
                 self.stage = Stage::Pinning;
@@ -308,8 +312,9 @@ impl Scrub {
     }
 }
 
-/// Why a replica does not give itself up for `source`, which is known to be good. Not if nobody else has a copy: the primary counts and
-/// serves, and it is the one whose copy is known to be good. `leading`: the term that it leads in.
+/// Why a replica does not give itself up for `source`, which is known to be good. Not if nobody else has a
+/// copy: the primary counts and serves, and it is the one whose copy is known to be good. `leading`: the term
+/// that it leads in.
 pub(crate) fn keeps(
     leading: Option<Term>,
     record: Option<&PartitionRecord>,

@@ -1,5 +1,5 @@
-//! Changes of the set that a primary leads (R1): evictions, joins, hand-overs, policies. One proposal at a time; until its
-//! outcome is known both sets count (N3, PR-16).
+//! Changes of the set that a primary leads (R1): evictions, joins, hand-overs, policies. One proposal at a
+//! time; until its outcome is known both sets count (N3, PR-16).
 
 use crate::context::Ctx;
 use crate::output::Output;
@@ -70,8 +70,8 @@ impl Primary {
     /// The same once who joins has begun to.
     pub fn next_beside_joins(&mut self, view: &View, ctx: &mut Ctx) -> Next {
         if let Some(next) = &view.record.next_policy {
-            // Where only how few copies are allowed changes, nothing that was committed means something else afterwards, and
-            // an entry would wait for the very bound that an operator lowers.
+            // Where only how few copies are allowed changes, nothing that was committed means something else
+            // afterwards, and an entry would wait for the very bound that an operator lowers.
             let bound_only = next.same_demands(&view.record.policy);
             match self.membership.policy_entry(next) {
                 None if !bound_only => return Next::PolicyEntry(next.clone()),
@@ -164,7 +164,8 @@ impl Primary {
         true
     }
 
-    /// A minority may go at once; a set that would shrink to a minority waits, so that the other side can win (PR-09).
+    /// A minority may go at once; a set that would shrink to a minority waits, so that the other side can win
+    /// (PR-09).
     fn evict_silent(&mut self, view: &View, ctx: &mut Ctx, silent: &[Member], members: usize) -> bool {
         let left = members - silent.len();
         let shortest = silent.iter().map(|member| self.silence(ctx, *member)).min().unwrap_or(Micros::ZERO);
@@ -180,8 +181,9 @@ impl Primary {
         true
     }
 
-    /// Takes a level replica into the set: first commits and `secured` count it, then it is proposed (PR-15, PR-06). It has what
-    /// others may have published by then, so whoever leads next does (R7, PR-31). True if it was proposed.
+    /// Takes a level replica into the set: first commits and `secured` count it, then it is proposed (PR-15,
+    /// PR-06). It has what others may have published by then, so whoever leads next does (R7, PR-31). True if
+    /// it was proposed.
     fn join(&mut self, view: &View, ctx: &mut Ctx, member: Member, since: Micros) -> bool {
         let reached = view.record.policy.reached(view.record.in_sync.len(), &self.marks_of(view, &member));
         let covered = reached >= view.committed || !view.rules.joiners_have_what_is_committed();
@@ -264,7 +266,8 @@ impl Primary {
             }
             Some(Advice::Policy(text)) => {
                 let Ok(policy) = text.read::<Policy>() else { return };
-                // A change under way may be given another aim: what is in force stays so until the entry of that one.
+                // A change under way may be given another aim: what is in force stays so until the entry of
+                // that one.
                 let aim = first_aim(&record.policy, policy);
                 if aim != *record.next_policy.as_ref().unwrap_or(&record.policy) {
                     self.propose(view, ctx, Cause::Policy, |record| record.next_policy = Some(aim));
@@ -274,7 +277,8 @@ impl Primary {
         }
     }
 
-    /// Begins a hand-over; a cold standby gets files first, so that little is left to be replayed while nobody serves (PR-44).
+    /// Begins a hand-over; a cold standby gets files first, so that little is left to be replayed while
+    /// nobody serves (PR-44).
     fn begin_hand_over(&mut self, view: &View, ctx: &mut Ctx, to: Member) {
         if matches!(self.membership.hand_over(), HandOver::Preparing { to: already, .. } if *already == to) {
             return;
@@ -374,8 +378,8 @@ impl Primary {
     }
 }
 
-/// What to change first on the way to a policy: the bound alone, if it and more are to change, since the old bound could
-/// keep the new policy's entry from committing for ever. The rest is advised again.
+/// What to change first on the way to a policy: the bound alone, if it and more are to change, since the old
+/// bound could keep the new policy's entry from committing for ever. The rest is advised again.
 fn first_aim(now: &Policy, wanted: Policy) -> Policy {
     let same_bound = (now.min_in_sync, now.below) == (wanted.min_in_sync, wanted.below);
     if same_bound || wanted.same_demands(now) {

@@ -81,7 +81,8 @@ impl Primary {
         point
     }
 
-    /// What is secured (R7), and what the log must keep for members (R8), over every member that is or may become one.
+    /// What is secured (R7), and what the log must keep for members (R8), over every member that is or may
+    /// become one.
     pub fn bounds(&self, view: &View) -> (Lsn, Lsn) {
         // It never falls, so it waits for who joins: else that one would never reach it under load.
         let members = self.membership.counted(view.record);
@@ -104,7 +105,8 @@ impl Primary {
         }
     }
 
-    /// How many members of the set have what the policy demands at `lsn`; where it demands nothing, in memory.
+    /// How many members of the set have what the policy demands at `lsn`; where it demands nothing, in
+    /// memory.
     pub fn copies(&self, view: &View, lsn: Lsn) -> u8 {
         let has = |(rank, member): &(usize, &Member)| {
             view.record.policy.reached(*rank, &self.marks_of(view, member)) >= lsn

@@ -2,8 +2,8 @@
 
 use types::{Member, PartitionRecord};
 
-/// To whom this member sends what it has of the log. In a star the primary sends to every other member, and nobody else sends
-/// anything; in a chain each member would send to the next.
+/// To whom this member sends what it has of the log. In a star the primary sends to every other member, and
+/// nobody else sends anything; in a chain each member would send to the next.
 pub(crate) fn next_hops<'a>(record: &'a PartitionRecord, me: &Member) -> impl Iterator<Item = &'a Member> {
     let sends = record.primary == *me;
     record.members().filter(move |member| sends && **member != record.primary)

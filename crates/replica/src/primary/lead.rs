@@ -56,8 +56,8 @@ impl Primary {
         }
     }
 
-    /// Members that are told the positions now because nothing else does, each with the entry that it has last: the heartbeat of the
-    /// commit path (F18, PR-27).
+    /// Members that are told the positions now because nothing else does, each with the entry that it has
+    /// last: the heartbeat of the commit path (F18, PR-27).
     pub fn positions_due(&mut self, view: &View, now: Micros, every: Micros) -> Vec<(Member, Lsn)> {
         if self.promotion.marker().is_none() {
             return Vec::new();
@@ -82,7 +82,8 @@ impl Primary {
         }
     }
 
-    /// Answers everyone for whom `committed`, and where it matters `secured`, has come far enough (N7, PR-82). Gives how many.
+    /// Answers everyone for whom `committed`, and where it matters `secured`, has come far enough (N7,
+    /// PR-82). Gives how many.
     pub fn release(&mut self, view: &View, ctx: &mut Ctx) -> u64 {
         let ready = self.replies.release(view.committed, self.told_secured(view));
         if ready.is_empty() {

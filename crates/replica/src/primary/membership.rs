@@ -1,5 +1,5 @@
-//! What is under way at the set of members that a primary leads (R1): one change at a time, who is about to join, a hand-over,
-//! the entry of a new policy, and what controllers advise.
+//! What is under way at the set of members that a primary leads (R1): one change at a time, who is about to
+//! join, a hand-over, the entry of a new policy, and what controllers advise.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::config::Cause;
@@ -120,7 +120,8 @@ impl Membership {
         self.change.iter().flat_map(Change::possible)
     }
 
-    /// Everybody who counts now: the members of every set that is in force or may be next, and who is about to join.
+    /// Everybody who counts now: the members of every set that is in force or may be next, and who is about
+    /// to join.
     pub fn counted(&self, current: &PartitionRecord) -> BTreeSet<Member> {
         let sets = [current].into_iter().chain(self.possible());
         let mut counted: BTreeSet<Member> = sets.flat_map(|record| record.in_sync.iter().copied()).collect();

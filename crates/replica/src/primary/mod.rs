@@ -93,7 +93,8 @@ impl<'a> View<'a> {
 }
 
 impl Primary {
-    /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent or is being sent (R8, F14).
+    /// The lowest LSN from which on a member that catches up needs the log, because of what it has, was sent
+    /// or is being sent (R8, F14).
     pub fn held(&self, view: &View) -> Lsn {
         let needs = |member: &Member| {
             let progress = self.members.get(member)?;
@@ -116,8 +117,8 @@ impl Primary {
         }
     }
 
-    /// How far `committed` may go of what the policy allows: a pause holds it while the partition is served. A hand-over is
-    /// not waited with.
+    /// How far `committed` may go of what the policy allows: a pause holds it while the partition is served.
+    /// A hand-over is not waited with.
     pub fn held_at(&self, now: Micros, committed: Lsn, point: Lsn) -> Lsn {
         match self.takes_requests() {
             true => self.pause.bound(now, committed, point),

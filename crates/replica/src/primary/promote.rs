@@ -1,5 +1,5 @@
-//! R6: how a replica that was named primary comes to serve, as far as its members are concerned: who is asked, whose log is the one
-//! to go on with, and when it serves.
+//! R6: how a replica that was named primary comes to serve, as far as its members are concerned: who is
+//! asked, whose log is the one to go on with, and when it serves.
 
 use crate::context::Ctx;
 use crate::log_state::LogState;
@@ -71,7 +71,8 @@ impl Primary {
     pub fn decide(&self, view: &View, ctx: &Ctx, log: &LogState) -> Decision {
         let Some(reports) = self.promotion.reports() else { return Decision::Wait };
         let asked = asked(view.record, &view.me);
-        // Where commits rested on the primary, who is not heard is not waited for: what it has more may be lost anyway.
+        // Where commits rested on the primary, who is not heard is not waited for: what it has more may be
+        // lost anyway.
         let spares = view.record.policy.rests_on().is_primary();
         let silent = |member: &&Member| spares && self.is_silent(view, ctx, **member);
         let question = Question {

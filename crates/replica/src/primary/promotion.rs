@@ -65,7 +65,8 @@ pub(crate) struct Promotion {
     fresh_at: Micros,
 }
 
-/// Whom a report is asked of: every member of the set, and the old primary where commits rested on it alone (PR-19).
+/// Whom a report is asked of: every member of the set, and the old primary where commits rested on it alone
+/// (PR-19).
 pub(crate) fn asked(record: &PartitionRecord, me: &Member) -> Vec<Member> {
     let mut asked: Vec<Member> = record.in_sync.clone();
     if let Some(term) = &record.before
@@ -78,8 +79,9 @@ pub(crate) fn asked(record: &PartitionRecord, me: &Member) -> Vec<Member> {
     asked
 }
 
-/// True if this one's report counts: it is recorded, or another life of a recorded store whose disk has what counts. That is so
-/// for the old primary where commits rested on it alone, and for every member where commits were on their disks.
+/// True if this one's report counts: it is recorded, or another life of a recorded store whose disk has what
+/// counts. That is so for the old primary where commits rested on it alone, and for every member where
+/// commits were on their disks.
 pub(crate) fn counts_report(record: &PartitionRecord, from: &Member) -> bool {
     let lives = record.policy.survives_restart();
     let member = record.in_sync.iter().any(|member| member == from || lives && member.same_store(from));
@@ -159,8 +161,8 @@ impl Promotion {
         of.into_iter().filter(lacks).collect()
     }
 
-    /// A member has reported, while reports are gathered. False if that helps nothing: it is skipped, or not asked. Who is recorded
-    /// counts, and nobody else: another one may have what no set ever had (N4, PR-99).
+    /// A member has reported, while reports are gathered. False if that helps nothing: it is skipped, or not
+    /// asked. Who is recorded counts, and nobody else: another one may have what no set ever had (N4, PR-99).
     pub fn report(&mut self, own_end: Lsn, report: Report, asked: bool) -> bool {
         assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: only who gathers takes a report");
         self.last_heard = self.last_heard.max(report.log.end.lsn).max(own_end);
@@ -183,7 +185,8 @@ impl Promotion {
         self.phase = Phase::Fetching { from, to, asked_at: now, unanswered: 0 };
     }
 
-    /// What another member has more does not go with this log: whoever reports next time decides. It is asked after a pause.
+    /// What another member has more does not go with this log: whoever reports next time decides. It is asked
+    /// after a pause.
     pub fn reconcile_later(&mut self, now: Micros) {
         assert!(matches!(self.phase, Phase::Reconciling { .. }), "R6: who cannot fetch has gathered");
         self.reports.clear();
@@ -235,7 +238,8 @@ impl Promotion {
         self.phase = Phase::Replaying;
     }
 
-    /// The first entry of the term goes into the log, behind `kept`. Gives the reports, by which members are brought to it.
+    /// The first entry of the term goes into the log, behind `kept`. Gives the reports, by which members are
+    /// brought to it.
     pub fn mark(&mut self, kept: Position, wall_ms: u64) -> Vec<Report> {
         assert!(self.marker().is_none(), "R6: one marker in a term");
         self.last_heard = self.last_heard.max(kept.lsn);
@@ -243,7 +247,8 @@ impl Promotion {
         std::mem::take(&mut self.reports).into_values().collect()
     }
 
-    /// Serves, if the marker is covered and no promise to an older term binds (PR-02, PR-14). Gives the marker then.
+    /// Serves, if the marker is covered and no promise to an older term binds (PR-02, PR-14). Gives the
+    /// marker then.
     pub fn serve(&mut self, now: Micros, covered: impl Fn(Lsn) -> bool) -> Option<Marker> {
         let Phase::Marking(marker) = self.phase else { return None };
         if !covered(marker.lsn) || now < self.wait_until {
@@ -319,14 +324,14 @@ impl Reports<'_> {
 
     /// True if nobody else can have committed more than these reports and this replica's own log show (R6).
     pub fn fence(&self, record: &PartitionRecord, own: &Own) -> bool {
-        // A member whose torn end was cut may lack what it had acknowledged (PR-18), the old primary too where its policy rests
-        // on disks (PR-100).
+        // A member whose torn end was cut may lack what it had acknowledged (PR-18), the old primary too
+        // where its policy rests on disks (PR-100).
         let whole = |torn: bool| !torn || !record.policy.survives_restart();
-        // A hand-over is the old primary's report: it was recorded only when this replica had all there was, and nothing
-        // came after it. Whoever was handed the lead need not find the other one alive.
+        // A hand-over is the old primary's report: it was recorded only when this replica had all there was,
+        // and nothing came after it. Whoever was handed the lead need not find the other one alive.
         let old_reports = record.before.as_ref().is_none_or(|before| {
-            // A primary whose log has nothing of its term never came to serve: others may have what was acknowledged in the
-            // term before, and it waited for their reports itself (PR-103).
+            // A primary whose log has nothing of its term never came to serve: others may have what was
+            // acknowledged in the term before, and it waited for their reports itself (PR-103).
             let is_old = |from: &Member, end: Position, torn: bool| {
                 from.same_store(&before.primary) && whole(torn) && end.term >= before.term
             };

@@ -25,8 +25,8 @@ impl Waiting {
     }
 }
 
-/// All replies of a term that wait. Each of the two queues is in the order of LSNs, so that a reply which could go earlier
-/// waits for those before it.
+/// All replies of a term that wait. Each of the two queues is in the order of LSNs, so that a reply which
+/// could go earlier waits for those before it.
 #[derive(Debug, Default)]
 pub(crate) struct ReplyQueue {
     /// They wait for `committed`.

@@ -64,8 +64,8 @@ impl Replica {
         self.reconcile(ctx, true);
     }
 
-    /// Another replica leads. One that is not a member any more keeps its data until a driver removes them or the partition is taken
-    /// up again.
+    /// Another replica leads. One that is not a member any more keeps its data until a driver removes them or
+    /// the partition is taken up again.
     fn follow(&mut self, ctx: &mut Ctx, record: &PartitionRecord, same_term: bool) {
         let member = record.holds(&self.identity.me);
         ctx.leases.lead(self.identity.id, None);
@@ -84,7 +84,8 @@ impl Replica {
         }
     }
 
-    /// Stops leading. What waits is answered with "unknown": it may yet be part of the new primary's log (N7).
+    /// Stops leading. What waits is answered with "unknown": it may yet be part of the new primary's log
+    /// (N7).
     pub(crate) fn step_down(&mut self, ctx: &mut Ctx, why: &str) {
         let hint = self.config.record().map(|record| Box::new(Hint::new(record)));
         let partition = self.identity.id;

@@ -52,8 +52,8 @@ impl Replica {
 
     /// False if nothing can be installed here.
     fn begin_copy(&mut self, ctx: &mut Ctx, copy: &Copy) -> bool {
-        // What the primary never had is set aside before everything here goes (R9). Of its own term, the newest, it has
-        // all that there is.
+        // What the primary never had is set aside before everything here goes (R9). Of its own term, the
+        // newest, it has all that there is.
         let theirs = History::new(copy.history.clone()).unwrap_or_default();
         let common = self.data.log.common_with(&theirs, Lsn::MAX);
         if !self.data.is_aside(ctx, common, self.role.is_damaged()) {

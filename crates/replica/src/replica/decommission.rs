@@ -1,5 +1,5 @@
-//! A replica that the configuration has no place for any more. Before it is removed, the primary's log tells which entries
-//! only this replica has (R9).
+//! A replica that the configuration has no place for any more. Before it is removed, the primary's log tells
+//! which entries only this replica has (R9).
 
 use crate::context::Ctx;
 use crate::history::History;
@@ -11,8 +11,9 @@ use wire::peer::Report;
 /// A replica without a place stays this long: what is planned may change again.
 pub const STAYS: Micros = Micros::from_millis(3_000);
 
-/// True if all copies that there should be of a partition are elsewhere and none is wanted on `node`, as far as these records say.
-/// Without its table's record nobody knows where copies are wanted, and the answer is false.
+/// True if all copies that there should be of a partition are elsewhere and none is wanted on `node`, as far
+/// as these records say. Without its table's record nobody knows where copies are wanted, and the answer is
+/// false.
 pub fn has_moved(record: &PartitionRecord, table: Option<&TableRecord>, node: NodeId) -> bool {
     let row = table.and_then(|table| {
         let row = record.id.0.checked_sub(table.first_partition.0)?;
@@ -23,7 +24,8 @@ pub fn has_moved(record: &PartitionRecord, table: Option<&TableRecord>, node: No
 }
 
 impl Replica {
-    /// True if this replica has nothing that must be kept: a driver may remove it once all that was asked for before is done.
+    /// True if this replica has nothing that must be kept: a driver may remove it once all that was asked for
+    /// before is done.
     pub fn is_decommissioned(&self) -> bool {
         self.config.is_decommissioned()
     }

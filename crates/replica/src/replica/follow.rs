@@ -84,8 +84,9 @@ impl Replica {
         self.publish(ctx);
     }
 
-    /// A primary of a newer term asks for this replica's log (R6). Whoever knows of the seal has stopped answering the
-    /// old primary already: the configuration came before the request (PR-74). One that is about to go asks for the primary's.
+    /// A primary of a newer term asks for this replica's log (R6). Whoever knows of the seal has stopped
+    /// answering the old primary already: the configuration came before the request (PR-74). One that is
+    /// about to go asks for the primary's.
     pub(crate) fn on_report_request(&mut self, ctx: &mut Ctx, request: &ReportRequest) {
         let me = &self.identity.me;
         let Some(record) = self.config.record().filter(|record| record.epoch == request.epoch) else {

@@ -12,8 +12,8 @@ use wire::peer::{AppendRefused, Inform, Refusal};
 use wire::{Entry, PeerMessage};
 
 impl Replica {
-    /// Sends something to a member; nothing if this replica does not lead, or that is no member. What the engine cannot do ends
-    /// this replica.
+    /// Sends something to a member; nothing if this replica does not lead, or that is no member. What the
+    /// engine cannot do ends this replica.
     pub(crate) fn send<T>(
         &mut self,
         ctx: &mut Ctx,

@@ -59,7 +59,8 @@ impl Replica {
         }
     }
 
-    /// A member lacks the files that an entry names. If this replica's own files have them, it is given those.
+    /// A member lacks the files that an entry names. If this replica's own files have them, it is given
+    /// those.
     pub(crate) fn on_unstaged(&mut self, ctx: &mut Ctx, refused: &AppendRefused, lsn: Lsn) {
         let from = refused.from;
         let counts = self.leading().is_some_and(|(leader, view)| leader.lease_members(&view).contains(&from));

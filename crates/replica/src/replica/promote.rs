@@ -1,5 +1,6 @@
-//! R6: how a replica that was named primary comes to serve. Reports are gathered until they fence the policy, what another
-//! member has more is fetched, a marker of the new term is committed, and the old promises run out meanwhile (PR-74).
+//! R6: how a replica that was named primary comes to serve. Reports are gathered until they fence the policy,
+//! what another member has more is fetched, a marker of the new term is committed, and the old promises run
+//! out meanwhile (PR-74).
 
 use crate::context::Ctx;
 use crate::damage::Fault;
@@ -41,15 +42,16 @@ impl Replica {
                     primary.promotion.fetch_from(ctx.now.mono, from, theirs.end);
                     primary.fetch(&view, end, ctx.out);
                 } else {
-                    // Its log begins above ours: it must lead itself, or an operator must decide. Ask again later.
+                    // Its log begins above ours: it must lead itself, or an operator must decide. Ask again
+                    // later.
                     primary.promotion.reconcile_later(ctx.now.mono);
                 }
             }
         }
     }
 
-    /// What was fetched arrives. Where who has more does not give it, the other reports decide anew, and after a pause it is asked
-    /// again.
+    /// What was fetched arrives. Where who has more does not give it, the other reports decide anew, and
+    /// after a pause it is asked again.
     pub(crate) fn on_fetched(&mut self, ctx: &mut Ctx, fetched: Fetched) {
         let end = self.data.log.end();
         let Some((primary, view)) = self.leading_mut() else { return };

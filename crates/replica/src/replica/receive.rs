@@ -1,4 +1,5 @@
-//! The state on its way to this replica, beside its log, its readers and its role: what is taken in, installed, and taken over.
+//! The state on its way to this replica, beside its log, its readers and its role: what is taken in,
+//! installed, and taken over.
 
 use crate::backup::Backup;
 use crate::context::Ctx;
@@ -49,8 +50,9 @@ impl Replica {
         self.receive(ctx, |receiver| receiver.offered(offer, fits).map(|()| Received::Nothing));
     }
 
-    /// Takes in a piece of a file, or goes on with an installation, and does what follows. True if the engine is not through with
-    /// that. Want of room ends it, for now: what came stays, and the primary offers again after a while.
+    /// Takes in a piece of a file, or goes on with an installation, and does what follows. True if the engine
+    /// is not through with that. Want of room ends it, for now: what came stays, and the primary offers again
+    /// after a while.
     pub(crate) fn receive(
         &mut self,
         ctx: &mut Ctx,
@@ -101,8 +103,8 @@ impl Replica {
         }
     }
 
-    /// Time has passed: what was lost is asked for again. A replica that counts needs nothing of what never was a whole set. One that
-    /// has no place now may be taken in again, and goes on with what is here.
+    /// Time has passed: what was lost is asked for again. A replica that counts needs nothing of what never
+    /// was a whole set. One that has no place now may be taken in again, and goes on with what is here.
     pub(crate) fn receive_tick(&mut self, ctx: &mut Ctx) {
         let patience = Micros(ctx.settings.resend.0 * 20);
         match self.transfer.incoming.due(ctx.now.mono, patience) {

@@ -1,9 +1,9 @@
-//! An engine whose place is lost: the disk under this replica's files is gone, and the node and its log are not. The replica is
-//! damaged, whatever it led is led by another, which may fetch what its log has, and it takes no copy before a driver has given it
-//! an engine in another place.
+//! An engine whose place is lost: the disk under this replica's files is gone, and the node and its log are
+//! not. The replica is damaged, whatever it led is led by another, which may fetch what its log has, and it
+//! takes no copy before a driver has given it an engine in another place.
 //!
-//! That is asked for only when a primary takes it in again: as long as nobody can, the lost place may come back with the node's
-//! next start, and be the last good copy.
+//! That is asked for only when a primary takes it in again: as long as nobody can, the lost place may come
+//! back with the node's next start, and be the last good copy.
 
 use crate::context::Ctx;
 use crate::damage::Fault;
@@ -11,8 +11,9 @@ use crate::replica::Replica;
 use types::Engine;
 
 impl Replica {
-    /// The place of this replica's files is lost. It goes on without an engine: `empty` keeps nothing. Gives the engine that was
-    /// there, for the driver to drop where that may take long; none if there is none already.
+    /// The place of this replica's files is lost. It goes on without an engine: `empty` keeps nothing. Gives
+    /// the engine that was there, for the driver to drop where that may take long; none if there is none
+    /// already.
     pub(crate) fn lose(
         &mut self,
         ctx: &mut Ctx,

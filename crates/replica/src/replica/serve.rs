@@ -1,4 +1,5 @@
-//! Clients' requests at a replica: who does them, and how their answers go. A reply waits for what it did and saw (N7, R12).
+//! Clients' requests at a replica: who does them, and how their answers go. A reply waits for what it did and
+//! saw (N7, R12).
 
 use crate::answer::{Answer, When};
 use crate::context::Ctx;
@@ -182,7 +183,8 @@ impl Replica {
         made.map_err(|unfit| self.fail(ctx, unfit)).ok()
     }
 
-    /// Reads at `committed`: at the primary within its lease, elsewhere within the staleness that was asked for (PR-27).
+    /// Reads at `committed`: at the primary within its lease, elsewhere within the staleness that was asked
+    /// for (PR-27).
     fn read(
         &mut self,
         ctx: &mut Ctx,

@@ -13,8 +13,8 @@ use wire::Entry;
 const FROM_SCRATCH: Micros = Micros::from_millis(1_000);
 
 impl Replica {
-    /// Executes entries that are already in the log on disk, at the start of a node. A damaged replica only remembers them:
-    /// what the primary never had is set aside before a copy comes (R9).
+    /// Executes entries that are already in the log on disk, at the start of a node. A damaged replica only
+    /// remembers them: what the primary never had is set aside before a copy comes (R9).
     pub fn replay(&mut self, entries: Vec<Entry>) {
         let (data, role) = (&mut self.data, &mut self.role);
         // A start found damage: a copy helps at once.
@@ -66,8 +66,8 @@ impl Replica {
         }
     }
 
-    /// Gives up everything this replica holds; a copy follows. The primary has it up to `common`: what is above is set aside first,
-    /// and as long as that is not done, nothing happens and this gives false.
+    /// Gives up everything this replica holds; a copy follows. The primary has it up to `common`: what is
+    /// above is set aside first, and as long as that is not done, nothing happens and this gives false.
     pub(crate) fn start_over(&mut self, ctx: &mut Ctx, common: Lsn) -> bool {
         if !self.data.is_aside(ctx, common, self.role.is_damaged()) {
             return false;
@@ -78,8 +78,9 @@ impl Replica {
         cleared.map_err(|error| self.fail(ctx, error)).is_ok()
     }
 
-    /// Stops: what the engine has cannot be trusted (I12). The partition is not named in heartbeats any more, so another leads. The
-    /// log is none the worse for it, if the fault is not its own: whoever leads next may fetch what it has (R6).
+    /// Stops: what the engine has cannot be trusted (I12). The partition is not named in heartbeats any more,
+    /// so another leads. The log is none the worse for it, if the fault is not its own: whoever leads next
+    /// may fetch what it has (R6).
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, fault: impl Into<Fault>) {
         if self.is_damaged() {
             return;
@@ -107,7 +108,8 @@ impl Replica {
         }
     }
 
-    /// Executes entries of the log, from memory or read back. A term that waited for the last of them goes on.
+    /// Executes entries of the log, from memory or read back. A term that waited for the last of them goes
+    /// on.
     pub(crate) fn replay_entries(&mut self, ctx: &mut Ctx, entries: &[Entry]) {
         if let Err(fault) = self.data.execute_slice(entries) {
             return self.fail(ctx, fault);
@@ -119,7 +121,8 @@ impl Replica {
         }
     }
 
-    /// Writes the engine's published state to disk, so that the log below it can go; or has the primary asked for it.
+    /// Writes the engine's published state to disk, so that the log below it can go; or has the primary asked
+    /// for it.
     pub fn checkpoint(&mut self) -> Result<Position, EngineError> {
         match self.makes_files() {
             true => self.data.engine.checkpoint(),

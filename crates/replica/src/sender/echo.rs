@@ -1,9 +1,9 @@
 //! How old what a replica reads may be (PR-27): reads at any replica name a bound.
 //!
-//! What a primary has committed is all that was ever acknowledged as long as nobody else leads, and that was so when the oldest of
-//! the heartbeats on which its lease rests was sent. Once it is cut off, its freshness ends with that, though it goes on reading. A
-//! backup is as fresh as an acknowledgement of its own that the primary had before that moment: so one that follows a primary
-//! which leads no more gets older too.
+//! What a primary has committed is all that was ever acknowledged as long as nobody else leads, and that was
+//! so when the oldest of the heartbeats on which its lease rests was sent. Once it is cut off, its freshness
+//! ends with that, though it goes on reading. A backup is as fresh as an acknowledgement of its own that the
+//! primary had before that moment: so one that follows a primary which leads no more gets older too.
 
 use types::Micros;
 
@@ -22,7 +22,8 @@ impl Echo {
         self.next.get_or_insert((now, member_us));
     }
 
-    /// What an append says. The primary led at `led_at`, and all that it committed until then is what was acknowledged.
+    /// What an append says. The primary led at `led_at`, and all that it committed until then is what was
+    /// acknowledged.
     pub fn tell(&mut self, led_at: Micros) -> u64 {
         if let Some((_, member_us)) = self.next.take_if(|(came, _)| *came <= led_at) {
             self.vouched_us = self.vouched_us.max(member_us);

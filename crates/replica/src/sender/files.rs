@@ -1,9 +1,11 @@
-//! Files to members: the primary's side. What it has on disk is pinned and offered, and the member asks for what it lacks.
+//! Files to members: the primary's side. What it has on disk is pinned and offered, and the member asks for
+//! what it lacks.
 //!
-//! To a member whose log is too old the files are the state itself ([`Mode::Shipping`]), and the log goes on from there. The log
-//! above them is kept from before they are pinned until the member has it (R8, F14), so what was written meanwhile needs no second
-//! copy. To members that follow the log they go beside it, whenever the primary has flushed: only the primary makes files, so
-//! that all replicas have the same ones (PR-38).
+//! To a member whose log is too old the files are the state itself ([`Mode::Shipping`]), and the log goes on
+//! from there. The log above them is kept from before they are pinned until the member has it (R8, F14), so
+//! what was written meanwhile needs no second copy. To members that follow the log they go beside it,
+//! whenever the primary has flushed: only the primary makes files, so that all replicas have the same ones
+//! (PR-38).
 
 use crate::output::{Origin, Output};
 use crate::sender::shipping::Pinned;
@@ -33,7 +35,8 @@ impl Sender<'_> {
         self.ship_on()
     }
 
-    /// Offers files to a member that the log alone would bring level, too. The log is kept until it has chosen.
+    /// Offers files to a member that the log alone would bring level, too. The log is kept until it has
+    /// chosen.
     fn offer_choice(&mut self, agreed: Lsn) -> Result<(), EngineError> {
         let mut files = self.files.new_shipping(self.now);
         files.agreed = Some(agreed);
@@ -42,7 +45,8 @@ impl Sender<'_> {
         self.ship_on()
     }
 
-    /// The logs agree up to here. True if the member is offered files nevertheless, since it may lack less of those.
+    /// The logs agree up to here. True if the member is offered files nevertheless, since it may lack less of
+    /// those.
     pub(super) fn offers_choice(&mut self, agreed: Lsn) -> Result<bool, EngineError> {
         let offers = self.files_may_be_less(agreed);
         if offers {
@@ -182,8 +186,9 @@ impl Sender<'_> {
         }
     }
 
-    /// The log is short of room: a member that is sent files is offered newer ones, which need less of it. For a member that comes
-    /// back by the log it is held no longer: who lacks what goes then is sent files, too. `met`: how far it holds the log.
+    /// The log is short of room: a member that is sent files is offered newer ones, which need less of it.
+    /// For a member that comes back by the log it is held no longer: who lacks what goes then is sent files,
+    /// too. `met`: how far it holds the log.
     pub fn offer_newer(&mut self, met: Lsn) {
         let (persisted, progress) = (self.engine.persisted().lsn, &mut *self.progress);
         let by_log = !progress.is_given_state();

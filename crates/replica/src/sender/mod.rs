@@ -1,5 +1,6 @@
-//! What is sent to one member: the log, or the state itself where the log does not reach back. Whoever has members that it sends to
-//! keeps a [`Progress`] of each and lends it to a [`Sender`], with the parts that it needs. Nothing here knows of a term.
+//! What is sent to one member: the log, or the state itself where the log does not reach back. Whoever has
+//! members that it sends to keeps a [`Progress`] of each and lends it to a [`Sender`], with the parts that it
+//! needs. Nothing here knows of a term.
 //!
 //! | file | what |
 //! | --- | --- |

@@ -26,12 +26,14 @@ const CURRENT: u64 = 64;
 
 /// Appends on their way to a member.
 ///
-/// Invariants: what is in flight is in the order of LSNs and below `next`; an acknowledgement above `number` is of nobody.
+/// Invariants: what is in flight is in the order of LSNs and below `next`; an acknowledgement above `number`
+/// is of nobody.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     /// The next LSN to send.
     next: Lsn,
-    /// What the member's log or its copy was found to have in common with this one, whether acknowledged or not.
+    /// What the member's log or its copy was found to have in common with this one, whether acknowledged or
+    /// not.
     agreed: Lsn,
     /// Sent and not acknowledged as the policy needs it: last LSN, bytes, when.
     sent: VecDeque<(Lsn, usize, Micros)>,
@@ -127,7 +129,8 @@ pub(crate) struct Health {
     since: Micros,
     /// How far it had come, as the policy needs it, and when it last got on or had nothing to do.
     still: (Lsn, Micros),
-    /// The same of its disk, whatever the policy needs: what is not durable anywhere holds `secured` back (R7, PR-31).
+    /// The same of its disk, whatever the policy needs: what is not durable anywhere holds `secured` back
+    /// (R7, PR-31).
     disk: (Lsn, Micros),
     /// Since when it has been level.
     level_since: Option<Micros>,
@@ -147,7 +150,8 @@ impl Health {
         self.since
     }
 
-    /// How far the member has come, and its disk, in a log that ends at `end`. `excused`: nothing is expected of it now.
+    /// How far the member has come, and its disk, in a log that ends at `end`. `excused`: nothing is expected
+    /// of it now.
     pub fn observe(&mut self, now: Micros, (done, durable): (Lsn, Lsn), end: Lsn, excused: bool) {
         for (seen, reached) in [(&mut self.still, done), (&mut self.disk, durable)] {
             if excused || reached >= end || reached > seen.0 {
@@ -156,8 +160,8 @@ impl Health {
         }
     }
 
-    /// True if what the member was sent was not answered for so long, `oldest` being when it was, or got no further: a disk that
-    /// does nothing holds up what was received long ago (F19).
+    /// True if what the member was sent was not answered for so long, `oldest` being when it was, or got no
+    /// further: a disk that does nothing holds up what was received long ago (F19).
     pub fn hangs(&self, now: Micros, oldest: Option<Micros>, patience: Micros) -> bool {
         now.since(oldest.unwrap_or(now).min(self.still.1)) >= patience
     }
@@ -249,8 +253,9 @@ pub(crate) struct Progress {
     pub flight: Flight,
     pub health: Health,
     pub acks: Acks,
-    /// It had no use for the files that were to bring it level: its state goes to it as rows. Once it is level it is offered
-    /// each new set beside the log like everybody else, or its files would never get any further (PR-105).
+    /// It had no use for the files that were to bring it level: its state goes to it as rows. Once it is
+    /// level it is offered each new set beside the log like everybody else, or its files would never get any
+    /// further (PR-105).
     pub rows_only: bool,
     /// Files were offered instead of the log, and it took none: the log alone brings it level.
     pub log_only: bool,
@@ -260,7 +265,8 @@ pub(crate) struct Progress {
     pub delivered: Lsn,
     /// It asked for a flush, which has not ended yet.
     pub wants_flush: bool,
-    /// The log from behind here on goes with the copy that it was given, or is given, or with what it has of the log.
+    /// The log from behind here on goes with the copy that it was given, or is given, or with what it has of
+    /// the log.
     pub needs: Lsn,
 }
 
@@ -314,8 +320,8 @@ impl Progress {
         self.mode = Mode::Probe { asked_at };
     }
 
-    /// It is sent the log from behind `agreed`, up to where both have the same. Panics while entries are being
-    /// read back for it: those would be sent from another place than they were read for.
+    /// It is sent the log from behind `agreed`, up to where both have the same. Panics while entries are
+    /// being read back for it: those would be sent from another place than they were read for.
     pub fn stream_behind(&mut self, agreed: Lsn) {
         assert!(!matches!(self.mode, Mode::Reading { .. }), "R3: entries are being read back for it");
         self.flight.agree(agreed);

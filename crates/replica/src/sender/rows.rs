@@ -7,7 +7,8 @@ use types::{Micros, Position, ReadAt};
 use wire::PeerMessage;
 use wire::peer::{Copied, Copy};
 
-/// A piece that was sent so often without an answer is of no use: the member may have lost what it had of the copy.
+/// A piece that was sent so often without an answer is of no use: the member may have lost what it had of the
+/// copy.
 const RESENT: u32 = 5;
 
 impl Sender<'_> {

@@ -68,7 +68,8 @@ impl Shipping {
         Some((self.number, self.wanted.pop_front()?))
     }
 
-    /// A member says what it lacks. True if it has just chosen the files: the log below them is not kept for it any more.
+    /// A member says what it lacks. True if it has just chosen the files: the log below them is not kept for
+    /// it any more.
     pub(super) fn hear(&mut self, want: &TransferRequest, now: Micros) -> bool {
         (self.heard_at, self.answered) = (now, true);
         if want.have != self.have.0 {
@@ -101,8 +102,8 @@ impl Shipping {
 
 /// Files kept for members.
 ///
-/// Invariants (`validate`): what is being sent is pinned. Pins are compared with what is still being sent after every turn
-/// ([`FilesOut::sweep`]), so nothing that ends a transfer has to think of them.
+/// Invariants (`validate`): what is being sent is pinned. Pins are compared with what is still being sent
+/// after every turn ([`FilesOut::sweep`]), so nothing that ends a transfer has to think of them.
 #[derive(Debug, Default)]
 pub(crate) struct FilesOut {
     /// The number of the newest offer of files.

@@ -1,5 +1,6 @@
-//! Clients' requests: writes with exactly-once sessions (N13), reads at `committed` (R4, R5). Each is done by one of a few types that
-//! are lent the parts they need, and comes to an [`Answer`](crate::answer::Answer): a value that knows nothing of the replica.
+//! Clients' requests: writes with exactly-once sessions (N13), reads at `committed` (R4, R5). Each is done by
+//! one of a few types that are lent the parts they need, and comes to an [`Answer`](crate::answer::Answer): a
+//! value that knows nothing of the replica.
 //!
 //! | file | what |
 //! | --- | --- |

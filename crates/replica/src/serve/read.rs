@@ -27,8 +27,8 @@ impl<'a> Reading<'a> {
         Reading { id: identity.id, rules: identity.rules, data, readers, now }
     }
 
-    /// Why a read at any replica is refused here, if so: below the LSN that was asked for, or too old (PR-27). All that was
-    /// acknowledged was committed here at `fresh_at`.
+    /// Why a read at any replica is refused here, if so: below the LSN that was asked for, or too old
+    /// (PR-27). All that was acknowledged was committed here at `fresh_at`.
     pub fn too_stale(&self, fresh_at: Micros, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
         if !self.rules.stale_reads_are_refused() {
             return None;
@@ -72,7 +72,8 @@ impl<'a> Reading<'a> {
         Ok(Answer::new(status, body).read_at(lsn))
     }
 
-    /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept from now on.
+    /// Where a read looks, and the LSN that its answer is made at. A state that is asked for by name is kept
+    /// from now on.
     pub fn position_of(&mut self, snapshot: Snapshot) -> Result<(ReadAt, Lsn), Status> {
         let committed = self.data.readable();
         let newest =

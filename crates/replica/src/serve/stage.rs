@@ -1,4 +1,5 @@
-//! Files of bulk loads ([`crate::features::bulk`]) between clients, the primary and its members, before the load's entry.
+//! Files of bulk loads ([`crate::features::bulk`]) between clients, the primary and its members, before the
+//! load's entry.
 
 use crate::answer::Answer;
 use crate::data::Data;
@@ -59,8 +60,8 @@ impl Stager<'_> {
         Ok(Answer::only(Status::Ok).leased())
     }
 
-    /// [`Op::Stage`] of a load that is no part of the state yet: members are asked how far they are. None: who asks is answered when
-    /// they have said it.
+    /// [`Op::Stage`] of a load that is no part of the state yet: members are asked how far they are. None:
+    /// who asks is answered when they have said it.
     pub fn stage(&mut self, who: (ClientRef, Request), load: LoadId) -> Result<Option<Answer>, EngineError> {
         let Op::Stage { files, .. } = &who.1.op else { return Ok(None) };
         let files = files.clone();

@@ -40,8 +40,9 @@ pub(crate) struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Why no entry is made now, if so: too few copies, or too much waits for slow backups: new writes wait at the client (F19).
-    /// Replies are counted beside the bytes: those to repeated requests and refusals wait without an entry of their own.
+    /// Why no entry is made now, if so: too few copies, or too much waits for slow backups: new writes wait
+    /// at the client (F19). Replies are counted beside the bytes: those to repeated requests and refusals
+    /// wait without an entry of their own.
     fn refuses(&self) -> Option<Status> {
         if let Some(status) = too_few(self.record) {
             return Some(status);
@@ -266,7 +267,8 @@ impl Writing<'_> {
         self.append(Entry::encode(header, &payload)).map(|()| lsn)
     }
 
-    /// One step towards the indexes that the table's record wants, if the one before is committed and nothing else is in the way.
+    /// One step towards the indexes that the table's record wants, if the one before is committed and nothing
+    /// else is in the way.
     pub fn keep_indexes(&mut self, wanted: &Wanted) -> Result<(), Unfit> {
         let engine = self.data.engine.as_ref();
         let pending = self.indexes.is_pending(self.term, self.data.marks.committed());

@@ -1,5 +1,5 @@
-//! How a replica comes back into its set: stages and bytes, for people and for measuring, and the setting by which it ignores what
-//! it has. Nothing here decides what is safe.
+//! How a replica comes back into its set: stages and bytes, for people and for measuring, and the setting by
+//! which it ignores what it has. Nothing here decides what is safe.
 
 use crate::settings::Settings;
 use types::{Lsn, Micros, PartitionRecord};
@@ -14,7 +14,8 @@ use wire::control::{Failback, Stage, Way};
 /// | Admitted, Rows | Log | [`FailbackState::count_log`] |
 /// | any but Idle | InSync | [`FailbackState::reconsider`] |
 ///
-/// Between Admitted and Log, the stages of files on their way are those of the files ([`FailbackState::told`]).
+/// Between Admitted and Log, the stages of files on their way are those of the files
+/// ([`FailbackState::told`]).
 #[derive(Debug, Default)]
 pub(crate) struct FailbackState {
     told: Failback,
@@ -52,8 +53,8 @@ impl FailbackState {
         (self.told.way, self.told.set_bytes) = (Way::Files, set_bytes);
     }
 
-    /// Chooses between `files`, the bytes that it lacks of a set, with the log above them, and the log alone, if that would do too. True
-    /// if that is the log; and a sentence about it.
+    /// Chooses between `files`, the bytes that it lacks of a set, with the log above them, and the log alone,
+    /// if that would do too. True if that is the log; and a sentence about it.
     pub fn choose(&mut self, files: u64, log_alone: Option<u64>, log_above: u64) -> (bool, String) {
         let lacking = files.saturating_add(log_above);
         let log = log_alone.is_some_and(|log_alone| log_alone <= lacking);
@@ -117,8 +118,8 @@ impl FailbackState {
     }
 }
 
-/// What lies above here is kept for copies that are missing and may come back, unless room is short: so many bytes, of entries that
-/// have `mean` bytes each.
+/// What lies above here is kept for copies that are missing and may come back, unless room is short: so many
+/// bytes, of entries that have `mean` bytes each.
 pub(crate) fn kept_for_absent(record: &PartitionRecord, end: Lsn, mean: u64, keep_bytes: u64) -> Lsn {
     // Until it has said what it has, a copy that comes back counts as missing.
     let absent = record.in_sync.len() < usize::from(record.policy.factor);

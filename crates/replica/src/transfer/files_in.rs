@@ -1,4 +1,5 @@
-//! Files on their way to a member, one set at a time: what it is, which pieces are here, which are asked for, and what was installed.
+//! Files on their way to a member, one set at a time: what it is, which pieces are here, which are asked for,
+//! and what was installed.
 
 use crate::history::History;
 use std::collections::BTreeMap;
@@ -177,7 +178,8 @@ pub(crate) enum Due {
 /// | installing | nothing: they are the state | [`FilesIn::finish`] |
 /// | any | nothing: refused, withdrawn, of another term | [`FilesIn::forget`], [`FilesIn::withdraw`], [`FilesIn::reconsider`] |
 ///
-/// Invariants (`validate`): a set that comes in is newer than the one installed; no more is asked for at once than [`AT_ONCE`].
+/// Invariants (`validate`): a set that comes in is newer than the one installed; no more is asked for at once
+/// than [`AT_ONCE`].
 #[derive(Default)]
 pub(crate) struct FilesIn {
     pub(super) set: Option<Box<Incoming>>,
@@ -208,7 +210,8 @@ impl FilesIn {
         self.set.as_ref().map(|incoming| incoming.words())
     }
 
-    /// How far a set is that is to be the state. What goes beside the log to one that follows it is no part of its failback.
+    /// How far a set is that is to be the state. What goes beside the log to one that follows it is no part
+    /// of its failback.
     pub fn state_stage(&self) -> Option<control::Stage> {
         self.set.as_ref().filter(|incoming| !incoming.is_beside()).map(|incoming| incoming.stage())
     }
@@ -258,8 +261,8 @@ impl FilesIn {
         self.leftovers = false;
     }
 
-    /// The position of a set that is whole, and the terms of the log that it is of. Reads at positions below it are waited
-    /// for, a while: the set may not have their versions any more (PR-34).
+    /// The position of a set that is whole, and the terms of the log that it is of. Reads at positions below
+    /// it are waited for, a while: the set may not have their versions any more (PR-34).
     pub fn installable(&self, now: Micros, reads: Option<Lsn>) -> Option<(Position, &History)> {
         let incoming = self.set.as_ref().filter(|incoming| incoming.is_whole())?;
         let read = reads.is_some_and(|lowest| lowest < incoming.offer.at.lsn);

@@ -1,5 +1,6 @@
-//! Who writes the engine to disk. Where engines ship files, only the primary makes them, so that every replica has the same ones
-//! (PR-38): a member whose log is too long asks the primary for a flush, and installs what it is offered then.
+//! Who writes the engine to disk. Where engines ship files, only the primary makes them, so that every
+//! replica has the same ones (PR-38): a member whose log is too long asks the primary for a flush, and
+//! installs what it is offered then.
 //!
 //! A member that gets nothing for long makes files of its own; the primary's next ones take their place.
 
@@ -65,7 +66,8 @@ pub(crate) enum FlushStep {
 }
 
 impl FlushRequests {
-    /// A checkpoint is due. True if it is left to the primary, which is asked for it, as `shipped` says that it may be.
+    /// A checkpoint is due. True if it is left to the primary, which is asked for it, as `shipped` says that
+    /// it may be.
     pub fn leave_to_primary(&mut self, shipped: bool, persisted: Lsn) -> bool {
         let ours = std::mem::take(&mut self.makes_own);
         if !shipped || ours {
@@ -128,8 +130,8 @@ pub(crate) fn answer_flush(origin: Origin, to: Member, at: Position, theirs: Lsn
     Output::Send { to, message: PeerMessage::FlushAnswer(answer) }
 }
 
-/// Asks the primary of this configuration for files, and gives up waiting for them. A load that is committed, secured and not in this
-/// member's files is in the primary's next set.
+/// Asks the primary of this configuration for files, and gives up waiting for them. A load that is committed,
+/// secured and not in this member's files is in the primary's next set.
 pub(crate) fn tick(
     flush: &mut FlushRequests,
     data: &mut Data,

@@ -1,5 +1,5 @@
-//! The state itself on its way to a member, by rows or by files: each a part of its own, held by [`Transfer`], or handlers that are
-//! given all the parts they may touch.
+//! The state itself on its way to a member, by rows or by files: each a part of its own, held by
+//! [`Transfer`], or handlers that are given all the parts they may touch.
 //!
 //! | file | what |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | `files_in` | the set that comes in there: which pieces are here, which are asked for |
 //! | `failback` | how a replica that was away comes back into the set, for people |
 //!
-//! What a primary knows of the files on their way to one member is with that member's progress. Receiving counts for the
-//! failback; beside that, no part here uses another.
+//! What a primary knows of the files on their way to one member is with that member's progress. Receiving
+//! counts for the failback; beside that, no part here uses another.
 
 pub(crate) mod failback;
 pub(crate) mod files_in;
@@ -46,7 +46,8 @@ impl Transfer {
         }
     }
 
-    /// In another configuration: files on their way here may be of no use any more; a failback begins, goes on or ends.
+    /// In another configuration: files on their way here may be of no use any more; a failback begins, goes
+    /// on or ends.
     pub fn reconsider(&mut self, now: Micros, record: &PartitionRecord, me: &Member, same_term: bool) {
         self.incoming.reconsider(same_term, record.holds(me));
         self.failback.reconsider(now, record.catching_up.contains(me), record.in_sync.contains(me));

@@ -1,8 +1,9 @@
-//! The state itself, by files: the member's side. It asks for what it lacks of an offer, beside whatever else it does, and then
-//! has its engine make the set its state.
+//! The state itself, by files: the member's side. It asks for what it lacks of an offer, beside whatever else
+//! it does, and then has its engine make the set its state.
 //!
-//! Nothing is given up before that: whatever ends it leaves the replica as it was, with the files that came so far. The set
-//! never takes a replica back: what it has published more stays, and only a log that has the set's position can have done so.
+//! Nothing is given up before that: whatever ends it leaves the replica as it was, with the files that came
+//! so far. The set never takes a replica back: what it has published more stays, and only a log that has the
+//! set's position can have done so.
 
 use crate::history::History;
 use crate::output::{Origin, Output};
@@ -176,8 +177,8 @@ impl Receiver<'_> {
         Ok(Received::Taken)
     }
 
-    /// Compares what is lacking of the files that are offered, and the log above them, with the log alone, if that would do too. What
-    /// is cheaper is chosen, and said.
+    /// Compares what is lacking of the files that are offered, and the log above them, with the log alone, if
+    /// that would do too. What is cheaper is chosen, and said.
     fn chooses_log(&mut self) -> bool {
         let Some(incoming) = &self.files.set else { return false };
         let (log_alone, log_above) = incoming.logs();

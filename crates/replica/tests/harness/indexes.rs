@@ -38,9 +38,10 @@ fn readable(bytes: &[u8]) -> String {
 }
 
 impl World {
-    /// `want NAME..`: nodes are told of a table that wants these indexes of `v`; those that were wanted and are not named are
-    /// dropped · `row N KEY VALUE`, `rows N KEY VALUE KEY VALUE..`: in one write · `unrow N KEY` · `find N NUMBER [VALUE] [limit=COUNT any begin at=..]` ·
-    /// `indexes N` · `entries`: every node's index rows.
+    /// `want NAME..`: nodes are told of a table that wants these indexes of `v`; those that were wanted and
+    /// are not named are dropped · `row N KEY VALUE`, `rows N KEY VALUE KEY VALUE..`: in one write · `unrow N
+    /// KEY` · `find N NUMBER [VALUE] [limit=COUNT any begin at=..]` · `indexes N` · `entries`: every node's
+    /// index rows.
     pub fn run_indexes(&mut self, words: &[&str]) -> bool {
         let node = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(0);
         let op = match words[0] {

@@ -12,7 +12,8 @@ fn job(word: &str) -> JobId {
     JobId::new(word.parse().expect("a job's number"), 0)
 }
 
-/// `NUMBER:put:KEY:VALUE`, `insert`, `update`; `NUMBER:remove:KEY`; `NUMBER:row:KEY:VALUE` of a table with columns.
+/// `NUMBER:put:KEY:VALUE`, `insert`, `update`; `NUMBER:remove:KEY`; `NUMBER:row:KEY:VALUE` of a table with
+/// columns.
 fn record(word: &str) -> JobRecord {
     let parts: Vec<&str> = word.split(':').collect();
     let text = |at: usize| Bytes::copy_from_slice(parts[at].as_bytes());
@@ -37,8 +38,8 @@ fn records(word: &str) -> Vec<JobRecord> {
 }
 
 impl World {
-    /// `piece N JOB after=NUMBER RECORD.. [s=EPOCH,LSN seq=N]` · `end N JOB through=NUMBER [abort] [s=EPOCH,LSN seq=N]` · `job N JOB` ·
-    /// `heavy N ROWS BYTES`: one write.
+    /// `piece N JOB after=NUMBER RECORD.. [s=EPOCH,LSN seq=N]` · `end N JOB through=NUMBER [abort]
+    /// [s=EPOCH,LSN seq=N]` · `job N JOB` · `heavy N ROWS BYTES`: one write.
     pub fn run_jobs(&mut self, words: &[&str]) -> bool {
         let named = |name: &str| {
             let word = words.iter().find_map(|word| word.strip_prefix(name));

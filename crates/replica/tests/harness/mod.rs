@@ -1,4 +1,5 @@
-//! Three nodes without a network, disks or clocks: the script moves every message, every fsync and the time itself.
+//! Three nodes without a network, disks or clocks: the script moves every message, every fsync and the time
+//! itself.
 
 mod forged;
 mod indexes;
@@ -101,20 +102,27 @@ impl World {
 
     /// Runs one command and gives its trace.
     ///
-    /// `create POLICY[/cold][/memory] N..`: the first configuration, told to its members · `seal N M..`: N leads the set N M.. in the next
-    /// epoch, told to nobody · `tell N..`: the newest configuration · `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN seq=N] [since=EPOCH,LSN]` ·
-    /// (`k*9`: a key of nine letters) · `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` · `count N [any] [FROM*LENGTH] [begin|at=EPOCH,LSN]` · `digest N [any]` · `pause N MS` · `resume N at=EPOCH,LSN` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs and messages among these until
-    /// nothing moves · `sync N` · `wait MS`: time, heartbeats and ticks among all told · `wait MS alone=N..`: these are cut off
-    /// · `wait MS asleep=N..`: these do nothing at all · `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO
-    /// · `decommission N`: N has no place any more and asks what only it has
-    /// · `checkpoint N` · `install N`: one step · `restart N`: on its log and files · `rot N`: a byte that it has received
-    /// changes · `corrupt A>B`: a byte of the next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends
-    /// · `files`: what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that it reads back changes · `giveup N SOURCE`
-    /// · `damage N [log] [gone]`: N starts again, with its log and without its engine's files; the log is damaged too; the files' place is gone
-    /// · `full N`: its log is short of room · `unhouse N`: the directory of N's files is gone · `relocate N`: it gets another one, if it asks
-    /// · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back · `forge A>B EPOCH [space]`: B gets from
-    /// A an entry of this epoch that follows its log, which may write where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO`
-    /// · `allow N COPIES` · `aim N COPIES POLICY` · `state`.
+    /// `create POLICY[/cold][/memory] N..`: the first configuration, told to its members · `seal N M..`: N
+    /// leads the set N M.. in the next epoch, told to nobody · `tell N..`: the newest configuration ·
+    /// `put|insert|update|remove|keep N KEY [VALUE] [s=EPOCH,LSN seq=N] [since=EPOCH,LSN]` · (`k*9`: a key of
+    /// nine letters) · `get N KEY [begin|at=EPOCH,LSN]` · `hold N [begin|at=EPOCH,LSN]` · `session N` ·
+    /// `count N [any] [FROM*LENGTH] [begin|at=EPOCH,LSN]` · `digest N [any]` · `pause N MS` · `resume N
+    /// at=EPOCH,LSN` · `with SETTING NUMBER [files N..]`: a new world with this setting, in which these have
+    /// engines with files · `slice N [COUNT]` · `deliver A>B [COUNT]` · `lose A>B` · `settle [N..]`: fsyncs
+    /// and messages among these until nothing moves · `sync N` · `wait MS`: time, heartbeats and ticks among
+    /// all told · `wait MS alone=N..`: these are cut off · `wait MS asleep=N..`: these do nothing at all ·
+    /// `tick N` · `busy N TO`: N has no room · `connect N TO`: N has a new connection to TO · `decommission
+    /// N`: N has no place any more and asks what only it has · `checkpoint N` · `install N`: one step ·
+    /// `restart N`: on its log and files · `rot N`: a byte that it has received changes · `corrupt A>B`: a
+    /// byte of the next piece changes · `garbage A>B COUNT`: messages about files that no sound node sends ·
+    /// `files`: what there is beside the states · `scrub N [start]` · `spoil N`: a byte of the last file that
+    /// it reads back changes · `giveup N SOURCE` · `damage N [log] [gone]`: N starts again, with its log and
+    /// without its engine's files; the log is damaged too; the files' place is gone · `full N`: its log is
+    /// short of room · `unhouse N`: the directory of N's files is gone · `relocate N`: it gets another one,
+    /// if it asks · `mute A>B`: from now on all is lost · `unreadable N`: its log cannot be read back ·
+    /// `forge A>B EPOCH [space]`: B gets from A an entry of this epoch that follows its log, which may write
+    /// where no row may be · `grant|refuse`: the oldest proposal · `hand N TO` · `admit N TO` · `allow N
+    /// COPIES` · `aim N COPIES POLICY` · `state`.
     pub fn run(&mut self, command: &str) -> String {
         self.trace.clear();
         let words: Vec<&str> = command.split_whitespace().collect();

@@ -251,7 +251,8 @@ impl World {
         self.wire.retain(|(from, to), _| *from != id && *to != id);
     }
 
-    /// A node starts again, finds its log, and nothing that can be used of its engine's files, or no place for any.
+    /// A node starts again, finds its log, and nothing that can be used of its engine's files, or no place
+    /// for any.
     pub fn damage(&mut self, id: u32, whole: bool, storage_lost: bool) {
         let lease_manager = LeaseManager::new(member(id), &self.settings, self.now);
         let node = self.nodes.get_mut(&id).expect("a node");

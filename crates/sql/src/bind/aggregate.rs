@@ -1,5 +1,5 @@
-//! Aggregates. Their results have PostgreSQL's types: the sum of `bigint` is `numeric`, and so is every average of numbers
-//! that are exact.
+//! Aggregates. Their results have PostgreSQL's types: the sum of `bigint` is `numeric`, and so is every
+//! average of numbers that are exact.
 
 use super::calls::arguments;
 use super::{Binder, Typed};

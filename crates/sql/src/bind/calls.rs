@@ -157,7 +157,8 @@ impl Binder<'_> {
         })
     }
 
-    /// The largest or smallest of those that are not null: PostgreSQL passes over nulls, the engine's functions do not.
+    /// The largest or smallest of those that are not null: PostgreSQL passes over nulls, the engine's
+    /// functions do not.
     fn extreme(&mut self, name: &str, shown: &str, typed: Vec<Typed>) -> Result<Typed, Failure> {
         let typed = self.unified(typed, shown)?;
         let ty = typed[0].ty.expect("unified");

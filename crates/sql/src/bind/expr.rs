@@ -7,7 +7,8 @@ use sqlparser::ast::{BinaryOperator, CaseWhen, Expr, Ident, UnaryOperator, Value
 use types::data::Value;
 
 impl Binder<'_> {
-    /// An expression. In a grouped SELECT a column may stand only in an aggregate, or as part of what is grouped by.
+    /// An expression. In a grouped SELECT a column may stand only in an aggregate, or as part of what is
+    /// grouped by.
     pub(crate) fn expr(&mut self, expr: &Expr) -> Result<Typed, Failure> {
         let scope = self.scope();
         let grouped = scope.groups.is_some() && !scope.in_aggregate;

@@ -1,8 +1,9 @@
-//! From PostgreSQL's syntax to a statement of the evaluating engine: names are resolved, every expression gets a type, and
-//! each operator is one whose result is PostgreSQL's. What is not known here is refused.
+//! From PostgreSQL's syntax to a statement of the evaluating engine: names are resolved, every expression
+//! gets a type, and each operator is one whose result is PostgreSQL's. What is not known here is refused.
 //!
-//! The engine's text holds no word and no literal of the client: constants and parameters are numbered slots, names are our
-//! own. Conditions on columns of a table that compare them with a slot are noted, so that a scan reads only their range.
+//! The engine's text holds no word and no literal of the client: constants and parameters are numbered slots,
+//! names are our own. Conditions on columns of a table that compare them with a slot are noted, so that a
+//! scan reads only their range.
 
 mod aggregate;
 mod arrays;
@@ -68,7 +69,8 @@ pub const STORED: usize = usize::MAX - 1;
 /// Stands for a column: the number of the row, for rows that are given.
 pub const NUMBER: usize = usize::MAX - 2;
 
-/// A table as a statement reads it: once, at one position of each partition, however often the statement names it.
+/// A table as a statement reads it: once, at one position of each partition, however often the statement
+/// names it.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The table.
@@ -96,7 +98,8 @@ struct Use {
     number: usize,
 }
 
-/// An expression with its type. `ty` is `None` for a literal in quotes, a null or a parameter that nothing has decided yet.
+/// An expression with its type. `ty` is `None` for a literal in quotes, a null or a parameter that nothing
+/// has decided yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Typed {
     form: Form,
@@ -299,7 +302,8 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// The types of all parameters. Those that nothing decided are text, as PostgreSQL has it for those that are used.
+    /// The types of all parameters. Those that nothing decided are text, as PostgreSQL has it for those that
+    /// are used.
     pub fn parameter_types(&self) -> Result<Vec<Ty>, Failure> {
         let each = self.params.iter().enumerate().map(|(at, ty)| {
             ty.ok_or_else(|| {

@@ -173,7 +173,8 @@ impl Binder<'_> {
         Ok((Change { table, removes, read, point, set, quick, returning }, params))
     }
 
-    /// RETURNING, and the types of the statement's parameters. `target` makes the table visible that is written.
+    /// RETURNING, and the types of the statement's parameters. `target` makes the table visible that is
+    /// written.
     pub(super) fn returning(
         mut self,
         items: Option<&[SelectItem]>,

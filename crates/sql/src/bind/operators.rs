@@ -248,7 +248,8 @@ fn mirrored(comparison: Comparison) -> Comparison {
     }
 }
 
-/// A type as it is written. `column` is true where it is a column's: those are kept without bounds, so bounds are refused.
+/// A type as it is written. `column` is true where it is a column's: those are kept without bounds, so bounds
+/// are refused.
 pub fn data_type(written: &DataType, column: bool) -> Result<Ty, Failure> {
     let bounded = |hint: &str| Err(Failure::unsupported(format!("type {written}"), hint));
     Ok(match written {

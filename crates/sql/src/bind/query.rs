@@ -93,7 +93,8 @@ impl<'a> Binder<'a> {
         Ok((self.assembled(commons, text, columns, special), params))
     }
 
-    /// A statement of the engine that is not the client's own, and the types of parameters as far as they are decided.
+    /// A statement of the engine that is not the client's own, and the types of parameters as far as they are
+    /// decided.
     pub(super) fn part(self, text: String, columns: Output) -> (Bound, Vec<Option<Ty>>) {
         let params = self.params.clone();
         (self.assembled(Vec::new(), text, columns, Special::default()), params)

@@ -1,4 +1,5 @@
-//! Expressions that are evaluated without the engine: for one row, its start costs more than all the rest of the statement.
+//! Expressions that are evaluated without the engine: for one row, its start costs more than all the rest of
+//! the statement.
 
 use super::Slot;
 use crate::eval::{self, FunctionId, cast};

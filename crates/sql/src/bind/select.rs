@@ -93,7 +93,8 @@ impl Binder<'_> {
         self.pushed.extend(mine);
     }
 
-    /// The engine's texts of what is grouped by. A number means a column of the list, a name one of the tables first.
+    /// The engine's texts of what is grouped by. A number means a column of the list, a name one of the
+    /// tables first.
     fn groups(&mut self, keys: &[Expr], items: &[SelectItem]) -> Result<Vec<String>, Failure> {
         let mut groups = Vec::new();
         for key in keys {

@@ -1,7 +1,8 @@
 //! Functions that give several rows, in FROM and in the list of a SELECT.
 //!
-//! Each is two texts of the engine: how many rows there are, and what the k-th of them is. In FROM the numbers from 1 are
-//! joined; in a list all such functions count together, and those that have fewer rows give null, as in PostgreSQL.
+//! Each is two texts of the engine: how many rows there are, and what the k-th of them is. In FROM the
+//! numbers from 1 are joined; in a list all such functions count together, and those that have fewer rows
+//! give null, as in PostgreSQL.
 
 use super::{Binder, Relation, Typed, Visible, What, folded};
 use crate::ty::Ty;

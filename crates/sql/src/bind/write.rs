@@ -30,8 +30,8 @@ pub enum Conflict {
     Update(Box<Upsert>),
 }
 
-/// ON CONFLICT DO UPDATE: of a row that is there and the one that was to be inserted, side by side. The columns of the second
-/// follow those of the first.
+/// ON CONFLICT DO UPDATE: of a row that is there and the one that was to be inserted, side by side. The
+/// columns of the second follow those of the first.
 pub struct Upsert {
     /// The numbers of the rows that are changed, and their new values.
     pub read: Arc<Bound>,
@@ -234,8 +234,8 @@ enum Meaning {
     Number,
 }
 
-/// The columns that an INSERT gives without those that it leaves to the cluster to number, and what DEFAULT means in each that
-/// it names.
+/// The columns that an INSERT gives without those that it leaves to the cluster to number, and what DEFAULT
+/// means in each that it names.
 fn numbered(
     table: &TableRecord,
     given: Vec<usize>,
@@ -307,7 +307,8 @@ fn written(slot: &Slot) -> Result<Expr, Failure> {
     parsed.map_err(|error| Failure::new(pg::code::INTERNAL, error.to_string()))
 }
 
-/// The value of an expression without columns that is a constant or the moment of the statement; `None`: something else.
+/// The value of an expression without columns that is a constant or the moment of the statement; `None`:
+/// something else.
 pub fn constant(catalog: &Catalog, expr: &Expr, name: &str, ty: Ty) -> Result<Option<Slot>, Failure> {
     let mut binder = Binder::new(catalog, &[]);
     binder.scopes.push(Scope::default());

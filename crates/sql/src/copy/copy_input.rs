@@ -1,8 +1,9 @@
 //! Rows of a COPY on their way into a table.
 //!
-//! The first 4 MiB are only read and checked: what ends before is refused as a whole if a row is malformed, and written as one
-//! write if it lies in one partition. What is longer is written in batches, several at once, while it comes. Memory is
-//! bounded by what is held and what is on its way. Nothing that is written is undone: an error says how much that is.
+//! The first 4 MiB are only read and checked: what ends before is refused as a whole if a row is malformed,
+//! and written as one write if it lies in one partition. What is longer is written in batches, several at
+//! once, while it comes. Memory is bounded by what is held and what is on its way. Nothing that is written is
+//! undone: an error says how much that is.
 
 use super::CopyIn;
 use crate::driver::Handle;

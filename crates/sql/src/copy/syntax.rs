@@ -1,4 +1,5 @@
-//! From tokens to a COPY. The parser's own would take what follows in the message for rows, and knows fewer options.
+//! From tokens to a COPY. The parser's own would take what follows in the message for rows, and knows fewer
+//! options.
 
 use pg::copy::Columns;
 use sqlparser::ast::{Ident, ObjectName, Query};
@@ -62,7 +63,8 @@ pub enum Argument {
 }
 
 impl Argument {
-    /// The columns that are meant, by their place among those that are copied. The error: the name that is none of them.
+    /// The columns that are meant, by their place among those that are copied. The error: the name that is
+    /// none of them.
     pub fn columns(&self, names: &[&str]) -> Result<Columns, String> {
         match self {
             Argument::All => Ok(Columns::All),

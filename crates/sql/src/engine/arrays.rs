@@ -1,4 +1,5 @@
-//! Arrays, numbers of rows and JSON objects, as functions of the engine: their arguments' types come as numbers beside them.
+//! Arrays, numbers of rows and JSON objects, as functions of the engine: their arguments' types come as
+//! numbers beside them.
 
 use super::encode::{decode, encode};
 use super::functions::{FLAGS, failed};

@@ -1,4 +1,5 @@
-//! The evaluating engine: SQLite, without a table or a file of its own. Statements come from the binder, rows from the cluster.
+//! The evaluating engine: SQLite, without a table or a file of its own. Statements come from the binder, rows
+//! from the cluster.
 
 mod arrays;
 mod counted;
@@ -18,7 +19,8 @@ use types::data::Value;
 
 /// Rows that are handed over at once.
 const BATCH: usize = 128;
-/// The most memory that statements of the engine take together for sorting and grouping before files are used, in KiB.
+/// The most memory that statements of the engine take together for sorting and grouping before files are
+/// used, in KiB.
 const CACHE_KIB: i64 = 16 * 1024;
 
 /// Opens the sources of a statement.
@@ -77,7 +79,8 @@ impl Engine {
         self.connection.get_interrupt_handle()
     }
 
-    /// Runs a statement. `values` are those of its slots; `emit` takes rows and answers whether more are wanted.
+    /// Runs a statement. `values` are those of its slots; `emit` takes rows and answers whether more are
+    /// wanted.
     pub fn run(
         &self,
         bound: &Bound,

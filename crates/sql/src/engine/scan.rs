@@ -1,4 +1,5 @@
-//! The cluster's tables as tables of the engine: a scan gives the rows of one source of the running statement, page by page.
+//! The cluster's tables as tables of the engine: a scan gives the rows of one source of the running
+//! statement, page by page.
 
 use super::{RUNNING, fail};
 use pg::{Failure, code};

@@ -1,5 +1,5 @@
-//! Statements from PostgreSQL's text to rows, over tables in memory. What is expected is what PostgreSQL 15 gives, but for the
-//! trailing zeros of numeric.
+//! Statements from PostgreSQL's text to rows, over tables in memory. What is expected is what PostgreSQL 15
+//! gives, but for the trailing zeros of numeric.
 
 use super::encode::encode;
 use super::*;
@@ -272,7 +272,8 @@ fn run(memory: &Memory, text: &str, params: &[&str]) -> Result<Vec<String>, Fail
     Ok(out)
 }
 
-/// Runs a script of statements and what comes of them; see `scripts/*.txt`. What is written there must be what PostgreSQL says.
+/// Runs a script of statements and what comes of them; see `scripts/*.txt`. What is written there must be
+/// what PostgreSQL says.
 fn script(memory: &Memory, name: &str) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
     testing::expected::check(&folder.join(format!("{name}.txt")), |script| play(memory, name, script));

@@ -10,7 +10,8 @@ enum Piece {
     Any,
 }
 
-/// True if the text is like the pattern. `escape` makes the character after it stand for itself; `None`: nothing does.
+/// True if the text is like the pattern. `escape` makes the character after it stand for itself; `None`:
+/// nothing does.
 pub fn like(text: &str, pattern: &str, escape: Option<char>, fold: bool) -> Result<bool, Failure> {
     let fold = |c: char| if fold { lower(c) } else { c };
     let mut pieces = Vec::with_capacity(pattern.len());

@@ -1,4 +1,5 @@
-//! Operators and functions on numbers. Overflow is an error, as PostgreSQL has it, never a wrapped or rounded result.
+//! Operators and functions on numbers. Overflow is an error, as PostgreSQL has it, never a wrapped or rounded
+//! result.
 
 use super::cast::out_of_range;
 use super::numeric::{self, by_zero};
@@ -146,7 +147,8 @@ fn float(arguments: &[Value], op: impl Fn(f64) -> Result<f64, Failure>) -> Resul
     }
 }
 
-/// The same for products and quotients, where zero from other numbers is an error too: the result is only too small.
+/// The same for products and quotients, where zero from other numbers is an error too: the result is only too
+/// small.
 fn scaled(arguments: &[Value], op: fn(f64, f64) -> f64) -> Result<Value, Failure> {
     let result = floats(arguments, op)?;
     match (&result, arguments) {

@@ -1,5 +1,5 @@
-//! Functions and operators on values, as PostgreSQL 15 has them. The evaluating engine calls them for each row, the binder
-//! calls them once for constants.
+//! Functions and operators on values, as PostgreSQL 15 has them. The evaluating engine calls them for each
+//! row, the binder calls them once for constants.
 
 pub mod cast;
 mod dates;
@@ -54,9 +54,11 @@ pub enum Found {
     Nothing,
 }
 
-/// The function of this name that takes such arguments; `None` stands for a literal or parameter without a type.
+/// The function of this name that takes such arguments; `None` stands for a literal or parameter without a
+/// type.
 ///
-/// As in PostgreSQL, most arguments of the very type win; untyped ones prefer text, or the type of the only typed one.
+/// As in PostgreSQL, most arguments of the very type win; untyped ones prefer text, or the type of the only
+/// typed one.
 pub fn find(name: &str, given: &[Option<Ty>]) -> Found {
     let named = || all().iter().enumerate().filter(|(_, function)| function.name == name);
     if named().next().is_none() {

@@ -55,8 +55,8 @@ pub fn remainder(one: Decimal, two: Decimal) -> Result<Decimal, Failure> {
     made(one % two, scale)
 }
 
-/// The quotient, with as many digits after the point as PostgreSQL gives it: at least 16 significant ones, and no fewer
-/// than either number has. The last one is rounded, halves away from zero.
+/// The quotient, with as many digits after the point as PostgreSQL gives it: at least 16 significant ones,
+/// and no fewer than either number has. The last one is rounded, halves away from zero.
 pub fn divide(one: Decimal, two: Decimal) -> Result<Decimal, Failure> {
     if two.mantissa() == 0 {
         return Err(by_zero());
@@ -64,7 +64,8 @@ pub fn divide(one: Decimal, two: Decimal) -> Result<Decimal, Failure> {
     quotient(one, two, division_scale(one, two))
 }
 
-/// PostgreSQL counts in groups of four digits: the quotient's first group is estimated from both first groups.
+/// PostgreSQL counts in groups of four digits: the quotient's first group is estimated from both first
+/// groups.
 fn division_scale(one: Decimal, two: Decimal) -> u32 {
     let ((weight_one, first_one), (weight_two, first_two)) = (first_group(one), first_group(two));
     let weight = weight_one - weight_two - i32::from(first_one <= first_two);

@@ -189,8 +189,8 @@ fn replicas(facts: &Facts, filling: &mut Filling) {
     }
 }
 
-/// One row for each backup of each partition, as its primary sees it. Positions are LSNs, which count entries, written as
-/// `pg_lsn`. Where the primary is not heard, they are null.
+/// One row for each backup of each partition, as its primary sees it. Positions are LSNs, which count
+/// entries, written as `pg_lsn`. Where the primary is not heard, they are null.
 pub fn replication(facts: &Facts, filling: &mut Filling) -> Result<(), Failure> {
     for (record, table) in named(facts) {
         let lead = facts.replica(&record.primary, &record);

@@ -1,4 +1,5 @@
-//! What a statement knows besides the rows of tables: the catalog, its session, and what the cluster says of itself.
+//! What a statement knows besides the rows of tables: the catalog, its session, and what the cluster says of
+//! itself.
 
 use crate::bind::Source;
 use crate::catalog::Catalog;
@@ -90,7 +91,8 @@ impl Facts {
         self.relations.get_or_init(|| relations(&self.catalog).into_iter().map(by_oid).collect())
     }
 
-    /// What the cluster says now. If no controller answers in time, the records that this node knows, and nothing else.
+    /// What the cluster says now. If no controller answers in time, the records that this node knows, and
+    /// nothing else.
     pub fn seen(&self) -> &Seen {
         self.seen.get_or_init(|| {
             let Some(handle) = &self.handle else { return Seen::default() };

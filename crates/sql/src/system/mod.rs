@@ -1,4 +1,5 @@
-//! System tables: what the cluster and PostgreSQL's catalogs say, as tables that statements read like any other.
+//! System tables: what the cluster and PostgreSQL's catalogs say, as tables that statements read like any
+//! other.
 //!
 //! | what | where |
 //! | --- | --- |
@@ -9,8 +10,9 @@
 //! | functions that look at all that | [`functions`] |
 //! | the sessions of this node | [`sessions`] |
 //!
-//! Their columns are listed in files (`data/columns.txt`, `data/cluster.txt`). Rows are made when a statement names the table,
-//! once for the statement. What a node or a controller does not say within [`facts::WITHIN`] is null.
+//! Their columns are listed in files (`data/columns.txt`, `data/cluster.txt`). Rows are made when a statement
+//! names the table, once for the statement. What a node or a controller does not say within [`facts::WITHIN`]
+//! is null.
 
 pub mod attributes;
 pub mod catalogs;
@@ -137,7 +139,8 @@ impl Filling {
         Filling { table, rows: Vec::new() }
     }
 
-    /// A row with these columns. The others have what says nothing: zero, false or no text in PostgreSQL's tables, null in views.
+    /// A row with these columns. The others have what says nothing: zero, false or no text in PostgreSQL's
+    /// tables, null in views.
     pub fn row(&mut self, cells: &[(&str, Value)]) {
         let mut row: Vec<Kept> = self.table.columns.iter().map(|(_, ty)| self.nothing(*ty)).collect();
         for (name, value) in cells {

@@ -1,8 +1,9 @@
-//! The relations that there are: the cluster's tables, the indexes of their keys, and system tables; with numbers that stay.
+//! The relations that there are: the cluster's tables, the indexes of their keys, and system tables; with
+//! numbers that stay.
 //!
-//! A table's number is made from its id in the cluster, so all nodes give the same one, and it never changes: 16384 and four
-//! times the id. The index of its key is the next number, the constraint the one after that. Other indexes have numbers of their own,
-//! from 2^30 on.
+//! A table's number is made from its id in the cluster, so all nodes give the same one, and it never changes:
+//! 16384 and four times the id. The index of its key is the next number, the constraint the one after that.
+//! Other indexes have numbers of their own, from 2^30 on.
 
 use super::attributes::Attribute;
 use super::{SystemTable, all};

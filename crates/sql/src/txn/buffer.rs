@@ -1,4 +1,5 @@
-//! What a transaction has written and not committed: rows of one partition, by key, with a failback to each savepoint.
+//! What a transaction has written and not committed: rows of one partition, by key, with a failback to each
+//! savepoint.
 
 use bytes::Bytes;
 use pg::{Failure, code};
@@ -82,7 +83,8 @@ impl Buffer {
         self.rows.is_empty()
     }
 
-    /// What the transaction sees under a key of this partition: a row, or none. `None`: what was there before it.
+    /// What the transaction sees under a key of this partition: a row, or none. `None`: what was there before
+    /// it.
     pub fn row(&self, partition: PartitionId, key: &[u8]) -> Option<Option<&Bytes>> {
         if partition != self.partition {
             return None;

@@ -1,4 +1,5 @@
-//! While a transaction is open its states are kept by the primaries, which would forget them seconds after their last use.
+//! While a transaction is open its states are kept by the primaries, which would forget them seconds after
+//! their last use.
 
 use super::view::View;
 use crate::driver::Handle;

@@ -1,5 +1,5 @@
-//! Transactions: read anywhere, each partition at one state; write in one partition, at COMMIT, unless a row that is written
-//! or locked has changed since (first committer wins).
+//! Transactions: read anywhere, each partition at one state; write in one partition, at COMMIT, unless a row
+//! that is written or locked has changed since (first committer wins).
 //!
 //! | what | where |
 //! | --- | --- |
@@ -128,7 +128,8 @@ impl Open {
         Ok(())
     }
 
-    /// A statement that reads or writes begins: at which states it reads, and what the transaction has written until now.
+    /// A statement that reads or writes begins: at which states it reads, and what the transaction has
+    /// written until now.
     pub fn statement(&mut self, handle: &Handle, patience: Duration) -> Result<View, Failure> {
         self.queried = true;
         let keeper =

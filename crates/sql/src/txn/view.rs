@@ -1,4 +1,5 @@
-//! At which state a statement or a transaction reads each partition, and what the transaction itself has written.
+//! At which state a statement or a transaction reads each partition, and what the transaction itself has
+//! written.
 
 use super::buffer::Buffer;
 use client::Table;

@@ -53,7 +53,8 @@ impl Decimal {
         self.to_string().parse().expect("a decimal's text is a number")
     }
 
-    /// The number as 0.DIGITS x 10^exponent: the exponent, and the digits moved up to 38 places. For ordering.
+    /// The number as 0.DIGITS x 10^exponent: the exponent, and the digits moved up to 38 places. For
+    /// ordering.
     pub(crate) fn scientific(self) -> (i32, u128) {
         let magnitude = self.mantissa.unsigned_abs();
         let digits = magnitude.checked_ilog10().map_or(0, |log| log + 1);

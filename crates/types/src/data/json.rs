@@ -1,7 +1,8 @@
 //! Nested values: JSON, and with it bags (lists whose order does not matter).
 //!
-//! In JSON text a bag is written `{"$bag": [...]}` and a float that JSON has no number for `{"$float": "NaN"}`. An object
-//! that would be taken for one of these is written `{"$object": {...}}`, so that every tree comes back as it was.
+//! In JSON text a bag is written `{"$bag": [...]}` and a float that JSON has no number for `{"$float":
+//! "NaN"}`. An object that would be taken for one of these is written `{"$object": {...}}`, so that every
+//! tree comes back as it was.
 
 use super::codec::{Input, put_bytes, put_signed, put_varint};
 use super::value::compare_floats;
@@ -10,7 +11,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How deep a tree may be nested. Half of what JSON readers commonly accept, because a bag takes two levels of JSON.
+/// How deep a tree may be nested. Half of what JSON readers commonly accept, because a bag takes two levels
+/// of JSON.
 pub const MAX_DEPTH: usize = 60;
 
 /// A nested value. Equality and order are those of the content: bags ignore order, all NaN are one, -0 is 0.

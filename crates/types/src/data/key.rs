@@ -1,7 +1,7 @@
 //! Keys as bytes whose order is the order of the values.
 //!
-//! Each column is a tag byte and a payload; a key is its columns one after the other. No encoded column is the beginning
-//! of another one, so comparing whole keys byte by byte compares column by column.
+//! Each column is a tag byte and a payload; a key is its columns one after the other. No encoded column is
+//! the beginning of another one, so comparing whole keys byte by byte compares column by column.
 //!
 //! | value | tag | payload |
 //! | --- | --- | --- |
@@ -17,9 +17,9 @@
 //!
 //! # Decimals
 //!
-//! A sign byte: `01` negative, `02` zero, `03` positive. For all but zero, of the number as 0.DIGITS x 10^exponent: one
-//! byte exponent + 128, then two digits a byte as their number + 1, trailing zeros left out, then `00`. Of a negative
-//! number all bytes after the sign are inverted.
+//! A sign byte: `01` negative, `02` zero, `03` positive. For all but zero, of the number as 0.DIGITS x
+//! 10^exponent: one byte exponent + 128, then two digits a byte as their number + 1, trailing zeros left out,
+//! then `00`. Of a negative number all bytes after the sign are inverted.
 
 use super::codec::Input;
 use super::decimal::{Decimal, MAX_DIGITS};
@@ -109,7 +109,8 @@ pub fn decode_key(schema: &Schema, key: &[u8]) -> Result<Vec<Value>, KeyError> {
     Ok(values)
 }
 
-/// The smallest bytes above everything that begins with `prefix`: the end of its range. Empty if there is no end.
+/// The smallest bytes above everything that begins with `prefix`: the end of its range. Empty if there is no
+/// end.
 pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -141,7 +142,8 @@ pub(crate) fn columns_length(key: &[u8], count: usize) -> Result<usize, KeyError
     if at > key.len() { Err(KeyError::Damaged("it ends too early")) } else { Ok(at) }
 }
 
-/// Appends a value of any type that may be in a key, null included, for whoever knows the columns' types already.
+/// Appends a value of any type that may be in a key, null included, for whoever knows the columns' types
+/// already.
 pub(crate) fn encode_any(out: &mut Vec<u8>, value: &Value) -> Result<(), KeyError> {
     if matches!(value, Value::Json(_)) {
         return Err(KeyError::Damaged("json cannot be in a key"));

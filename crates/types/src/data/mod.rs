@@ -1,11 +1,13 @@
 //! Typed data: values, schemas, and how keys and rows are laid out in bytes.
 //!
-//! A row has typed columns and, in an open table, extra fields. Its key columns become the stored key ([`key`]), in an
-//! encoding whose byte order is the order of the values, so that a range of keys is a range of bytes. The other columns
-//! and the extra fields become the stored value ([`row`]), which names the schema version it was written under. The first
-//! columns of the key decide the partition ([`route`]). Text and JSON forms are in [`text`].
+//! A row has typed columns and, in an open table, extra fields. Its key columns become the stored key
+//! ([`key`]), in an encoding whose byte order is the order of the values, so that a range of keys is a range
+//! of bytes. The other columns and the extra fields become the stored value ([`row`]), which names the schema
+//! version it was written under. The first columns of the key decide the partition ([`route`]). Text and JSON
+//! forms are in [`text`].
 //!
-//! Nothing here does IO. What comes from a disk, a peer or a file is never trusted: decoding answers with an error.
+//! Nothing here does IO. What comes from a disk, a peer or a file is never trusted: decoding answers with an
+//! error.
 
 pub mod calendar;
 mod codec;

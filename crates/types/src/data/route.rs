@@ -1,7 +1,7 @@
 //! Which partition a key belongs to.
 //!
-//! The hash sees the encoded bytes of the first `partition_by` columns of the key, so rows alike in these lie together.
-//! Name and seed are part of the table's record: they can never change under stored rows.
+//! The hash sees the encoded bytes of the first `partition_by` columns of the key, so rows alike in these lie
+//! together. Name and seed are part of the table's record: they can never change under stored rows.
 
 use super::key::{KeyError, columns_length};
 use super::schema::Schema;

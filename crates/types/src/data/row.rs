@@ -1,9 +1,9 @@
 //! Rows, and how what is not in their key is stored.
 //!
-//! The stored value: a format byte (1), the schema's version, the number n of columns, n bits that say which have a value
-//! (rounded up to bytes, lowest bit first), those values in the order of the columns, and the extra fields of an open
-//! table: their number, then each with its name, names ascending. Numbers are 7 bits a byte, lowest first, signed ones
-//! zigzag.
+//! The stored value: a format byte (1), the schema's version, the number n of columns, n bits that say which
+//! have a value (rounded up to bytes, lowest bit first), those values in the order of the columns, and the
+//! extra fields of an open table: their number, then each with its name, names ascending. Numbers are 7 bits
+//! a byte, lowest first, signed ones zigzag.
 //!
 //! | type | bytes |
 //! | --- | --- |
@@ -139,8 +139,9 @@ pub fn encode_row(schema: &Schema, row: &Row) -> Result<Vec<u8>, RowError> {
 
 /// The row with this encoded key and this stored value.
 ///
-/// A row of an older version has null in the columns that came later. If the table was open and the row had an extra field
-/// of such a column's name, the field becomes the column's value; one that does not fit its type stays an extra field.
+/// A row of an older version has null in the columns that came later. If the table was open and the row had
+/// an extra field of such a column's name, the field becomes the column's value; one that does not fit its
+/// type stays an extra field.
 pub fn decode_row(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, RowError> {
     let mut row = Row::new(vec![Value::Null; schema.columns().len()]);
     for (index, value) in schema.key().iter().zip(decode_key(schema, key)?) {
@@ -150,8 +151,8 @@ pub fn decode_row(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, Row
     Ok(row)
 }
 
-/// The columns that this schema knows of a row that may have been written under a later version of it. Of such a row the extra
-/// fields are left out.
+/// The columns that this schema knows of a row that may have been written under a later version of it. Of
+/// such a row the extra fields are left out.
 pub(crate) fn decode_known(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, RowError> {
     let mut row = Row::new(vec![Value::Null; schema.columns().len()]);
     for (index, value) in schema.key().iter().zip(decode_key(schema, key)?) {

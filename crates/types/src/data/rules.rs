@@ -1,7 +1,7 @@
 //! What a column demands of its values beyond their type, and what it has for rows that say nothing.
 //!
-//! Bounds hold for whatever is written: [`encode_row`](super::encode_row) refuses values beyond them. Defaults and identities
-//! are filled in by SQL's INSERT and COPY; other writers give whole rows.
+//! Bounds hold for whatever is written: [`encode_row`](super::encode_row) refuses values beyond them.
+//! Defaults and identities are filled in by SQL's INSERT and COPY; other writers give whole rows.
 
 use super::decimal::Decimal;
 use super::value::{ColumnType, Value};
@@ -130,8 +130,8 @@ impl Rules {
         }
     }
 
-    /// The value as the column keeps it: decimals are rounded, halves away from zero; blanks beyond the last character that
-    /// is kept are dropped.
+    /// The value as the column keeps it: decimals are rounded, halves away from zero; blanks beyond the last
+    /// character that is kept are dropped.
     pub fn fit(&self, value: Value) -> Result<Value, Breach> {
         let value = match (value, self.digits, self.max_chars) {
             (Value::Decimal(number), Some((precision, scale)), _) => {

@@ -61,7 +61,8 @@ pub struct SchemaParts {
     pub columns: Vec<Column>,
     /// The key's columns, as indexes, in the order of the key. Of any type but `json`.
     pub key: Vec<usize>,
-    /// How many leading columns of the key are hashed to choose the partition; rows alike in these lie together.
+    /// How many leading columns of the key are hashed to choose the partition; rows alike in these lie
+    /// together.
     pub partition_by: usize,
     /// Whether a row may have fields that are not columns.
     pub open: bool,
@@ -131,7 +132,8 @@ pub enum SchemaError {
 }
 
 impl Schema {
-    /// Version 1 of a schema. `key` names the key's columns, of which the first `partition_by` choose the partition.
+    /// Version 1 of a schema. `key` names the key's columns, of which the first `partition_by` choose the
+    /// partition.
     pub fn new<Name: AsRef<str>>(
         columns: Vec<Column>,
         key: &[Name],

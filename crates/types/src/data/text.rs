@@ -63,7 +63,8 @@ pub fn row_to_json_text(schema: &Schema, row: &Row) -> String {
     text
 }
 
-/// The row of a JSON object. Columns that are not there are null; other fields become extra fields of an open table.
+/// The row of a JSON object. Columns that are not there are null; other fields become extra fields of an open
+/// table.
 pub fn row_from_json(schema: &Schema, object: serde_json::Value) -> Result<Row, TextError> {
     let serde_json::Value::Object(mut fields) = object else { return Err(TextError::NotAnObject) };
     let mut row = Row::default();
@@ -116,7 +117,8 @@ pub fn key_from_text(schema: &Schema, text: &str) -> Result<Vec<Value>, TextErro
     schema.key_columns().zip(&parts).map(value).collect()
 }
 
-/// Names and values as JSON. A field that could not become the column of its name stands in for that column's null.
+/// Names and values as JSON. A field that could not become the column of its name stands in for that column's
+/// null.
 fn fields(schema: &Schema, row: &Row) -> impl Iterator<Item = (String, serde_json::Value)> {
     let columns = schema.columns().iter().zip(&row.values);
     let columns = columns.filter(|(column, value)| !(value.is_null() && row.open.contains_key(&column.name)));

@@ -34,8 +34,8 @@ pub enum ColumnType {
 
 /// A value of a column, or none.
 ///
-/// Values of one type are ordered as people expect; nulls come first, NaN last, -0 equals 0, and values of different types
-/// are ordered by type. The encoding of keys keeps this order.
+/// Values of one type are ordered as people expect; nulls come first, NaN last, -0 equals 0, and values of
+/// different types are ordered by type. The encoding of keys keeps this order.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// No value.
@@ -201,8 +201,8 @@ impl Value {
 
     /// Takes over a JSON value as one of type `expected`. JSON null is null, also for a JSON column.
     ///
-    /// A decimal comes best as a string: a JSON number with more than 15 digits may already have been rounded, and is
-    /// refused. [`Value::from_json_text`] sees the digits themselves.
+    /// A decimal comes best as a string: a JSON number with more than 15 digits may already have been
+    /// rounded, and is refused. [`Value::from_json_text`] sees the digits themselves.
     pub fn from_json(expected: ColumnType, value: serde_json::Value) -> Result<Value, ValueError> {
         use serde_json::Value as J;
         let wrong = |value: &J| expected.refuse(&value.to_string(), &"it is of another JSON type");
@@ -253,8 +253,8 @@ impl Value {
         Value::from_json(expected, value)
     }
 
-    /// The JSON value it is written as: what JSON has no type for, decimals included, becomes a string. A JSON column
-    /// that holds JSON's null is written as one that holds nothing.
+    /// The JSON value it is written as: what JSON has no type for, decimals included, becomes a string. A
+    /// JSON column that holds JSON's null is written as one that holds nothing.
     pub fn to_json(&self) -> serde_json::Value {
         match self {
             Value::Null => serde_json::Value::Null,

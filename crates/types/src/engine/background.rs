@@ -17,11 +17,11 @@ pub enum Checkpoint {
 /// Called from another thread when something that an engine does beside its calls may go on.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Checkpoints that hold up nothing: no call here takes long. What every engine offers is [`Engine::checkpoint`], which
-/// returns when all is durable.
+/// Checkpoints that hold up nothing: no call here takes long. What every engine offers is
+/// [`Engine::checkpoint`], which returns when all is durable.
 pub trait BackgroundCheckpoints {
-    /// Begins to write everything published to disk. [`Engine::persisted`] moves when all is durable, not before. Begins
-    /// nothing if there is nothing to write or the engine is not ready for it.
+    /// Begins to write everything published to disk. [`Engine::persisted`] moves when all is durable, not
+    /// before. Begins nothing if there is nothing to write or the engine is not ready for it.
     fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError>;
 
     /// Goes on with it.
@@ -29,7 +29,8 @@ pub trait BackgroundCheckpoints {
 }
 
 impl dyn Engine + '_ {
-    /// [`BackgroundCheckpoints::begin_checkpoint`]; an engine that does not offer it writes its checkpoint at once.
+    /// [`BackgroundCheckpoints::begin_checkpoint`]; an engine that does not offer it writes its checkpoint at
+    /// once.
     pub fn begin_checkpoint(&mut self, wake: &Wake) -> Result<Checkpoint, EngineError> {
         if let Some(background) = self.background_checkpoints() {
             return background.begin_checkpoint(wake);

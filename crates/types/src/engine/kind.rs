@@ -29,7 +29,8 @@ impl EngineKind {
         EngineKind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// True if it is of no use where the log is in memory only: a restart finds its files, and nothing that follows them.
+    /// True if it is of no use where the log is in memory only: a restart finds its files, and nothing that
+    /// follows them.
     pub fn needs_log_on_disk(self) -> bool {
         match self {
             EngineKind::Lsm => true,
@@ -37,8 +38,8 @@ impl EngineKind {
         }
     }
 
-    /// True if its files can be shipped to another replica, and files of bulk loads be made part of them: where the log is on disk it
-    /// can have cold standbys, and bulk loads.
+    /// True if its files can be shipped to another replica, and files of bulk loads be made part of them:
+    /// where the log is on disk it can have cold standbys, and bulk loads.
     pub fn ships_files(self) -> bool {
         match self {
             EngineKind::Lsm => true,

@@ -1,4 +1,5 @@
-//! What an engine may offer: files of bulk loads, staged beside the state and made part of it by one entry (PR-39).
+//! What an engine may offer: files of bulk loads, staged beside the state and made part of it by one entry
+//! (PR-39).
 
 use super::{Engine, EngineError};
 use crate::bulk::{LoadId, Staged, Staging};
@@ -9,13 +10,13 @@ use bytes::Bytes;
 
 /// An engine that takes files of bulk loads ([`crate::bulk`]). Staged files are no part of the state.
 pub trait StagesLoads {
-    /// Begins to stage the files of a bulk load, or says how far they are. The files of a load are always the same; what is
-    /// wanted comes by [`StagesLoads::stage_piece`]. When all is here, the files are checked and made durable beside other work,
-    /// and this is to be asked again.
+    /// Begins to stage the files of a bulk load, or says how far they are. The files of a load are always the
+    /// same; what is wanted comes by [`StagesLoads::stage_piece`]. When all is here, the files are checked
+    /// and made durable beside other work, and this is to be asked again.
     fn stage(&mut self, load: LoadId, files: &[Component]) -> Result<Staging, EngineError>;
 
-    /// Takes the bytes of a file from `from` on. False if they are not the next ones that are wanted; nothing is changed then,
-    /// nor if there is no room ([`EngineError::Full`]).
+    /// Takes the bytes of a file from `from` on. False if they are not the next ones that are wanted; nothing
+    /// is changed then, nor if there is no room ([`EngineError::Full`]).
     fn stage_piece(
         &mut self,
         load: LoadId,
@@ -48,10 +49,11 @@ pub trait StagesLoads {
     /// Removes what is staged of a load. What is pending ([`StagesLoads::pending_load`]) stays.
     fn unstage(&mut self, load: LoadId) -> Result<(), EngineError>;
 
-    /// [`Engine::execute`] for the entry that makes a staged load part of the state; its own mutations are reserved rows. The
-    /// rows of the load can be read when the entry is published, and not before, not even at [`super::ReadAt::Applied`].
-    /// [`Engine::publish`] stops below the entry until its files are installed: by a checkpoint, once that is allowed
-    /// ([`StagesLoads::allow_load`]), or with a received set that has them.
+    /// [`Engine::execute`] for the entry that makes a staged load part of the state; its own mutations are
+    /// reserved rows. The rows of the load can be read when the entry is published, and not before, not even
+    /// at [`super::ReadAt::Applied`]. [`Engine::publish`] stops below the entry until its files are
+    /// installed: by a checkpoint, once that is allowed ([`StagesLoads::allow_load`]), or with a received set
+    /// that has them.
     ///
     /// Panics if the load is not staged.
     fn execute_load(&mut self, at: Position, load: LoadId, mutations: &[Mutation]);
@@ -59,8 +61,8 @@ pub trait StagesLoads {
     /// The first such entry that is executed and whose files are not installed.
     fn pending_load(&self) -> Option<Position>;
 
-    /// Such entries up to here are committed and secured: checkpoints may install their files, one each, when everything below
-    /// is persisted.
+    /// Such entries up to here are committed and secured: checkpoints may install their files, one each, when
+    /// everything below is persisted.
     fn allow_load(&mut self, upto: Lsn);
 
     /// False while what would have to end before a load could be installed may take long.

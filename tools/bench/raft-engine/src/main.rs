@@ -1,5 +1,5 @@
-//! Appends to `raft-engine` from threads that each wait until their entry is synced; prints what they did as one JSON
-//! object: `ops`, `seconds`, `cpu_us` and every latency in `latencies_us`.
+//! Appends to `raft-engine` from threads that each wait until their entry is synced; prints what they did as
+//! one JSON object: `ops`, `seconds`, `cpu_us` and every latency in `latencies_us`.
 //!
 //! Each thread writes to a region of its own and compacts it as it goes, so that files can be purged.
 

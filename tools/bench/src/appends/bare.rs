@@ -22,7 +22,8 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Preallocates the file: its bytes are written and synced, so that what overwrites them changes no metadata.
+    /// Preallocates the file: its bytes are written and synced, so that what overwrites them changes no
+    /// metadata.
     pub fn open(folder: &Path, batches: Batches, entry_bytes: usize) -> Result<Bare, BenchError> {
         let path = folder.join("bare");
         let what = "the bare thread's file cannot be made";

@@ -15,7 +15,8 @@ use types::{Lsn, PartitionId, Position, Term};
 use wal::{Log, Options, RealFiles, Record, SyncedBatch, Writer};
 use wire::entry::{Entry, HEADER_BYTES, Header, Kind};
 
-/// A partition's log is truncated each time it has grown by so much, as its owner does once components hold it.
+/// A partition's log is truncated each time it has grown by so much, as its owner does once components hold
+/// it.
 const KEEP_BYTES: u64 = 8 << 20;
 
 /// How appends are made.

@@ -1,5 +1,6 @@
-//! How long a bulk load takes, by the number of copies (figure 5.1): `understudy load --bulk` of a file with a JSON object per line, so
-//! reading, parsing, sorting, building components and installing them on every copy all count, as in the document.
+//! How long a bulk load takes, by the number of copies (figure 5.1): `understudy load --bulk` of a file with
+//! a JSON object per line, so reading, parsing, sorting, building components and installing them on every
+//! copy all count, as in the document.
 
 use super::ingestion::FACTORS;
 use super::point::{Goal, Shape};

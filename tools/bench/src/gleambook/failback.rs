@@ -1,7 +1,9 @@
-//! How long a node that was lost takes to come back into its sets, and what it is sent: a full copy, as the document does it, against
-//! what it lacks (figure 5.7, and the delta that the document leaves to the future).
+//! How long a node that was lost takes to come back into its sets, and what it is sent: a full copy, as the
+//! document does it, against what it lacks (figure 5.7, and the delta that the document leaves to the
+//! future).
 //!
-//! While the node is away a hundredth of the records is written again, in the order of their keys or at random.
+//! While the node is away a hundredth of the records is written again, in the order of their keys or at
+//! random.
 
 use super::failover::{Victim, records_of, wall_ms};
 use super::point::{Goal, Shape};
@@ -137,7 +139,8 @@ fn lead_back(
     Err(BenchError::Wrong("a node did not lead again after ten minutes".into()))
 }
 
-/// `failback`: both ways at every size with random updates; at the largest also with updates in order, and with the small memory.
+/// `failback`: both ways at every size with random updates; at the largest also with updates in order, and
+/// with the small memory.
 pub(super) fn failback(run: &mut Run) -> Result<(), BenchError> {
     let (large, small) = (run.options.memory(LARGE), run.options.memory(SMALL));
     let mut cases = Vec::new();

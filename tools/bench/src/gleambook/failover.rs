@@ -1,8 +1,9 @@
-//! How long a failover takes: by data size and memory component, with the node dying right at the end of ingestion (figure 5.4), and
-//! by checkpoint interval (figure 5.6).
+//! How long a failover takes: by data size and memory component, with the node dying right at the end of
+//! ingestion (figure 5.4), and by checkpoint interval (figure 5.6).
 //!
-//! A node is killed; while its partitions find new primaries, one write to each of them waits, and the partitions that others lead are
-//! read every two milliseconds, to see whether replay keeps them from serving.
+//! A node is killed; while its partitions find new primaries, one write to each of them waits, and the
+//! partitions that others lead are read every two milliseconds, to see whether replay keeps them from
+//! serving.
 
 use super::point::{Goal, Shape};
 use super::stage::{Stage, ingest};
@@ -204,7 +205,8 @@ fn estimate(stage: &Stage, table: &Table, status: &ClusterStatus) -> Option<f64>
     line.replay_ms.map(|ms| ms as f64)
 }
 
-/// What lies above the files of the backups, of what the victim leads, and the longest log, as the last status has it.
+/// What lies above the files of the backups, of what the victim leads, and the longest log, as the last
+/// status has it.
 fn measure_logs(failed: &mut Failed, status: &ClusterStatus, victim: &Victim, table: &Table, case: &Case) {
     let log = status.nodes.iter().map(|(node, _)| node.log_bytes).max().unwrap_or(0);
     failed.log_bytes_of_node = log as f64;
@@ -224,7 +226,8 @@ fn measure_logs(failed: &mut Failed, status: &ClusterStatus, victim: &Victim, ta
     }
 }
 
-/// Kills the victim, watches writes to its partitions and reads of the others, and reads the records of the failovers.
+/// Kills the victim, watches writes to its partitions and reads of the others, and reads the records of the
+/// failovers.
 fn kill_and_watch(
     stage: &mut Stage,
     table: &Table,
@@ -264,8 +267,8 @@ fn kill_and_watch(
     Ok(())
 }
 
-/// The newest record of every partition that the victim led, once all of them serve. What was suspected more than a second before
-/// the fault, in milliseconds since 1970, was another failover.
+/// The newest record of every partition that the victim led, once all of them serve. What was suspected more
+/// than a second before the fault, in milliseconds since 1970, was another failover.
 pub(super) fn records_of(
     stage: &mut Stage,
     victim: &Victim,
@@ -441,7 +444,8 @@ fn rounds(run: &mut Run, case: Case) -> Result<Vec<Failed>, BenchError> {
     Ok(all)
 }
 
-/// `failover`: by data size and memory component, cold; hot, without any flush and under load at the largest size.
+/// `failover`: by data size and memory component, cold; hot, without any flush and under load at the largest
+/// size.
 pub(super) fn by_size(run: &mut Run) -> Result<(), BenchError> {
     let sizes = run.options.data_sets();
     let case = |records, memory, standby, load| Case { records, memory, standby, load, settled: false };
@@ -479,7 +483,8 @@ pub(super) fn by_size(run: &mut Run) -> Result<(), BenchError> {
     run.finish(&BY_SIZE)
 }
 
-/// `failover-by-checkpoint`: a long interval, a tenth of it, and none; components are made and shipped before the fault.
+/// `failover-by-checkpoint`: a long interval, a tenth of it, and none; components are made and shipped before
+/// the fault.
 pub(super) fn by_checkpoint(run: &mut Run) -> Result<(), BenchError> {
     let records = run.options.records;
     let memories = [Some(run.options.memory(LARGE)), Some(run.options.memory(SMALL)), None];

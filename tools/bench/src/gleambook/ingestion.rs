@@ -1,4 +1,5 @@
-//! How long ingestion takes: by the number of copies (figure 5.2), and by the size of memory components (figure 5.5).
+//! How long ingestion takes: by the number of copies (figure 5.2), and by the size of memory components
+//! (figure 5.5).
 
 use super::point::{Goal, Shape};
 use super::stage::{Counts, Stage, ingest};

@@ -1,5 +1,5 @@
-//! `bench gleambook`: the experiments of the AsterixDB replication document (chapter 5), on its data, at a scale that one machine
-//! goes through in minutes.
+//! `bench gleambook`: the experiments of the AsterixDB replication document (chapter 5), on its data, at a
+//! scale that one machine goes through in minutes.
 //!
 //! | experiment | figure | file |
 //! | --- | --- | --- |
@@ -12,9 +12,10 @@
 //! | `failback` | 5.7 | `failback.rs` |
 //! | `moves` | none | `moves.rs` |
 //!
-//! The document's cluster has six nodes with a disk each for log and data, 7.8 GB of records at most and memory components of 1 GB or
-//! 100 MB. Here three nodes share two processors and a disk, so sizes are kept in the document's proportions to the largest data set
-//! ([`GleambookOptions::records`]), and increases and ratios are what can be compared.
+//! The document's cluster has six nodes with a disk each for log and data, 7.8 GB of records at most and
+//! memory components of 1 GB or 100 MB. Here three nodes share two processors and a disk, so sizes are kept
+//! in the document's proportions to the largest data set ([`GleambookOptions::records`]), and increases and
+//! ratios are what can be compared.
 
 mod bulk;
 mod failback;
@@ -55,13 +56,15 @@ pub const EXPERIMENTS: [&str; 8] = [
 /// The document's data sets, in millions of records: here in twentieths of the largest one.
 pub const SIZES: [u64; 5] = [1, 5, 10, 15, 20];
 
-/// Records of the largest data set, unless something else is asked for: with three copies some 100 MB of log on each of three nodes.
+/// Records of the largest data set, unless something else is asked for: with three copies some 100 MB of log
+/// on each of three nodes.
 pub const RECORDS: u64 = 260_000;
 
 /// Options of `bench gleambook`.
 #[derive(Clone, Debug)]
 pub struct GleambookOptions {
-    /// Options of every bench. `only` names experiments in full; `seconds` is the length of a round where rounds have one.
+    /// Options of every bench. `only` names experiments in full; `seconds` is the length of a round where
+    /// rounds have one.
     pub common: Common,
     /// The program to run, and settings over the experiments' own.
     pub target: Target,
@@ -73,7 +76,8 @@ pub struct GleambookOptions {
     pub partitions: u32,
     /// `--moves N`: copies that are moved.
     pub moves: u32,
-    /// `--standby cold|hot`: what backups do, where an experiment does not compare both. The document's are cold.
+    /// `--standby cold|hot`: what backups do, where an experiment does not compare both. The document's are
+    /// cold.
     pub standby: Standby,
 }
 
@@ -253,7 +257,8 @@ fn bytes_in_words(bytes: u64) -> String {
     }
 }
 
-/// Runs `bench gleambook`. What was measured is told at once; the points are returned in the order in which they came.
+/// Runs `bench gleambook`. What was measured is told at once; the points are returned in the order in which
+/// they came.
 pub fn gleambook(
     options: &GleambookOptions,
     progress: &mut dyn Write,

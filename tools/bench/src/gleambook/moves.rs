@@ -1,5 +1,5 @@
-//! What writers notice of copies that move: one writer for each partition, while copies move to the node that has none, one after the
-//! other, the primary's in turn with a backup's.
+//! What writers notice of copies that move: one writer for each partition, while copies move to the node that
+//! has none, one after the other, the primary's in turn with a backup's.
 
 use super::point::{Goal, Shape};
 use super::stage::{Stage, ingest};

@@ -17,8 +17,8 @@ use wire::control::{AdminCommand, ClusterStatus, CreateTable};
 const QUIET: Duration = Duration::from_millis(650);
 /// Files that are still being made or shipped after this long are not waited for.
 const SETTLES: Duration = Duration::from_secs(60);
-/// Processes that were started are not waited for longer than this, looked at so often, until they use no more than this many
-/// microseconds of processor time in between.
+/// Processes that were started are not waited for longer than this, looked at so often, until they use no
+/// more than this many microseconds of processor time in between.
 const RESTS: Duration = Duration::from_secs(10);
 const LOOKS: Duration = Duration::from_millis(300);
 const IDLE_US: u64 = 20_000;
@@ -82,8 +82,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Starts so many nodes. What is in a partition's log beyond `memory_bytes` makes its memory component a file; `None`: it
-    /// never becomes one.
+    /// Starts so many nodes. What is in a partition's log beyond `memory_bytes` makes its memory component a
+    /// file; `None`: it never becomes one.
     pub fn start(
         common: &Common,
         target: &Target,
@@ -107,7 +107,8 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Waits until the processes do next to nothing: nodes that were started make the first segments of their logs.
+    /// Waits until the processes do next to nothing: nodes that were started make the first segments of their
+    /// logs.
     fn rest(&self) {
         let processes: Vec<u32> =
             self.cluster.file().processes().map(|process| process.pid.unsigned_abs()).collect();
@@ -225,8 +226,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until every partition of the table has all its copies in sync and is led by somebody. How many copies the partition with the
-    /// fewest has.
+    /// Waits until every partition of the table has all its copies in sync and is led by somebody. How many
+    /// copies the partition with the fewest has.
     pub fn copies(&mut self, table: &Table, wanted: usize, within: Duration) -> Result<usize, BenchError> {
         let deadline = Instant::now() + within;
         loop {

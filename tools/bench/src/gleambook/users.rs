@@ -1,7 +1,9 @@
-//! The document's data (listing 5.1): users with their friends and their employments, 384 bytes each on average (table 5.1).
+//! The document's data (listing 5.1): users with their friends and their employments, 384 bytes each on
+//! average (table 5.1).
 //!
-//! What is measured is the cluster, so rows are made and encoded before the clock runs: up to [`DISTINCT`] different ones,
-//! which then repeat under other keys, far enough apart that no block of a file holds one twice.
+//! What is measured is the cluster, so rows are made and encoded before the clock runs: up to [`DISTINCT`]
+//! different ones, which then repeat under other keys, far enough apart that no block of a file holds one
+//! twice.
 
 use bytes::Bytes;
 use types::data::{
@@ -86,7 +88,8 @@ pub fn schema() -> Schema {
     Schema::new(columns, &["id"], 1, false).expect("the key is one of the columns")
 }
 
-/// One user. Friends are drawn from the document's largest data set, whatever is made up here: so sizes do not depend on it.
+/// One user. Friends are drawn from the document's largest data set, whatever is made up here: so sizes do
+/// not depend on it.
 fn user(random: &mut Random, id: u64) -> Row {
     let pick =
         |random: &mut Random, from: &[&str]| from[random.below(from.len() as u64) as usize].to_string();

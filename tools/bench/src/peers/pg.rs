@@ -1,4 +1,5 @@
-//! PostgreSQL's protocol, as far as a load needs it: start, simple queries, and prepared statements with binary values.
+//! PostgreSQL's protocol, as far as a load needs it: start, simple queries, and prepared statements with
+//! binary values.
 
 use crate::generate::{Step, key};
 use crate::load::{Speak, blocking};

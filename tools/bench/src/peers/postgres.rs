@@ -49,7 +49,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts all three, loads the records, connects `clients` clients whose commits wait as `synchronous_commit` says.
+    /// Starts all three, loads the records, connects `clients` clients whose commits wait as
+    /// `synchronous_commit` says.
     pub fn start(
         common: &Common,
         workload: &Workload,
@@ -237,7 +238,8 @@ impl Subject for Postgres {
     }
 
     fn counters(&mut self) -> Result<Counters, BenchError> {
-        // What processes counted reaches the view up to a second late: in the reading before a round and in the one after.
+        // What processes counted reaches the view up to a second late: in the reading before a round and in
+        // the one after.
         let mut fsyncs = 0;
         for control in &mut self.controls {
             let rows = pg::query(control, "SELECT wal_sync FROM pg_stat_wal").map_err(peer)?;

@@ -24,7 +24,8 @@ pub enum Reply<'a> {
     Bulk(Option<&'a [u8]>),
 }
 
-/// The reply at the start of `input` and its length; `None` if it is not complete. An error reply is an error.
+/// The reply at the start of `input` and its length; `None` if it is not complete. An error reply is an
+/// error.
 pub fn reply(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let Some(end) = input.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
     let (line, after) = (&input[1..end], end + 2);

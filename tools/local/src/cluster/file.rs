@@ -1,5 +1,5 @@
-//! `cluster.json`: what runs in a directory, so that every other command finds it. And `local.json`, which stays between
-//! runs and says that the directory is a local cluster's.
+//! `cluster.json`: what runs in a directory, so that every other command finds it. And `local.json`, which
+//! stays between runs and says that the directory is a local cluster's.
 
 use crate::error::LocalError;
 use crate::process;
@@ -77,7 +77,8 @@ pub struct ClusterFile {
     pub controllers: Vec<ControllerFile>,
     /// Nodes.
     pub nodes: Vec<NodeFile>,
-    /// Where PostgreSQL's clients connect, without the password: that is in `sql.password`, or the cluster's secret.
+    /// Where PostgreSQL's clients connect, without the password: that is in `sql.password`, or the cluster's
+    /// secret.
     #[serde(default)]
     pub sql_url: Option<String>,
     /// Members of the metastore, if it is etcd.

@@ -50,8 +50,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Writes configurations, starts every process and waits until all are ready. A port that somebody else took is replaced
-    /// by another one: see [`Cluster::take_news`].
+    /// Writes configurations, starts every process and waits until all are ready. A port that somebody else
+    /// took is replaced by another one: see [`Cluster::take_news`].
     pub fn start(options: ClusterOptions) -> Result<Cluster, LocalError> {
         let lock = PortLock::take();
         let mut cluster = Cluster {
@@ -186,7 +186,8 @@ impl Cluster {
         self.running()?.cut(node)
     }
 
-    /// Cuts a node off from all other nodes and from controllers, but not from clients: it can still be asked.
+    /// Cuts a node off from all other nodes and from controllers, but not from clients: it can still be
+    /// asked.
     pub fn cut_from_cluster(&mut self, node: NodeId) -> Result<(), LocalError> {
         self.running()?.cut_from_cluster(node)
     }
@@ -216,13 +217,15 @@ impl Cluster {
         }
     }
 
-    /// Ends a node's process if it runs, and starts it again on its data. Returns when its ports are open; what it holds is
-    /// brought level after that. Where another process took one of its ports meanwhile, it gets another.
+    /// Ends a node's process if it runs, and starts it again on its data. Returns when its ports are open;
+    /// what it holds is brought level after that. Where another process took one of its ports meanwhile, it
+    /// gets another.
     pub fn restart(&mut self, node: NodeId) -> Result<(), LocalError> {
         self.restart_with(node, &[])
     }
 
-    /// [`Cluster::restart`] with settings for this one life of the node: `section.key` and the value. They win over the cluster's.
+    /// [`Cluster::restart`] with settings for this one life of the node: `section.key` and the value. They
+    /// win over the cluster's.
     ///
     /// # Errors
     ///
@@ -259,7 +262,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends a controller's process if it runs, and starts it again on its data. Returns when its port is open.
+    /// Ends a controller's process if it runs, and starts it again on its data. Returns when its port is
+    /// open.
     ///
     /// # Errors
     ///
@@ -276,7 +280,8 @@ impl Cluster {
         self.write_file()
     }
 
-    /// Waits until a node that was started again is ready, at most `within`: without a controller it is not, and still runs.
+    /// Waits until a node that was started again is ready, at most `within`: without a controller it is not,
+    /// and still runs.
     ///
     /// # Errors
     ///
@@ -303,7 +308,8 @@ impl Cluster {
         ended.collect()
     }
 
-    /// Stops everything: nodes hand over and flush, then controllers, then the metastore. What takes too long is ended.
+    /// Stops everything: nodes hand over and flush, then controllers, then the metastore. What takes too long
+    /// is ended.
     pub fn shutdown(mut self) {
         let mut nodes = std::mem::take(&mut self.nodes).into_iter().flatten().collect();
         for nodes in [&mut nodes, &mut self.controllers, &mut self.etcd] {
@@ -429,7 +435,8 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.power_loss();
-        // Nobody is to find processes that are gone. A file that stays behind names pids that are not ours any more.
+        // Nobody is to find processes that are gone. A file that stays behind names pids that are not ours
+        // any more.
         let _ = fs::remove_file(self.dir().join(CLUSTER_FILE));
     }
 }

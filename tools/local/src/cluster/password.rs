@@ -1,5 +1,5 @@
-//! The password of SQL clients: the cluster's secret, or else one that is made once and kept with the cluster's files. And
-//! the token of operators, which is always such a one.
+//! The password of SQL clients: the cluster's secret, or else one that is made once and kept with the
+//! cluster's files. And the token of operators, which is always such a one.
 
 use super::options::ClusterOptions;
 use crate::error::LocalError;
@@ -64,8 +64,8 @@ pub(super) fn read(path: &Path) -> Result<String, LocalError> {
     Ok(text.trim_end_matches(['\r', '\n']).to_string())
 }
 
-/// The password of the SQL clients of the cluster in this directory: the secret of this process's environment, or what is in
-/// the cluster's file.
+/// The password of the SQL clients of the cluster in this directory: the secret of this process's
+/// environment, or what is in the cluster's file.
 pub(super) fn of(dir: &Path) -> Result<Option<String>, LocalError> {
     let secret = crate::secret().filter(|secret| !secret.is_empty());
     let path = dir.join(PASSWORD_FILE);

@@ -1,4 +1,5 @@
-//! Harm to a cluster that runs, whoever started it. Found by `cluster.json`; every pid is verified before it is signalled.
+//! Harm to a cluster that runs, whoever started it. Found by `cluster.json`; every pid is verified before it
+//! is signalled.
 
 use super::file::{ClusterFile, NodeFile, ProcessFile};
 use crate::error::LocalError;
@@ -59,7 +60,8 @@ impl Running {
         faults(self.file.node(node)?, &format!("{}&controllers&clients", self.links(node))).map(drop)
     }
 
-    /// Cuts a node off from all other nodes and from controllers, but not from clients: it can still be asked.
+    /// Cuts a node off from all other nodes and from controllers, but not from clients: it can still be
+    /// asked.
     pub fn cut_from_cluster(&self, node: NodeId) -> Result<(), LocalError> {
         faults(self.file.node(node)?, &format!("{}&controllers", self.links(node))).map(drop)
     }
@@ -80,7 +82,8 @@ impl Running {
     pub fn heal(&self, node: NodeId) -> Result<Healed, LocalError> {
         let node = self.file.node(node)?;
         let frozen = process::is_stopped(node.process.pid);
-        // Also if it does not look frozen: a stop that was asked for a moment ago may not have come into force.
+        // Also if it does not look frozen: a stop that was asked for a moment ago may not have come into
+        // force.
         if node.process.is_running() {
             node.process.signal(Signal::Continue)?;
         }

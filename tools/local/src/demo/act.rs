@@ -37,7 +37,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// The exit status of what a safety check refused (conventions).
 const REFUSED: u8 = 5;
-/// Where an acknowledgement rests on the primary alone, how long it is waited for: long enough to see, short enough to show.
+/// Where an acknowledgement rests on the primary alone, how long it is waited for: long enough to see, short
+/// enough to show.
 const FAILOVER_WAIT_MS: u64 = 500;
 
 /// What is played.
@@ -82,8 +83,8 @@ pub(super) fn connect(cluster: &Cluster, seed: u64) -> Result<Client, LocalError
     Ok(Client::connect(options)?)
 }
 
-/// Makes the table. A node is ready when one controller took it in; with several, the one that is asked may have heard of
-/// too few nodes for a moment, and refuses.
+/// Makes the table. A node is ready when one controller took it in; with several, the one that is asked may
+/// have heard of too few nodes for a moment, and refuses.
 fn create(client: &mut Client, table: &CreateTable) -> Result<Table, LocalError> {
     let deadline = Instant::now() + HEARD_WITHIN;
     loop {

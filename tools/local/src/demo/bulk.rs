@@ -20,7 +20,8 @@ const LANE: LaneId = LaneId(1_000_000);
 /// How long one batch may take.
 const BATCH_WITHIN: Micros = Micros(60_000_000);
 
-/// How often a batch is sent again whose outcome is not known. Its rows are what they were, so twice is as good as once.
+/// How often a batch is sent again whose outcome is not known. Its rows are what they were, so twice is as
+/// good as once.
 const ATTEMPTS: u32 = 10;
 
 /// A load in progress.

@@ -1,4 +1,5 @@
-//! Throughput over time: as bars for a terminal, and as an SVG file. Both from the same numbers, neither needs a library.
+//! Throughput over time: as bars for a terminal, and as an SVG file. Both from the same numbers, neither
+//! needs a library.
 
 use std::fmt::Write;
 

@@ -1,4 +1,5 @@
-//! The machine's clocks, as the demo reads them. Every process is on this machine, so wall clocks can be compared.
+//! The machine's clocks, as the demo reads them. Every process is on this machine, so wall clocks can be
+//! compared.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

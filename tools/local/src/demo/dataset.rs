@@ -1,4 +1,5 @@
-//! The rows of the demo: read from a file or made up, each with two columns more, so that it says who wrote it last.
+//! The rows of the demo: read from a file or made up, each with two columns more, so that it says who wrote
+//! it last.
 
 use super::history::KeyId;
 use super::social;

@@ -1,4 +1,5 @@
-//! What the demo's clients know of their own writes: the ground that everything found afterwards is judged on.
+//! What the demo's clients know of their own writes: the ground that everything found afterwards is judged
+//! on.
 
 use std::collections::HashMap;
 use types::{Epoch, Lsn, PartitionId, Position, Term};
@@ -23,7 +24,8 @@ pub enum End {
     NotDone,
 }
 
-/// One write of one key. A key belongs to one client, whose sequence numbers only grow; 0 is the row as it was loaded.
+/// One write of one key. A key belongs to one client, whose sequence numbers only grow; 0 is the row as it
+/// was loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attempt {
     /// Which row.
@@ -46,7 +48,8 @@ impl Attempt {
     }
 }
 
-/// What the cluster says it lost: where each term ended, for the terms in which something was acknowledged (PR-29).
+/// What the cluster says it lost: where each term ended, for the terms in which something was acknowledged
+/// (PR-29).
 #[derive(Clone, Debug, Default)]
 pub struct Reports {
     ends: HashMap<(PartitionId, Term), Lsn>,

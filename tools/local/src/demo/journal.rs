@@ -21,7 +21,8 @@ pub struct Journal<'a> {
 }
 
 impl Journal<'_> {
-    /// Writes every acknowledged write, oldest first, at the end of the file. `act` tells two acts of one file apart.
+    /// Writes every acknowledged write, oldest first, at the end of the file. `act` tells two acts of one
+    /// file apart.
     pub fn acknowledged(&self, path: &Path, act: u32, attempts: &[Attempt]) -> Result<(), LocalError> {
         let when = |attempt: &Attempt| match attempt.end {
             End::Acknowledged { ms, .. } => Some(ms),

@@ -1,8 +1,8 @@
 //! `understudy demo`: a cluster that outlives its nodes, shown and checked.
 //!
-//! An act ([`act`]) starts a cluster, loads rows ([`dataset`]), lets clients work ([`workload`], [`prober`]), harms the node
-//! with the most primaries ([`run`]), and reads everything back ([`readback`]). The verdict ([`verify`]) is pure: it compares
-//! what every replica holds with what the clients were told ([`history`]).
+//! An act ([`act`]) starts a cluster, loads rows ([`dataset`]), lets clients work ([`workload`], [`prober`]),
+//! harms the node with the most primaries ([`run`]), and reads everything back ([`readback`]). The verdict
+//! ([`verify`]) is pure: it compares what every replica holds with what the clients were told ([`history`]).
 
 mod act;
 mod bulk;
@@ -36,8 +36,8 @@ use std::time::Instant;
 /// The policy of the second act: the one that may lose something, and must say what.
 const SECOND_POLICY: &str = "async";
 
-/// Plays the demo. What is found is in the report, and told to `out` as it is found; an error means that it could not be
-/// played to its end.
+/// Plays the demo. What is found is in the report, and told to `out` as it is found; an error means that it
+/// could not be played to its end.
 pub fn demo(options: DemoOptions, out: &mut dyn Progress) -> Result<DemoReport, LocalError> {
     options.check()?;
     let started = Instant::now();

@@ -19,7 +19,8 @@ pub enum Fault {
     Kill,
     /// Its process is frozen with all its connections open, and goes on later.
     Stop,
-    /// It is cut off from nodes and controllers, and healed later. Clients reach it, and it must not answer them as a primary.
+    /// It is cut off from nodes and controllers, and healed later. Clients reach it, and it must not answer
+    /// them as a primary.
     Cut,
     /// Its process is killed and what it had not synced is gone; started again later.
     Power,

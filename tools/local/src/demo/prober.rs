@@ -1,5 +1,5 @@
-//! The prober: writes to every partition every few milliseconds, on a thread and connections of its own, and notes when
-//! each write was acknowledged. What it writes is judged like everything else.
+//! The prober: writes to every partition every few milliseconds, on a thread and connections of its own, and
+//! notes when each write was acknowledged. What it writes is judged like everything else.
 
 use super::clock::{ms_between, wall_ms};
 use super::dataset::Dataset;
@@ -41,8 +41,8 @@ pub(super) struct Prober<'a> {
     pub data: &'a Dataset,
     /// Its number as a client.
     pub number: u32,
-    /// Its keys in each partition. The first half is written until a new term begins, the second after that: what a failover
-    /// took back is not written over, and stays visible.
+    /// Its keys in each partition. The first half is written until a new term begins, the second after that:
+    /// what a failover took back is not written over, and stays visible.
     pub keys: &'a [(PartitionId, Vec<KeyId>)],
     pub shared: &'a Shared,
 }
@@ -144,8 +144,8 @@ impl Probing<'_> {
 }
 
 impl ProbeReport {
-    /// Milliseconds from the fault to the first acknowledged write of a newer term, on the slowest of these partitions.
-    /// `None` if some partition never had one.
+    /// Milliseconds from the fault to the first acknowledged write of a newer term, on the slowest of these
+    /// partitions. `None` if some partition never had one.
     pub fn failover_ms(&self, fault: Instant, led: &[(PartitionId, Epoch)]) -> Option<f64> {
         let of = |partition: PartitionId| self.acks.iter().find(|(place, _)| *place == partition);
         let first = |(partition, new_epoch): &(PartitionId, Epoch)| {

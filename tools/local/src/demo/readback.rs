@@ -61,8 +61,8 @@ fn replica(
     Ok(replica)
 }
 
-/// What the cluster says it lost: asked of every partition for every epoch in which something was acknowledged, and taken
-/// from the records of failovers.
+/// What the cluster says it lost: asked of every partition for every epoch in which something was
+/// acknowledged, and taken from the records of failovers.
 pub(super) fn reports(
     client: &mut Client,
     table: &Table,

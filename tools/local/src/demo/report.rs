@@ -92,8 +92,8 @@ pub struct ActReport {
 }
 
 impl ActReport {
-    /// True if nothing promised is missing, every loss was reported exactly, nothing else is wrong, and the fault did what
-    /// it should: otherwise nothing was shown.
+    /// True if nothing promised is missing, every loss was reported exactly, nothing else is wrong, and the
+    /// fault did what it should: otherwise nothing was shown.
     pub fn is_good(&self) -> bool {
         let stale = self.stale.as_ref().map_or(0, |stale| stale.acknowledged + stale.stale_reads);
         self.counts.is_good()

@@ -1,4 +1,5 @@
-//! The load of an act and what happens during it: fault at a third, return at two thirds, then until all is in sync.
+//! The load of an act and what happens during it: fault at a third, return at two thirds, then until all is
+//! in sync.
 
 use super::act::{Act, Scene, connect};
 use super::clock::Moment;
@@ -24,8 +25,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const LIVE: Duration = Duration::from_millis(1000);
 /// How long the cluster may take after the load until everything is in sync.
 const IN_SYNC_WITHIN: Duration = Duration::from_secs(60);
-/// A power loss is seldom clean: the node's links to other nodes go this long before the node itself. Without that, there is
-/// hardly ever anything that only the primary had.
+/// A power loss is seldom clean: the node's links to other nodes go this long before the node itself. Without
+/// that, there is hardly ever anything that only the primary had.
 const DARK: Duration = Duration::from_millis(100);
 
 /// What happened when.

@@ -1,4 +1,5 @@
-//! A seeded social network: users with their friends and their nested employment records, near 384 bytes each.
+//! A seeded social network: users with their friends and their nested employment records, near 384 bytes
+//! each.
 
 use types::data::{Bag, Column, ColumnType, Json, Row, Schema, SchemaError, Value};
 use types::random::Random;

@@ -1,6 +1,7 @@
-//! A client of the past: it knows the old primary, and writes to it and reads from it whatever anybody says. From the moment at
-//! which somebody else leads, a primary that was stopped or cut off must acknowledge nothing and answer no read with something
-//! older than what the new primary has acknowledged, neither while it is away nor once it goes on.
+//! A client of the past: it knows the old primary, and writes to it and reads from it whatever anybody says.
+//! From the moment at which somebody else leads, a primary that was stopped or cut off must acknowledge
+//! nothing and answer no read with something older than what the new primary has acknowledged, neither while
+//! it is away nor once it goes on.
 
 use super::dataset::Dataset;
 use super::history::{Attempt, End, KeyId};
@@ -31,23 +32,25 @@ const SEND_WITHIN: Duration = Duration::from_millis(1);
 pub struct StaleReport {
     /// Writes sent to it after the fault.
     pub sent: u64,
-    /// Writes that it acknowledged in the term that was over, sent after the new primary had acknowledged something. Must
-    /// be 0.
+    /// Writes that it acknowledged in the term that was over, sent after the new primary had acknowledged
+    /// something. Must be 0.
     pub acknowledged: u64,
     /// Writes that it did not acknowledge.
     pub refused: u64,
     /// Reads sent to it after the fault.
     pub reads: u64,
-    /// Reads that showed something older than what the new primary had acknowledged before they were sent. Must be 0.
+    /// Reads that showed something older than what the new primary had acknowledged before they were sent.
+    /// Must be 0.
     pub stale_reads: u64,
     /// Reads that it refused.
     pub reads_refused: u64,
-    /// Answers to what was sent after the new primary had acknowledged something: without any, nothing was tested.
+    /// Answers to what was sent after the new primary had acknowledged something: without any, nothing was
+    /// tested.
     pub answered: u64,
 }
 
-/// A read that was answered with something older than what was known to be done. If that was lost and is reported, the answer
-/// is right.
+/// A read that was answered with something older than what was known to be done. If that was lost and is
+/// reported, the answer is right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Suspect {
     pub partition: PartitionId,
@@ -200,7 +203,8 @@ impl<'a> Stale<'a> {
         let _ = self.greet(WELCOME_WITHIN);
     }
 
-    /// Writes one of its keys. There is no session: a number that was refused would hold up all that follow it.
+    /// Writes one of its keys. There is no session: a number that was refused would hold up all that follow
+    /// it.
     fn write(&mut self) {
         let (number, sequence) = (self.past.number, self.sequence + 1);
         let key = self.past.keys[sequence as usize % self.past.keys.len()];
@@ -229,7 +233,8 @@ impl<'a> Stale<'a> {
         self.past.shared.told.after(self.past.partition, self.past.epoch)
     }
 
-    /// Sends a request without waiting for its answer. False if nothing of it was sent: the socket takes no more.
+    /// Sends a request without waiting for its answer. False if nothing of it was sent: the socket takes no
+    /// more.
     fn ask(&mut self, op: Op, asked: Asked) -> bool {
         if !self.outbox.is_empty() && !matches!(self.flush(), Ok(true)) {
             return false;

@@ -1,5 +1,5 @@
-//! What the new primary has acknowledged, as the prober was told: the ground on which the old primary's answers to the client
-//! of the past are judged.
+//! What the new primary has acknowledged, as the prober was told: the ground on which the old primary's
+//! answers to the client of the past are judged.
 
 use super::history::KeyId;
 use super::verify::Found;
@@ -21,7 +21,8 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// True if this shows the write, or a later one: what a read that was sent after the acknowledgement must show.
+    /// True if this shows the write, or a later one: what a read that was sent after the acknowledgement must
+    /// show.
     pub fn is_shown_by(&self, found: Option<Found>) -> bool {
         match found {
             Some(Found::Row { client, sequence }) => client == self.client && sequence >= self.sequence,
@@ -30,7 +31,8 @@ impl Answered {
     }
 }
 
-/// The newest acknowledged write of the prober in each partition. The prober writes to it, the client of the past reads it.
+/// The newest acknowledged write of the prober in each partition. The prober writes to it, the client of the
+/// past reads it.
 #[derive(Debug, Default)]
 pub struct Answers(Mutex<BTreeMap<PartitionId, Answered>>);
 

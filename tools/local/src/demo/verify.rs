@@ -1,8 +1,10 @@
-//! The verdict: what every replica holds, against what the clients were told. Pure, so that known-bad histories test it.
+//! The verdict: what every replica holds, against what the clients were told. Pure, so that known-bad
+//! histories test it.
 //!
-//! For each key a replica may show the last acknowledged write that is not reported lost, or any later one whose outcome
-//! the client does not know. A key whose write ended unknown is not written again, so "later" is never in doubt. What a
-//! replica shows also says what is gone: every acknowledged write of the key above it.
+//! For each key a replica may show the last acknowledged write that is not reported lost, or any later one
+//! whose outcome the client does not know. A key whose write ended unknown is not written again, so "later"
+//! is never in doubt. What a replica shows also says what is gone: every acknowledged write of the key above
+//! it.
 
 use super::history::{Attempt, End, KeyId, Reports};
 use serde::Serialize;
@@ -170,7 +172,8 @@ fn judge_key(
             format!("key {} in partition {partition}: {}", key.0, shown.join(", "))
         });
     }
-    // The oldest state that any replica shows decides what is gone; something foreign says nothing about that.
+    // The oldest state that any replica shows decides what is gone; something foreign says nothing about
+    // that.
     let shown: BTreeSet<Option<u64>> = founds.iter().filter_map(|found| sequence_of(*found)).collect();
     let Some(oldest) = shown.first() else { return };
     for attempt in history {
@@ -220,7 +223,8 @@ fn judge_attempt(
     }
 }
 
-/// The state that a replica shows: the number of the row, `None` for no row. Nothing if it is not one of ours.
+/// The state that a replica shows: the number of the row, `None` for no row. Nothing if it is not one of
+/// ours.
 fn sequence_of(found: Option<Found>) -> Option<Option<u64>> {
     match found {
         None => Some(None),

@@ -1,5 +1,5 @@
-//! Closed-loop clients on a mixed load: each reads or updates one of its own rows, waits for the end, and goes on. All are
-//! lanes of one client on one thread.
+//! Closed-loop clients on a mixed load: each reads or updates one of its own rows, waits for the end, and
+//! goes on. All are lanes of one client on one thread.
 
 use super::clock::wall_ms;
 use super::dataset::Dataset;
@@ -19,7 +19,8 @@ use wire::{Op, RowOp};
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 /// How long one operation may take.
 const WITHIN: Micros = Micros(30_000_000);
-/// What was acknowledged so long before the fault is not written again after it, so that a loss stays visible.
+/// What was acknowledged so long before the fault is not written again after it, so that a loss stays
+/// visible.
 const FREEZE_MS: u64 = 1000;
 
 /// What the threads of an act share.
@@ -257,7 +258,8 @@ impl Work<'_> {
         self.load.shared.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A client that reads its own row sees its last acknowledged write, or a later one that it does not know the end of.
+    /// A client that reads its own row sees its last acknowledged write, or a later one that it does not know
+    /// the end of.
     fn check_read(&mut self, lane: Lane, stored: Option<&[u8]>) {
         let known = &self.known[lane.key.0 as usize];
         let found = stored.map(|stored| self.load.data.recognise(lane.key, stored));

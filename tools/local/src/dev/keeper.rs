@@ -1,4 +1,5 @@
-//! The process in the foreground: it keeps the cluster, answers requests to start processes, and stops everything at the end.
+//! The process in the foreground: it keeps the cluster, answers requests to start processes, and stops
+//! everything at the end.
 
 use crate::cluster::Cluster;
 use crate::error::LocalError;

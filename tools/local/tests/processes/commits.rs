@@ -24,7 +24,8 @@ fn asked(url: &str, statement: &str) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_string()
 }
 
-/// Each transaction adds one to a row and says that it is committed. Afterwards the row must say how many were.
+/// Each transaction adds one to a row and says that it is committed. Afterwards the row must say how many
+/// were.
 fn stream(cluster: &mut Cluster) {
     let url = cluster.sql_url().expect("a password");
     asked(&url, "CREATE TABLE counter (id bigint PRIMARY KEY, n bigint, s text) WITH (partitions = 1)");

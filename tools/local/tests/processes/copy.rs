@@ -46,7 +46,8 @@ fn copy(url: &str, command: &str) -> (String, String) {
     psql(url, &["-c", &format!("\\copy {command}")])
 }
 
-/// A file goes in and comes out the same; what is wrong with one is told with its line, and how much of it is stored.
+/// A file goes in and comes out the same; what is wrong with one is told with its line, and how much of it is
+/// stored.
 pub fn in_and_out(cluster: &mut Cluster) {
     let url = cluster.sql_url().expect("a password");
     let dir = tempfile::tempdir().expect("a directory");

@@ -49,7 +49,8 @@ pub fn stop() {
     tested(&play(small(dir.path(), Fault::Stop)));
 }
 
-/// A node is cut off from all but its clients: whoever asks it meanwhile, and after that, is told nothing old.
+/// A node is cut off from all but its clients: whoever asks it meanwhile, and after that, is told nothing
+/// old.
 pub fn cut() {
     let dir = tempfile::tempdir().expect("a directory");
     tested(&play(small(dir.path(), Fault::Cut)));

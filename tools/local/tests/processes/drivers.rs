@@ -1,5 +1,5 @@
-//! Drivers that people use, each with a program of its own against a cluster of three nodes. What is not installed by
-//! `tests/drivers/install` is skipped, and that is said.
+//! Drivers that people use, each with a program of its own against a cluster of three nodes. What is not
+//! installed by `tests/drivers/install` is skipped, and that is said.
 
 use super::sql::rows;
 use std::path::{Path, PathBuf};

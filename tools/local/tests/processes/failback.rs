@@ -1,7 +1,8 @@
-//! A killed primary comes back and takes its lead again, and at each stage of its way one of those who take part is killed.
+//! A killed primary comes back and takes its lead again, and at each stage of its way one of those who take
+//! part is killed.
 //!
-//! The node that comes back freezes itself at the stage (`node.freeze_at`), so that whoever is killed dies just there. Another
-//! client writes all the while.
+//! The node that comes back freezes itself at the stage (`node.freeze_at`), so that whoever is killed dies
+//! just there. Another client writes all the while.
 
 use super::faults::{alike, connect, in_sync, wait};
 use client::Client;
@@ -88,7 +89,8 @@ impl Writer {
             let mut written = Written::new();
             for version in 1.. {
                 let id = ROWS + version as i64 % OTHERS;
-                // A copy that dies while another one is frozen can be one too many: what it was told then, it asks again.
+                // A copy that dies while another one is frozen can be one too many: what it was told then, it
+                // asks again.
                 let deadline = Instant::now() + WAIT_LIMIT;
                 while let Err(error) = client.put(&table, &row(id, version)) {
                     assert!(Instant::now() < deadline, "note {id}: {error}");

@@ -286,7 +286,8 @@ pub fn dev_twice() {
     }
 }
 
-/// A port that somebody else took meanwhile is given up, at a restart of one node and at a later start of all.
+/// A port that somebody else took meanwhile is given up, at a restart of one node and at a later start of
+/// all.
 pub fn ports_taken() {
     let temporary = tempfile::tempdir().expect("a directory");
     let dir = temporary.path().join("dev");

@@ -1,5 +1,5 @@
-//! Scripts of sqllogictest against a cluster of three nodes of which one is killed in the middle: the client goes on at another
-//! node, every answer is the expected one, and in the end all replicas hold the same.
+//! Scripts of sqllogictest against a cluster of three nodes of which one is killed in the middle: the client
+//! goes on at another node, every answer is the expected one, and in the end all replicas hold the same.
 
 use super::faults::{alike, connect, in_sync, wait};
 use sqllogictest::{DB, DBOutput, DefaultColumnType, Record, Runner, parse_file};
@@ -54,7 +54,8 @@ impl DB for Anywhere {
     type Error = Trouble;
     type ColumnType = DefaultColumnType;
 
-    /// The node is killed between two statements, so one that finds the connection closed was not begun: it is sent again.
+    /// The node is killed between two statements, so one that finds the connection closed was not begun: it
+    /// is sent again.
     fn run(&mut self, text: &str) -> Result<DBOutput<DefaultColumnType>, Trouble> {
         let answered = match self.query(text) {
             Err(Trouble(error)) if error.is_closed() || error.as_db_error().is_none() => {
@@ -106,7 +107,8 @@ fn scripts() -> Vec<PathBuf> {
     paths
 }
 
-/// The node that the client is connected to is killed in the middle of the first script, and started again in the second.
+/// The node that the client is connected to is killed in the middle of the first script, and started again in
+/// the second.
 pub fn scripts_outlive_a_node() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut cluster = Cluster::start(ClusterOptions::new(dir.path())).expect("starts");

@@ -18,8 +18,8 @@ pub fn psql(url: &str, arguments: &[&str]) -> (String, String) {
     (text(output.stdout), text(output.stderr))
 }
 
-/// The rows of a statement that succeeds. A read that a failover ended is made again, as its error says: a machine that is busy
-/// with other tests has some that nobody caused.
+/// The rows of a statement that succeeds. A read that a failover ended is made again, as its error says: a
+/// machine that is busy with other tests has some that nobody caused.
 pub fn rows(url: &str, statement: &str) -> String {
     let asked = || psql(url, &["-c", statement]);
     let (rows, complaint) = match asked() {

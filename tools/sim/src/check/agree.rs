@@ -8,7 +8,8 @@ use types::{Lsn, Member, PartitionId, Position, Term};
 pub struct Agreement {
     committed: BTreeMap<(PartitionId, Lsn), (Position, u32, Member)>,
     states: BTreeMap<(PartitionId, Position), (u64, Member)>,
-    /// Partitions in which a failover may have lost something: old and new commits may differ, and it was said.
+    /// Partitions in which a failover may have lost something: old and new commits may differ, and it was
+    /// said.
     doubtful: BTreeSet<PartitionId>,
 }
 

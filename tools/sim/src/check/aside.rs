@@ -61,8 +61,9 @@ impl Aside {
         of_both.map(|(_, _, at)| *at)
     }
 
-    /// Of what a node gives up, newest first, the first entry that is in none of its tails. Rows that a later entry of these wrote
-    /// again, or deleted, are not asked for, nor are deletions: an engine does not know of them for long.
+    /// Of what a node gives up, newest first, the first entry that is in none of its tails. Rows that a later
+    /// entry of these wrote again, or deleted, are not asked for, nor are deletions: an engine does not know
+    /// of them for long.
     pub fn lacks<'a>(
         &self,
         node: NodeId,

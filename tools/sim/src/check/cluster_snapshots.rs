@@ -1,5 +1,5 @@
-//! PR-80: a point over all partitions has what was acknowledged before it was asked for, and nothing without everything that was
-//! acknowledged before it was sent.
+//! PR-80: a point over all partitions has what was acknowledged before it was asked for, and nothing without
+//! everything that was acknowledged before it was sent.
 
 use crate::check::history::Operation;
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ pub struct Taken {
     pub at: BTreeMap<PartitionId, Position>,
 }
 
-/// Checks one point. Partitions of which `counts` says no are skipped: acknowledged writes of theirs were lost.
+/// Checks one point. Partitions of which `counts` says no are skipped: acknowledged writes of theirs were
+/// lost.
 pub fn check(
     taken: &Taken,
     operations: &[Operation],

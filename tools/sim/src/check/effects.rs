@@ -1,5 +1,5 @@
-//! I9, I4, F25: each request has at most one effect, at the place that was told; nothing was read that is not there; and
-//! reads show what was there at their position.
+//! I9, I4, F25: each request has at most one effect, at the place that was told; nothing was read that is not
+//! there; and reads show what was there at their position.
 
 use crate::check::history::{Action, Answer, Operation};
 use crate::check::lineage::Known;
@@ -51,7 +51,8 @@ impl Final<'_> {
     }
 }
 
-/// Checks the operations on one partition against its final log: the id of the promise that was broken, and a sentence.
+/// Checks the operations on one partition against its final log: the id of the promise that was broken, and a
+/// sentence.
 pub fn check(last: &Final<'_>, operations: &[&Operation]) -> Result<(), (&'static str, String)> {
     let writers = last.writers();
     for operation in operations {

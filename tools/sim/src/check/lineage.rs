@@ -1,5 +1,5 @@
-//! I3, R3: one content per (epoch, LSN), and every entry follows the one whose checksum it names. Keeps all entries that
-//! were ever made, so that other checkers can ask what a log that ends in one of them holds.
+//! I3, R3: one content per (epoch, LSN), and every entry follows the one whose checksum it names. Keeps all
+//! entries that were ever made, so that other checkers can ask what a log that ends in one of them holds.
 
 use crate::rows;
 use std::collections::BTreeMap;

@@ -7,8 +7,8 @@ use types::{Lsn, ReadAt};
 /// Rows of each load that only loads write.
 pub const OWN_ROWS: usize = 4;
 
-/// Looks at the rows that only loads write, of a state that has no load pending at or below `at`. The error is a sentence. None:
-/// the state cannot be read now.
+/// Looks at the rows that only loads write, of a state that has no load pending at or below `at`. The error
+/// is a sentence. None: the state cannot be read now.
 pub fn check(engine: &dyn Engine, at: Lsn) -> Option<Result<(), String>> {
     let all = engine.scan(&[space::ROW], &[space::ROW + 1], ReadAt::Lsn(at), 1 << 20, 1 << 30).ok()?;
     let own: Vec<(String, Lsn)> = all

@@ -1,4 +1,5 @@
-//! Checkers: each knows the promises alone. The ids are those of the invariants (I1 to I16) and rules (R1 to R12).
+//! Checkers: each knows the promises alone. The ids are those of the invariants (I1 to I16) and rules (R1 to
+//! R12).
 //!
 //! | file | what |
 //! | --- | --- |
@@ -144,14 +145,15 @@ impl Checks {
         self.expect("I14", now, verdict);
     }
 
-    /// R9: what this node acknowledged alone, and is lost, is in its tails, and a failover's report names them. It is back in sync.
+    /// R9: what this node acknowledged alone, and is lost, is in its tails, and a failover's report names
+    /// them. It is back in sync.
     pub fn told_of_lost(&mut self, now: u64, partition: PartitionId, node: types::NodeId) {
         let lost = self.survival.lost_with(partition, node);
         let (Some(first), Some(last)) = (lost.iter().min().copied(), lost.iter().max().copied()) else {
             return;
         };
-        // The whole log that had it, from there on: a row that a later entry wrote again is known by that one. Tails of logs that
-        // the node had later say nothing of it.
+        // The whole log that had it, from there on: a row that a later entry wrote again is known by that
+        // one. Tails of logs that the node had later say nothing of it.
         let of_that_log =
             |tip: &Position| *tip > last && self.lineage.line(partition, *tip).any(|known| known.at == last);
         let tip = self.aside.tails(node, partition).filter(of_that_log).max().unwrap_or(last);
@@ -174,7 +176,8 @@ impl Checks {
         tails.any(|tail| aside::covers(tail, node, partition, at))
     }
 
-    /// R9: a node gives up its log above `above`, which it had up to `proven` on its disk. What nobody of `others` has is in a tail.
+    /// R9: a node gives up its log above `above`, which it had up to `proven` on its disk. What nobody of
+    /// `others` has is in a tail.
     pub fn given_up(
         &mut self,
         now: u64,

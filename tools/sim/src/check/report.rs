@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::config::FailoverRecord;
 use types::{PartitionId, Position};
 
-/// Checks the reports of all failovers. `acknowledged` and `lost` are positions of commits that clients were told of.
+/// Checks the reports of all failovers. `acknowledged` and `lost` are positions of commits that clients were
+/// told of.
 pub fn check(
     failovers: &[FailoverRecord],
     acknowledged: &BTreeSet<(PartitionId, Position)>,

@@ -13,8 +13,9 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// An answer left a primary. `fresh` says that it must not come after a newer term has served: reads, and writes whose
-    /// acknowledgement rests on the primary alone. Other writes are fenced by their epoch and may be answered late.
+    /// An answer left a primary. `fresh` says that it must not come after a newer term has served: reads, and
+    /// writes whose acknowledgement rests on the primary alone. Other writes are fenced by their epoch and
+    /// may be answered late.
     pub fn answered(
         &mut self,
         partition: PartitionId,

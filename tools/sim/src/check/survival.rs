@@ -1,4 +1,5 @@
-//! I1: an acknowledged commit survives what its policy promises, and what may be lost is lost only where it was said.
+//! I1: an acknowledged commit survives what its policy promises, and what may be lost is lost only where it
+//! was said.
 
 use crate::check::lineage::Lineage;
 use crate::check::wanted::{rests_on_primary, survives_restart};
@@ -62,15 +63,16 @@ impl Survival {
         self.forced.insert(partition, (time, term));
     }
 
-    /// True if it was acknowledged after an operator had another lead, by an old primary that was alone in its set: the
-    /// operator was told that it goes on until it hears of the new term, and that this is lost.
+    /// True if it was acknowledged after an operator had another lead, by an old primary that was alone in
+    /// its set: the operator was told that it goes on until it hears of the new term, and that this is lost.
     fn acknowledged_in_vain(&self, one: &Acknowledged) -> bool {
         let alone = one.record.in_sync.len() == 1;
         let forced = self.forced.get(&one.record.id);
         forced.is_some_and(|(at, term)| alone && one.at.term < *term && *at < one.time)
     }
 
-    /// Commits of a partition that are lost, and that this node acknowledged alone in its set, in the process that it has now.
+    /// Commits of a partition that are lost, and that this node acknowledged alone in its set, in the process
+    /// that it has now.
     pub fn lost_with(&self, partition: PartitionId, node: NodeId) -> Vec<Position> {
         let remembers = |time: u64| {
             let before = |at: Option<&u64>| at.is_none_or(|at| *at < time);
@@ -95,7 +97,8 @@ impl Survival {
         self.lossy.get(&partition).copied()
     }
 
-    /// A new primary serves, in this configuration, with a log that ends at `tip`; `last` is the one before its term.
+    /// A new primary serves, in this configuration, with a log that ends at `tip`; `last` is the one before
+    /// its term.
     pub fn serves(
         &mut self,
         time: u64,
@@ -147,8 +150,8 @@ impl Survival {
         let keeper = |set: &[Member]| {
             set.iter().find(|member| since.get(&member.node).is_none_or(|at| *at < one.time)).copied()
         };
-        // PR-17: such a term waits for "all members of the last recorded set", who have all there is to have; whoever left
-        // it before may have kept what is lost.
+        // PR-17: such a term waits for "all members of the last recorded set", who have all there is to have;
+        // whoever left it before may have kept what is lost.
         match keeper(last.map_or(&one.record.in_sync, |last| &last.in_sync)) {
             None => Ok(()),
             Some(keeper) => {

@@ -1,5 +1,5 @@
-//! What each policy promises, in the checkers' own words: a table that nobody else reads, so that a policy which is wrong about
-//! itself does not approve itself. It says the same as `docs/policies.md`.
+//! What each policy promises, in the checkers' own words: a table that nobody else reads, so that a policy
+//! which is wrong about itself does not approve itself. It says the same as `docs/policies.md`.
 
 use types::{LogKind, Policy};
 

@@ -1,6 +1,7 @@
-//! A client that sends what no client would, and keeps to the rules only as far as is needed for its answers to mean
-//! something: requests of one session overtake each other on several connections, some are sent twice at once, some
-//! again after they were answered, writes go without a session, and some ask a partition that does not exist.
+//! A client that sends what no client would, and keeps to the rules only as far as is needed for its answers
+//! to mean something: requests of one session overtake each other on several connections, some are sent twice
+//! at once, some again after they were answered, writes go without a session, and some ask a partition that
+//! does not exist.
 
 use crate::check::history::{Action, Answer, Operation};
 use crate::client::operations::{Decided, Operations};
@@ -269,7 +270,8 @@ impl Adversary {
         }
     }
 
-    /// Sends what was answered once more, in whatever session that was, and asks a partition that does not exist.
+    /// Sends what was answered once more, in whatever session that was, and asks a partition that does not
+    /// exist.
     fn provoke(&mut self) {
         let again = self.operations.random().chance(AGAIN);
         let nowhere = self.operations.random().chance(NOWHERE);

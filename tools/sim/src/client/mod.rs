@@ -1,6 +1,6 @@
-//! Clients that read and write single rows. All but one of a world are the native client's core ([`native`]), so
-//! that its rules are tried against what the checkers know; the other is an adversary ([`adversary`]), which sends
-//! what no client would. Both ask for the same things ([`operations`]).
+//! Clients that read and write single rows. All but one of a world are the native client's core ([`native`]),
+//! so that its rules are tried against what the checkers know; the other is an adversary ([`adversary`]),
+//! which sends what no client would. Both ask for the same things ([`operations`]).
 
 pub mod adversary;
 pub mod native;

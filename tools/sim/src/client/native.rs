@@ -1,5 +1,5 @@
-//! A client that is the native client's core: what that asks for is carried out, as the native client's shell does
-//! it, over a simulated network and in virtual time.
+//! A client that is the native client's core: what that asks for is carried out, as the native client's shell
+//! does it, over a simulated network and in virtual time.
 
 use crate::check::history::{Answer, Operation};
 use crate::client::operations::{Decided, Operations};

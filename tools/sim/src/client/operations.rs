@@ -109,8 +109,8 @@ impl Operations {
         u64::from(self.client) << 32 | self.last_number
     }
 
-    /// Thinks of the next operation, if it is time. The flag says whether a client that sends writes outside of
-    /// sessions is to do so.
+    /// Thinks of the next operation, if it is time. The flag says whether a client that sends writes outside
+    /// of sessions is to do so.
     pub fn next(&mut self, now: u64) -> Option<(Operation, bool)> {
         if self.left == 0 || now < self.next_at {
             return None;
@@ -202,8 +202,8 @@ impl Operations {
         (op, read)
     }
 
-    /// What a decision tells about an operation, and what is kept of it for later ones. The error is a sentence:
-    /// that is no answer to this.
+    /// What a decision tells about an operation, and what is kept of it for later ones. The error is a
+    /// sentence: that is no answer to this.
     pub fn told(&mut self, operation: &Operation, decided: Decided<'_>) -> Result<Answer, String> {
         let at = decided.position();
         let told = match (decided.refused, &operation.action, decided.body) {

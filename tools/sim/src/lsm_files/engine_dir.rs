@@ -134,7 +134,8 @@ impl EngineDir {
         }
     }
 
-    /// What a file has is on no disk, and will not be (F08). It is kept, so that no other file is given its number.
+    /// What a file has is on no disk, and will not be (F08). It is kept, so that no other file is given its
+    /// number.
     fn never_durable(&self, path: &Path) {
         let Ok(found) = fs::metadata(path) else { return };
         if found.is_file() && self.state().lost.insert(found.ino()) {

@@ -1,5 +1,5 @@
-//! What is wrong with the disk under a node's LSM engines, or with its process's open files: their own calls fail then. What the crate
-//! `lsm-tree` does inside a flush or a merge does not; that it begins does.
+//! What is wrong with the disk under a node's LSM engines, or with its process's open files: their own calls
+//! fail then. What the crate `lsm-tree` does inside a flush or a merge does not; that it begins does.
 
 use engine::lsm::FileCall;
 use std::io;

@@ -61,8 +61,8 @@ impl Logs {
         self.waiting.extend(more);
     }
 
-    /// Writes what waits, if the disk is idle: nothing if it is not, or nothing waits. The rest is done by [`Logs::sync`]. An error is
-    /// the end of the process.
+    /// Writes what waits, if the disk is idle: nothing if it is not, or nothing waits. The rest is done by
+    /// [`Logs::sync`]. An error is the end of the process.
     pub fn write(&mut self) -> Result<Option<Begun>, LogError> {
         if self.writing.is_some() || self.waiting.is_empty() {
             return Ok(None);
@@ -79,7 +79,8 @@ impl Logs {
         Ok(Some(Begun { refused }))
     }
 
-    /// Makes durable what was written, and does what can be done behind it. An error is the end of the process.
+    /// Makes durable what was written, and does what can be done behind it. An error is the end of the
+    /// process.
     pub fn sync(&mut self) -> Result<Vec<(PartitionId, Durable<Position>)>, LogError> {
         let log = self.log.log_mut();
         let tokens = log.sync()?;
@@ -137,8 +138,8 @@ impl Logs {
         self.queue.unwritten(partition).any(|record| matches!(record, Record::Base { .. }))
     }
 
-    /// The process ends properly: what waits is written first. The log gets its mark unless something found no room, or was not `all`.
-    /// One that has failed cannot be shut down.
+    /// The process ends properly: what waits is written first. The log gets its mark unless something found
+    /// no room, or was not `all`. One that has failed cannot be shut down.
     pub fn shutdown(mut self, now: u64, all: bool) -> Result<(), LogError> {
         let (more, whole) = self.queue.close(Micros(now), durable(self.log.log()));
         self.waiting.extend(more);

@@ -68,7 +68,8 @@ pub struct RunPlan {
     pub think_us: u64,
     /// Partitions whose number is even, or odd, have engines that ship files.
     pub ships: BTreeSet<u32>,
-    /// Bytes of them that a node ships in a second; slow enough that faults strike on the way, or without a limit.
+    /// Bytes of them that a node ships in a second; slow enough that faults strike on the way, or without a
+    /// limit.
     pub ship_bytes_per_second: u64,
     /// Replicas that come back ignore what they have.
     pub failback_full: bool,
@@ -100,7 +101,8 @@ pub struct RunPlan {
 pub const MOST_NODES: u32 = 64;
 
 impl RunPlan {
-    /// The plan of a seed. A planted run may be biased towards what brings the plant to light: see [`crate::plants`].
+    /// The plan of a seed. A planted run may be biased towards what brings the plant to light: see
+    /// [`crate::plants`].
     pub fn new(seed: u64, operations: u64, profile: Option<Finding>) -> RunPlan {
         let mut random = Stream::new(seed, Concern::Shape, 0);
         let nodes = *random.pick(&[3, 3, 3, 3, 4, 5]).expect("not empty");

@@ -1,7 +1,8 @@
 //! Which faults, tables and pace bring each planted bug to light.
 //!
-//! A profile narrows what a seed is made of: which faults strike, how the tables keep their promises, how fast it goes. It
-//! never says what happens when. The same profile with the rule in must be as clean as any other seed.
+//! A profile narrows what a seed is made of: which faults strike, how the tables keep their promises, how
+//! fast it goes. It never says what happens when. The same profile with the rule in must be as clean as any
+//! other seed.
 
 use crate::faults::Fault;
 use crate::plan::RunPlan;
@@ -97,7 +98,8 @@ const SEMI: (&str, LogKind) = ("semi", LogKind::Disk);
 const ASYNC: (&str, LogKind) = ("async", LogKind::Disk);
 const LOCAL: (&str, LogKind) = ("local", LogKind::Disk);
 
-/// What most profiles have in common, for a bug that these faults bring to light: some always, some in every other seed.
+/// What most profiles have in common, for a bug that these faults bring to light: some always, some in every
+/// other seed.
 const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fault]) -> Profile {
     Profile {
         finding,

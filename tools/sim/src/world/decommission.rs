@@ -7,7 +7,8 @@ use test_engines::Parts;
 use types::PartitionId;
 
 impl World {
-    /// Looks at a node's replicas; one that has had no place for long enough takes its leave, and is removed the next time.
+    /// Looks at a node's replicas; one that has had no place for long enough takes its leave, and is removed
+    /// the next time.
     pub(super) fn leave_moved(&mut self, node: u32) {
         let now = self.now();
         let Some(process) = self.machine_mut(node).process.as_mut() else { return };
@@ -33,7 +34,8 @@ impl World {
         }
     }
 
-    /// Removes a replica with its files, and has the log forget it. What of it waits for room in the log is forgotten with it.
+    /// Removes a replica with its files, and has the log forget it. What of it waits for room in the log is
+    /// forgotten with it.
     fn drop_replica(&mut self, node: u32, id: PartitionId) {
         let machine = self.machine_mut(node);
         let disk = machine.disk.clone();

@@ -1,4 +1,5 @@
-//! The second directory of a node's replicas: lost while node and log go on, back at a later start or not at all.
+//! The second directory of a node's replicas: lost while node and log go on, back at a later start or not at
+//! all.
 
 use super::lsm::place;
 use super::machines::End;
@@ -25,8 +26,8 @@ impl World {
         all.find(has).unwrap_or(node)
     }
 
-    /// A primary on which commits rest does not reach its backups for a moment, and then loses its second directory: what it has
-    /// acknowledged meanwhile is in its log, and nowhere else. False if there is none.
+    /// A primary on which commits rest does not reach its backups for a moment, and then loses its second
+    /// directory: what it has acknowledged meanwhile is in its log, and nowhere else. False if there is none.
     pub(super) fn inject_alone(&mut self) -> bool {
         let leads_alone = |record: &&PartitionRecord| {
             let machine = self.machine(record.primary.node.0);
@@ -51,7 +52,8 @@ impl World {
         true
     }
 
-    /// The second directory of a node is lost, if it still may be, and what its connections to others still carried.
+    /// The second directory of a node is lost, if it still may be, and what its connections to others still
+    /// carried.
     pub(super) fn lose_second_now(&mut self, node: u32) {
         for conn in self.network.of(Endpoint::Node(node)) {
             if self.network.get(conn).is_some_and(|open| open.lane == Lane::Peer) {
@@ -64,7 +66,8 @@ impl World {
         }
     }
 
-    /// The second directory of a node is lost, and so is what its engines have in it. False if nothing is there.
+    /// The second directory of a node is lost, and so is what its engines have in it. False if nothing is
+    /// there.
     pub(super) fn lose_second(&mut self, node: u32) -> bool {
         let rules = self.settings.rules;
         let gone = self.faults.random().chance(500);
@@ -107,8 +110,9 @@ impl World {
         true
     }
 
-    /// R6: what a sound replica had acknowledged is not lost with its directory as long as its log and its process live: who leads
-    /// next is given what it lacks of it. What is not in memory is read from the disk, which may fail.
+    /// R6: what a sound replica had acknowledged is not lost with its directory as long as its log and its
+    /// process live: who leads next is given what it lacks of it. What is not in memory is read from the
+    /// disk, which may fail.
     pub(super) fn gives(&mut self, node: u32, fetched: &Fetched) {
         let Some(process) = &self.machine(node).process else { return };
         let (id, after) = (fetched.partition, fetched.after);
@@ -131,7 +135,8 @@ impl World {
         }
     }
 
-    /// A node starts: the directory may be there again. What lies in it of replicas that have another place by now is removed.
+    /// A node starts: the directory may be there again. What lies in it of replicas that have another place
+    /// by now is removed.
     pub(super) fn look_for_second(&mut self, node: u32) {
         if self.machine(node).second.is() != Second::Away || !self.schedule.timing().chance(500) {
             return;
@@ -156,7 +161,8 @@ impl World {
         self.injected("directory-is-back");
     }
 
-    /// The engine of a replica that a starting node has; with the reason if its files, or the place for any, cannot be used.
+    /// The engine of a replica that a starting node has; with the reason if its files, or the place for any,
+    /// cannot be used.
     pub(super) fn engine_found(
         &mut self,
         node: u32,

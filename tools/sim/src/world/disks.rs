@@ -31,7 +31,8 @@ impl World {
         }
     }
 
-    /// A turn ends: what came in it is submitted. If the disk is idle, everything that waits is one write and one sync.
+    /// A turn ends: what came in it is submitted. If the disk is idle, everything that waits is one write and
+    /// one sync.
     pub(super) fn submit_log(&mut self, node: u32) {
         let now = self.now();
         if let Some(process) = self.machine_mut(node).process.as_mut() {
@@ -184,8 +185,8 @@ impl World {
         self.input(node, |host, now, out| host.log_read(now, partition, purpose, entries, out));
     }
 
-    /// Writes a tail to a file, durably. Without room for it its partition waits; a node that cannot write it for another reason
-    /// stops: what follows would destroy the only copy (R9).
+    /// Writes a tail to a file, durably. Without room for it its partition waits; a node that cannot write it
+    /// for another reason stops: what follows would destroy the only copy (R9).
     pub(super) fn set_aside(
         &mut self,
         node: u32,

@@ -1,4 +1,5 @@
-//! R8: a member that chose the log, since it is less, is not sent the state itself after all, unless the log is short of room.
+//! R8: a member that chose the log, since it is less, is not sent the state itself after all, unless the log
+//! is short of room.
 
 use super::World;
 use types::{Member, PartitionId, PartitionRecord};

@@ -412,7 +412,8 @@ impl World {
         }
     }
 
-    /// True if a node may forget what is in its memory: in recoverable seeds, what is nowhere else must stay somewhere.
+    /// True if a node may forget what is in its memory: in recoverable seeds, what is nowhere else must stay
+    /// somewhere.
     fn may_forget(&self, node: u32, fault: Fault) -> bool {
         if !self.plan.recoverable {
             return true;
@@ -424,7 +425,8 @@ impl World {
         })
     }
 
-    /// True if a node's disk may go bad: another node must have everything that counts, and no other may be in doubt.
+    /// True if a node's disk may go bad: another node must have everything that counts, and no other may be
+    /// in doubt.
     pub(super) fn may_lose_disk(&self, node: u32) -> bool {
         if !self.plan.recoverable {
             return true;

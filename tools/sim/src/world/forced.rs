@@ -1,9 +1,9 @@
-//! An operator who goes on without the node that has everything (PR-08, R9): a primary is left alone in its set, acknowledges what
-//! nobody else has, and is cut off from everybody. Another node is forced to lead. When the old primary is back, without having
-//! been started again, all of it must be in its tails.
+//! An operator who goes on without the node that has everything (PR-08, R9): a primary is left alone in its
+//! set, acknowledges what nobody else has, and is cut off from everybody. Another node is forced to lead.
+//! When the old primary is back, without having been started again, all of it must be in its tails.
 //!
-//! Its clients reach it again only when it has heard of the other term: until then it would serve them, alone as it is in its set,
-//! as the operator was told.
+//! Its clients reach it again only when it has heard of the other term: until then it would serve them, alone
+//! as it is in its set, as the operator was told.
 
 use super::machines::End;
 use super::workload::Workload;
@@ -161,14 +161,16 @@ impl World {
         }
     }
 
-    /// The faults are over. Who does not know yet that another leads is started again, so that no client is served by both.
+    /// The faults are over. Who does not know yet that another leads is started again, so that no client is
+    /// served by both.
     pub(super) fn end_force(&mut self) {
         if let Some(node) = self.faults.forced.take_away() {
             self.end(node, End::Crash);
         }
     }
 
-    /// R9: what was acknowledged by those who were put aside, and is lost, is in their tails, and failovers' reports name these.
+    /// R9: what was acknowledged by those who were put aside, and is lost, is in their tails, and failovers'
+    /// reports name these.
     pub(super) fn check_forced(&mut self) {
         for (partition, node) in self.faults.forced.take_done() {
             let machine = self.machine(node);

@@ -71,7 +71,8 @@ impl World {
         }
     }
 
-    /// True if the log on the disk has nothing but this position: its checksum alone is named, and nothing is given up.
+    /// True if the log on the disk has nothing but this position: its checksum alone is named, and nothing is
+    /// given up.
     fn begins_at(&self, node: u32, partition: PartitionId, at: Position) -> bool {
         let Some(process) = &self.machine(node).process else { return false };
         let is_at =
@@ -151,7 +152,8 @@ impl World {
         }
     }
 
-    /// An answer is ready: what it acknowledges must be where the recorded set and policy want it (I1, F04, PR-16).
+    /// An answer is ready: what it acknowledges must be where the recorded set and policy want it (I1, F04,
+    /// PR-16).
     pub(super) fn released(&mut self, node: u32, to: ClientRef, reply: &Reply) {
         let Some(process) = &self.machine(node).process else { return };
         let member = process.member;
@@ -234,8 +236,9 @@ impl World {
 
     /// I14: no more copies are named than there are.
     fn check_copies(&mut self, record: &PartitionRecord, reply: &Reply, at: Position) {
-        // Who was evicted a moment ago may still have been counted: whoever has it, has it. "The reply says what was
-        // secured": a member whose recorded life has ended, be the next one running or not, had it when it said so.
+        // Who was evicted a moment ago may still have been counted: whoever has it, has it. "The reply says
+        // what was secured": a member whose recorded life has ended, be the next one running or not, had it
+        // when it said so.
         let has = |machine: &&Machine| match &machine.process {
             Some(process) => {
                 let ended = |member: &Member| member.node.0 == machine.id && *member != process.member;
@@ -272,7 +275,8 @@ impl World {
             let then = if secured { as_secured(then) } else { then };
             let at = reply.position();
             self.checks.survival.acknowledged(self.now(), at, &then);
-            // The next term may not have come to serve when the run ends: this is the newest that must be there then.
+            // The next term may not have come to serve when the run ends: this is the newest that must be
+            // there then.
             self.checks.tip(asked.partition, at);
         }
     }
@@ -359,7 +363,8 @@ impl World {
         }
     }
 
-    /// In a world that has converged nothing is kept of what was shipped (I8, F12), once what is being shipped has arrived.
+    /// In a world that has converged nothing is kept of what was shipped (I8, F12), once what is being
+    /// shipped has arrived.
     pub(super) fn left_of_ships(&self) -> Option<String> {
         let (mut left, files) = (Vec::new(), self.machines.files());
         for record in self.checks.epochs.records() {
@@ -395,7 +400,8 @@ impl World {
             else {
                 continue;
             };
-            // A log that is about to begin again has said so to the disk already: it does so before anything that follows.
+            // A log that is about to begin again has said so to the disk already: it does so before anything
+            // that follows.
             if process.logs.begins_again(id) || process.held.holds(id) {
                 continue;
             }
@@ -469,8 +475,9 @@ impl World {
         waits.then(|| "a client's operation does not end".to_string())
     }
 
-    /// A partition that everybody forgot, of main memory or with a member whose disk is gone, stays closed until an
-    /// operator speaks (PR-17), and so does one whose set shrank to a member whose disk was lost just then.
+    /// A partition that everybody forgot, of main memory or with a member whose disk is gone, stays closed
+    /// until an operator speaks (PR-17), and so does one whose set shrank to a member whose disk was lost
+    /// just then.
     fn is_closed_for_good(&self, record: &PartitionRecord) -> bool {
         let faulted = |member: &types::Member| {
             let machine = self.machine(member.node.0);
@@ -552,7 +559,8 @@ impl World {
     }
 }
 
-/// True if the answer says what an aborted job has done: that must not be lost where acknowledgements may be (PR-82).
+/// True if the answer says what an aborted job has done: that must not be lost where acknowledgements may be
+/// (PR-82).
 fn tells_what_is_secured(asked: &Asked, reply: &Reply) -> bool {
     match (asked.ends_job, &reply.body) {
         (Some(aborts), Body::Job(status)) => aborts || status.state != JobState::Committed,
@@ -560,7 +568,8 @@ fn tells_what_is_secured(asked: &Asked, reply: &Reply) -> bool {
     }
 }
 
-/// The record as if its policy counted every member. Each had it on its disk; who joins later has it in memory at least.
+/// The record as if its policy counted every member. Each had it on its disk; who joins later has it in
+/// memory at least.
 fn as_secured(mut record: PartitionRecord) -> PartitionRecord {
     if !rests_on_primary(&record.policy) {
         return record;

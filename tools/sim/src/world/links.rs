@@ -188,8 +188,8 @@ impl World {
         }
     }
 
-    /// All connections of an endpoint go: at once for a process that dies, unnoticed by the others for a while if the
-    /// machine does.
+    /// All connections of an endpoint go: at once for a process that dies, unnoticed by the others for a
+    /// while if the machine does.
     pub(super) fn drop_links(&mut self, endpoint: Endpoint, noticed: bool) {
         for conn in self.network.of(endpoint) {
             if noticed {

@@ -93,7 +93,8 @@ impl World {
         }
     }
 
-    /// The calls of a node's LSM engines fail for a while, or the next sync but a few does. False if it has none.
+    /// The calls of a node's LSM engines fail for a while, or the next sync but a few does. False if it has
+    /// none.
     pub(super) fn trouble_trees(&mut self, fault: Fault, node: u32) -> bool {
         if self.machines.files().places(node).is_empty() {
             return false;

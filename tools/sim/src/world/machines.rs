@@ -155,7 +155,8 @@ impl World {
         named.chain(on_files).collect()
     }
 
-    /// Partitions that have files, and that the log knows nothing of: its owner lost the log, or it was never synced.
+    /// Partitions that have files, and that the log knows nothing of: its owner lost the log, or it was never
+    /// synced.
     fn recover_unlogged(&mut self, node: u32, process: &mut Process, doubtful: bool) -> Result<(), String> {
         for id in self.with_files(node) {
             let directory_of = self.machine(node).second.directory_of(id);

@@ -1,4 +1,5 @@
-//! What an operator changes while everything works: how many copies there are, and which nodes there are (I16).
+//! What an operator changes while everything works: how many copies there are, and which nodes there are
+//! (I16).
 
 use super::cluster_records::NodeNews;
 use super::{Event, Phase, World};
@@ -111,8 +112,8 @@ impl World {
         }
     }
 
-    /// A node that does not find itself in a whole cluster map was removed: its process ends. Now and then somebody starts it
-    /// again.
+    /// A node that does not find itself in a whole cluster map was removed: its process ends. Now and then
+    /// somebody starts it again.
     pub(super) fn learn_nodes(&mut self, node: u32, cluster_map: &ClusterMap) -> bool {
         let Some(process) = self.machine(node).process.as_ref() else { return false };
         let newer = cluster_map.whole && cluster_map.revision >= process.heard.revision();
@@ -176,7 +177,8 @@ impl World {
         if !closed.is_empty() {
             return None;
         }
-        // What lies on a node whose disk hangs for good does not move, and whoever is to have it waits for that.
+        // What lies on a node whose disk hangs for good does not move, and whoever is to have it waits for
+        // that.
         let hangs = self.machines.iter().any(|machine| machine.health.hangs());
         // A node that is to lead nothing for a while is given nothing meanwhile.
         let takes = |node: &&NodeRecord| able.contains(&node.id) && !node.is_marked(NodeRecord::DRAINING);

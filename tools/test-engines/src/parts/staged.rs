@@ -1,4 +1,5 @@
-//! Bulk loads at the parts engine: files that are staged, and the entries that make them part of the state (PR-39).
+//! Bulk loads at the parts engine: files that are staged, and the entries that make them part of the state
+//! (PR-39).
 
 use super::{PartsEngine, component, rows_of};
 use bytes::Bytes;

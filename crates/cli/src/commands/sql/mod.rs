@@ -1,5 +1,5 @@
-//! `understudy sql`: a shell over the SQL gateway. A person gets prompts, history and completion; a file, a command or a pipe gets
-//! results and nothing else.
+//! `understudy sql`: a shell over the SQL gateway. A person gets prompts, history and completion; a file, a
+//! command or a pipe gets results and nothing else.
 
 mod backslash;
 mod print;

@@ -10,7 +10,8 @@ use types::engine::{MAX_KEY_BYTES, space};
 use types::{Component, EngineError, LoadId, Lsn};
 
 impl Tree {
-    /// Writes a load's files in a new directory, which nothing else uses. Rows come in the order of their keys, each once.
+    /// Writes a load's files in a new directory, which nothing else uses. Rows come in the order of their
+    /// keys, each once.
     pub(in crate::lsm) fn write_load(
         dir: &Path,
         load: LoadId,
