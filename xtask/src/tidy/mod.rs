@@ -20,6 +20,7 @@ const FOLDERS: [&str; 2] = ["crates", "tools"];
 const LAYERS: [(&str, u8); 22] = [
     ("types", 1),
     ("testing", 1),
+    ("history", 1),
     ("wire", 2),
     ("wal", 2),
     ("engine", 2),
@@ -48,7 +49,7 @@ const LAYERS: [(&str, u8); 22] = [
 const BELOW: [&str; 4] = ["wire", "replica", "client", "local"];
 
 /// Crates whose code takes the time and randomness it needs as arguments.
-const PURE: [&str; 5] = ["types", "wire", "replica", "driver", "controller"];
+const PURE: [&str; 6] = ["types", "history", "wire", "replica", "driver", "controller"];
 
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 70;
