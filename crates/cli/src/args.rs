@@ -63,6 +63,8 @@ pub struct Global {
 pub enum Command {
     /// Play a fault under load, and check that nothing acknowledged is lost.
     Demo(process::DemoArgs),
+    /// Record what clients see while nodes fail in turn, and check that one history explains it.
+    Check(process::CheckArgs),
     /// Run a cluster on this machine, or do harm to it.
     Dev(process::DevArgs),
     /// Run a node (with --config), or list, add, drain and remove nodes.

@@ -28,6 +28,7 @@ use ops::Failure;
 pub fn run(command: Command, context: &mut Context) -> Result<(), Failure> {
     match command {
         Command::Demo(args) => process::demo(args, context),
+        Command::Check(args) => process::check(args, context),
         Command::Dev(args) => process::dev(args, context),
         Command::Node(args) => process::node(args, context),
         Command::Controller(args) => process::controller(&args, context),

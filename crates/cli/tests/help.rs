@@ -10,6 +10,7 @@ use std::path::Path;
 const COMMANDS: &[&str] = &[
     "",
     "demo",
+    "check",
     "dev",
     "dev kill",
     "node",

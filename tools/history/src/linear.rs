@@ -1,8 +1,8 @@
 //! Reads and writes of each key are linearizable, unknown outcomes included.
 //!
-//! Every written value is unique, so a value's write and reads form a cluster. A cluster must hold its key from the first
-//! end of one of its operations to the last beginning of one (Gibbons and Korach): these zones must not overlap, and no
-//! cluster may fit wholly into the zone of another.
+//! Every written value is unique, so a value's write and reads form a cluster. A cluster must hold its key
+//! from the first end of one of its operations to the last beginning of one (Gibbons and Korach): these zones
+//! must not overlap, and no cluster may fit wholly into the zone of another.
 
 use crate::zones::{self, Span};
 use std::collections::BTreeMap;

@@ -1,9 +1,11 @@
-//! What is taken out of a history where a cluster reported that it lost acknowledged writes, and nothing else.
+//! What is taken out of a history where a cluster reported that it lost acknowledged writes, and nothing
+//! else.
 //!
-//! A partition says of each term up to where it was kept. Whatever is known to be behind that is taken out: writes, and what was
-//! read of a state that is no part of the history any more. Answers over SQL have no positions; they are put between the native
-//! answers before and after them, and what is so known to be kept stays. What remains open, writes of the moment at which a
-//! primary was lost that nobody saw afterwards, is taken out and counted as unsure.
+//! A partition says of each term up to where it was kept. Whatever is known to be behind that is taken out:
+//! writes, and what was read of a state that is no part of the history any more. Answers over SQL have no
+//! positions; they are put between the native answers before and after them, and what is so known to be kept
+//! stays. What remains open, writes of the moment at which a primary was lost that nobody saw afterwards, is
+//! taken out and counted as unsure.
 
 use crate::operation::{At, End, Operation, Over};
 use crate::register::Wrong;

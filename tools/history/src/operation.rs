@@ -1,8 +1,8 @@
 //! One operation: what was called, when, and what came back. One line of JSON each.
 //!
-//! An operation is in one partition. It reads rows of one state, or writes rows all at once; a transaction is two operations: what it
-//! read, and its commit. Whoever records takes `invoked` before the request leaves and `completed` after the answer came, both from
-//! one clock that never goes back.
+//! An operation is in one partition. It reads rows of one state, or writes rows all at once; a transaction is
+//! two operations: what it read, and its commit. Whoever records takes `invoked` before the request leaves
+//! and `completed` after the answer came, both from one clock that never goes back.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -40,7 +40,8 @@ pub enum End {
 /// Where in a partition's log: the term, and the LSN. A read's is the state that it saw.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct At {
-    /// The epoch in which its primary began to lead; of a read the configuration's epoch, which is no smaller.
+    /// The epoch in which its primary began to lead; of a read the configuration's epoch, which is no
+    /// smaller.
     pub term: u64,
     /// The LSN.
     pub lsn: u64,

@@ -1,9 +1,10 @@
 //! Whether what happened to one key can have happened one after the other.
 //!
-//! Values are unique, so a value's write and its reads belong together. A write that rests on another value (a conditional update, an
-//! increment) follows it immediately, and the row says which it was: such values form a chain, which nothing else interrupts. A
-//! key has at most one delete, so absence is of two kinds: before the first value, and after the delete. Chains are put in order
-//! as [`crate::zones`] does it. Takes `n log n` steps.
+//! Values are unique, so a value's write and its reads belong together. A write that rests on another value
+//! (a conditional update, an increment) follows it immediately, and the row says which it was: such values
+//! form a chain, which nothing else interrupts. A key has at most one delete, so absence is of two kinds:
+//! before the first value, and after the delete. Chains are put in order as [`crate::zones`] does it. Takes
+//! `n log n` steps.
 
 use crate::operation::{Key, Operation, Over};
 use crate::zones::{self, Span};
@@ -176,7 +177,8 @@ impl Register {
         Ok(())
     }
 
-    /// Writes of which nobody knows, and that nobody saw, need not have been. What a row says that it has replaced was there.
+    /// Writes of which nobody knows, and that nobody saw, need not have been. What a row says that it has
+    /// replaced was there.
     fn drop_unseen(&mut self) {
         let mut there: Vec<u64> =
             self.clusters.iter().filter(|(_, cluster)| cluster.is_there()).map(|(value, _)| *value).collect();
@@ -231,8 +233,8 @@ impl Register {
 
     /// Whoever found no row found it before the first value, if that can be, and else behind the delete.
     ///
-    /// It can be before the first value exactly if it began before anything of any value had ended: then it takes the value
-    /// before nothing away from the order, and otherwise it contradicts what had ended.
+    /// It can be before the first value exactly if it began before anything of any value had ended: then it
+    /// takes the value before nothing away from the order, and otherwise it contradicts what had ended.
     fn place_absence(&mut self) -> Result<(), Wrong> {
         let values = self.clusters.iter().filter(|(value, _)| **value != REMOVED);
         let first = values.map(|(_, cluster)| cluster.first_end).min().unwrap_or((u64::MAX, 0));

@@ -1,9 +1,10 @@
 //! Whether the positions that answers carry order everything that was told about one partition.
 //!
-//! Every write is one entry of the partition's log. Its position is known from its own answer, or from a row that somebody read
-//! natively. So the log is a witness for the order of all writes, and it is compared with what clients saw: positions follow time;
-//! all rows of a read are of one state; a write that rests on a value has nothing between; a write of several rows is one entry.
-//! Reads without a position (over SQL) must fit some state between two. Takes `n log n` steps.
+//! Every write is one entry of the partition's log. Its position is known from its own answer, or from a row
+//! that somebody read natively. So the log is a witness for the order of all writes, and it is compared with
+//! what clients saw: positions follow time; all rows of a read are of one state; a write that rests on a
+//! value has nothing between; a write of several rows is one entry. Reads without a position (over SQL) must
+//! fit some state between two. Takes `n log n` steps.
 
 use crate::operation::{End, Key, Operation, Over, Seen};
 use crate::register::Wrong;

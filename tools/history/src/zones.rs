@@ -1,8 +1,9 @@
 //! Whether units of operations can be put one after the other (Gibbons and Korach).
 //!
-//! A unit is a value with its write and its reads, or several values of which it is known that they followed each other. It must
-//! come wholly before or wholly after another. One that ended something before another began something cannot come after it: two
-//! units that both say so of each other have no order. No other circle is possible without such a pair.
+//! A unit is a value with its write and its reads, or several values of which it is known that they followed
+//! each other. It must come wholly before or wholly after another. One that ended something before another
+//! began something cannot come after it: two units that both say so of each other have no order. No other
+//! circle is possible without such a pair.
 
 /// What of a unit matters for its place among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

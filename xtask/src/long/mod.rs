@@ -2,6 +2,7 @@
 //! taken on.
 
 mod bench;
+mod check;
 mod crash;
 mod demo;
 mod document;
@@ -17,10 +18,11 @@ use std::process::{Command, Stdio};
 /// missed.
 type Part = (&'static str, &'static str, fn(&Path) -> Result<Measured, String>);
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     ("sim", "Simulator", sim::seeds),
     ("plants", "Planted bugs", sim::plants),
     ("crash", "Power losses and failing calls", crash::all),
+    ("check", "Histories of real clusters", check::policies),
     ("demo", "Failover of the demo", demo::failovers),
     ("steady", "Full load without a fault", demo::steady),
     ("log", "The log", bench::log),

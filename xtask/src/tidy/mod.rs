@@ -17,7 +17,7 @@ const FOLDERS: [&str; 2] = ["crates", "tools"];
 
 /// Crates by floor; a crate uses only crates on lower floors (ARCHITECTURE.md, "The house"). Tools: above
 /// all.
-const LAYERS: [(&str, u8); 22] = [
+const LAYERS: [(&str, u8); 24] = [
     ("types", 1),
     ("testing", 1),
     ("history", 1),
@@ -39,14 +39,15 @@ const LAYERS: [(&str, u8); 22] = [
     ("local", 6),
     ("bench", 6),
     ("ops", 6),
+    ("check", 6),
     ("cli", 7),
     ("crash", 8),
 ];
 
 /// Crates that others of their own floor may use: the log keeps entries of `wire`, `driver` carries out what
-/// `replica` asks for, `sql` asks by `client` and `sim` simulates its core, `bench` starts clusters of
-/// `local`.
-const BELOW: [&str; 4] = ["wire", "replica", "client", "local"];
+/// `replica` asks for, `sql` asks by `client` and `sim` simulates its core, `bench` and `check` start
+/// clusters of `local`, `check` speaks SQL by `ops`.
+const BELOW: [&str; 5] = ["wire", "replica", "client", "local", "ops"];
 
 /// Crates whose code takes the time and randomness it needs as arguments.
 const PURE: [&str; 6] = ["types", "history", "wire", "replica", "driver", "controller"];

@@ -61,6 +61,34 @@ pub struct DemoArgs {
     pub set: Vec<(String, String)>,
 }
 
+/// `understudy check`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  understudy check
+  understudy check --seconds 60 --faults kill,stop,cut,power --policy durable
+  understudy check --policy async --faults power --json")]
+pub struct CheckArgs {
+    /// Seconds of load.
+    #[arg(long, default_value_t = 60)]
+    pub seconds: u64,
+    /// What happens to nodes, in turn, to two at once, and to one again as soon as it is back: kill, stop
+    /// (frozen), cut, power.
+    #[arg(long, value_delimiter = ',', default_value = "kill,stop,cut,power", value_name = "FAULT,..")]
+    pub faults: Vec<String>,
+    /// The table's policy.
+    #[arg(long, default_value = "durable")]
+    pub policy: String,
+    /// Seed of the choice of operations and of nodes.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Where a wrong history goes; otherwise a new temporary directory.
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Settings for every process.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+}
+
 /// A fault that the demo plays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum FaultArg {

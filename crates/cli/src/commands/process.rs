@@ -2,9 +2,11 @@
 
 use super::nodes;
 use crate::args::process::{
-    ConfigCommand, DemoArgs, DevArgs, FaultArg, FaultCommand, InitArgs, MetastoreArg, NodeArgs, RunArgs,
+    CheckArgs, ConfigCommand, DemoArgs, DevArgs, FaultArg, FaultCommand, InitArgs, MetastoreArg, NodeArgs,
+    RunArgs,
 };
 use crate::connect::{Context, failure};
+use check::CheckOptions;
 use local::demo::Fault;
 use local::{DemoOptions, DevCommand, DevOptions, Metastore, Terminal};
 use node::config::{Config, Sources};
@@ -50,6 +52,32 @@ pub fn demo(args: DemoArgs, context: &mut Context) -> Result<(), Failure> {
                        what"
             .into(),
         }),
+    }
+}
+
+/// `check`.
+pub fn check(args: CheckArgs, context: &mut Context) -> Result<(), Failure> {
+    let faults: Result<Vec<Fault>, _> = args.faults.iter().map(|fault| fault.parse()).collect();
+    let options = CheckOptions {
+        policy: args.policy,
+        seconds: args.seconds,
+        faults: faults.map_err(failure)?,
+        seed: args.seed,
+        output: args.output,
+        settings: args.set,
+        ..CheckOptions::default()
+    };
+    let report = check::check(&options, &mut Terminal::new(context.out.json)).map_err(failure)?;
+    if context.out.json {
+        context.out.object(&report.to_json());
+    }
+    match report.exit_status() {
+        0 => Ok(()),
+        status => {
+            let sentence =
+                "what clients saw is not what the policy promises; the history above shows it".into();
+            Err(Failure { status, sentence })
+        }
     }
 }
 

@@ -205,6 +205,27 @@ impl Gateway {
         stop: &AtomicBool,
         sink: &mut dyn FnMut(Event),
     ) -> Result<(), Fault> {
+        self.run_until(statement, stop, None, sink)
+    }
+
+    /// As [`Gateway::run`], for at most so long: then the session is of no more use, and what became of the
+    /// statement is not known.
+    pub fn run_within(
+        &mut self,
+        statement: &str,
+        within: Duration,
+        sink: &mut dyn FnMut(Event),
+    ) -> Result<(), Fault> {
+        self.run_until(statement, &AtomicBool::new(false), Some(Instant::now() + within), sink)
+    }
+
+    fn run_until(
+        &mut self,
+        statement: &str,
+        stop: &AtomicBool,
+        deadline: Option<Instant>,
+        sink: &mut dyn FnMut(Event),
+    ) -> Result<(), Fault> {
         let broken = |error: io::Error| Fault::Broken(error.to_string());
         let mut out = BytesMut::new();
         let refused = |error: io::Error| {
@@ -218,7 +239,7 @@ impl Gateway {
         self.write(&out).map_err(broken)?;
         let mut refusal = None;
         loop {
-            match self.next(stop, None).map_err(broken)? {
+            match self.next(stop, deadline).map_err(broken)? {
                 Message::RowDescription(body) => {
                     let column = |field: postgres_protocol::message::backend::Field<'_>| {
                         Ok(Column { name: field.name().to_string(), oid: field.type_oid() })

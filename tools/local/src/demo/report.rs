@@ -278,7 +278,7 @@ impl DemoReport {
 }
 
 /// A number with its thousands set apart.
-pub(super) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

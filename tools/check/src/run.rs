@@ -1,0 +1,214 @@
+//! The load, and what happens to nodes meanwhile.
+
+use crate::faults::{Faults, Plan, Round, Shape, cycle, round_seconds};
+use crate::keys::Keys;
+use crate::native::{Native, NativeReport};
+use crate::options::CheckOptions;
+use crate::recorder::{Record, Shared};
+use crate::scene;
+use crate::sql::{self, Gateways, Sql};
+use client::{Client, Table};
+use local::demo::Fault;
+use local::demo::report::grouped;
+use local::{Cluster, LocalError, Progress};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+/// Sessions of the load over SQL.
+const SESSIONS: u32 = 3;
+/// Between two looks at the cluster.
+const LOOK: Duration = Duration::from_millis(10);
+/// Before the first fault.
+const WARM_UP: f64 = 0.7;
+/// The part of a round for which nodes are gone.
+const GONE: f64 = 0.45;
+/// Between the ends of two faults at once, and before a node that is back is hit again.
+const BETWEEN: Duration = Duration::from_millis(150);
+/// Between two live lines.
+const LIVE: Duration = Duration::from_millis(1000);
+
+/// What is played on.
+pub struct Run<'a> {
+    pub options: &'a CheckOptions,
+    pub cluster: &'a mut Cluster,
+    pub client: &'a mut Client,
+    pub table: &'a Table,
+    pub keys: &'a Keys,
+    pub shared: &'a Shared,
+}
+
+/// What came of it.
+pub struct Played {
+    pub records: Vec<Record>,
+    pub native: NativeReport,
+    pub rounds: Vec<Round>,
+    /// When the load ended, microseconds since the history's beginning.
+    pub end: u64,
+}
+
+/// Asks the threads to stop, also when something fails.
+struct StopOnDrop<'a>(&'a Shared);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+struct Threads<'scope> {
+    native: ScopedJoinHandle<'scope, Result<NativeReport, LocalError>>,
+    sql: Vec<ScopedJoinHandle<'scope, Result<Record, LocalError>>>,
+}
+
+impl Threads<'_> {
+    /// True if a thread ended before it was asked to: it says why when it is joined.
+    fn is_broken(&self) -> bool {
+        self.native.is_finished() || self.sql.iter().any(ScopedJoinHandle::is_finished)
+    }
+
+    fn join(self) -> Result<(NativeReport, Vec<Record>), LocalError> {
+        let native = self.native.join().expect("the native load does not panic");
+        let sql = self.sql.into_iter().map(|thread| thread.join().expect("the load over SQL does not panic"));
+        let records = sql.collect::<Result<Vec<Record>, LocalError>>();
+        Ok((native?, records?))
+    }
+}
+
+/// Somebody who harms the cluster while the load runs.
+struct Playing<'a, 'scope> {
+    faults: Faults<'a>,
+    client: &'a mut Client,
+    table: &'a Table,
+    threads: Threads<'scope>,
+    shared: &'a Shared,
+    start: Instant,
+    shown: (Instant, u64),
+}
+
+impl Run<'_> {
+    /// Plays the load from start to end.
+    pub fn play(self, out: &mut dyn Progress) -> Result<Played, LocalError> {
+        let Run { options, cluster, client, table, keys, shared } = self;
+        let gateways: Gateways = Mutex::new(sql::gateways(&cluster.sql_url()?)?);
+        let seed = options.seed;
+        let native = scene::connect(cluster, seed.wrapping_add(1))?;
+        std::thread::scope(|scope| {
+            let stop = StopOnDrop(shared);
+            let load = Native { client: native, table, keys, shared, seed: seed.wrapping_add(2) };
+            let session = |number: u32| {
+                let seed = seed.wrapping_add(10 + u64::from(number));
+                let load = Sql { number, gateways: &gateways, keys, shared, seed };
+                scope.spawn(move || load.run())
+            };
+            let native = scope.spawn(move || load.run());
+            let threads = Threads { native, sql: (1..=SESSIONS).map(session).collect() };
+            let faults = Faults::new(cluster, shared, &gateways, options.is_volatile(), seed);
+            let start = Instant::now();
+            let shown = (start, 0);
+            let mut playing = Playing { faults, client, table, threads, shared, start, shown };
+            let rounds = playing.play(options, out);
+            drop(stop);
+            let end = shared.now();
+            let joined = playing.threads.join();
+            // Why the load ended is the better reason.
+            let (native, records) = joined?;
+            Ok(Played { records, native, rounds: rounds?, end })
+        })
+    }
+}
+
+impl Playing<'_, '_> {
+    fn play(&mut self, options: &CheckOptions, out: &mut dyn Progress) -> Result<Vec<Round>, LocalError> {
+        let seconds = options.seconds as f64;
+        let length = round_seconds(seconds - WARM_UP, options.faults.len());
+        let plans = cycle(&options.faults);
+        let mut rounds: Vec<Round> = Vec::new();
+        self.until(WARM_UP, out)?;
+        for plan in plans.iter().cycle() {
+            let begins = WARM_UP + rounds.len() as f64 * length;
+            if begins + length > seconds || self.threads.is_broken() {
+                break;
+            }
+            self.until(begins, out)?;
+            let round = self.round(*plan, begins + GONE * length, out)?;
+            rounds.push(round);
+        }
+        self.until(seconds, out)?;
+        Ok(rounds)
+    }
+
+    /// Looks at the cluster until so many seconds after the start.
+    fn until(&mut self, seconds: f64, out: &mut dyn Progress) -> Result<(), LocalError> {
+        while self.start.elapsed().as_secs_f64() < seconds && !self.threads.is_broken() {
+            self.client.poll(LOOK)?;
+            let (at, done) = self.shown;
+            if at.elapsed() >= LIVE {
+                let now = self.shared.done();
+                let rate = (now - done) as f64 / at.elapsed().as_secs_f64();
+                let passed = self.start.elapsed().as_secs_f64();
+                out.live(&format!(
+                    "{passed:5.1} s  {:>7} operations/s  {} in all",
+                    grouped(rate as u64),
+                    grouped(now)
+                ));
+                self.shown = (Instant::now(), now);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many partitions each node leads.
+    fn leading(&self) -> BTreeMap<u32, usize> {
+        let map = self.client.cluster_map();
+        let mut leading = BTreeMap::new();
+        for record in self.table.partitions().filter_map(|partition| map.partition(partition)) {
+            *leading.entry(record.primary.node.0).or_default() += 1;
+        }
+        leading
+    }
+
+    /// Plays a round; nodes come back so many seconds after the start.
+    fn round(&mut self, plan: Plan, back: f64, out: &mut dyn Progress) -> Result<Round, LocalError> {
+        let nodes = self.faults.choose(plan, &self.leading());
+        let injected = self.faults.now();
+        let hits: Vec<(Fault, u32)> = plan.faults.into_iter().zip(nodes.iter().copied()).collect();
+        for (fault, node) in &hits {
+            self.faults.strike(*fault, *node)?;
+            out.line(&format!(
+                "    {:5.1} s  node {node} {}",
+                self.start.elapsed().as_secs_f64(),
+                fault.done()
+            ));
+        }
+        self.until(back, out)?;
+        for (turn, (fault, node)) in hits.iter().enumerate() {
+            if turn > 0 {
+                std::thread::sleep(BETWEEN);
+            }
+            self.faults.heal(*fault, *node)?;
+        }
+        if plan.shape == Shape::Again {
+            let (fault, node) = (plan.faults[1], nodes[0]);
+            std::thread::sleep(BETWEEN);
+            self.faults.strike(fault, node)?;
+            out.line(&format!("    {:5.1} s  again {}", self.start.elapsed().as_secs_f64(), fault.done()));
+            std::thread::sleep(BETWEEN * 2);
+            self.faults.heal(fault, node)?;
+        }
+        Ok(Round { plan, nodes, injected, healed: self.faults.now() })
+    }
+}
+
+/// How often each kind of fault was injected.
+pub fn injected(rounds: &[Round]) -> BTreeMap<String, u64> {
+    let mut injected = BTreeMap::new();
+    for round in rounds {
+        let count = if round.plan.shape == Shape::One { 1 } else { 2 };
+        for fault in round.plan.faults.iter().take(count) {
+            *injected.entry(fault.to_string()).or_default() += 1;
+        }
+    }
+    injected
+}

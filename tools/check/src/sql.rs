@@ -1,0 +1,322 @@
+//! The load over SQL: sessions with one statement at a time each, each on a thread of its own.
+
+use crate::keys::Keys;
+use crate::recorder::{Called, Record, Shared};
+use crate::scene::{self, TABLE};
+use history::{Key, Over, Protocol, Read, Seen, Write};
+use local::LocalError;
+use ops::gateway::{Encryption, Event, Fault, Gateway, Place};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+use types::random::Random;
+
+/// How long a statement may take; then the session is left, and what became of the statement is not known.
+const WITHIN: Duration = Duration::from_secs(3);
+/// How long one node may take to let a session in.
+const LOGIN_WITHIN: Duration = Duration::from_millis(1000);
+/// Between two operations of a session, and between two attempts to get one.
+const PAUSE: Duration = Duration::from_millis(4);
+/// Refusals that say that nothing was done: the row or the transaction had changed, there was one already,
+/// the transaction had failed before.
+const NOT_DONE: [&str; 3] = ["40001", "23505", "25P02"];
+
+/// Where nodes speak SQL, which changes when one of them is given another port.
+pub type Gateways = Mutex<Place>;
+
+/// From a cluster's URL.
+pub fn gateways(url: &str) -> Result<Place, LocalError> {
+    let place = Place::parse(url).map_err(LocalError::Failed)?;
+    Ok(Place { encryption: Encryption::Never, ..place })
+}
+
+/// A session of the load.
+pub struct Sql<'a> {
+    pub number: u32,
+    pub gateways: &'a Gateways,
+    pub keys: &'a Keys,
+    pub shared: &'a Shared,
+    pub seed: u64,
+}
+
+/// Rows of an answer, with NULL as nothing.
+type Rows = Vec<Vec<Option<String>>>;
+
+/// How a statement went.
+enum Told {
+    Rows(Rows),
+    NotDone,
+    Unknown,
+}
+
+struct Work<'a> {
+    load: Sql<'a>,
+    session: Option<Gateway>,
+    /// How many sessions there were: each begins with another node.
+    opened: usize,
+    random: Random,
+    record: Record,
+}
+
+impl Sql<'_> {
+    /// Runs until asked to stop.
+    pub fn run(self) -> Result<Record, LocalError> {
+        let (random, record) = (Random::new(self.seed), Record::new(self.number, Protocol::Sql));
+        let opened = self.number as usize;
+        let mut work = Work { load: self, session: None, opened, random, record };
+        while !work.load.shared.stopping() {
+            if work.log_in() {
+                work.next()?;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(work.record)
+    }
+}
+
+/// A row of `tag, prev, n`, from this column on.
+fn seen(row: &[Option<String>], from: usize) -> Result<Seen, LocalError> {
+    let number = |at: usize| row.get(from + at).and_then(|text| text.as_ref()?.parse().ok());
+    match (number(0), number(1), number(2)) {
+        (Some(tag), Some(prev), Some(count)) => Ok(Seen { tag, prev, count, lsn: None }),
+        _ => Err(LocalError::Failed(format!("a row is none of ours: {row:?}"))),
+    }
+}
+
+fn of(key: Key) -> String {
+    format!("shelf = {} AND id = {}", key.0, key.1)
+}
+
+impl Work<'_> {
+    /// Makes sure of a session; each new one is asked of the next node first.
+    fn log_in(&mut self) -> bool {
+        if self.session.is_none() {
+            let mut place =
+                self.load.gateways.lock().expect("a thread panicked while it looked for a node").clone();
+            let hosts = place.hosts.len();
+            place.hosts.rotate_left(self.opened % hosts);
+            self.opened += 1;
+            self.session = Gateway::open(&place, LOGIN_WITHIN).ok();
+        }
+        self.session.is_some()
+    }
+
+    fn ask(&mut self, statement: &str) -> Told {
+        let Some(session) = &mut self.session else { return Told::NotDone };
+        let mut rows = Rows::new();
+        let told = session.run_within(statement, WITHIN, &mut |event| {
+            if let Event::Row(row) = event {
+                rows.push(row);
+            }
+        });
+        match told {
+            Ok(()) => Told::Rows(rows),
+            Err(Fault::Refused(complaint)) if NOT_DONE.contains(&complaint.code.as_str()) => Told::NotDone,
+            Err(Fault::Refused(_)) => Told::Unknown,
+            Err(Fault::Broken(_)) => {
+                self.session = None;
+                Told::Unknown
+            }
+        }
+    }
+
+    fn called(&self, what: &'static str, shelf: usize) -> Called {
+        Called { what, place: self.load.keys.place(shelf), invoked: self.load.shared.now() }
+    }
+
+    fn next(&mut self) -> Result<(), LocalError> {
+        let keys = self.load.keys;
+        let shelf = self.random.below(keys.count() as u64) as usize;
+        let key = keys.to_write(shelf, &mut self.random);
+        match self.random.below(100) {
+            0..15 => {
+                let key = keys.to_read(shelf, &mut self.random);
+                self.get(shelf, key).map(drop)
+            }
+            15..27 => self.put(shelf, key),
+            27..34 => self.insert(shelf, key),
+            34..55 => self.increment(shelf, key),
+            55..67 => self.update(shelf, key),
+            67..85 => self.transaction(shelf),
+            85..88 => self.delete(shelf),
+            _ => self.scan(shelf),
+        }
+    }
+
+    /// Puts the end of a write into the record.
+    fn wrote(&mut self, called: Called, told: Told, writes: Vec<Write>) {
+        match told {
+            Told::Rows(_) => self.record.done(self.load.shared, called, None, Vec::new(), writes),
+            Told::NotDone => self.record.not_done(),
+            Told::Unknown => self.record.unknown(called, writes),
+        }
+    }
+
+    fn get(&mut self, shelf: usize, key: Key) -> Result<Option<Seen>, LocalError> {
+        let called = self.called("select", shelf);
+        let statement = format!("SELECT tag, prev, n FROM {TABLE} WHERE {}", of(key));
+        let Told::Rows(rows) = self.ask(&statement) else {
+            self.record.not_done();
+            return Ok(None);
+        };
+        let found = rows.first().map(|row| seen(row, 0)).transpose()?;
+        let reads = vec![Read { key, seen: found }];
+        self.record.done(self.load.shared, called, None, reads, Vec::new());
+        Ok(found)
+    }
+
+    fn put(&mut self, shelf: usize, key: Key) -> Result<(), LocalError> {
+        let tag = self.load.shared.tag();
+        let statement = format!(
+            "INSERT INTO {TABLE} (shelf, id, tag, prev, n) VALUES ({}, {}, {tag}, 0, 0) \
+             ON CONFLICT (shelf, id) DO UPDATE SET tag = EXCLUDED.tag, prev = 0, n = 0",
+            key.0, key.1
+        );
+        let called = self.called("upsert", shelf);
+        let told = self.ask(&statement);
+        self.wrote(called, told, vec![Write { key, tag: Some(tag), over: Over::Blind }]);
+        Ok(())
+    }
+
+    fn insert(&mut self, shelf: usize, key: Key) -> Result<(), LocalError> {
+        let tag = self.load.shared.tag();
+        let values = format!("({}, {}, {tag}, 0, 0)", key.0, key.1);
+        let called = self.called("insert", shelf);
+        let told = self.ask(&format!("INSERT INTO {TABLE} (shelf, id, tag, prev, n) VALUES {values}"));
+        self.wrote(called, told, vec![Write { key, tag: Some(tag), over: Over::Absence }]);
+        Ok(())
+    }
+
+    /// The row itself says which value it has replaced.
+    fn increment(&mut self, shelf: usize, key: Key) -> Result<(), LocalError> {
+        let tag = self.load.shared.tag();
+        let called = self.called("increment", shelf);
+        let told = self.ask(&format!(
+            "UPDATE {TABLE} SET n = n + 1, prev = tag, tag = {tag} WHERE {} RETURNING tag, prev, n",
+            of(key)
+        ));
+        let Told::Rows(rows) = &told else {
+            self.wrote(called, told, vec![Write { key, tag: Some(tag), over: Over::Something }]);
+            return Ok(());
+        };
+        let found = rows.first().map(|row| seen(row, 0)).transpose()?;
+        let writes = found.map(|found| Write { key, tag: Some(tag), over: Over::Value(found.prev) });
+        let reads = vec![Read { key, seen: found }];
+        self.record.done(self.load.shared, called, None, reads, writes.into_iter().collect());
+        Ok(())
+    }
+
+    /// Only if the row still is as it was read.
+    fn update(&mut self, shelf: usize, key: Key) -> Result<(), LocalError> {
+        let Some(found) = self.get(shelf, key)? else { return Ok(()) };
+        let (tag, old) = (self.load.shared.tag(), found.tag);
+        let called = self.called("conditional update", shelf);
+        let told = self.ask(&format!(
+            "UPDATE {TABLE} SET tag = {tag}, prev = {old}, n = {} WHERE {} AND tag = {old} RETURNING n",
+            found.count + 1,
+            of(key)
+        ));
+        match told {
+            Told::Rows(rows) if rows.is_empty() => self.record.not_done(),
+            told => self.wrote(called, told, vec![Write { key, tag: Some(tag), over: Over::Value(old) }]),
+        }
+        Ok(())
+    }
+
+    /// Reads two rows and writes what is there of them, all at once.
+    fn transaction(&mut self, shelf: usize) -> Result<(), LocalError> {
+        let [one, other] = self.load.keys.two(shelf, &mut self.random);
+        if !matches!(self.ask("BEGIN"), Told::Rows(_)) {
+            self.session = None;
+            return Ok(());
+        }
+        let called = self.called("transaction's select", shelf);
+        let rows = match self.ask(&format!(
+            "SELECT id, tag, prev, n FROM {TABLE} WHERE shelf = {} AND id IN ({}, {})",
+            one.0, one.1, other.1
+        )) {
+            Told::Rows(rows) => rows,
+            Told::NotDone | Told::Unknown => return self.give_up(),
+        };
+        let found = self.rows(shelf, &rows)?;
+        let reads = scene::scanned(found.clone(), &[one, other]);
+        self.record.done(self.load.shared, called, None, reads, Vec::new());
+        let mut writes = Vec::new();
+        for (key, seen) in &found {
+            let tag = self.load.shared.tag();
+            let told = self.ask(&format!(
+                "UPDATE {TABLE} SET tag = {tag}, prev = tag, n = n + 1 WHERE {} RETURNING prev",
+                of(*key)
+            ));
+            match told {
+                // It sees the state that it has read.
+                Told::Rows(rows) if rows == [[Some(seen.tag.to_string())]] => {
+                    writes.push(Write { key: *key, tag: Some(tag), over: Over::Value(seen.tag) });
+                }
+                Told::Rows(rows) => {
+                    let text = format!("a transaction read {seen:?} under {key} and replaced {rows:?}");
+                    return Err(LocalError::Failed(text));
+                }
+                Told::NotDone | Told::Unknown => return self.give_up(),
+            }
+        }
+        let called = self.called("commit", shelf);
+        let told = self.ask("COMMIT");
+        if !writes.is_empty() {
+            self.wrote(called, told, writes);
+        }
+        Ok(())
+    }
+
+    /// Nothing of a transaction is done that was not committed.
+    fn give_up(&mut self) -> Result<(), LocalError> {
+        self.record.not_done();
+        if !matches!(self.ask("ROLLBACK"), Told::Rows(_)) {
+            self.session = None;
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, shelf: usize) -> Result<(), LocalError> {
+        let key = self.load.keys.to_remove(shelf, &mut self.random);
+        let called = self.called("delete", shelf);
+        let told = self.ask(&format!("DELETE FROM {TABLE} WHERE {} RETURNING tag, prev, n", of(key)));
+        let Told::Rows(rows) = &told else {
+            self.wrote(called, told, vec![Write { key, tag: None, over: Over::Blind }]);
+            return Ok(());
+        };
+        let found = rows.first().map(|row| seen(row, 0)).transpose()?;
+        let (reads, writes) = match found {
+            Some(found) => (vec![], vec![Write { key, tag: None, over: Over::Value(found.tag) }]),
+            None => (vec![Read { key, seen: None }], vec![]),
+        };
+        self.record.done(self.load.shared, called, None, reads, writes);
+        Ok(())
+    }
+
+    fn scan(&mut self, shelf: usize) -> Result<(), LocalError> {
+        let known = self.load.keys.known(shelf);
+        let number = self.load.keys.number(shelf);
+        let called = self.called("select of a shelf", shelf);
+        let Told::Rows(rows) =
+            self.ask(&format!("SELECT id, tag, prev, n FROM {TABLE} WHERE shelf = {number}"))
+        else {
+            self.record.not_done();
+            return Ok(());
+        };
+        let reads = scene::scanned(self.rows(shelf, &rows)?, &known);
+        self.record.done(self.load.shared, called, None, reads, Vec::new());
+        Ok(())
+    }
+
+    /// Rows of `id, tag, prev, n`.
+    fn rows(&self, shelf: usize, rows: &Rows) -> Result<BTreeMap<Key, Seen>, LocalError> {
+        let number = self.load.keys.number(shelf);
+        let id = |row: &[Option<String>]| row.first()?.as_ref()?.parse().ok();
+        let row = |row: &Vec<Option<String>>| {
+            let none = || LocalError::Failed(format!("a row is none of ours: {row:?}"));
+            Ok((Key(number, id(row).ok_or_else(none)?), seen(row, 1)?))
+        };
+        rows.iter().map(row).collect()
+    }
+}
