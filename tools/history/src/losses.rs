@@ -229,7 +229,8 @@ impl<'a> Fates<'a> {
             let fate = self.of.get(&operation.number).copied().unwrap_or(Fate::Unsure);
             match (fate, operation.end) {
                 (Fate::Kept, _) => return Some(operation),
-                // A removal leaves no value that somebody could have seen: it stays as one that may have been.
+                // A removal leaves no value that somebody could have seen: it stays as one that may have
+                // been.
                 (Fate::Unsure, end) if operation.writes.iter().any(|write| write.tag.is_none()) => {
                     taken.unsure += u64::from(end == End::Done);
                     (operation.end, operation.completed) = (End::Unknown, None);

@@ -69,7 +69,7 @@ fn show(seen: &Overview, all: bool, context: &mut Context) {
         show_partitions(&notable, context);
         context.out.line("");
     }
-    context.out.line(&format!(
+    context.out.line(format!(
         "{well} of {} partitions serve with all of their copies in sync; `understudy status --all` lists them, too",
         seen.partitions.len()
     ));
