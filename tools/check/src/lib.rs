@@ -106,7 +106,10 @@ pub fn check(options: &CheckOptions, out: &mut dyn Progress) -> Result<CheckRepo
 fn judge(report: &mut CheckReport, history: &[Operation], promised: bool, losses: &Losses) {
     let started = Instant::now();
     let found = match promised {
-        true => history::check(history),
+        true => {
+            report.findings.extend(losses.none_of(history).err().map(Finding::of_losses));
+            history::check(history)
+        }
         false => match losses.subtract(history.to_vec()) {
             Ok((rest, taken)) => {
                 report.lost = Some(Lost { reported: taken.writes, unsure: taken.unsure, reads: taken.reads });
@@ -116,6 +119,7 @@ fn judge(report: &mut CheckReport, history: &[Operation], promised: bool, losses
         },
     };
     report.findings.extend(found);
+    report.findings.extend(history::unanswered(history));
     report.checked_in_s = started.elapsed().as_secs_f64();
 }
 

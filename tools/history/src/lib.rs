@@ -20,4 +20,4 @@ pub mod zones;
 
 pub use losses::{Losses, Subtracted};
 pub use operation::{At, End, Key, Operation, Over, Protocol, Read, Seen, Write};
-pub use verdict::{Finding, Rule, check};
+pub use verdict::{Finding, Rule, check, unanswered};

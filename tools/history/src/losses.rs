@@ -48,6 +48,22 @@ impl Losses {
         self.terms.get(&(place, at.term)).is_some_and(|end| end.is_some_and(|end| end < at.lsn))
     }
 
+    /// Where the policy promises everything: no acknowledged write may be reported lost.
+    ///
+    /// # Errors
+    /// The first one that is.
+    pub fn none_of(&self, history: &[Operation]) -> Result<(), Wrong> {
+        let lost = |operation: &&Operation| {
+            let acknowledged = operation.end == End::Done && !operation.writes.is_empty();
+            acknowledged && operation.at.is_some_and(|at| self.is_lost(operation.place, at))
+        };
+        let Some(operation) = history.iter().find(lost) else { return Ok(()) };
+        Err(Wrong {
+            sentence: "an acknowledged write is reported lost, and the policy promises that none is".into(),
+            operations: vec![operation.number],
+        })
+    }
+
     /// The term of a configuration: the last one that had begun.
     fn term(&self, place: u32, epoch: u64) -> u64 {
         self.terms.range((place, 0)..=(place, epoch)).next_back().map_or(epoch, |((_, term), _)| *term)
@@ -291,6 +307,14 @@ mod tests {
         ]);
         assert_eq!(left, [1, 4, 5, 6]);
         assert_eq!(taken, Subtracted { writes: 1, unsure: 0, reads: 1 });
+    }
+
+    #[test]
+    fn where_everything_is_promised_nothing_acknowledged_may_be_reported_lost() {
+        let kept = history([put(1, 1, 2).at(1, 10), put(3, 20, 21).at(2, 11)]);
+        assert!(losses().none_of(&kept).is_ok());
+        let lost = history([put(1, 1, 2).at(1, 10), put(2, 3, 4).at(1, 11), put(3, 20, 21).at(2, 11)]);
+        assert_eq!(losses().none_of(&lost).map_err(|wrong| wrong.operations), Err(vec![2]));
     }
 
     #[test]

@@ -223,6 +223,12 @@ pub(crate) mod made {
             self
         }
 
+        /// The same of another row.
+        pub fn of(mut self, key: Key) -> Operation {
+            self.writes.iter_mut().for_each(|write| write.key = key);
+            self
+        }
+
         pub fn with(mut self, tag: u64, key: Key) -> Operation {
             self.writes.push(Write { key, tag: Some(tag), over: Over::Blind });
             self

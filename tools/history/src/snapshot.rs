@@ -22,7 +22,7 @@ struct Log {
     /// The values of each key by their entries; `None`: the row was removed.
     versions: BTreeMap<Key, BTreeMap<u64, Option<u64>>>,
     /// Keys that were, or may have been, removed by an entry that is not known.
-    removed_somewhere: BTreeSet<Key>,
+    removed_somewhere: BTreeMap<Key, u64>,
 }
 
 /// Two numbers that only grow along time: to look up what was known when.
@@ -96,7 +96,8 @@ impl Log {
                         log.versions.entry(write.key).or_default().insert(entry, write.tag);
                     }
                     None if write.tag.is_none() => {
-                        log.removed_somewhere.insert(write.key);
+                        let since = log.removed_somewhere.entry(write.key).or_insert(u64::MAX);
+                        *since = (*since).min(operation.invoked);
                     }
                     None => {}
                 }
@@ -208,7 +209,10 @@ impl Log {
             }
         }
         for read in operation.reads.iter().filter(|read| read.seen.is_none()) {
-            let Some((next, by)) = self.there_again(read.key, from) else { continue };
+            if self.removed_somewhere.get(&read.key).is_some_and(|since| *since < completed) {
+                continue;
+            }
+            let Some((next, by)) = self.there_again(read.key, from, until) else { continue };
             if next < until {
                 (until, until_by) = (next, by);
             }
@@ -227,17 +231,22 @@ impl Log {
         self.entry_of.get(self.written_by.get(&seen.tag)?).copied()
     }
 
-    /// The entry before which a row must have been missed, if it was missed at `from` or later.
-    fn there_again(&self, key: Key, from: u64) -> Option<(u64, u64)> {
-        let versions = self.versions.get(&key).filter(|_| !self.removed_somewhere.contains(&key))?;
-        // If the row is there at `from`, only a removal later can help.
-        if let Some((entry, Some(_))) = versions.range(..=from).next_back() {
-            let removed_later = versions.range((Excluded(from), Unbounded)).any(|(_, tag)| tag.is_none());
-            return (!removed_later).then(|| (*entry, self.writer_of[entry]));
+    /// The entry before which a row must have been missed, if it was missed at `from` or later, and before
+    /// `until`: only a removal between the two can help.
+    fn there_again(&self, key: Key, from: u64, until: u64) -> Option<(u64, u64)> {
+        if from >= until {
+            return None;
         }
-        let removed_later = versions.range((Excluded(from), Unbounded)).any(|(_, tag)| tag.is_none());
-        let next = versions.range((Excluded(from), Unbounded)).next().filter(|_| !removed_later)?;
-        Some((*next.0, self.writer_of[next.0]))
+        let versions = self.versions.get(&key)?;
+        let mut between = versions.range((Excluded(from), Excluded(until)));
+        if between.any(|(_, tag)| tag.is_none()) {
+            return None;
+        }
+        let entry = match versions.range(..=from).next_back() {
+            Some((entry, Some(_))) => entry,
+            _ => versions.range((Excluded(from), Unbounded)).next()?.0,
+        };
+        Some((*entry, self.writer_of[entry]))
     }
 }
 
@@ -286,7 +295,10 @@ mod tests {
     #[test]
     fn bad_histories_are_rejected() {
         let both = || put(1, 1, 2).at(1, 5).with(2, OTHER);
-        let bad: [(&str, Vec<Operation>); 11] = [
+        let half = || missing(OTHER, scan(&[(KEY, 1, 5)], 1, 8).at(1, 5));
+        let bad: [(&str, Vec<Operation>); 13] = [
+            ("half of a write, removed later", vec![both(), half(), delete(10, 11).of(OTHER).at(1, 9)]),
+            ("half of a write, removed later over SQL", vec![both(), half(), delete(10, 11).of(OTHER).sql()]),
             (
                 "half of a write",
                 vec![both(), put(3, 3, 4).at(1, 6).with(4, OTHER), sql_scan(&[(KEY, 1), (OTHER, 4)], 2, 9)],

@@ -1,6 +1,6 @@
 //! All checkers over a history.
 
-use crate::operation::{Key, Operation};
+use crate::operation::{End, Key, Operation, Protocol};
 use crate::register::{self, Wrong};
 use crate::snapshot;
 use serde::Serialize;
@@ -17,8 +17,10 @@ pub enum Rule {
     Linearizable,
     /// Positions in one partition, or the rows of one read, contradict what was told.
     Snapshot,
-    /// What was reported lost is still there.
+    /// What was reported lost is still there, or may not be lost.
     Loss,
+    /// There is nothing to judge.
+    Load,
 }
 
 /// Something wrong.
@@ -52,6 +54,23 @@ impl Finding {
     }
 }
 
+/// What is wrong with a history in which one protocol was never answered: it shows nothing of it.
+pub fn unanswered(history: &[Operation]) -> Vec<Finding> {
+    let protocols = [(Protocol::Native, "the native client"), (Protocol::Sql, "SQL")];
+    let answered = |protocol: Protocol| {
+        history.iter().any(|operation| operation.protocol == protocol && operation.end == End::Done)
+    };
+    let silent = protocols.into_iter().filter(|(protocol, _)| !answered(*protocol));
+    let finding = |(_, name): (Protocol, &str)| Finding {
+        rule: Rule::Load,
+        key: None,
+        place: None,
+        sentence: format!("nothing that was asked over {name} was answered"),
+        operations: Vec::new(),
+    };
+    silent.map(finding).collect()
+}
+
 /// Checks every key and every partition. What was reported lost must have been taken out.
 pub fn check(history: &[Operation]) -> Vec<Finding> {
     let mut keys: BTreeMap<Key, Vec<&Operation>> = BTreeMap::new();
@@ -83,6 +102,15 @@ mod tests {
 
     fn rules(operations: impl IntoIterator<Item = Operation>) -> Vec<Rule> {
         check(&history(operations)).iter().map(|finding| finding.rule).collect()
+    }
+
+    #[test]
+    fn a_protocol_that_was_never_answered_shows_nothing() {
+        let native = put(1, 1, 2).at(1, 5);
+        let silent = |operations: &[Operation]| unanswered(operations).len();
+        assert_eq!(silent(&history([native.clone(), read(seen(1, 0), 3, 4).sql()])), 0);
+        let unknown = Operation { end: End::Unknown, ..put(2, 3, 4).sql() };
+        assert_eq!(silent(&history([native, unknown])), 1);
     }
 
     #[test]

@@ -93,6 +93,11 @@ fn written(
             return Err(("I5", sentence));
         }
     }
+    if let (Action::Insert(_), Some(made)) = (&operation.action, made.first())
+        && let Some(before) = last.newest(&operation.key, made.at.lsn.prev())
+    {
+        return Err(("I9", format!("{operation:?} at {} replaced {before:?}", made.at)));
+    }
     match &operation.told {
         Answer::Done { at, .. } if last.lost.contains_key(at) => {}
         Answer::Done { at, .. } => {
@@ -157,11 +162,13 @@ fn read(
                 return Err(("I5", format!("{operation:?} should have found {there:?}")));
             }
         }
-        (Answer::Ended(Some(end)), Action::TermEnd(asked)) => {
+        (Answer::Ended(end), Action::TermEnd(asked)) => {
             let kept = last.line.iter().any(|known| known.at == *asked);
+            // A term that goes on has everything that it acknowledged.
+            let told_kept = end.is_none_or(|end| end >= asked.lsn);
             let wrong = match kept {
-                true => *end < asked.lsn,
-                false => *end >= asked.lsn && last.was_lost_before(operation, asked),
+                true => !told_kept,
+                false => told_kept && last.was_lost_before(operation, asked),
             };
             if wrong {
                 return Err((
@@ -293,6 +300,26 @@ mod tests {
         };
         assert_eq!(lost_at(20), Ok(()), "it was there when it was asked for");
         assert_eq!(lost_at(19), Err("I14"));
+    }
+
+    #[test]
+    fn a_term_that_is_said_to_go_on_has_lost_nothing() {
+        let asked = operation("", Action::TermEnd(at(1, 2)), Answer::Ended(None));
+        let lost = BTreeMap::from([(at(1, 2), 5)]);
+        let last = Final { line: Vec::new(), lost, lossy: None };
+        let later = Operation { invoked: 20, completed: 21, ..asked.clone() };
+        assert_eq!(check(&last, &[&later]).map_err(|(id, _)| id), Err("I14"));
+        assert_eq!(check(&last, &[&asked]).map_err(|(id, _)| id), Ok(()), "it was lost later");
+    }
+
+    #[test]
+    fn an_insert_that_replaces_a_row_is_rejected() {
+        let line = [known(2, "a", 7, 1), known(3, "a", 8, 2)];
+        let insert =
+            |value, lsn| operation("a", Action::Insert(value), Answer::Done { at: at(1, lsn), copies: 1 });
+        assert_eq!(verdict(&line[..1], &insert(7, 2)), Ok(()));
+        let second = Operation { session: Some((SessionId(at(1, 1)), 2)), ..insert(8, 3) };
+        assert_eq!(verdict(&line, &second), Err("I9"));
     }
 
     #[test]
