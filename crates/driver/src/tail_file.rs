@@ -49,31 +49,32 @@ pub enum Place {
 }
 
 /// Finds the place of a tail: a file of its own, by a name that no other tail has. `look` gives the bytes of
-/// a file, none if there is no such file, and an error if that cannot be told or it cannot be read: then it
-/// is another one.
+/// a file, or as many as can be read, and none if there is no such file. Its error, that this cannot be told,
+/// is passed on: every further name would meet with the same.
 pub fn place<E>(
     mut report: TailReport,
     entries: &[Entry],
     rows: &[Version],
     mut look: impl FnMut(&str) -> Result<Option<Bytes>, E>,
-) -> Place {
+) -> Result<Place, E> {
     let mut content = Vec::new();
     entries.iter().for_each(|entry| content.extend_from_slice(entry.bytes()));
     rows.iter().for_each(|row| push_row(&mut content, row));
     let stem = format!("{}-{}-{}-{}", report.partition.0, report.term.0, report.from, report.to);
     for n in 0u64.. {
         let name = if n == 0 { format!("{stem}{SUFFIX}") } else { format!("{stem}.{n}{SUFFIX}") };
-        match look(&name).map(|bytes| bytes.map(TailFile::decode)) {
-            Ok(Some(Some(known))) if known.content == content => return Place::Known(known.report),
-            Ok(Some(_)) | Err(_) => {}
-            Ok(None) => {
+        match look(&name)?.map(TailFile::decode) {
+            Some(Some(known)) if known.content == content => return Ok(Place::Known(known.report)),
+            // Another tail, or one that is not whole.
+            Some(_) => {}
+            None => {
                 report.file = name;
                 break;
             }
         }
     }
     let bytes = encode(&report, &content);
-    Place::New(report, bytes)
+    Ok(Place::New(report, bytes))
 }
 
 fn encode(report: &TailReport, content: &[u8]) -> Vec<u8> {
@@ -184,7 +185,7 @@ mod tests {
 
     fn put(files: &mut Files, report: &TailReport, entries: &[Entry], rows: &[Version]) -> String {
         let look = |name: &str| Ok::<_, ()>(files.get(name).cloned());
-        match place(report.clone(), entries, rows, look) {
+        match place(report.clone(), entries, rows, look).expect("every file can be looked at") {
             Place::Known(known) => format!("known as {}", known.file),
             Place::New(report, bytes) => {
                 files.insert(report.file.clone(), bytes.into());
@@ -203,11 +204,23 @@ mod tests {
         assert_eq!(put(&entries), "known as 64-2-11-12.tail");
         assert_eq!(put(&others), "64-2-11-12.1.tail");
         assert_eq!(put(&others), "known as 64-2-11-12.1.tail");
-        // One that is not whole is not taken for it, and neither is one that cannot be read.
+        // One that is not whole is not taken for it.
         files.insert("64-2-11-12.tail".into(), Bytes::from_static(b"UTAIL001"));
-        let look = |name: &str| if name.contains(".1.") { Err(()) } else { Ok(files.get(name).cloned()) };
-        let Place::New(named, _) = place(report.clone(), &entries, &[], look) else { panic!("it is known") };
+        let look = |name: &str| Ok::<_, ()>(files.get(name).cloned());
+        let Ok(Place::New(named, _)) = place(report, &entries, &[], look) else { panic!("it is known") };
         assert_eq!(named.file, "64-2-11-12.2.tail");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_looked_at_is_looked_at_once() {
+        let (report, entries) = sample();
+        let mut looks = 0;
+        let mut look = |_: &str| {
+            looks += 1;
+            Err("too many open files")
+        };
+        assert_eq!(place(report, &entries, &[], &mut look), Err("too many open files"));
+        assert_eq!(looks, 1);
     }
 
     /// Every cut and every other byte of a file is noticed; whole, it reads as `content`.

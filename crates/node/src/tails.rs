@@ -19,9 +19,13 @@ pub fn write(
     entries: &[Entry],
     rows: &[Version],
 ) -> std::io::Result<TailReport> {
-    match place(report, entries, rows, |name| {
-        files::read(&dir.join(name)).map(|bytes| bytes.map(Bytes::from))
-    }) {
+    let look = |name: &str| {
+        let path = dir.join(name);
+        // What is there and cannot be read is another tail's.
+        let read = || files::read(&path).ok().flatten().unwrap_or_default();
+        path.try_exists().map(|there| there.then(|| Bytes::from(read())))
+    };
+    match place(report, entries, rows, look)? {
         Place::Known(known) => Ok(known),
         Place::New(report, bytes) => {
             files::replace(&dir.join(&report.file), &bytes)?;

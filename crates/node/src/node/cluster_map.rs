@@ -3,6 +3,7 @@
 
 use super::Node;
 use crate::failure::Failure;
+use std::collections::BTreeSet;
 use types::{PartitionId, PartitionRecord, TableId};
 use wire::Message;
 use wire::control::{AdminAnswer, ClusterMap};
@@ -121,9 +122,13 @@ impl Node {
     /// Tries again to make replicas that found no room and are still wanted here.
     pub(super) fn make_waiting(&mut self) -> Result<(), Failure> {
         let (host, view) = (self.replicas.host(), &self.view);
+        let lost: BTreeSet<PartitionId> = match self.storage.has_waiting() {
+            true => host.storage_lost().into_iter().collect(),
+            false => return Ok(()),
+        };
         let due = self.storage.waiting_due(self.timer.mono(), |id| match host.has(id) {
             // It has another place meanwhile, or needs none.
-            true => host.storage_lost().contains(&id),
+            true => lost.contains(&id),
             false => view.partition(id).is_some_and(|record| record.holds(&host.me())),
         });
         for id in due {

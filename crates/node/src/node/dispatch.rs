@@ -78,7 +78,8 @@ impl Node {
             // No replica here, but the controllers have told who has one.
             return self.turn_away(key, &request, Status::NotPrimary);
         }
-        let (held, full) = (self.tails.held().holds(id), self.storage.without_room(id));
+        let held = self.tails.held().holds(id);
+        let full = if request.op.writes() { self.storage.without_room(id) } else { None };
         let record = self.view.partition(id);
         if let Some(status) = admission::of_client(&request, me, record, held, full.as_deref()) {
             if matches!(status, Status::Full(_)) {
@@ -108,7 +109,9 @@ impl Node {
             self.reports.metrics().ship_received.fetch_add(received, Ordering::Relaxed);
         }
         let id = message.partition();
-        let (held, full) = (self.tails.held().holds(id), self.storage.without_room(id).is_some());
+        let held = self.tails.held().holds(id);
+        let brings = matches!(&message, PeerMessage::Append(append) if !append.entries.is_empty());
+        let full = brings && self.storage.without_room(id).is_some();
         match admission::of_peer(&message, self.replicas.me(), held, full) {
             Admission::Given => {}
             Admission::Lost => return,

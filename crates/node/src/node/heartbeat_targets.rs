@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use types::NodeId;
 
-/// The other nodes' doors for heartbeats. What was found of one stays until its address is another one.
+/// The other nodes' doors for heartbeats. What was found of one stays until its address is another one: nodes
+/// register numbers, which never come to mean another host.
 #[derive(Debug, Default)]
 pub struct HeartbeatTargets {
     wanted: BTreeMap<NodeId, String>,

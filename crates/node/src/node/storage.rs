@@ -170,11 +170,13 @@ impl Storage {
     /// Those of the waiting partitions that are to be tried again, after forgetting those that need nothing
     /// any more.
     pub fn waiting_due(&mut self, now: Micros, needs: impl Fn(PartitionId) -> bool) -> Vec<PartitionId> {
-        if self.waiting.is_empty() {
-            return Vec::new();
-        }
         self.waiting.keep(needs);
         self.waiting.due(now)
+    }
+
+    /// True if a replica waits for room.
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// The directory in which a replica's files are, if it is a further one.

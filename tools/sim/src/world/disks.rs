@@ -271,9 +271,10 @@ impl World {
         let look = |name: &str| match disk.read(&format!("{TAILS}{name}")) {
             Ok(bytes) => Ok(Some(bytes.into())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            // What is there and cannot be read is another tail's.
+            Err(_) => Ok::<_, io::Error>(Some(Default::default())),
         };
-        match place(report.clone(), entries, rows, look) {
+        match place(report.clone(), entries, rows, look)? {
             Place::Known(known) => Ok(known),
             Place::New(report, bytes) => {
                 disk.replace(&format!("{TAILS}{}", report.file), &bytes)?;
