@@ -255,7 +255,7 @@ impl Work<'_> {
             }
             (Asked::Scan { known }, Body::Rows { rows, more: false }) => {
                 let shown = rows.iter().map(|(key, lsn, stored)| scene::shown(table, key, *lsn, stored));
-                scene::scanned(shown.collect::<Result<_, _>>()?, known)
+                scene::scanned(shown.collect::<Result<_, _>>()?, known)?
             }
             (_, other) => return Err(LocalError::Failed(format!("an answer of another kind: {other:?}"))),
         };
@@ -295,7 +295,7 @@ pub fn read_back(
             return Err(LocalError::Failed(format!("an answer of another kind: {:?}", answer.body)));
         };
         let shown = rows.iter().map(|(key, lsn, stored)| scene::shown(table, key, *lsn, stored));
-        let reads = scene::scanned(shown.collect::<Result<_, _>>()?, &known);
+        let reads = scene::scanned(shown.collect::<Result<_, _>>()?, &known)?;
         record.done(shared, called, Some(at(&answer)), reads, Vec::new());
     }
     Ok(record)

@@ -127,9 +127,18 @@ pub fn shown(table: &Table, key: &[u8], lsn: Lsn, stored: &[u8]) -> Result<(Key,
     }
 }
 
-/// What a scan says of rows: those that it found, and those of the known ones that it did not.
-pub fn scanned(found: BTreeMap<Key, Seen>, known: &[Key]) -> Vec<Read> {
+/// What a scan says of rows: those that it found, and those of the known ones that it did not. No answer may
+/// have a row twice.
+pub fn scanned(found: Vec<(Key, Seen)>, known: &[Key]) -> Result<Vec<Read>, LocalError> {
+    let mut rows: BTreeMap<Key, Seen> = BTreeMap::new();
+    for (key, seen) in found {
+        if let Some(other) = rows.insert(key, seen) {
+            return Err(LocalError::Failed(format!(
+                "one scan found row {key} twice: {other:?} and {seen:?}"
+            )));
+        }
+    }
     let missing =
-        known.iter().filter(|key| !found.contains_key(key)).map(|key| Read { key: *key, seen: None });
-    found.iter().map(|(key, seen)| Read { key: *key, seen: Some(*seen) }).chain(missing).collect()
+        known.iter().filter(|key| !rows.contains_key(key)).map(|key| Read { key: *key, seen: None });
+    Ok(rows.iter().map(|(key, seen)| Read { key: *key, seen: Some(*seen) }).chain(missing).collect())
 }

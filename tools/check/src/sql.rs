@@ -6,7 +6,6 @@ use crate::scene::{self, TABLE};
 use history::{Key, Over, Protocol, Read, Seen, Write};
 use local::LocalError;
 use ops::gateway::{Encryption, Event, Fault, Gateway, Place};
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 use types::random::Random;
@@ -80,6 +79,15 @@ fn seen(row: &[Option<String>], from: usize) -> Result<Seen, LocalError> {
     match (number(0), number(1), number(2)) {
         (Some(tag), Some(prev), Some(count)) => Ok(Seen { tag, prev, count, lsn: None }),
         _ => Err(LocalError::Failed(format!("a row is none of ours: {row:?}"))),
+    }
+}
+
+/// The one row that a statement about one key may answer with.
+fn only(rows: &Rows) -> Result<Option<&Vec<Option<String>>>, LocalError> {
+    match &rows[..] {
+        [] => Ok(None),
+        [row] => Ok(Some(row)),
+        more => Err(LocalError::Failed(format!("{} rows have one key: {more:?}", more.len()))),
     }
 }
 
@@ -159,7 +167,7 @@ impl Work<'_> {
             self.record.not_done();
             return Ok(None);
         };
-        let found = rows.first().map(|row| seen(row, 0)).transpose()?;
+        let found = only(&rows)?.map(|row| seen(row, 0)).transpose()?;
         let reads = vec![Read { key, seen: found }];
         self.record.done(self.load.shared, called, None, reads, Vec::new());
         Ok(found)
@@ -199,7 +207,7 @@ impl Work<'_> {
             self.wrote(called, told, vec![Write { key, tag: Some(tag), over: Over::Something }]);
             return Ok(());
         };
-        let found = rows.first().map(|row| seen(row, 0)).transpose()?;
+        let found = only(rows)?.map(|row| seen(row, 0)).transpose()?;
         let writes = found.map(|found| Write { key, tag: Some(tag), over: Over::Value(found.prev) });
         let reads = vec![Read { key, seen: found }];
         self.record.done(self.load.shared, called, None, reads, writes.into_iter().collect());
@@ -239,7 +247,7 @@ impl Work<'_> {
             Told::NotDone | Told::Unknown => return self.give_up(),
         };
         let found = self.rows(shelf, &rows)?;
-        let reads = scene::scanned(found.clone(), &[one, other]);
+        let reads = scene::scanned(found.clone(), &[one, other])?;
         self.record.done(self.load.shared, called, None, reads, Vec::new());
         let mut writes = Vec::new();
         for (key, seen) in &found {
@@ -285,7 +293,7 @@ impl Work<'_> {
             self.wrote(called, told, vec![Write { key, tag: None, over: Over::Blind }]);
             return Ok(());
         };
-        let found = rows.first().map(|row| seen(row, 0)).transpose()?;
+        let found = only(rows)?.map(|row| seen(row, 0)).transpose()?;
         let (reads, writes) = match found {
             Some(found) => (vec![], vec![Write { key, tag: None, over: Over::Value(found.tag) }]),
             None => (vec![Read { key, seen: None }], vec![]),
@@ -304,13 +312,13 @@ impl Work<'_> {
             self.record.not_done();
             return Ok(());
         };
-        let reads = scene::scanned(self.rows(shelf, &rows)?, &known);
+        let reads = scene::scanned(self.rows(shelf, &rows)?, &known)?;
         self.record.done(self.load.shared, called, None, reads, Vec::new());
         Ok(())
     }
 
     /// Rows of `id, tag, prev, n`.
-    fn rows(&self, shelf: usize, rows: &Rows) -> Result<BTreeMap<Key, Seen>, LocalError> {
+    fn rows(&self, shelf: usize, rows: &Rows) -> Result<Vec<(Key, Seen)>, LocalError> {
         let number = self.load.keys.number(shelf);
         let id = |row: &[Option<String>]| row.first()?.as_ref()?.parse().ok();
         let row = |row: &Vec<Option<String>>| {
