@@ -256,6 +256,18 @@ fn a_removal_is_taken_back() {
     assert_eq!(cluster.settled(), BTreeMap::from([(1, 4), (2, 4), (3, 4), (4, 4)]));
 }
 
+/// Found by the simulator's seed 90427: its copy was waited for before the partition's next move.
+#[test]
+fn pr109_a_node_whose_copies_never_get_level_leaves_all_the_same() {
+    let mut cluster = Cluster::new(4, &[("a", 2, 4, Scheme::Chained)]);
+    cluster.pass(4000);
+    cluster.hang(2);
+    cluster.ask(remove(2)).expect("others have everything");
+    cluster.pass(60_000);
+    assert_eq!(cluster.node(2), None, "{:?}", cluster.world.partitions());
+    assert_eq!(cluster.settled().values().sum::<usize>(), 8);
+}
+
 #[test]
 fn a_table_is_created_by_its_scheme() {
     let cluster = Cluster::new(4, &[("pairs", 2, 8, Scheme::Mirrored)]);

@@ -46,6 +46,7 @@ scripts! {
     a_new_primary_is_given_time,
     a_job_as_large_as_an_entry,
     durable_write,
+    pr108_who_left_without_knowing_it,
     semi_write,
     ship_files,
     ship_to_members,

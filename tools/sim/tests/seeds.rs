@@ -58,6 +58,8 @@ const FOUND: [(u64, &str); 39] = [
     (60148, "I14: a checker: a position that was lost only later was kept when it was asked for"),
     (60718, "the same"),
     (80266, "I8: a checker: what a directory has that is away nobody can look after"),
+    (90427, "I13 (PR-109): a copy that never gets level kept a node from leaving"),
+    (90576, "R8 (PR-108): answers of a member that came back were not taken"),
 ];
 
 #[test]

@@ -62,7 +62,9 @@ impl Controller {
                 record.is_some_and(|record| record.in_sync.iter().any(|member| member.node == *node))
             };
             let whole = nodes.iter().all(level);
-            let comes = nodes.iter().any(|node| !level(node) && self.is_live(now, *node));
+            // A copy that never gets level on a node that leaves is not waited for (PR-109).
+            let awaited = |node: &NodeId| self.is_live(now, *node) && !self.is_decommissioning(*node);
+            let comes = nodes.iter().any(|node| !level(node) && awaited(node));
             // Who leads may have to until a copy is where one can lead: the next move is not held up by that.
             let nobody_may = nodes.iter().all(|node| self.is_draining(*node));
             let goes = record.is_none_or(|record| {

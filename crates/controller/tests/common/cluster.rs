@@ -16,12 +16,14 @@ pub struct Cluster {
     pub world: World,
     /// The fewest copies in sync that each partition ever had since it was looked at last.
     pub fewest: BTreeMap<PartitionId, usize>,
+    /// Copies on this node never catch up: its disk hangs.
+    pub hung: Option<NodeId>,
 }
 
 impl Cluster {
     /// So many nodes with these tables: name, factor, partitions, scheme.
     pub fn new(nodes: u32, tables: &[(&str, u8, u32, Scheme)]) -> Cluster {
-        let mut cluster = Cluster { world: World::new(), fewest: BTreeMap::new() };
+        let mut cluster = Cluster { world: World::new(), fewest: BTreeMap::new(), hung: None };
         for node in 1..=nodes {
             cluster.world.start(node, 1, u64::from(node) * 10);
         }
@@ -65,6 +67,23 @@ impl Cluster {
         }
     }
 
+    /// A node's disk does nothing any more: others lead what it led, and it leaves all sets.
+    pub fn hang(&mut self, node: u32) {
+        self.hung = Some(NodeId(node));
+        for record in self.world.partitions() {
+            let Some(member) = record.member_on(NodeId(node)).copied() else { continue };
+            let other = record.in_sync.iter().copied().find(|other| *other != member).expect("a second copy");
+            if record.primary == member {
+                self.propose(&record, |record| hand_over(record, other));
+            }
+            let record = self.world.partition(record.id.0);
+            self.propose(&record, |record| {
+                record.in_sync.retain(|other| *other != member);
+                record.cause = Cause::EvictedSlow;
+            });
+        }
+    }
+
     /// The answer to an operator.
     pub fn ask(&mut self, command: AdminCommand) -> Result<String, (u8, String)> {
         let id = self.world.admin(command);
@@ -101,6 +120,9 @@ impl Cluster {
                     record.catching_up.push(member);
                     record.cause = Cause::CatchingUp;
                 });
+                if self.hung == Some(member.node) {
+                    return;
+                }
                 self.propose(&record, |record| {
                     record.catching_up.retain(|other| *other != member);
                     record.in_sync.push(member);

@@ -364,9 +364,12 @@ impl Primary {
             record.term
         );
         let others: Vec<Member> = next_hops(record, &record.primary).copied().collect();
-        self.members.retain(|member, _| others.contains(member));
+        let gone = self.members.extract_if(.., |member, _| !others.contains(member));
+        self.numbered = gone.map(|(_, gone)| gone.flight.number()).fold(self.numbered, u64::max);
         for member in others {
-            let progress = self.members.entry(member).or_insert_with(|| crate::primary::Progress::new(now));
+            let numbered = self.numbered;
+            let new = || crate::primary::Progress::new(now, numbered);
+            let progress = self.members.entry(member).or_insert_with(new);
             if progress.health.is_tainted() && record.catching_up.contains(&member) {
                 progress.begin_from_scratch(now);
             }

@@ -45,6 +45,8 @@ pub(crate) struct Primary {
     pub(crate) promotion: Promotion,
     pub(crate) membership: Membership,
     pub(crate) members: BTreeMap<Member, Progress>,
+    /// The newest append that went to anyone who is no member any more (PR-108).
+    numbered: u64,
     pub(crate) replies: ReplyQueue,
     /// When members were last told of the positions, and of which `committed`.
     pub(crate) told: (Micros, Lsn),
@@ -109,7 +111,10 @@ impl Primary {
             term: record.term,
             promotion,
             membership: Membership::default(),
-            members: next_hops(record, &record.primary).map(|member| (*member, Progress::new(now))).collect(),
+            members: next_hops(record, &record.primary)
+                .map(|member| (*member, Progress::new(now, 0)))
+                .collect(),
+            numbered: 0,
             replies: ReplyQueue::default(),
             told: (now, Lsn::ZERO),
             sessions_checked: now,

@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn whoever_has_members_asks_them_for_their_logs_and_sends_what_they_lack() {
-        let mut progress = Progress::new(Micros::ZERO);
+        let mut progress = Progress::new(Micros::ZERO, 0);
         assert_eq!(send(&mut progress, |sender| sender.go_on(false, &mut None)).len(), 2, "it asks");
         let history = History::new(vec![(Term(1), Lsn(1))]).expect("ascends");
         let theirs = LogSummary { base: Position::ZERO, end: at(1), history: history.starts().to_vec() };
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_member_with_nothing_in_common_is_sent_the_state() {
-        let mut progress = Progress::new(Micros::ZERO);
+        let mut progress = Progress::new(Micros::ZERO, 0);
         let first = Position::new(Term::ZERO, Lsn(1));
         let theirs = LogSummary { base: first, end: first, history: Vec::new() };
         let sent = send(&mut progress, |sender| sender.align(&theirs));

@@ -105,9 +105,15 @@ impl Flight {
         self.bytes = 0;
     }
 
-    /// Nothing is known of what the member has, and what it acknowledges of earlier appends says nothing.
-    fn renewed(&self) -> Flight {
-        Flight { number: self.number, fence: self.number, ..Flight::default() }
+    /// Of the newest append.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Nothing is known of what the member has, and what it acknowledges of appends up to `number` says
+    /// nothing: a number is given out once in a term, also to a member that left and came back (PR-108).
+    fn behind(number: u64) -> Flight {
+        Flight { number, fence: number, ..Flight::default() }
     }
 
     /// What holds of it after every event.
@@ -271,11 +277,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub fn new(now: Micros) -> Progress {
+    /// Of a member of which nothing is known; appends up to `number` were sent to who was it before.
+    pub fn new(now: Micros, number: u64) -> Progress {
         Progress {
             marks: Watermarks::default(),
             mode: Mode::Probe { asked_at: Micros::ZERO },
-            flight: Flight::default(),
+            flight: Flight::behind(number),
             health: Health::new(now),
             acks: Acks::default(),
             rows_only: false,
@@ -448,7 +455,8 @@ impl Progress {
     pub fn begin_from_scratch(&mut self, now: Micros) {
         let (rows_only, log_only) = (self.rows_only, self.log_only);
         let health = Health { stuck: self.health.stuck, ..Health::new(now) };
-        *self = Progress { flight: self.flight.renewed(), health, rows_only, log_only, ..Progress::new(now) };
+        let number = self.flight.number();
+        *self = Progress { health, rows_only, log_only, ..Progress::new(now, number) };
     }
 
     /// Starts sending again from behind what the member has surely taken.
@@ -492,7 +500,7 @@ mod tests {
 
     #[test]
     fn pr18_what_a_member_was_before_it_was_made_from_scratch_is_not_acknowledged_any_more() {
-        let mut progress = Progress::new(NOW);
+        let mut progress = Progress::new(NOW, 0);
         progress.flight.send(NOW, Lsn(3), 10);
         assert!(progress.flight.takes_ack(1) && !progress.flight.takes_ack(2));
         progress.raise(&Watermarks { received: Lsn(3), durable: Lsn(3), ..Watermarks::default() });
@@ -507,8 +515,20 @@ mod tests {
     }
 
     #[test]
+    fn pr108_acknowledgements_of_who_was_a_member_before_are_not_taken_for_those_of_who_is_one_now() {
+        let mut before = Progress::new(NOW, 0);
+        let old: Vec<u64> = (1..=56).map(|_| before.flight.send(NOW, Lsn(1), 0)).collect();
+        let mut now = Progress::new(LATER, before.flight.number());
+        assert!(old.iter().all(|number| !now.flight.takes_ack(*number)));
+        // The member answers with the newest number that it ever saw.
+        let number = now.flight.send(LATER, Lsn(1), 0);
+        let seen = old.into_iter().max().max(Some(number)).expect("some");
+        assert!(now.flight.takes_ack(seen));
+    }
+
+    #[test]
     fn pr18_a_durable_mark_that_goes_back_is_noticed_and_no_mark_falls() {
-        let mut progress = Progress::new(NOW);
+        let mut progress = Progress::new(NOW, 0);
         let high = Watermarks { received: Lsn(9), durable: Lsn(8), applied: Lsn(9), persisted: Lsn(2) };
         assert!(!progress.raise(&high));
         assert!(
