@@ -1,7 +1,15 @@
 //! What the checkers remember of a process.
 
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Lsn, Member, PartitionId};
+use types::{Engine, Lsn, Member, PartitionId, Position};
+
+/// A state is read again at every look of so many, also where nothing seems to have changed: what an engine
+/// does beside its calls may change it.
+const READ_AGAIN: u64 = 8;
+
+/// What a replica's engine has: published, applied, persisted; from where on it can be read; and whether a
+/// load is on its way into it.
+type Stamp = (Position, Position, Position, Lsn, bool);
 
 /// Nothing of this is known to the process itself.
 #[derive(Debug, Default)]
@@ -13,6 +21,9 @@ pub struct Watched {
     only_log: BTreeSet<PartitionId>,
     /// Members that chose the log, of partitions that this node leads, and may still rely on it.
     by_log: BTreeSet<(PartitionId, Member)>,
+    /// How often states were looked at, and what each engine had when its state was read last.
+    looks: u64,
+    read: BTreeMap<PartitionId, Stamp>,
 }
 
 impl Watched {
@@ -24,6 +35,26 @@ impl Watched {
     /// A replica was looked at.
     pub fn see(&mut self, id: PartitionId, serves: bool, committed: Lsn) {
         self.seen.insert(id, (serves, committed));
+    }
+
+    /// The states of a process are looked at. Gives the replicas whose states are to be read: all, or where
+    /// something changed in their engines, or which were not read for a while.
+    pub fn look<'a>(
+        &mut self,
+        engines: impl Iterator<Item = (PartitionId, &'a dyn Engine)>,
+        all: bool,
+    ) -> Vec<PartitionId> {
+        self.looks += 1;
+        let stamp = |engine: &dyn Engine| {
+            let (published, applied) = (engine.published(), engine.applied());
+            (published, applied, engine.persisted(), engine.read_floor(), engine.pending_load().is_some())
+        };
+        let stamps: BTreeMap<PartitionId, Stamp> = engines.map(|(id, engine)| (id, stamp(engine))).collect();
+        let again = all || self.looks % READ_AGAIN == 0;
+        let due = |(id, stamp): &(&PartitionId, &Stamp)| again || self.read.get(id) != Some(stamp);
+        let due = stamps.iter().filter(due).map(|(id, _)| *id).collect();
+        self.read = stamps;
+        due
     }
 
     /// A replica was removed: one that is made here again was never seen.

@@ -3,7 +3,7 @@
 use super::{Event, Phase, World};
 use crate::check::{indexes, loads};
 use types::index::{IndexState, Wanted};
-use types::{Indexes, PartitionRecord, ReadAt, TableRecord};
+use types::{Indexes, PartitionId, PartitionRecord, ReadAt, TableRecord};
 use wire::RecordText;
 use wire::control::{AddIndex, AdminCommand, AlterTable, ClusterMap};
 
@@ -58,12 +58,13 @@ impl World {
     }
 
     /// Compares a node's indexes with its rows.
-    pub(super) fn look_at_indexes(&mut self, node: u32) {
+    pub(super) fn look_at_indexes(&mut self, node: u32, unread: &[PartitionId]) {
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.indexes) else { return };
         // Rows of a load can be read when it is published, and not before.
         let sound = |replica: &&replica::Replica| {
             let whole = replica.engine().pending_load().is_none();
-            whole && !replica.is_damaged() && !process.reports.damaged().contains(&replica.id())
+            let read = unread.contains(&replica.id());
+            whole && read && !replica.is_damaged() && !process.reports.damaged().contains(&replica.id())
         };
         let faults: Vec<String> = process
             .host
@@ -80,10 +81,12 @@ impl World {
     }
 
     /// Looks at what bulk loads have left in a node's published states.
-    pub(super) fn look_at_loads(&mut self, node: u32) {
+    pub(super) fn look_at_loads(&mut self, node: u32, unread: &[PartitionId]) {
         let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.loads) else { return };
         let sound = |replica: &&replica::Replica| {
-            !replica.is_damaged() && !process.reports.damaged().contains(&replica.id())
+            unread.contains(&replica.id())
+                && !replica.is_damaged()
+                && !process.reports.damaged().contains(&replica.id())
         };
         let look = |replica: &replica::Replica| {
             let at = replica.engine().published().lsn;

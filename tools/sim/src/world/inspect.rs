@@ -352,12 +352,13 @@ impl World {
         self.checks.tip(record.id, tip);
     }
 
-    /// Now and then: states, cover, and who is good again.
-    pub(super) fn look_at_all(&mut self) {
+    /// Now and then: states, cover, and who is good again. Every state is read again if `all` are.
+    pub(super) fn look_at_all(&mut self, all: bool) {
         for node in 1..=self.plan.nodes {
-            self.look_at_states(node);
-            self.look_at_indexes(node);
-            self.look_at_loads(node);
+            let unread = self.unread(node, all);
+            self.look_at_states(node, &unread);
+            self.look_at_indexes(node, &unread);
+            self.look_at_loads(node, &unread);
             self.look_at_cover(node);
             self.look_at_repair(node);
         }

@@ -31,7 +31,7 @@ impl World {
 
     /// A look at everything; and on to the next stage if it is time.
     pub(super) fn inspect(&mut self) {
-        self.look_at_all();
+        self.look_at_all(false);
         match self.stage.phase() {
             Phase::Setup => self.set_up(),
             Phase::Faults => {
@@ -148,6 +148,7 @@ impl World {
         let missing = missing.map(|missing| ("I13", missing));
         let missing = missing.or_else(|| Some(("I8", self.left_of_ships()?)));
         if missing.is_none() {
+            self.look_at_all(true);
             self.stage.begin(Phase::Done, self.now());
             self.trace.note(self.now(), format_args!("phase: converged"));
             self.clients.abandon(self.schedule.now());

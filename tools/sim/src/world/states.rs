@@ -1,14 +1,20 @@
 //! States of replicas are compared: the newest ones, and older ones that can still be read (I6).
 
 use super::World;
-use types::{Position, ReadAt};
+use types::{PartitionId, Position, ReadAt};
 
 impl World {
+    /// The replicas of a node whose states are to be read now: some, or `all`.
+    pub(super) fn unread(&mut self, node: u32, all: bool) -> Vec<PartitionId> {
+        let Some(process) = self.machine_mut(node).process.as_mut() else { return Vec::new() };
+        process.watched.look(process.host.replicas().map(|replica| (replica.id(), replica.engine())), all)
+    }
+
     /// Shows a node's states to the checkers.
-    pub(super) fn look_at_states(&mut self, node: u32) {
+    pub(super) fn look_at_states(&mut self, node: u32, unread: &[PartitionId]) {
         let Some(process) = &self.machine(node).process else { return };
         let mut states = Vec::new();
-        for replica in process.host.replicas() {
+        for replica in process.host.replicas().filter(|replica| unread.contains(&replica.id())) {
             let engine = replica.engine();
             let (published, applied) = (engine.published(), engine.applied());
             // A replica that takes in a copy cannot be read, and says so.
@@ -26,7 +32,8 @@ impl World {
                 states.push((replica.id(), at, digest));
             }
             // Rows of a load are read when it is published, and not before.
-            if engine.pending_load().is_none()
+            if applied != published
+                && engine.pending_load().is_none()
                 && let Ok(digest) = engine.digest(ReadAt::Applied)
             {
                 states.push((replica.id(), applied, digest));
