@@ -5,9 +5,10 @@
 //! log and what clients are told is kept in order; messages to others are lost as on a network, which asks
 //! again. And nothing reaches it, so little is asked for: configurations, and what its own clock brings.
 
-use replica::{LogOp, Output};
+use replica::Output;
 use std::collections::{BTreeMap, VecDeque};
 use types::{Micros, PartitionId};
+use wire::log::Record;
 
 /// A tail that found no room is tried again this often.
 pub const RETRY: Micros = Micros::from_millis(500);
@@ -23,7 +24,7 @@ impl Queue {
     fn push(&mut self, output: Output) {
         // Others give it up and take it in again for as long as it waits: the last promise says what all have
         // said.
-        let promise = |output: &Output| matches!(output, Output::Log(LogOp::Promise { .. }));
+        let promise = |output: &Output| matches!(output, Output::Log(Record::Promise { .. }));
         if promise(&output) && self.outputs.back().is_some_and(promise) {
             self.outputs.pop_back();
         }
@@ -138,7 +139,7 @@ mod tests {
     }
 
     fn promise(partition: PartitionId, epoch: u64) -> Output {
-        Output::Log(LogOp::Promise { partition, epoch: Epoch(epoch) })
+        Output::Log(Record::Promise { partition, epoch: Epoch(epoch) })
     }
 
     fn notice(partition: PartitionId) -> Output {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     fn trim(partition: PartitionId) -> Output {
-        Output::Log(LogOp::Trim { partition, below: Lsn(1) })
+        Output::Log(Record::Trim { partition, below: Lsn(1) })
     }
 
     #[test]

@@ -20,5 +20,5 @@ pub mod recovery;
 pub mod tail_file;
 
 pub use held::HeldOutputs;
-pub use log_queue::{LogQueue, record_of};
+pub use log_queue::LogQueue;
 pub use moved::Moved;

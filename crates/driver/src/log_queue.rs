@@ -1,4 +1,4 @@
-//! Between the replicas' [`LogOp`]s and the log on the disk: one submission per turn, and what to do while
+//! Between the [`Record`]s of replicas and the log on the disk: one submission per turn, and what to do while
 //! the disk is full (F20).
 //!
 //! What the log refuses for want of room is kept here, in order, and tried again; until all of it is in,
@@ -9,7 +9,6 @@ mod backlog;
 mod tests;
 
 use backlog::Backlog;
-use replica::LogOp;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Lsn, Micros, PartitionId};
 use wal::{MemoryLog, Record, Submission, Ticket};
@@ -18,18 +17,6 @@ const _: () = assert!(replica::Note::Torn as u16 == wal::TORN, "what the log set
 
 /// Refused records are tried again this often.
 pub const RETRY: Micros = Micros::from_millis(100);
-
-/// What a replica asks for, as the log takes it.
-pub fn record_of(op: LogOp) -> Record {
-    match op {
-        LogOp::Entry(entry) => Record::Entry(entry),
-        LogOp::Truncate { partition, to } => Record::Truncate { partition, to },
-        LogOp::Base { partition, at, crc } => Record::Base { partition, at, crc },
-        LogOp::Trim { partition, below } => Record::Trim { partition, below },
-        LogOp::Promise { partition, epoch } => Record::Promise { partition, epoch },
-        LogOp::Note { partition, note, value } => Record::Custom { partition, key: note as u16, value },
-    }
-}
 
 /// A submission of which it is not known what became of it.
 #[derive(Debug)]
@@ -75,8 +62,8 @@ impl LogQueue {
     }
 
     /// Takes a change of a partition's log; it is written with the rest of this turn.
-    pub fn push(&mut self, op: LogOp, durable: impl Fn(PartitionId) -> Option<Lsn>) {
-        match record_of(op) {
+    pub fn push(&mut self, record: Record, durable: impl Fn(PartitionId) -> Option<Lsn>) {
+        match record {
             // It makes room, and names only what the log has: it need not wait behind what finds none.
             record @ Record::Trim { partition, below }
                 if self.backlog.get(&partition).is_some_and(|backlog| !backlog.moves_the_end())

@@ -4,13 +4,13 @@
 use crate::failure::Failure;
 use crate::stop::{Stopper, Watched};
 use driver::LogQueue;
-use replica::LogOp;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use types::{Durable, Lsn, Micros, PartitionId, Position};
 use wal::{Log, ReadLog, Reader, Stats, Submission, SyncedBatch, Ticket, Writer};
 use wire::Entry;
+use wire::log::Record;
 
 /// What the log's thread leaves for the executor.
 #[derive(Default)]
@@ -55,8 +55,8 @@ impl Journal {
     }
 
     /// Takes a change of a partition's log; it is written with the rest of this turn.
-    pub fn push(&mut self, op: LogOp) {
-        self.queue.push(op, durable(&self.reader));
+    pub fn push(&mut self, record: Record) {
+        self.queue.push(record, durable(&self.reader));
     }
 
     /// True if a write of this partition is on its way to the disk.

@@ -17,7 +17,7 @@ use crate::features::bulk::{BulkLoads, readable, staged_load};
 use crate::history::History;
 use crate::log_state::LogState;
 use crate::marks::Marks;
-use crate::output::{LogOp, Output, ReadFor};
+use crate::output::{Output, ReadFor};
 use crate::recovered::Recovered;
 use crate::session;
 use crate::unfit::Unfit;
@@ -25,6 +25,7 @@ use bytes::Bytes;
 use types::engine::Row;
 use types::{Engine, EngineError, Epoch, LogKind, Lsn, Micros, Mutation, Position, Rules, Term, Watermarks};
 use wire::entry::Kind;
+use wire::log::Record;
 use wire::peer::{Copy, Report};
 use wire::{Effects, Entry, Header, Request};
 
@@ -143,7 +144,7 @@ impl Data {
     pub fn name_base(&self, entry: &Entry, out: &mut Vec<Output>) {
         if let Some(crc) = self.log.base_named_by(entry) {
             let (partition, at) = (self.identity.id, self.log.end());
-            out.push(Output::Log(LogOp::Base { partition, at, crc }));
+            out.push(Output::Log(Record::Base { partition, at, crc }));
         }
     }
 
@@ -183,7 +184,7 @@ impl Data {
         if begins {
             out.push(self.log.note_history(self.identity.id));
         }
-        out.push(Output::Log(LogOp::Entry(entry)));
+        out.push(Output::Log(Record::Entry(entry)));
     }
 
     /// The header of the next entry, of this term.
@@ -352,7 +353,7 @@ impl Data {
         if !diverges && (bound.0 > base.0 + 256 || idle || checkpointed) {
             let Some((position, _)) = self.log.position_at(bound) else { return };
             self.log.trim(position, ctx.now.mono);
-            ctx.out.push(Output::Log(LogOp::Trim { partition: self.identity.id, below: bound.next() }));
+            ctx.out.push(Output::Log(Record::Trim { partition: self.identity.id, below: bound.next() }));
         }
     }
 
@@ -371,7 +372,7 @@ impl Data {
         self.aside = None;
         self.loads.forget_above(to);
         self.set_aside(cut, out);
-        out.push(Output::Log(LogOp::Truncate { partition, to: position }));
+        out.push(Output::Log(Record::Truncate { partition, to: position }));
         out.push(self.log.note_history(partition));
         if self.engine.applied().lsn > to {
             self.engine.discard_above(position);
@@ -392,7 +393,7 @@ impl Data {
         self.log.begin_at(at, crc, history, durable);
         self.aside = None;
         self.marks.begin_at(at.lsn);
-        out.push(Output::Log(LogOp::Base { partition, at, crc }));
+        out.push(Output::Log(Record::Base { partition, at, crc }));
         out.extend(self.log.settle_torn(partition));
         out.push(self.log.note_history(partition));
         out.push(LogState::note_secured(partition, at.lsn));
@@ -486,7 +487,7 @@ mod tests {
     fn r7_what_is_committed_and_secured_is_published_and_stays() {
         let (mut data, mut out) = (data(), Vec::new());
         (0..4).for_each(|_| append(&mut data, false, &mut out));
-        assert!(matches!(out[0], Output::Log(LogOp::Note { .. })), "a term begins");
+        assert!(matches!(out[0], Output::Log(Record::Custom { .. })), "a term begins");
         assert_eq!(out.len(), 5);
         data.marks.commit(Lsn(3), Lsn(4));
         data.marks.secure(Lsn(2));

@@ -42,7 +42,7 @@ pub use host::Host;
 pub use lease::{LeaseManager, Leases};
 pub use log_state::LogState;
 pub use marks::Marks;
-pub use output::{ClientRef, LogOp, Note, Output, ReadFor};
+pub use output::{ClientRef, Note, Output, ReadFor};
 pub use recovered::Recovered;
 pub use replica::{Replica, STAYS, has_moved};
 pub use settings::Settings;

@@ -1,12 +1,13 @@
 //! Where the log of a partition stands here: what it has, what of it is on the disk, where it begins.
 
 use crate::history::History;
-use crate::output::{LogOp, Note, Output};
+use crate::output::{Note, Output};
 use crate::recovered::Recovered;
 use crate::tail::Tail;
 use bytes::Bytes;
 use types::{LogKind, Lsn, Micros, PartitionId, Position};
 use wire::Entry;
+use wire::log::Record;
 use wire::peer::LogSummary;
 
 /// A damaged replica remembers so many bytes of its log at least, and whatever was not everywhere.
@@ -342,7 +343,7 @@ impl LogState {
 }
 
 fn note(partition: PartitionId, note: Note, value: Bytes) -> Output {
-    Output::Log(LogOp::Note { partition, note, value })
+    Output::Log(Record::Custom { partition, key: note as u16, value })
 }
 
 #[cfg(test)]

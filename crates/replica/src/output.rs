@@ -1,10 +1,10 @@
 //! What a replica asks its driver to do: one closed enum, carried out in order (habits 1).
 
-use bytes::Bytes;
 use types::config::TailReport;
 use types::engine::Version;
-use types::{Epoch, Lsn, Member, Micros, PartitionId, PartitionRecord, Position};
+use types::{Epoch, Lsn, Member, Micros, PartitionId, PartitionRecord};
 use wire::control::{Propose, Served, Suspect};
+use wire::log::Record;
 use wire::peer::Fetch;
 use wire::{Entry, PeerMessage, Reply};
 
@@ -38,52 +38,6 @@ pub enum Note {
     Torn = u16::MAX,
 }
 
-/// A change of a partition's log.
-#[derive(Clone, PartialEq, Debug)]
-pub enum LogOp {
-    /// Adds an entry.
-    Entry(Entry),
-    /// Drops every entry above a position (F02). Synced before anything that is appended after it.
-    Truncate {
-        /// The partition.
-        partition: PartitionId,
-        /// The entry that becomes the last.
-        to: Position,
-    },
-    /// Drops the whole log and starts behind a position.
-    Base {
-        /// The partition.
-        partition: PartitionId,
-        /// The position that the engine holds.
-        at: Position,
-        /// The checksum of the entry there.
-        crc: u32,
-    },
-    /// Entries below an LSN are not needed any more (R8).
-    Trim {
-        /// The partition.
-        partition: PartitionId,
-        /// The first LSN still needed.
-        below: Lsn,
-    },
-    /// The highest epoch this replica acted in (R2).
-    Promise {
-        /// The partition.
-        partition: PartitionId,
-        /// The epoch.
-        epoch: Epoch,
-    },
-    /// A small value beside the log.
-    Note {
-        /// The partition.
-        partition: PartitionId,
-        /// Which.
-        note: Note,
-        /// Its bytes.
-        value: Bytes,
-    },
-}
-
 /// Why entries are read back from the log; comes back with them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadFor {
@@ -112,7 +66,7 @@ pub enum ReadFor {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Output {
     /// Change the log. Nothing else waits for it: what is durable is told by `Host::synced`.
-    Log(LogOp),
+    Log(Record),
     /// Send to another replica. Lost if that life of that node is not connected.
     Send {
         /// To whom.
@@ -183,20 +137,6 @@ pub enum Output {
         /// What.
         reason: String,
     },
-}
-
-impl LogOp {
-    /// Whose log.
-    pub fn partition(&self) -> PartitionId {
-        match self {
-            LogOp::Entry(entry) => entry.header().partition,
-            LogOp::Truncate { partition, .. }
-            | LogOp::Base { partition, .. }
-            | LogOp::Trim { partition, .. }
-            | LogOp::Promise { partition, .. }
-            | LogOp::Note { partition, .. } => *partition,
-        }
-    }
 }
 
 impl Output {

@@ -11,9 +11,10 @@ use types::{
     PartitionRecord, Policy, Position, Rules, SessionId, StoreId, TableId, Term,
 };
 use understudy_engine::LsmEngine;
-use understudy_replica::{ClientRef, Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
+use understudy_replica::{ClientRef, Host, LeaseManager, Output, Recovered, Replica, Settings};
 use wire::entry::Kind;
 use wire::job::JobRecord;
+use wire::log::Record;
 use wire::peer::Append;
 use wire::request::Snapshot;
 use wire::{Effects, Entry, Header, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
@@ -112,7 +113,7 @@ impl Alone {
             let mut synced = Vec::new();
             for output in std::mem::take(&mut out) {
                 match output {
-                    Output::Log(LogOp::Entry(entry)) => synced.push((P, Durable::by_storage(entry.at()))),
+                    Output::Log(Record::Entry(entry)) => synced.push((P, Durable::by_storage(entry.at()))),
                     Output::Reply { reply, .. } => self.replies.push(*reply),
                     Output::Damaged { reason, .. } => self.damaged = Some(reason),
                     _ => {}

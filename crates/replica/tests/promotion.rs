@@ -9,8 +9,9 @@ use types::{
 };
 use understudy_engine::MemoryEngine;
 use understudy_replica::history::History;
-use understudy_replica::{Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
+use understudy_replica::{Host, LeaseManager, Output, Recovered, Replica, Settings};
 use wire::entry::Kind;
+use wire::log::Record;
 use wire::peer::{LogSummary, Report};
 use wire::{Entry, Header, PeerMessage};
 
@@ -123,7 +124,7 @@ impl Candidate {
                 Output::Send { to, message: PeerMessage::Fetch(_) } => {
                     done.push(format!("fetches from {}", to.node))
                 }
-                Output::Log(LogOp::Entry(entry)) => done.push(format!("marks {}", entry.at())),
+                Output::Log(Record::Entry(entry)) => done.push(format!("marks {}", entry.at())),
                 Output::Propose(_) => done.push("proposes".into()),
                 _ => {}
             }

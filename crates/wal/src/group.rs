@@ -3,9 +3,9 @@
 
 use crate::error::LogError;
 use crate::log::Log;
-use crate::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
 use types::PartitionId;
+use wire::log::Record;
 
 /// A batch is closed once it has this many bytes of entries, so that no reply waits for a very long write.
 const BATCH_BYTES: usize = 4 << 20;

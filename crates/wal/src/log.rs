@@ -12,12 +12,13 @@ use crate::file::Files;
 use crate::frame::{FORMAT, FrameHeader, HEADER, LogOffset, MAX_BODY, align, partition_bit};
 use crate::index::{Index, Segment};
 use crate::reader::{ReadError, Reader};
-use crate::record::{Record, Stored};
+use crate::record::Stored;
 use crate::resolve::{Refusal, resolve};
 use crate::segments::snapshot;
 use std::sync::Arc;
 use types::{Durable, Lsn, PartitionId, Position, Rules};
 use wire::entry::Entry;
+use wire::log::Record;
 
 /// How a log is laid out.
 #[derive(Clone, Debug)]

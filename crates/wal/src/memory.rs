@@ -4,10 +4,11 @@
 //! cannot be served by it by mistake.
 
 use crate::reader::{ReadError, up_to};
-use crate::record::{EntryRef, Record};
+use crate::record::EntryRef;
 use std::collections::{BTreeMap, VecDeque};
 use types::{Epoch, Lsn, PartitionId, Position};
 use wire::entry::Entry;
+use wire::log::Record;
 
 /// Reading a log, whether it lies on the disk or in memory.
 pub trait ReadLog {

@@ -1,8 +1,8 @@
 //! Records: what a frame's body is made of.
 //!
-//! [`Record`] is what callers append. What lies in the file is a little different: positions that the log
-//! looked up are written along, so that a replay needs no look-up, and there are records that only the log
-//! itself makes.
+//! [`Record`](wire::log::Record) is what callers append. What lies in the file is a little different:
+//! positions that the log looked up are written along, so that a replay needs no look-up, and there are
+//! records that only the log itself makes.
 //!
 //! A record on disk is `kind u8 | three zero bytes | length u32 | content`. Kinds, with `P` for a partition
 //! id (u32) and `@` for a position and the checksum of the entry there (epoch u64, LSN u64, checksum u32):
@@ -25,90 +25,11 @@
 use crate::frame::{LogOffset, read_u32, read_u64};
 use bytes::Bytes;
 use types::{Epoch, Lsn, PartitionId, Position, Term};
-use wire::entry::{Entry, Kind};
+use wire::entry::Entry;
 
 /// The key of the custom value with which an opening says that it cut a torn end off (PR-18). Its owner takes
 /// it away with an empty value once it has again what may have been lost.
 pub const TORN: u16 = u16::MAX;
-
-/// One thing to be appended.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Record {
-    /// The next entry of its partition's log.
-    Entry(Entry),
-    /// The partition's log is cut: `to` is kept and what follows it is gone (PR-42).
-    Truncate {
-        /// Whose log.
-        partition: PartitionId,
-        /// The last position to be kept.
-        to: Position,
-    },
-    /// The whole log of the partition is dropped; it continues above `at` (PR-35). Also ends its being
-    /// damaged.
-    Base {
-        /// Whose log.
-        partition: PartitionId,
-        /// The position before the next entry.
-        at: Position,
-        /// The checksum of the entry there, which the next entry will name.
-        crc: u32,
-    },
-    /// Entries below need not be recovered any more.
-    Trim {
-        /// Whose log.
-        partition: PartitionId,
-        /// The lowest LSN still needed.
-        below: Lsn,
-    },
-    /// The highest epoch this replica knows (R2). It never falls.
-    Promise {
-        /// Whose.
-        partition: PartitionId,
-        /// The epoch.
-        epoch: Epoch,
-    },
-    /// A small value of the partition's, kept by key; the latest one wins, an empty one removes the key.
-    Custom {
-        /// Whose.
-        partition: PartitionId,
-        /// Which.
-        key: u16,
-        /// What.
-        value: Bytes,
-    },
-    /// Nothing of the partition is needed any more, not even its promise.
-    Forget {
-        /// Whose.
-        partition: PartitionId,
-    },
-    /// The owner compared a damaged partition with a good copy, and what is here now is right.
-    Repaired {
-        /// Whose.
-        partition: PartitionId,
-    },
-}
-
-impl Record {
-    /// The partition it is about.
-    pub fn partition(&self) -> PartitionId {
-        match self {
-            Record::Entry(entry) => entry.header().partition,
-            Record::Truncate { partition, .. }
-            | Record::Base { partition, .. }
-            | Record::Trim { partition, .. }
-            | Record::Promise { partition, .. }
-            | Record::Custom { partition, .. }
-            | Record::Forget { partition }
-            | Record::Repaired { partition } => *partition,
-        }
-    }
-
-    /// True if a full log refuses it (F20): an entry, but for the marker of a term. That one is small, and
-    /// without it nothing is committed, so nothing could be checkpointed and the log would stay full.
-    pub fn needs_room(&self) -> bool {
-        matches!(self, Record::Entry(entry) if entry.header().kind != Kind::Configuration)
-    }
-}
 
 /// A position and the checksum of the entry there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -349,7 +270,7 @@ impl Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::entry::Header;
+    use wire::entry::{Header, Kind};
 
     #[test]
     fn every_kind_reads_back() {

@@ -2,10 +2,11 @@
 //! looked up.
 
 use crate::reader::{ReadError, Reader};
-use crate::record::{EntryRef, Record, Stored};
+use crate::record::{EntryRef, Stored};
 use std::collections::BTreeMap;
 use types::{Lsn, PartitionId, Position};
 use wire::entry::Entry;
+use wire::log::Record;
 
 /// Why records cannot be appended.
 #[derive(Debug)]

@@ -8,13 +8,13 @@ use crate::error::LogError;
 use crate::group::{Appended, GroupCommit, Refused, Submission, Ticket};
 use crate::log::{Log, Stats};
 use crate::reader::Reader;
-use crate::record::Record;
 use crate::segments::Spare;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use types::{Durable, PartitionId, Position};
+use wire::log::Record;
 
 /// How long the log is idle before its mark is written.
 pub const IDLE: Duration = Duration::from_millis(5);

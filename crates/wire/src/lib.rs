@@ -12,6 +12,7 @@ pub mod frame;
 pub mod hello;
 pub mod inbox;
 pub mod job;
+pub mod log;
 pub mod message;
 pub mod peer;
 pub mod request;

@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 39] = [
+const FOUND: [(u64, &str); 41] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),

@@ -58,8 +58,8 @@ fn a_turn_is_one_submission_and_memory_logs_never_become_durable() {
     let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
     journal.keep_in_memory(Q);
     for _ in 0..3 {
-        journal.push(LogOp::Entry(p.next(10)));
-        journal.push(LogOp::Entry(q.next(10)));
+        journal.push(Record::Entry(p.next(10)));
+        journal.push(Record::Entry(q.next(10)));
     }
     assert_eq!(journal.oldest_pending(), None);
     journal.submit(Micros(5));
@@ -77,7 +77,7 @@ fn the_logs_thread_does_not_end_unnoticed() {
     let dir = tempfile::tempdir().expect("a directory");
     let (mut journal, mut poll, stopper) = watched_journal(dir.path(), Options::default());
     // An entry out of order is a bug, and a panic of the thread.
-    journal.push(LogOp::Entry(Chain(P, Lsn(7), 0).next(10)));
+    journal.push(Record::Entry(Chain(P, Lsn(7), 0).next(10)));
     journal.submit(Micros(1));
     let mut events = mio::Events::with_capacity(4);
     while stopper.broken().is_none() {
@@ -95,8 +95,8 @@ fn full_journal(dir: &std::path::Path, chain: &mut Chain) -> (Journal, Poll) {
     let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
     let (mut journal, mut poll) = journal(dir, options);
     while !journal.is_full() {
-        journal.push(LogOp::Entry(chain.next(100_000)));
-        journal.push(LogOp::Promise { partition: Q, epoch: Epoch(1) });
+        journal.push(Record::Entry(chain.next(100_000)));
+        journal.push(Record::Promise { partition: Q, epoch: Epoch(1) });
         journal.submit(Micros(0));
         wait(&mut journal, &mut poll);
         assert!(chain.1 < Lsn(40), "three megabytes never end");
@@ -111,10 +111,10 @@ fn f20_what_finds_no_room_is_kept_in_order_until_it_does() {
     let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
     let mut now = Micros(0);
     let refused = p.1;
-    journal.push(LogOp::Entry(p.next(100_000)));
+    journal.push(Record::Entry(p.next(100_000)));
     // The truncation that makes room does not wait behind what finds none.
     let last = journal.reader.end(P).expect("known").0;
-    journal.push(LogOp::Trim { partition: P, below: last.lsn.next() });
+    journal.push(Record::Trim { partition: P, below: last.lsn.next() });
     let mut durable = Lsn::ZERO;
     while journal.is_full() || durable < p.1 {
         now = now + RETRY;
@@ -136,10 +136,10 @@ fn f20_a_term_begins_on_a_full_log() {
     let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
     let mut now = Micros(0);
     // Beside others' entries in the same turn, and with some of its own behind it.
-    journal.push(LogOp::Entry(q.of(Kind::Configuration, 50)));
+    journal.push(Record::Entry(q.of(Kind::Configuration, 50)));
     let marker = q.1;
-    journal.push(LogOp::Entry(q.next(100_000)));
-    journal.push(LogOp::Entry(p.next(100_000)));
+    journal.push(Record::Entry(q.next(100_000)));
+    journal.push(Record::Entry(p.next(100_000)));
     journal.submit(now);
     while !is_durable(&journal, Q, marker) {
         now = now + RETRY;
@@ -157,8 +157,8 @@ fn f20_a_partition_that_is_forgotten_gives_its_room_to_what_waits() {
     let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
     let mut now = Micros(0);
     // Its own next entry waits, too, and what was forgotten is not written behind the end of it.
-    journal.push(LogOp::Entry(p.next(100_000)));
-    journal.push(LogOp::Entry(q.next(100_000)));
+    journal.push(Record::Entry(p.next(100_000)));
+    journal.push(Record::Entry(q.next(100_000)));
     journal.submit(now);
     journal.forget(P);
     while journal.is_full() || !is_durable(&journal, Q, q.1) || journal.is_writing(P) {
@@ -176,14 +176,14 @@ fn f20_a_partition_is_forgotten_whatever_of_it_was_to_be_written_next() {
     let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
     let options = Options { segment_bytes: 1 << 20, max_bytes: 3 << 20, ..Options::default() };
     let (mut journal, mut poll) = journal(dir.path(), options);
-    journal.push(LogOp::Entry(p.next(100)));
+    journal.push(Record::Entry(p.next(100)));
     while !journal.is_full() {
-        journal.push(LogOp::Entry(q.next(100_000)));
+        journal.push(Record::Entry(q.next(100_000)));
         journal.submit(Micros(0));
         wait(&mut journal, &mut poll);
     }
     // Its next entry is of the same turn, and would find no room.
-    journal.push(LogOp::Entry(p.next(200_000)));
+    journal.push(Record::Entry(p.next(200_000)));
     journal.forget(P);
     let mut now = Micros(0);
     while journal.is_writing(P) || journal.reader.end(P).is_some() {
@@ -201,18 +201,18 @@ fn f20_a_log_that_begins_again_gives_its_room_to_what_waits() {
     let (mut p, mut q) = (Chain(P, Lsn::ZERO, 0), Chain(Q, Lsn::ZERO, 0));
     let (mut journal, mut poll) = full_journal(dir.path(), &mut p);
     let mut now = Micros(0);
-    journal.push(LogOp::Entry(q.next(100_000)));
+    journal.push(Record::Entry(q.next(100_000)));
     // Twice it is given a copy, each time with more above it than there is room for.
-    let note = |value: u8| LogOp::Note {
+    let note = |value: u8| Record::Custom {
         partition: P,
-        note: replica::Note::Secured,
+        key: replica::Note::Secured as u16,
         value: bytes::Bytes::from(vec![value]),
     };
     for begins in [1_000, 2_000] {
         p = Chain(P, Lsn(begins), 7);
-        journal.push(LogOp::Base { partition: P, at: Position::new(Term(1), Lsn(begins)), crc: 7 });
+        journal.push(Record::Base { partition: P, at: Position::new(Term(1), Lsn(begins)), crc: 7 });
         journal.push(note(begins.to_le_bytes()[0]));
-        (0..10).for_each(|_| journal.push(LogOp::Entry(p.next(100_000))));
+        (0..10).for_each(|_| journal.push(Record::Entry(p.next(100_000))));
     }
     while journal.is_full() || !is_durable(&journal, Q, q.1) || !is_durable(&journal, P, p.1) {
         now = now + RETRY;
@@ -235,8 +235,8 @@ fn f20_a_burst_is_written_in_order_as_truncations_make_room() {
     let mut now = Micros(0);
     for _ in 0..15 {
         for chain in &mut chains {
-            journal.push(LogOp::Entry(chain.next(200_000)));
-            journal.push(LogOp::Entry(chain.next(100)));
+            journal.push(Record::Entry(chain.next(200_000)));
+            journal.push(Record::Entry(chain.next(100)));
         }
         journal.submit(now);
     }
@@ -245,11 +245,11 @@ fn f20_a_burst_is_written_in_order_as_truncations_make_room() {
         now = now + RETRY;
         journal.submit(now);
         for (partition, token) in wait(&mut journal, &mut poll) {
-            journal.push(LogOp::Trim { partition, below: token.get().lsn.next() });
+            journal.push(Record::Trim { partition, below: token.get().lsn.next() });
         }
         if more > 0 {
             more -= 1;
-            journal.push(LogOp::Entry(chains[0].next(200_000)));
+            journal.push(Record::Entry(chains[0].next(200_000)));
         }
         assert!(now < Micros::from_millis(60_000), "{:?} of {:?}", journal.reader.end(P), chains[0].1);
     }

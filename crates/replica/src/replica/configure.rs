@@ -3,11 +3,12 @@
 use crate::answer::Answer;
 use crate::backup::Backup;
 use crate::context::Ctx;
-use crate::output::{LogOp, Output};
+use crate::output::Output;
 use crate::primary::Primary;
 use crate::primary::promotion::Promotion;
 use crate::replica::{Replica, Role};
 use types::{Epoch, Lsn, Micros, PartitionRecord};
+use wire::log::Record;
 use wire::request::{Hint, Status};
 
 impl Replica {
@@ -19,7 +20,7 @@ impl Replica {
         }
         let first = self.config.record().is_none();
         ctx.leases.know(self.identity.id, record.term);
-        ctx.out.push(Output::Log(LogOp::Promise { partition: self.identity.id, epoch: record.epoch }));
+        ctx.out.push(Output::Log(Record::Promise { partition: self.identity.id, epoch: record.epoch }));
         let same_term = matches!(&self.role, Role::Leader(leader) if record.primary == self.identity.me && leader.term == record.term);
         let old = self.config.replace(record.clone(), ctx.now.mono);
         self.data.log.keep_in(record.policy.log);

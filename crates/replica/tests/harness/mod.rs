@@ -17,8 +17,9 @@ use types::{
     PartitionRecord, Policy, Position, Rules, SessionId, StoreId, TableId, Term,
 };
 use understudy_engine::MemoryEngine;
-use understudy_replica::{ClientRef, Host, LeaseManager, LogOp, Output, Recovered, Replica, Settings};
+use understudy_replica::{ClientRef, Host, LeaseManager, Output, Recovered, Replica, Settings};
 use wire::control::{Advice, Advise, Propose, Proposed, RecordText};
+use wire::log::Record;
 use wire::peer::{AppendRefused, Refusal};
 use wire::request::Snapshot;
 use wire::{Body, Entry, Op, PeerMessage, ReadLevel, Reply, Request, RowOp, Status};
@@ -419,18 +420,18 @@ impl World {
 
     fn carry_out(&mut self, id: u32, output: Output) {
         match output {
-            Output::Log(LogOp::Entry(entry)) => self.logged(id, entry),
-            Output::Log(LogOp::Truncate { to, .. }) => {
+            Output::Log(Record::Entry(entry)) => self.logged(id, entry),
+            Output::Log(Record::Truncate { to, .. }) => {
                 let node = self.nodes.get_mut(&id).expect("a node");
                 node.log.retain(|entry| entry.lsn() <= to.lsn);
                 let _ = writeln!(self.trace, "n{id} cuts its log to {to}");
             }
-            Output::Log(LogOp::Base { at, crc, .. }) => {
+            Output::Log(Record::Base { at, crc, .. }) => {
                 let node = self.nodes.get_mut(&id).expect("a node");
                 (node.log, node.base, node.unsynced) = (Vec::new(), (at, crc), true);
                 let _ = writeln!(self.trace, "n{id} begins its log behind {at}");
             }
-            Output::Log(LogOp::Trim { below, .. }) if self.shows_ships => {
+            Output::Log(Record::Trim { below, .. }) if self.shows_ships => {
                 let node = self.nodes.get_mut(&id).expect("a node");
                 if let Some(last) = node.log.iter().rfind(|entry| entry.lsn() < below) {
                     node.base = (last.at(), last.crc());

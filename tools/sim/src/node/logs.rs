@@ -1,7 +1,6 @@
 //! The logs of a process's replicas: the queue and the group commit of a real node, on a simulated disk.
 
 use driver::LogQueue;
-use replica::LogOp;
 use std::collections::BTreeSet;
 use types::{Durable, Lsn, Micros, PartitionId, Position};
 use wal::{Appended, GroupCommit, Log, LogError, ReadLog, Record, Submission, Ticket};
@@ -46,8 +45,8 @@ impl Logs {
     }
 
     /// Takes a change of a partition's log.
-    pub fn push(&mut self, op: LogOp) {
-        self.queue.push(op, durable(self.log.log()));
+    pub fn push(&mut self, record: Record) {
+        self.queue.push(record, durable(self.log.log()));
     }
 
     /// Nothing of this partition is needed any more.

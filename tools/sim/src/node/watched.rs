@@ -50,7 +50,7 @@ impl Watched {
             (published, applied, engine.persisted(), engine.read_floor(), engine.pending_load().is_some())
         };
         let stamps: BTreeMap<PartitionId, Stamp> = engines.map(|(id, engine)| (id, stamp(engine))).collect();
-        let again = all || self.looks % READ_AGAIN == 0;
+        let again = all || self.looks.is_multiple_of(READ_AGAIN);
         let due = |(id, stamp): &(&PartitionId, &Stamp)| again || self.read.get(id) != Some(stamp);
         let due = stamps.iter().filter(due).map(|(id, _)| *id).collect();
         self.read = stamps;

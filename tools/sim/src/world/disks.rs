@@ -4,12 +4,13 @@ use super::machines::End;
 use super::{Event, World};
 use crate::disk::Disk;
 use driver::tail_file::{Place, TailFile, place};
-use replica::{Leases, LogOp, Output, ReadFor};
+use replica::{Leases, Output, ReadFor};
 use std::collections::BTreeSet;
 use std::io;
 use types::config::TailReport;
 use types::engine::Version;
 use types::{EngineError, Lsn, Micros, PartitionId};
+use wire::log::Record;
 use wire::{Entry, Message};
 
 /// How long a log is idle before its mark is written.
@@ -25,7 +26,7 @@ pub(super) fn tails_on(disk: &Disk) -> Vec<TailReport> {
 
 impl World {
     /// Takes a change of a log: at once for a main-memory table, with the turn's submission for the disk.
-    pub(super) fn log(&mut self, node: u32, op: LogOp) {
+    pub(super) fn log(&mut self, node: u32, op: Record) {
         if let Some(process) = self.machine_mut(node).process.as_mut() {
             process.logs.push(op);
         }

@@ -6,12 +6,13 @@ use crate::check::requests::Asked;
 use crate::check::storage::Start;
 use crate::check::wanted::{rests_on_primary, survives_restart, wanted};
 use crate::node::{FIRST, Machine, PartFiles, Process, SECOND};
-use replica::{ClientRef, LogOp};
+use replica::ClientRef;
 use std::collections::BTreeSet;
 use types::policy::Below;
 use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
 use wire::control::Role;
 use wire::job::JobState;
+use wire::log::Record;
 use wire::peer::Ack;
 use wire::{Body, Reply, Status};
 
@@ -46,19 +47,19 @@ impl World {
     }
 
     /// A replica's change of its log.
-    pub(super) fn show_log(&mut self, node: u32, op: &LogOp) {
+    pub(super) fn show_log(&mut self, node: u32, op: &Record) {
         let id = NodeId(node);
         match op {
-            LogOp::Entry(entry) => {
+            Record::Entry(entry) => {
                 self.checks.storage.given(id, entry.header().partition, entry.at());
                 self.checks.entry(self.now(), entry);
             }
-            LogOp::Truncate { partition, to } => {
+            Record::Truncate { partition, to } => {
                 self.trace.note(self.now(), format_args!("n{node} cuts p{} to {to}", partition.0));
                 self.gives_up(node, *partition, to.lsn);
                 self.checks.storage.truncate(id, *partition, *to);
             }
-            LogOp::Base { partition, at, .. } => {
+            Record::Base { partition, at, .. } => {
                 self.trace.note(self.now(), format_args!("n{node} p{} begins again at {at}", partition.0));
                 if !self.begins_at(node, *partition, *at) {
                     self.gives_up(node, *partition, Lsn::ZERO);
