@@ -26,6 +26,8 @@ struct State {
     failing_sync: Option<u64>,
     /// A sync has failed in this life of the process.
     failed: bool,
+    /// A call was refused for want of room or of open files in this life of the process.
+    refused: bool,
     /// What calls were made to fail with since the last look.
     injected: Vec<&'static str>,
 }
@@ -63,6 +65,12 @@ impl Trouble {
         state.full | state.few_files != 0
     }
 
+    /// True if a call was refused since the process started that may succeed later. What came of it can be
+    /// shown long after: it may have waited for room for a tail.
+    pub fn has_refused(&self) -> bool {
+        self.state().refused
+    }
+
     /// True if a sync has failed since the process started.
     pub fn has_failed(&self) -> bool {
         self.state().failed
@@ -70,7 +78,8 @@ impl Trouble {
 
     /// The process is gone.
     pub(super) fn process_ended(&self) {
-        self.state().failed = false;
+        let mut state = self.state();
+        (state.failed, state.refused) = (false, false);
     }
 
     /// What was made to fail since the last call, by name.
@@ -98,6 +107,7 @@ impl Trouble {
             },
             _ => return Ok(()),
         };
+        state.refused |= call != FileCall::Sync;
         state.injected.push(name);
         Err(io::Error::from_raw_os_error(number))
     }
@@ -120,7 +130,7 @@ mod tests {
         assert_eq!(fails(&trouble, FileCall::Write), Some(ENOSPC));
         trouble.take_files(Some(u64::MAX));
         assert_eq!(fails(&trouble, FileCall::Open), Some(EMFILE));
-        assert!(trouble.is_passing() && !trouble.has_failed());
+        assert!(trouble.has_refused() && !trouble.has_failed());
         trouble.fail_sync(1);
         assert_eq!([fails(&trouble, FileCall::Sync), fails(&trouble, FileCall::Sync)], [None, Some(EIO)]);
         assert_eq!(fails(&trouble, FileCall::Sync), None, "once");
@@ -128,7 +138,7 @@ mod tests {
         trouble.end();
         trouble.process_ended();
         assert_eq!(fails(&trouble, FileCall::Write), None);
-        assert!(!trouble.is_passing() && !trouble.has_failed());
+        assert!(!trouble.has_refused() && !trouble.has_failed());
         assert_eq!(trouble.take_injected(), ["lsm-no-room", "lsm-no-open-file", "lsm-sync-failed"]);
         assert!(trouble.take_injected().is_empty());
     }

@@ -145,7 +145,7 @@ impl World {
         let faulted = machine.health.is_impaired() || unsynced || machine.disk.trouble().full;
         // Want of room damages nothing, but for a copy by rows: that begins anew.
         let trouble = self.machines.files_mut().trouble(node);
-        let no_room = trouble.is_passing() && reason.starts_with("there is no room for the engine's files");
+        let no_room = trouble.has_refused() && reason.starts_with("there is no room for the engine's files");
         let faulted = faulted || trouble.has_failed() || no_room;
         if !faulted {
             let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
