@@ -29,7 +29,8 @@ impl Controller {
             if !(self.serves(&record) || starves(&record)) || self.advised(partition) {
                 continue;
             }
-            if let Some(member) = self.useless(now, &record) {
+            let gone = self.useless(now, &record).or_else(|| self.in_the_way(now, &record, &copies));
+            if let Some(member) = gone {
                 self.advise(now, &record, Advice::Remove(member));
             } else if let Some(member) = self.missing(now, &record, &copies)
                 && self.advise(now, &record, Advice::Admit(member))
@@ -97,6 +98,22 @@ impl Controller {
             placeless && (all || enough && !self.stays(record, member))
         };
         record.members().find(goes).copied()
+    }
+
+    /// A member that catches up and is away, where nothing can be acknowledged without another copy and
+    /// another node could have it (PR-110).
+    fn in_the_way(
+        &self,
+        now: Now,
+        record: &PartitionRecord,
+        copies: &BTreeMap<NodeId, usize>,
+    ) -> Option<Member> {
+        let away = record.catching_up.iter().find(|member| !self.is_live(now, member.node))?;
+        if !starves(record) {
+            return None;
+        }
+        let without = PartitionRecord { catching_up: Vec::new(), ..record.clone() };
+        self.missing(now, &without, copies).map(|_| *away)
     }
 
     /// The node that should be admitted next, in its present life. One at a time per partition.

@@ -23,6 +23,7 @@
 
 pub mod agree;
 pub mod aside;
+pub mod availability;
 pub mod cluster_snapshots;
 pub mod effects;
 pub mod epochs;
@@ -88,6 +89,8 @@ pub struct Checks {
     pub agreement: agree::Agreement,
     /// Disks.
     pub storage: storage::Storage,
+    /// Partitions that are closed.
+    pub availability: availability::Availability,
     /// Requests.
     pub requests: requests::Requests,
     /// The newest committed entry of each partition's newest term.

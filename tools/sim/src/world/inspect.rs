@@ -480,7 +480,7 @@ impl World {
     /// A partition that everybody forgot, of main memory or with a member whose disk is gone, stays closed
     /// until an operator speaks (PR-17), and so does one whose set shrank to a member whose disk was lost
     /// just then.
-    fn is_closed_for_good(&self, record: &PartitionRecord) -> bool {
+    pub(super) fn is_closed_for_good(&self, record: &PartitionRecord) -> bool {
         let faulted = |member: &types::Member| {
             let machine = self.machine(member.node.0);
             machine.health.is_impaired() && machine.has_ended(member)

@@ -32,6 +32,7 @@
 //! | `states` | states of replicas are compared |
 //! | `inspect` | what is looked at after events and now and then |
 
+mod availability;
 mod clients;
 mod cluster_records;
 mod control;

@@ -32,6 +32,7 @@ impl World {
     /// A look at everything; and on to the next stage if it is time.
     pub(super) fn inspect(&mut self) {
         self.look_at_all(false);
+        self.look_at_availability();
         match self.stage.phase() {
             Phase::Setup => self.set_up(),
             Phase::Faults => {
