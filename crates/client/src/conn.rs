@@ -226,6 +226,7 @@ impl Expected {
         let (cluster, member) = match welcome {
             Welcome::Refused(why) => return Err(format!("{NOT_WELCOME}{why}")),
             Welcome::Accepted { cluster, member } => (cluster, member),
+            Welcome::Rebuilt { cluster, .. } => (cluster, None),
         };
         if self.cluster.is_some_and(|wanted| wanted != cluster) {
             return Err(format!("{NOT_WELCOME}it belongs to another cluster ({cluster})"));

@@ -151,7 +151,7 @@ fn repeatable(command: &AdminCommand) -> bool {
     match command {
         AdminCommand::Watch | AdminCommand::Status | AdminCommand::Failovers => true,
         AdminCommand::AlterTable(_) | AdminCommand::Switchover { .. } | AdminCommand::Drain(_) => true,
-        AdminCommand::Add(_) | AdminCommand::Remove { .. } => true,
+        AdminCommand::Add(_) | AdminCommand::Remove { .. } | AdminCommand::Records(_) => true,
         AdminCommand::CreateTable(_) | AdminCommand::DropTable(_) => false,
         AdminCommand::Move { .. } | AdminCommand::Force { .. } => false,
     }
@@ -172,5 +172,6 @@ pub(crate) fn name(command: &AdminCommand) -> &'static str {
         AdminCommand::Move { .. } => "partition move",
         AdminCommand::Force { .. } => "partition recover",
         AdminCommand::Failovers => "failover list",
+        AdminCommand::Records(_) => "controller rebuild",
     }
 }

@@ -3,6 +3,7 @@
 //! A pure [`core`] (with [`session`], [`route`] and [`backoff`]) decides; [`Client`] is its shell over
 //! sockets. `DESIGN.md` has the rules. [`view`] puts what is known into words.
 
+pub mod ask;
 pub mod backoff;
 pub mod call;
 pub mod client;

@@ -50,7 +50,13 @@ impl Map {
     pub fn apply(&mut self, cluster_map: &ClusterMap) -> Result<Changes, String> {
         let mut changes = Changes::default();
         if let Some(text) = &cluster_map.cluster {
-            self.cluster = Some(text.read()?);
+            let cluster: ClusterRecord = text.read()?;
+            let known = self.cluster.as_ref().map(|cluster| cluster.generation).unwrap_or_default();
+            if cluster.generation > known {
+                // Another metastore counts from somewhere else.
+                self.revision = 0;
+            }
+            self.cluster = Some(cluster);
         }
         for text in &cluster_map.nodes {
             let node: NodeRecord = text.read()?;

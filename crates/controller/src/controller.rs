@@ -133,6 +133,7 @@ impl Controller {
             next_partition: PartitionId::FIRST_USER,
             next_system: PartitionId::FIRST_SYSTEM,
             next_failover: 1,
+            generation: Default::default(),
             unknown: Default::default(),
         };
         let revision = self.records.compare_with(&Key::Cluster);

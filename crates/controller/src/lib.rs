@@ -22,6 +22,7 @@
 //! | what a failure would do, on paper | [`forecast`] |
 //! | the planner | `planner` |
 //! | operators | `admin` |
+//! | the records, made anew from what nodes keep | [`rebuild`] |
 
 mod admin;
 pub mod api;
@@ -37,6 +38,7 @@ pub mod moves;
 pub mod placement;
 mod planner;
 mod propose;
+pub mod rebuild;
 mod records;
 mod register;
 mod report;

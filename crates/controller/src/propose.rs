@@ -125,7 +125,12 @@ pub(crate) fn admissible(old: &PartitionRecord, new: &PartitionRecord) -> Result
 fn same_term(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
     if matches!(
         new.cause,
-        Cause::Switchover | Cause::Suspected | Cause::Restarted | Cause::Forced | Cause::Created
+        Cause::Switchover
+            | Cause::Suspected
+            | Cause::Restarted
+            | Cause::Forced
+            | Cause::Created
+            | Cause::Rebuilt
     ) {
         return Err(format!(
             "partition {}: a primary that stays cannot give {:?} as its cause",

@@ -210,7 +210,7 @@ fn failover_record(now: Now, plan: &SealPlan, record: &PartitionRecord, id: u64)
 /// Of which term a log must have something so that the report of the old primary fences (PR-103): of the one
 /// that is sealed. While the same disk led on, or has had the lead handed to it, it has all of the term
 /// before as well, whether it came to serve again or not.
-fn fencing_term(old: &PartitionRecord) -> Term {
+pub(crate) fn fencing_term(old: &PartitionRecord) -> Term {
     let had_all = |before: &&PreviousTerm| before.handed_over || before.primary.same_store(&old.primary);
     let before = old.before.as_ref().filter(|_| old.policy.survives_restart()).filter(had_all);
     before.map_or(old.term, |before| before.term)

@@ -3,7 +3,9 @@
 
 use crate::data::Schema;
 use crate::engine::EngineKind;
-use crate::ids::{ClusterId, Incarnation, Member, NodeId, PartitionId, ProposalId, StoreId, TableId};
+use crate::ids::{
+    ClusterId, Generation, Incarnation, Member, NodeId, PartitionId, ProposalId, StoreId, TableId,
+};
 use crate::index::Indexes;
 use crate::policy::{LogKind, Policy};
 use crate::position::{Epoch, Lsn, Position, Term};
@@ -35,6 +37,9 @@ pub struct ClusterRecord {
     pub next_system: u32,
     /// The next free number of a failover.
     pub next_failover: u64,
+    /// How often the records were made anew from the nodes.
+    #[serde(default, skip_serializing_if = "Generation::is_first")]
+    pub generation: Generation,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -233,6 +238,8 @@ pub enum Cause {
     Policy,
     /// An operator promoted a replica although entries may be lost.
     Forced,
+    /// The records were made anew from the nodes (PR-107).
+    Rebuilt,
     /// A replica left because its data were damaged.
     Damaged,
 }

@@ -47,6 +47,11 @@ id!(
     PartitionId(u32), "p"
 );
 id!(
+    /// How often a cluster's records were made anew from its nodes. Whoever was told of one takes no word
+    /// of a controller of a lower one any more (PR-107).
+    Generation(u64), "generation "
+);
+id!(
     /// Names one proposal of a configuration change, so that its outcome can be recognised after a lost reply
     /// (PR-16).
     ProposalId(u64), "proposal "
@@ -55,6 +60,18 @@ id!(
     /// Names an ingestion feed whose position is kept inside the partitions it writes.
     FeedId(u64), "feed "
 );
+
+impl Generation {
+    /// True if nobody ever made the records anew.
+    pub fn is_first(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// The next one.
+    pub fn next(self) -> Generation {
+        Generation(self.0 + 1)
+    }
+}
 
 impl PartitionId {
     /// The lowest partition id of a user's table.

@@ -28,7 +28,8 @@ pub use component::{Component, ComponentSet, Installation, Missing, PinId};
 pub use config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
 pub use engine::{Engine, EngineError, EngineKind, Mutation, ReadAt};
 pub use ids::{
-    ClusterId, FeedId, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId, TableId,
+    ClusterId, FeedId, Generation, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId,
+    TableId,
 };
 pub use index::{IndexRecord, IndexState, Indexes};
 pub use job::JobId;

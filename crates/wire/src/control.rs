@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use types::config::{Addresses, TailReport};
-use types::{Epoch, Lsn, Member, NodeId, PartitionId, PartitionRecord, Position, ProposalId, Watermarks};
+use types::{
+    Epoch, Generation, Lsn, Member, NodeId, PartitionId, PartitionRecord, Position, ProposalId, Watermarks,
+};
 
 /// A record as JSON text. Kept as text on the wire so that unknown fields survive.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -346,6 +348,9 @@ pub enum AdminCommand {
         /// Also if it may have acknowledged commits that nobody else has, and has been away since.
         losing: bool,
     },
+    /// To a node, not a controller: what it keeps of the records, JSON of [`crate::KeptRecords`]. With a
+    /// generation it first notes durably that it takes no word of a lower one any more (PR-107).
+    Records(Option<Generation>),
 }
 
 /// A table to be created.

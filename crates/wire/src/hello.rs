@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hint::black_box;
-use types::{ClusterId, Member};
+use types::{ClusterId, Generation, Member};
 
 /// The protocol version that this build speaks.
 pub const PROTOCOL: u32 = 1;
@@ -89,6 +89,13 @@ pub enum Welcome {
     },
     /// One sentence why not; the connection is closed.
     Refused(String),
+    /// Come in: this is a controller whose records were made anew from the nodes (PR-107).
+    Rebuilt {
+        /// The cluster.
+        cluster: ClusterId,
+        /// How often they were.
+        generation: Generation,
+    },
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Layer 2: messages and codec. The frame on a connection ([`frame`]), what was received and not yet taken
 //! ([`inbox`]), the messages in it ([`message`]), the request and reply envelopes ([`request`]), what nodes
 //! tell each other ([`peer`]) and the controllers ([`control`]), the handshake ([`hello`]), how files are
-//! shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), and the entry of a
-//! partition's log ([`entry`], [`effects`]).
+//! shipped ([`ship`]), loaded ([`bulk`]) and read back ([`scrub`]), jobs ([`job`]), what nodes
+//! keep of the cluster's records ([`kept`]), and the entry of a partition's log ([`entry`], [`effects`]).
 
 pub mod bulk;
 pub mod control;
@@ -12,6 +12,7 @@ pub mod frame;
 pub mod hello;
 pub mod inbox;
 pub mod job;
+pub mod kept;
 pub mod log;
 pub mod message;
 pub mod peer;
@@ -23,6 +24,7 @@ pub use control::RecordText;
 pub use effects::Effects;
 pub use entry::{Entry, Header, Kind};
 pub use inbox::Inbox;
+pub use kept::KeptRecords;
 pub use message::Message;
 pub use peer::PeerMessage;
 pub use request::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};

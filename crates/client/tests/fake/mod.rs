@@ -274,6 +274,7 @@ impl State {
             next_partition: 100,
             next_system: PartitionId::FIRST_SYSTEM,
             next_failover: 1,
+            generation: Default::default(),
             unknown: BTreeMap::new(),
         };
         ClusterMap {

@@ -113,6 +113,7 @@ impl Controller {
             AdminCommand::Force { partition, node } => {
                 self.wait(now, conn, id, AdminWait::Force(partition, node))
             }
+            AdminCommand::Records(_) => Some(Err((USAGE, "nodes are asked that".into()))),
         };
         if let Some(answer) = answer {
             self.answer(conn, id, answer);

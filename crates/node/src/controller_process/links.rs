@@ -10,7 +10,7 @@ use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token};
 use std::time::Duration;
-use types::{ClusterId, Micros};
+use types::{ClusterId, Generation, Micros};
 use wire::Message;
 use wire::hello::Welcome;
 
@@ -168,8 +168,12 @@ impl Links {
     }
 
     /// Lets a connection in.
-    pub fn welcome(&mut self, key: u64, cluster: ClusterId) {
-        self.push(key, &Message::Welcome(Welcome::Accepted { cluster, member: None }));
+    pub fn welcome(&mut self, key: u64, cluster: ClusterId, generation: Generation) {
+        let welcome = match generation.is_first() {
+            true => Welcome::Accepted { cluster, member: None },
+            false => Welcome::Rebuilt { cluster, generation },
+        };
+        self.push(key, &Message::Welcome(welcome));
         if let Some(link) = self.slab.get_mut(key) {
             link.state = ConnState::In;
         }

@@ -9,7 +9,7 @@ mod links;
 mod store;
 
 use crate::clock;
-use crate::config::{Config, MetastoreConfig};
+use crate::config::Config;
 use crate::datadir::{self, DataDir, Kind, Ports};
 use crate::failure::Failure;
 use crate::net::conn::Got;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::{News, Store};
-use types::{ClusterId, ClusterRecord, Micros};
+use types::{ClusterId, ClusterRecord, Generation, Micros};
 use wire::Message;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret};
 
@@ -87,7 +87,7 @@ pub fn start(config: Config) -> Result<Running, Failure> {
         links: Links::new(poll, listener).map_err(system)?,
         controller: Controller::new(identity, settings.settings.clone()),
         store,
-        cluster: (settings.metastore == MetastoreConfig::Embedded).then_some(cluster),
+        cluster: None,
         secret: config.secret.clone(),
         tick: settings.settings.tick,
         next_tick: Micros::ZERO,
@@ -108,8 +108,8 @@ struct Process {
     links: Links,
     controller: Controller,
     store: Store,
-    /// The cluster, once the metastore has said it.
-    cluster: Option<ClusterId>,
+    /// The cluster, and how often its records were made anew, once the metastore has said it.
+    cluster: Option<(ClusterId, Generation)>,
     secret: Secret,
     tick: Micros,
     next_tick: Micros,
@@ -206,7 +206,7 @@ impl Process {
             _ => None,
         };
         let record = text.and_then(|text| serde_json::from_slice::<ClusterRecord>(text).ok());
-        self.cluster = record.map(|record| record.id);
+        self.cluster = record.map(|record| (record.id, record.generation));
     }
 
     /// The planning controller archives failovers, its own and those that others sealed.
@@ -285,7 +285,7 @@ impl Process {
 
     /// Lets in who belongs here. False: come again later.
     fn greet(&mut self, key: u64, hello: &Hello) -> bool {
-        let Some(cluster) = self.cluster else { return false };
+        let Some((cluster, generation)) = self.cluster else { return false };
         if hello.protocol != PROTOCOL {
             let why = format!("this controller speaks protocol {PROTOCOL}, not {}", hello.protocol);
             self.links.refuse(key, why);
@@ -300,7 +300,7 @@ impl Process {
         } else if !matches!(hello.role, HelloRole::Client | HelloRole::Node | HelloRole::Operator) {
             self.links.refuse(key, "this is a controller, not a node".into());
         } else {
-            self.links.welcome(key, cluster);
+            self.links.welcome(key, cluster, generation);
         }
         true
     }

@@ -55,7 +55,7 @@ impl Store {
                 let io = |error: std::io::Error| Failure::io(&place, &error);
                 files::ensure_dir(&place).map_err(io)?;
                 let file = FileStore::open(place.join("journal")).map_err(io)?;
-                let mut store = Box::new(Embedded::open(file).map_err(failure)?);
+                let mut store = Box::new(Embedded::open(file).map_err(|error| at_start(error, &place))?);
                 let all = store.range("").map_err(failure)?;
                 let news = vec![News::Input(loaded(all)), News::Input(Input::Lead(true))];
                 Ok(Store::Embedded { store, news })
@@ -101,6 +101,32 @@ impl Store {
             Store::Embedded { news, .. } => std::mem::take(news),
             Store::Etcd(_) => Vec::new(),
         }
+    }
+}
+
+/// What an operator can do about records that cannot be used (PR-107).
+fn at_start(error: MetaError, place: &Path) -> Failure {
+    let place = place.display();
+    match error {
+        MetaError::Damaged(why) => Failure::new(
+            6,
+            format!(
+                "the records in {place} are damaged ({why}): make them anew from the nodes, in another directory, with \
+                 `understudy controller rebuild`"
+            ),
+        ),
+        MetaError::Unavailable(why) => Failure::new(
+            7,
+            format!(
+                "the records in {place} cannot be read ({why}): if that does not pass, make them anew from the nodes, in \
+                 another directory, with `understudy controller rebuild`"
+            ),
+        ),
+        MetaError::Unknown(why) | MetaError::Poisoned(why) => Failure::new(
+            7,
+            format!("the records in {place} cannot be written ({why}): make room, or mend the disk"),
+        ),
+        other => failure(other),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
-use types::{ClusterId, Incarnation, Member, NodeId, StoreId};
+use types::{ClusterId, Generation, Incarnation, Member, NodeId, StoreId};
 
 /// What kind of process a directory is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +39,13 @@ pub struct Identity {
     /// The node was removed from its cluster: nothing here counts any more, and no process is started on it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
+    /// Controllers of a lower one are not listened to (PR-107).
+    #[serde(default, skip_serializing_if = "Generation::is_first")]
+    pub generation: Generation,
+    /// This node was not asked when the records of that generation were made: what it has and they do not
+    /// name may be all that is left of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unasked: bool,
 }
 
 impl Identity {

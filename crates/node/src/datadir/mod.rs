@@ -10,10 +10,11 @@
 //! tails/             divergent tails set aside
 //! damaged/ID-n       damaged replicas and engines set aside: nothing here is removed but by people
 //! trash/             what is being removed
+//! records/           what controllers told of the cluster (`kept`)
 //! directories.json   further directories for replicas, where there are any (`data_dirs`)
 //! ```
 //!
-//! A controller's directory has `controller.id` and `metastore/` instead of the last six.
+//! A controller's directory has `controller.id` and `metastore/` instead of the last seven.
 
 pub mod data_dirs;
 pub mod files;
@@ -28,7 +29,7 @@ pub use ports::Ports;
 use crate::failure::Failure;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use types::{ClusterId, Incarnation, NodeId, PartitionId, StoreId};
+use types::{ClusterId, Generation, Incarnation, NodeId, PartitionId, StoreId};
 
 /// The layout that this version writes and reads.
 pub const VERSION: u32 = 1;
@@ -49,6 +50,30 @@ pub struct DataDir {
 /// so is one that was initialised before.
 pub fn init(root: &Path, kind: Kind, node: NodeId) -> Result<Identity, Failure> {
     let io = |error: std::io::Error| Failure::io(root, &error);
+    is_free(root)?;
+    if kind == Kind::Node && node.0 == 0 {
+        return Err(Failure::usage("a node's number must be at least 1"));
+    }
+    files::ensure_dir(root).map_err(io)?;
+    let identity = Identity {
+        node,
+        store: StoreId(random()),
+        incarnation: Incarnation(0),
+        // A node learns its cluster from the controllers; a controller's own directory founds one.
+        cluster: (kind == Kind::Controller).then(|| ClusterId(random())),
+        removed: false,
+        generation: Generation::default(),
+        unasked: false,
+    };
+    identity.write(root, kind).map_err(io)?;
+    // Last: with this file the directory is whole.
+    files::replace(&root.join("VERSION"), format!("{VERSION}\n").as_bytes()).map_err(io)?;
+    Ok(identity)
+}
+
+/// Refuses a directory that has anything in it.
+pub fn is_free(root: &Path) -> Result<(), Failure> {
+    let io = |error: std::io::Error| Failure::io(root, &error);
     if root.join("VERSION").exists() {
         return Err(Failure::refused(format!(
             "{} is initialised already; nothing was changed",
@@ -61,22 +86,31 @@ pub fn init(root: &Path, kind: Kind, node: NodeId) -> Result<Identity, Failure> 
             root.display()
         )));
     }
-    if kind == Kind::Node && node.0 == 0 {
-        return Err(Failure::usage("a node's number must be at least 1"));
-    }
+    Ok(())
+}
+
+/// Creates the data directory of a controller of a cluster that exists, with what `fill` puts into it.
+pub fn found(
+    root: &Path,
+    cluster: ClusterId,
+    fill: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> Result<(), Failure> {
+    let io = |error: std::io::Error| Failure::io(root, &error);
+    is_free(root)?;
     files::ensure_dir(root).map_err(io)?;
     let identity = Identity {
-        node,
+        node: NodeId(0),
         store: StoreId(random()),
         incarnation: Incarnation(0),
-        // A node learns its cluster from the controllers; a controller's own directory founds one.
-        cluster: (kind == Kind::Controller).then(|| ClusterId(random())),
+        cluster: Some(cluster),
         removed: false,
+        generation: Generation::default(),
+        unasked: false,
     };
-    identity.write(root, kind).map_err(io)?;
+    fill(root).map_err(io)?;
+    identity.write(root, Kind::Controller).map_err(io)?;
     // Last: with this file the directory is whole.
-    files::replace(&root.join("VERSION"), format!("{VERSION}\n").as_bytes()).map_err(io)?;
-    Ok(identity)
+    files::replace(&root.join("VERSION"), format!("{VERSION}\n").as_bytes()).map_err(io)
 }
 
 /// True if this is the directory of a node that was removed from its cluster.
@@ -141,6 +175,16 @@ impl DataDir {
                 self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))
             }
         }
+    }
+
+    /// Notes durably that controllers of a lower generation are not listened to any more. `asked`: the
+    /// records of this one are made of what is kept here, too.
+    pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
+        if generation > self.identity.generation {
+            (self.identity.generation, self.identity.unasked) = (generation, !asked);
+            self.identity.write(&self.root, self.kind).map_err(|error| Failure::io(&self.root, &error))?;
+        }
+        Ok(())
     }
 
     /// Notes that the node was removed from its cluster. The error to end with: it says so.

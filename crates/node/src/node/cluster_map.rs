@@ -4,7 +4,7 @@
 use super::Node;
 use crate::failure::Failure;
 use std::collections::BTreeSet;
-use types::{PartitionId, PartitionRecord, TableId};
+use types::{Generation, PartitionId, PartitionRecord, TableId};
 use wire::Message;
 use wire::control::{AdminAnswer, ClusterMap};
 use wire::hello::Welcome;
@@ -17,8 +17,14 @@ impl Node {
         index: usize,
         welcome: Welcome,
     ) -> Result<(), Failure> {
+        let generation = match welcome {
+            Welcome::Rebuilt { generation, .. } => generation,
+            _ => Generation::default(),
+        };
         let outcome = match welcome {
-            Welcome::Accepted { cluster, .. } => self.storage.join(cluster),
+            Welcome::Accepted { cluster, .. } | Welcome::Rebuilt { cluster, .. } => {
+                self.storage.join(cluster)
+            }
             Welcome::Refused(why) => {
                 let address = self.connections.controller_address(index);
                 Err(Failure::refused(format!("the controller {address}: {why}")))
@@ -34,7 +40,10 @@ impl Node {
             self.connections.links().close(key);
             return Ok(());
         }
-        self.connections.controller_welcomes(key, index, self.timer.mono());
+        if !self.listens_to(key, index, generation)? {
+            return Ok(());
+        }
+        self.connections.controller_welcomes(key, index, generation, self.timer.mono());
         self.connections.push(key, &self.reports.registration());
         Ok(())
     }
@@ -85,9 +94,12 @@ impl Node {
                 // This one was removed: it has nothing to do any more.
                 return Err(self.storage.note_removed());
             }
-            // Tables that were dropped while this node was away.
+            // Tables that were dropped while this node was away, unless it is the only one that knows of
+            // them.
             let gone = self.view.gone(self.storage.known());
-            gone.into_iter().try_for_each(|id| self.drop_replica(id))?;
+            if !self.storage.is_unasked() {
+                gone.into_iter().try_for_each(|id| self.drop_replica(id))?;
+            }
         }
         self.connections.set_nodes(self.view.nodes(), self.storage.cluster(), self.timer.mono());
         self.reports.registered();

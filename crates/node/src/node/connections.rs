@@ -16,7 +16,7 @@ use replica::{ClientRef, Leases};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use types::{ClusterId, Member, Micros, NodeId, NodeRecord, PartitionId, Term};
+use types::{ClusterId, Generation, Member, Micros, NodeId, NodeRecord, PartitionId, Term};
 use wire::control::{Propose, Suspect};
 use wire::hello::Secret;
 use wire::{Message, PeerMessage, Reply};
@@ -123,10 +123,25 @@ impl Connections {
         self.peers.welcomed(key, member);
     }
 
-    /// A controller lets us in.
-    pub fn controller_welcomes(&mut self, key: u64, index: usize, now: Micros) {
+    /// A controller of this generation lets us in.
+    pub fn controller_welcomes(&mut self, key: u64, index: usize, generation: Generation, now: Micros) {
         self.links.set_role(key, Role::Controller(index), now);
-        self.controllers.welcomed(index);
+        self.controllers.welcomed(index, generation);
+    }
+
+    /// Connections to controllers of lower generations.
+    pub fn controllers_below(&self, generation: Generation) -> Vec<u64> {
+        self.controllers.below(generation)
+    }
+
+    /// The addresses of the controllers that let us in.
+    pub fn connected_controllers(&self) -> Vec<String> {
+        self.controllers.connected()
+    }
+
+    /// True once for each generation in which this controller is not listened to.
+    pub fn is_first_refusal(&mut self, index: usize, generation: Generation) -> bool {
+        self.controllers.is_first_refusal(index, generation)
     }
 
     /// The address of a controller, by its place in the configuration.
@@ -205,7 +220,7 @@ impl Connections {
                 Role::Controller(index) | Role::DialingController(index) => {
                     self.controllers.lost(index, key, now);
                 }
-                Role::New(_) | Role::Client | Role::PeerIn(_) | Role::Refused => {}
+                Role::New(_) | Role::Client | Role::Operator | Role::PeerIn(_) | Role::Refused => {}
             }
         }
     }

@@ -19,7 +19,7 @@ impl Node {
             told && record.is_some_and(|record| has_moved(record, self.view.table(record.table), me))
         };
         let moved: Vec<PartitionId> = self.storage.known().into_iter().filter(moved).collect();
-        let due = self.moved.look(&moved, self.timer.mono());
+        let due = self.replicas.moved().look(&moved, self.timer.mono());
         due.into_iter().try_for_each(|id| self.leave(id))
     }
 
@@ -38,7 +38,7 @@ impl Node {
             Leave::Remove => {
                 let node = self.replicas.me().node.0;
                 eprintln!("partition {id} has moved away from node {node}: its replica here is removed");
-                self.moved.remove(id);
+                self.replicas.moved().remove(id);
                 self.drop_replica(id)
             }
         }

@@ -31,7 +31,12 @@ impl Node {
             (Role::DialingController(index), Message::Welcome(welcome)) => {
                 self.on_controllers_welcome(key, index, welcome)?;
             }
-            (Role::Controller(_), message) => self.on_controller(key, message)?,
+            (Role::Controller(_), message) => {
+                if let Some(message) = self.records.of_controller(key, message) {
+                    self.on_controller(key, message)?;
+                }
+            }
+            (Role::Operator, Message::Admin(admin)) => self.on_operator(key, &admin)?,
             (Role::Refused, _) => {}
             _ => self.connections.links().close_bad(key),
         }
@@ -59,6 +64,7 @@ impl Node {
         }
         let role = match (hello.role, listener, hello.member) {
             (HelloRole::Client, Listener::Client, _) => Role::Client,
+            (HelloRole::Operator, Listener::Client, _) => Role::Operator,
             (HelloRole::Peer, Listener::Peer, Some(member)) if member.node != me.node => Role::PeerIn(member),
             _ => {
                 let sentence = "this door is for others: look at the ports".into();
@@ -104,6 +110,13 @@ impl Node {
         if message.sender().is_some_and(|from| from != member) {
             return self.connections.links().close_bad(key);
         }
+        if let Some(message) = self.records.of_peer(message) {
+            self.give_peer(message);
+        }
+    }
+
+    /// Gives a message to the replica that it is for.
+    pub(super) fn give_peer(&mut self, message: PeerMessage) {
         if let PeerMessage::Chunk(chunk) = &message {
             let received = chunk.bytes.len() as u64;
             self.reports.metrics().ship_received.fetch_add(received, Ordering::Relaxed);

@@ -22,6 +22,8 @@ pub enum Role {
     New(Listener),
     /// A client.
     Client,
+    /// An operator who asks this very node.
+    Operator,
     /// A node that sends to us.
     PeerIn(Member),
     /// A node that we connect to.
@@ -229,7 +231,7 @@ impl Links {
     fn is_cut(&self, role: Role, message: Option<&Message>) -> bool {
         let Some(cut) = &self.cut else { return false };
         let node = match role {
-            Role::Client | Role::New(Listener::Client) => return cut.clients,
+            Role::Client | Role::Operator | Role::New(Listener::Client) => return cut.clients,
             Role::Controller(_) | Role::DialingController(_) => return cut.controllers,
             Role::PeerIn(member) | Role::PeerOut(member) => member.node,
             Role::Dialing(node) => node,

@@ -16,6 +16,7 @@
 //! | `room`, `data_dirs`, `storage` | room on the disk; directories; what is on the disks of which replica |
 //! | `tails` | divergent tails on the disk, and partitions that wait for room for one |
 //! | `checkpoints` | which engines are written to disk |
+//! | `records` | what of the cluster's records is kept on the disk, and what waits until it is |
 //! | `reports` | what this node tells of itself |
 //! | `ending`, `faults` | how a node ends; cuts, and a node that freezes itself, for tests |
 //! | `target`, `staging` | what a failover would replay; files of bulk loads for which there is no room |
@@ -28,6 +29,7 @@
 //! | `dispatch` | messages in |
 //! | `carry` | outputs out |
 //! | `cluster_map` | what controllers tell; replicas come and go |
+//! | `rebuild` | controllers that were replaced, and what is told when the records are made anew |
 //! | `tick` | ticks, status, checkpoints, room on the disk, lost directories |
 //! | `decommission` | replicas that have moved away |
 
@@ -43,6 +45,8 @@ mod faults;
 mod heartbeat_targets;
 mod links;
 mod peers;
+mod rebuild;
+mod records;
 mod replicas;
 mod reports;
 mod resolver;
@@ -64,10 +68,10 @@ use crate::journal::Journal;
 use crate::net::conn::Got;
 use checkpoints::Checkpoints;
 use connections::Connections;
-use driver::moved::Moved;
 use ending::Ending;
 use faults::Faults;
 use mio::Events;
+use records::Records;
 use replicas::Replicas;
 use reports::Reports;
 use std::sync::atomic::Ordering;
@@ -80,6 +84,7 @@ use view::View;
 /// The executor's state.
 struct Node {
     timer: Timer,
+    records: Records,
     view: View,
     replicas: Replicas,
     connections: Connections,
@@ -87,8 +92,6 @@ struct Node {
     storage: Storage,
     tails: Tails,
     checkpoints: Checkpoints,
-    /// Replicas that have no place here any more.
-    moved: Moved,
     reports: Reports,
     ending: Ending,
     faults: Faults,
@@ -137,6 +140,7 @@ impl Node {
     /// What follows from the inputs of a turn.
     fn turn(&mut self) -> Result<(), Failure> {
         let now = self.timer.now();
+        self.act_on_kept()?;
         let synced = self.journal.synced()?;
         if !synced.is_empty() {
             self.replicas.input(now, |host, now, out| host.synced(now, &synced, out));

@@ -3,8 +3,8 @@
 use super::links::{Links, Role};
 use super::resolver::{Lookup, Resolver};
 use crate::net::Conn;
-use std::collections::BTreeMap;
-use types::{ClusterId, Member, Micros, NodeId, NodeRecord};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{ClusterId, Generation, Member, Micros, NodeId, NodeRecord};
 use wire::Message;
 use wire::hello::{Hello, HelloRole, PROTOCOL, Secret};
 
@@ -128,7 +128,10 @@ impl Peers {
 #[derive(Debug)]
 pub struct Controllers {
     targets: Vec<Target>,
-    ready: Vec<bool>,
+    /// Those that let us in, with the generation of their records.
+    ready: Vec<Option<Generation>>,
+    /// Those that are not listened to, as far as that was said.
+    refused: BTreeSet<(usize, Generation)>,
     /// The one that proposals go to, while it answers.
     preferred: usize,
 }
@@ -137,7 +140,7 @@ impl Controllers {
     /// Those of the configuration.
     pub fn new(addresses: &[String]) -> Controllers {
         let targets: Vec<Target> = addresses.iter().cloned().map(Target::new).collect();
-        Controllers { ready: vec![false; targets.len()], targets, preferred: 0 }
+        Controllers { ready: vec![None; targets.len()], refused: BTreeSet::new(), targets, preferred: 0 }
     }
 
     /// Connects to whom it is time to.
@@ -156,31 +159,50 @@ impl Controllers {
     }
 
     /// A controller lets us in; its connection.
-    pub fn welcomed(&mut self, index: usize) -> Option<u64> {
+    pub fn welcomed(&mut self, index: usize, generation: Generation) -> Option<u64> {
         let target = &mut self.targets[index];
         target.wait = SHORTEST;
-        self.ready[index] = target.link.is_some();
+        self.ready[index] = target.link.map(|_| generation);
         target.link
+    }
+
+    /// The connections of those of lower generations.
+    pub fn below(&self, generation: Generation) -> Vec<u64> {
+        let lower = |ready: &Option<Generation>| ready.is_some_and(|theirs| theirs < generation);
+        let below = self.targets.iter().zip(&self.ready).filter(|(_, ready)| lower(ready));
+        below.filter_map(|(target, _)| target.link).collect()
+    }
+
+    /// The addresses of those that let us in.
+    pub fn connected(&self) -> Vec<String> {
+        let ready = self.targets.iter().zip(&self.ready).filter(|(_, ready)| ready.is_some());
+        ready.map(|(target, _)| target.address.clone()).collect()
+    }
+
+    /// True once for each generation in which one is not listened to.
+    pub fn is_first_refusal(&mut self, index: usize, generation: Generation) -> bool {
+        self.refused.insert((index, generation))
     }
 
     /// A connection to a controller is gone.
     pub fn lost(&mut self, index: usize, key: u64, now: Micros) {
         if self.targets[index].link == Some(key) {
             self.targets[index].lost(now);
-            self.ready[index] = false;
+            self.ready[index] = None;
         }
     }
 
     /// The connections of all that let us in.
     pub fn all(&self) -> Vec<u64> {
-        let ready = self.targets.iter().zip(&self.ready).filter(|(_, ready)| **ready);
+        let ready = self.targets.iter().zip(&self.ready).filter(|(_, ready)| ready.is_some());
         ready.filter_map(|(target, _)| target.link).collect()
     }
 
     /// The connection of the one that proposals go to.
     pub fn one(&mut self) -> Option<u64> {
         let count = self.targets.len();
-        let index = (0..count).map(|n| (self.preferred + n) % count).find(|index| self.ready[*index])?;
+        let index =
+            (0..count).map(|n| (self.preferred + n) % count).find(|index| self.ready[*index].is_some())?;
         self.preferred = index;
         self.targets[index].link
     }

@@ -3,6 +3,7 @@
 
 use crate::journal::Journal;
 use crate::lease_manager::SharedLeases;
+use driver::moved::Moved;
 use replica::{Host, Output, ReadFor};
 use std::collections::{BTreeSet, VecDeque};
 use types::engine::Wake;
@@ -27,6 +28,8 @@ pub struct Replicas {
     log_reads: VecDeque<LogRead>,
     /// Partitions whose replica here installs files.
     installing: BTreeSet<PartitionId>,
+    /// Those that have no place here any more.
+    moved: Moved,
     /// Wakes this thread for an engine that works on a thread of its own.
     wake: Wake,
 }
@@ -35,7 +38,7 @@ impl Replicas {
     /// Those of a node that starts.
     pub fn new(host: Host<SharedLeases>, wake: Wake) -> Replicas {
         let (out, log_reads) = (Vec::new(), VecDeque::new());
-        Replicas { host, out, log_reads, installing: BTreeSet::new(), wake }
+        Replicas { host, out, log_reads, installing: BTreeSet::new(), moved: Moved::default(), wake }
     }
 
     /// For looking at them.
@@ -60,6 +63,11 @@ impl Replicas {
         act: impl FnOnce(&mut Host<SharedLeases>, Now, &mut Vec<Output>) -> T,
     ) -> T {
         act(&mut self.host, now, &mut self.out)
+    }
+
+    /// Those that have no place here any more, and since when.
+    pub fn moved(&mut self) -> &mut Moved {
+        &mut self.moved
     }
 
     /// True if there is work that waits for nobody.

@@ -8,6 +8,7 @@ use super::ending::Ending;
 use super::faults::Faults;
 use super::links::{Links, WAKER};
 use super::peers::Controllers;
+use super::records::Records;
 use super::replicas::Replicas;
 use super::reports::{Reports, ThisNode};
 use super::room::Room;
@@ -209,6 +210,7 @@ fn recover(
     let reader = log.reader();
     let mut host = Host::new(me, config.timing.clone(), lease_manager.leases());
     let mut found = recovered.partitions;
+    let promised = found.iter().map(|(id, found)| (*id, found.promised)).collect();
     let doubtful = recovered.unknown_damaged;
     let lost = recovery::distrusted(metas.keys().copied(), &found, doubtful);
     if !lost.is_empty() {
@@ -229,7 +231,10 @@ fn recover(
     let controllers = Controllers::new(&settings.controllers);
     let zone = settings.zone.clone();
     let this = ThisNode { addresses, zone, clean_start: recovered.clean_shutdown };
+    let records = Records::open(dir.root(), promised, &stopper);
+    let records = records.map_err(|error| Failure::io(&dir.root().join("records"), &error))?;
     Ok(Node {
+        records,
         timer: Timer::new(&config.timing, now),
         view: View::default(),
         replicas: Replicas::new(host, wake.clone()),
@@ -238,7 +243,6 @@ fn recover(
         storage: Storage::new(dir, metas, found, room)?,
         tails,
         checkpoints: Checkpoints::new(&config, wake),
-        moved: Default::default(),
         faults: Faults::new(shared_status.faults.clone(), settings.freeze_at),
         reports: Reports::new(this, shared_status),
         ending: Ending::new(stopper),

@@ -18,7 +18,9 @@ use driver::recovery::InLog;
 use replica::Replica;
 use std::collections::BTreeSet;
 use std::path::Path;
-use types::{ClusterId, Engine, LogKind, Micros, PartitionId, PartitionRecord, TableId, TableRecord};
+use types::{
+    ClusterId, Engine, Generation, LogKind, Micros, PartitionId, PartitionRecord, TableId, TableRecord,
+};
 use wire::control::DirectoryStatus;
 
 /// A node's directories and the replicas in them.
@@ -63,6 +65,22 @@ impl Storage {
     /// A cluster answered: noted the first time, compared ever after.
     pub fn join(&mut self, cluster: ClusterId) -> Result<(), Failure> {
         self.dir.join(cluster)
+    }
+
+    /// Controllers of a lower generation are not listened to.
+    pub fn generation(&self) -> Generation {
+        self.dir.identity().generation
+    }
+
+    /// True if the records that controllers have were made without asking this node: what it has and they do
+    /// not name may be all that is left of it, and stays.
+    pub fn is_unasked(&self) -> bool {
+        self.dir.identity().unasked
+    }
+
+    /// Notes that from now on no lower one is listened to.
+    pub fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
+        self.dir.hear_only(generation, asked)
     }
 
     /// Notes that the node was removed from its cluster. The error to end with: it says so.

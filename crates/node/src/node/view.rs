@@ -72,7 +72,13 @@ impl View {
         self.version += 1;
         // A controller that is behind says nothing new of nodes and tables; partitions carry epochs of their
         // own.
-        if cluster_map.revision < self.revision {
+        let generation = |record: &ClusterRecord| record.generation;
+        let theirs = cluster_map.cluster.as_ref().and_then(|text| text.read().ok());
+        let known = self.cluster.as_ref().map(generation).unwrap_or_default();
+        let theirs = theirs.as_ref().map_or(known, generation);
+        // Another metastore counts from somewhere else.
+        let behind = theirs == known && cluster_map.revision < self.revision;
+        if theirs < known || behind {
             return Taken { whole: false, indexes: Vec::new() };
         }
         self.revision = cluster_map.revision;
@@ -173,6 +179,7 @@ mod tests {
             next_partition: Q.0,
             next_system: PartitionId::FIRST_SYSTEM,
             next_failover: 0,
+            generation: Default::default(),
             unknown: Default::default(),
         };
         ClusterMap {

@@ -1,0 +1,103 @@
+//! The records are made anew after the metastore was lost (PR-107): controllers that were replaced are not
+//! listened to, and an operator is told what is kept here.
+
+use super::Node;
+use super::records::Held;
+use crate::failure::{Failure, status};
+use std::collections::BTreeMap;
+use types::{Epoch, Generation, PartitionId};
+use wire::control::{Admin, AdminAnswer, AdminCommand};
+use wire::{KeptRecords, Message, RecordText};
+
+impl Node {
+    /// Acts on the records that are kept by now.
+    pub(super) fn act_on_kept(&mut self) -> Result<(), Failure> {
+        while let Some(held) = self.records.next() {
+            match held {
+                Held::Controller(key, message) => self.on_controller(key, message)?,
+                Held::Peer(message) => self.give_peer(message),
+            }
+        }
+        Ok(())
+    }
+
+    /// A controller of this generation lets us in. False if it was replaced: it is not listened to.
+    pub(super) fn listens_to(
+        &mut self,
+        key: u64,
+        index: usize,
+        generation: Generation,
+    ) -> Result<bool, Failure> {
+        let known = self.storage.generation();
+        if generation < known {
+            if self.connections.is_first_refusal(index, generation) {
+                eprintln!(
+                    "node {} does not listen to the controller {}: it is of {generation}, and its records were made anew \
+                     since ({known}); stop it, and name the new one in node.controllers",
+                    self.replicas.me().node.0,
+                    self.connections.controller_address(index)
+                );
+            }
+            self.connections.links().close(key);
+            return Ok(false);
+        }
+        // One that has nothing yet has nothing that only it knows of.
+        let nothing = self.storage.known().is_empty();
+        self.hear_only(generation, nothing)?;
+        Ok(true)
+    }
+
+    /// From now on no lower generation is listened to.
+    fn hear_only(&mut self, generation: Generation, asked: bool) -> Result<(), Failure> {
+        self.storage.hear_only(generation, asked)?;
+        for key in self.connections.controllers_below(generation) {
+            self.connections.links().close(key);
+        }
+        self.connections.note_closed(self.timer.mono());
+        Ok(())
+    }
+
+    /// What an operator asks of this very node.
+    pub(super) fn on_operator(&mut self, key: u64, admin: &Admin) -> Result<(), Failure> {
+        let result = match &admin.command {
+            AdminCommand::Records(Some(generation)) if *generation < self.storage.generation() => {
+                let known = self.storage.generation();
+                let why = format!("{} listens to {known} already", self.replicas.me().node);
+                Err((status::REFUSED, why))
+            }
+            AdminCommand::Records(Some(_)) if self.connections.has_controller() => {
+                let at = self.connections.connected_controllers().join(", ");
+                let why = format!("{} is connected to the controller {at}", self.replicas.me().node);
+                Err((status::REFUSED, why))
+            }
+            AdminCommand::Records(generation) => {
+                if let Some(generation) = generation {
+                    self.hear_only(*generation, true)?;
+                }
+                Ok(RecordText::new(&self.kept_records()).0)
+            }
+            _ => Err((status::USAGE, "controllers are asked that, and this is a node".into())),
+        };
+        self.connections.push(key, &Message::AdminAnswer(AdminAnswer { id: admin.id, result }));
+        Ok(())
+    }
+
+    fn kept_records(&self) -> KeptRecords {
+        let kept = self.records.report();
+        let mut seen: BTreeMap<PartitionId, Epoch> = kept.seen.iter().copied().collect();
+        for replica in self.replicas.host().replicas() {
+            let known = replica.record().map_or(Epoch::ZERO, |record| record.epoch);
+            let epoch = replica.log().end().term.began().max(known);
+            let entry = seen.entry(replica.id()).or_insert(epoch);
+            *entry = epoch.max(*entry);
+        }
+        KeptRecords {
+            member: self.replicas.me(),
+            cluster: self.storage.cluster(),
+            generation: self.storage.generation(),
+            seen: seen.into_iter().collect(),
+            controllers: self.connections.connected_controllers(),
+            ..kept
+        }
+    }
+}
