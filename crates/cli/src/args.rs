@@ -69,8 +69,8 @@ pub enum Command {
     Dev(process::DevArgs),
     /// Run a node (with --config), or list, add, drain and remove nodes.
     Node(process::NodeArgs),
-    /// Run a controller.
-    Controller(process::RunArgs),
+    /// Run a controller (with --config), or make its records anew from the nodes.
+    Controller(process::ControllerArgs),
     /// Prepare an empty data directory for a node or a controller.
     Init(process::InitArgs),
     /// Check or show a configuration.

@@ -12,6 +12,7 @@ mod nodes;
 mod partition;
 mod plan;
 mod process;
+mod rebuild;
 mod rows;
 mod scrub;
 mod shell;
@@ -31,7 +32,7 @@ pub fn run(command: Command, context: &mut Context) -> Result<(), Failure> {
         Command::Check(args) => process::check(args, context),
         Command::Dev(args) => process::dev(args, context),
         Command::Node(args) => process::node(args, context),
-        Command::Controller(args) => process::controller(&args, context),
+        Command::Controller(args) => process::controller(args, context),
         Command::Init(args) => process::init(&args, context),
         Command::Config(command) => process::config(&command, context),
         Command::Plan(args) => plan::run(&args, context),

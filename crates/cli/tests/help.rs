@@ -18,6 +18,7 @@ const COMMANDS: &[&str] = &[
     "node drain",
     "node remove",
     "controller",
+    "controller rebuild",
     "init",
     "config check",
     "config show",

@@ -201,12 +201,66 @@ pub struct NodeArgs {
     pub full_failback: bool,
 }
 
-/// A process and its configuration.
-#[derive(Args, Clone, Debug)]
-#[command(after_help = "Examples:
+/// `understudy controller`.
+#[derive(Args, Debug)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   understudy controller --config controller.toml
   understudy controller --config controller.toml --set controller.listen=127.0.0.1:7500
-Flags win over the environment (UNDERSTUDY_SECTION_KEY), that over the file, that over defaults.")]
+  understudy controller rebuild --from n1:7401,n2:7401,n3:7401 --data-dir /var/lib/understudy-controller
+Flags win over the environment (UNDERSTUDY_SECTION_KEY), that over the file, that over defaults."
+)]
+pub struct ControllerArgs {
+    /// What to do with controllers.
+    #[command(subcommand)]
+    pub command: Option<ControllerCommand>,
+    /// How the process is configured.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// `understudy controller rebuild`.
+#[derive(Subcommand, Debug)]
+pub enum ControllerCommand {
+    /// Make the cluster's records anew from what the nodes keep, after the metastore was lost.
+    #[command(after_help = "Examples:
+  understudy controller rebuild --from n1:7401,n2:7401,n3:7401 --data-dir NEW      says what it would write
+  understudy controller rebuild --from n1:7401,n2:7401,n3:7401 --data-dir NEW --yes
+  understudy controller rebuild --from n1:7401 --config etcd.toml --yes            into etcd, to move there
+
+Nodes are started, controllers are not. Every node is asked; one that is named suffices to find the others. Of each partition the
+record of the highest epoch is sealed by a new generation of controllers, and nodes refuse older ones from then on. Refused, with
+exit status 5: while a node has a controller, where two records of one epoch differ, and where a node is missing. A missing node may
+know a higher epoch: with --accept-missing it returns only as a copy, its tail set aside. The directory must be empty.")]
+    Rebuild(RebuildArgs),
+}
+
+/// `understudy controller rebuild`.
+#[derive(Args, Debug)]
+pub struct RebuildArgs {
+    /// Addresses of nodes, those for clients.
+    #[arg(long, value_name = "HOST:PORT,..", value_delimiter = ',', required = true)]
+    pub from: Vec<String>,
+    /// The new controller's data directory: empty, or not there yet.
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["config", "set"])]
+    pub data_dir: Option<PathBuf>,
+    /// The new controller's configuration: it says where the records go, into a directory or into etcd.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A setting over what the file and the environment say.
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
+    /// Go on without nodes that do not answer, or that have lost what they kept.
+    #[arg(long)]
+    pub accept_missing: bool,
+    /// Really.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// A process and its configuration.
+#[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// The configuration, in TOML.
     #[arg(long, value_name = "FILE")]

@@ -1,9 +1,9 @@
 //! Commands that run processes.
 
-use super::nodes;
+use super::{nodes, rebuild};
 use crate::args::process::{
-    CheckArgs, ConfigCommand, DemoArgs, DevArgs, FaultArg, FaultCommand, InitArgs, MetastoreArg, NodeArgs,
-    RunArgs,
+    CheckArgs, ConfigCommand, ControllerArgs, ControllerCommand, DemoArgs, DevArgs, FaultArg, FaultCommand,
+    InitArgs, MetastoreArg, NodeArgs, RunArgs,
 };
 use crate::connect::{Context, failure};
 use check::CheckOptions;
@@ -134,9 +134,12 @@ pub fn node(args: NodeArgs, context: &mut Context) -> Result<(), Failure> {
     }
 }
 
-/// `controller`.
-pub fn controller(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
-    let config = load(args, "controller")?;
+/// `controller`: the process, or a verb.
+pub fn controller(args: ControllerArgs, context: &mut Context) -> Result<(), Failure> {
+    if let Some(ControllerCommand::Rebuild(args)) = args.command {
+        return rebuild::run(&args, context);
+    }
+    let config = load(&args.run, "controller")?;
     node::run_controller(config, |ports| listening(ports, context)).map_err(stopped)
 }
 
@@ -153,7 +156,7 @@ fn listening(ports: &Ports, context: &mut Context) {
 
 /// The configuration of a process. Without a file it would run with defaults in the working directory: that
 /// is never meant.
-fn load(args: &RunArgs, what: &str) -> Result<Config, Failure> {
+pub(super) fn load(args: &RunArgs, what: &str) -> Result<Config, Failure> {
     if args.config.is_none() && args.set.is_empty() {
         return Err(Failure::usage(format!(
             "name the configuration: understudy {what} --config FILE (or run a whole cluster with `understudy dev`)"
