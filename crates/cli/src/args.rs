@@ -108,6 +108,9 @@ pub enum Verb {
     /// Create, list, alter and drop tables.
     #[command(subcommand)]
     Table(cluster::TableCommand),
+    /// Create, list, alter and drop databases: several tables whose rows are written together.
+    #[command(subcommand)]
+    Database(cluster::DatabaseCommand),
     /// Create, list and drop indexes of tables.
     #[command(subcommand)]
     Index(data::IndexCommand),

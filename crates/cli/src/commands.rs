@@ -4,6 +4,7 @@
 mod backup;
 mod bench;
 mod bulk;
+mod database;
 mod failover;
 mod follow;
 mod index;
@@ -78,6 +79,7 @@ fn table_of(verb: &Verb) -> Option<&str> {
 fn run_any(verb: Verb, context: &mut Context) -> Result<(), Failure> {
     match verb {
         Verb::Table(command) => table::run(command, context),
+        Verb::Database(command) => database::run(command, context),
         Verb::Index(command) => index::run(&command, context),
         Verb::Put(args) => rows::put(&args, false, context),
         Verb::Insert(args) => rows::put(&args, true, context),

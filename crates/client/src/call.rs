@@ -144,6 +144,8 @@ pub enum FailKind {
     TooOld,
     /// There is no such index, or it is not ready.
     NoIndex,
+    /// The table has another schema than the caller thought, or is gone.
+    Stale,
 }
 
 impl FailKind {
@@ -152,7 +154,7 @@ impl FailKind {
         match self {
             FailKind::Bad => 1,
             FailKind::NotFound => 3,
-            FailKind::TimedOut | FailKind::TooOld | FailKind::NoIndex => 4,
+            FailKind::TimedOut | FailKind::TooOld | FailKind::NoIndex | FailKind::Stale => 4,
             FailKind::TooFewCopies => 5,
             FailKind::Corrupt => 6,
             FailKind::Full => 7,

@@ -152,7 +152,10 @@ fn repeatable(command: &AdminCommand) -> bool {
         AdminCommand::Watch | AdminCommand::Status | AdminCommand::Failovers => true,
         AdminCommand::AlterTable(_) | AdminCommand::Switchover { .. } | AdminCommand::Drain(_) => true,
         AdminCommand::Add(_) | AdminCommand::Remove { .. } | AdminCommand::Records(_) => true,
+        // Numbers that nobody takes are not missed.
+        AdminCommand::AlterDatabase(_) | AdminCommand::Numbers(_) => true,
         AdminCommand::CreateTable(_) | AdminCommand::DropTable(_) => false,
+        AdminCommand::CreateDatabase(_) | AdminCommand::DropDatabase(_) => false,
         AdminCommand::Move { .. } | AdminCommand::Force { .. } => false,
     }
 }
@@ -165,6 +168,10 @@ pub(crate) fn name(command: &AdminCommand) -> &'static str {
         AdminCommand::CreateTable(_) => "table create",
         AdminCommand::DropTable(_) => "table drop",
         AdminCommand::AlterTable(_) => "table alter",
+        AdminCommand::CreateDatabase(_) => "database create",
+        AdminCommand::DropDatabase(_) => "database drop",
+        AdminCommand::AlterDatabase(_) => "database alter",
+        AdminCommand::Numbers(_) => "numbers of tables",
         AdminCommand::Switchover { .. } => "switchover",
         AdminCommand::Drain(_) => "node drain",
         AdminCommand::Add(_) => "node add",

@@ -28,6 +28,15 @@ pub enum ClientError {
     /// The table does not exist.
     #[error("there is no table `{0}`; `understudy table list` shows those that exist")]
     NoTable(String),
+    /// The database does not exist.
+    #[error("there is no database `{0}`; `understudy database list` shows those that exist")]
+    NoDatabase(String),
+    /// A table of a database is not as the caller knew it. Nothing was done.
+    #[error("a table was changed or dropped meanwhile; nothing was done; look at it again")]
+    Stale,
+    /// A table of the database has the name already. Nothing was changed.
+    #[error("there is a table of this name in the database; nothing was changed")]
+    NameTaken,
     /// The table exists, but some of its partitions were not served in time.
     #[error("table `{table}` was not ready in time: {why}")]
     NotReady {
@@ -113,15 +122,15 @@ impl ClientError {
         match self {
             ClientError::NoController { .. } | ClientError::NotReady { .. } => 4,
             ClientError::OutcomeUnknown(_) | ClientError::AdminUnknown { .. } => 4,
-            ClientError::NoTable(_) => 3,
+            ClientError::NoTable(_) | ClientError::NoDatabase(_) => 3,
             ClientError::NotWelcome { .. } => 5,
             ClientError::Failed { kind, .. } => kind.exit_status(),
             ClientError::Admin { status, .. } => *status,
             ClientError::System(_) => 7,
             ClientError::Data { .. } | ClientError::Exists | ClientError::Changed => 1,
             ClientError::Unindexable | ClientError::TooMuch | ClientError::Stopped => 1,
-            ClientError::Protocol(_) => 1,
-            ClientError::NewerSchema { .. } => 4,
+            ClientError::Protocol(_) | ClientError::NameTaken => 1,
+            ClientError::NewerSchema { .. } | ClientError::Stale => 4,
         }
     }
 }
@@ -136,6 +145,10 @@ impl Outcome {
             Outcome::Refused(Refusal::Unindexable, _) => Err(ClientError::Unindexable),
             Outcome::Refused(Refusal::TooMuch, _) => Err(ClientError::TooMuch),
             Outcome::Refused(Refusal::Stopped, _) => Err(ClientError::Stopped),
+            Outcome::Refused(Refusal::Stale, _) | Outcome::Failed(FailKind::Stale, _) => {
+                Err(ClientError::Stale)
+            }
+            Outcome::Refused(Refusal::NameTaken, _) => Err(ClientError::NameTaken),
             Outcome::Refused(Refusal::Done, _) => {
                 Err(ClientError::Protocol("a refusal that says `done`".into()))
             }

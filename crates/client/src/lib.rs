@@ -10,6 +10,7 @@ pub mod client;
 mod conn;
 mod control;
 pub mod core;
+pub mod database;
 pub mod error;
 pub mod index;
 pub mod job;
@@ -25,6 +26,7 @@ pub use call::{Answer, Call, Completed, FailKind, Fate, LaneId, Loss, Outcome, T
 pub use client::{Client, Options};
 pub use conn::Traffic;
 pub use core::{Core, CoreConfig, Effect};
+pub use database::Database;
 pub use error::ClientError;
 pub use index::IndexProgress;
 pub use job::{Job, JobOptions, JobReport, RunningJob};

@@ -122,8 +122,18 @@ impl Map {
         self.nodes.values()
     }
 
-    /// All tables.
+    /// All tables that have partitions for themselves.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
+        self.owners().filter(|record| record.holds.is_table())
+    }
+
+    /// All databases.
+    pub fn databases(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
+        self.owners().filter(|record| record.is_database())
+    }
+
+    /// Everything that partitions belong to: those tables, and databases.
+    pub fn owners(&self) -> impl Iterator<Item = &Arc<TableRecord>> {
         self.tables.values()
     }
 
@@ -137,9 +147,19 @@ impl Map {
         self.nodes.get(&node)
     }
 
-    /// A table by its name.
+    /// A table by its name, if it has partitions for itself.
     pub fn table(&self, name: &str) -> Option<&Arc<TableRecord>> {
-        self.tables.values().find(|table| table.name == name)
+        self.tables().find(|table| table.name == name)
+    }
+
+    /// A database by its name.
+    pub fn database(&self, name: &str) -> Option<&Arc<TableRecord>> {
+        self.databases().find(|record| record.name == name)
+    }
+
+    /// What partitions belong to, by its id.
+    pub fn owner(&self, id: TableId) -> Option<&Arc<TableRecord>> {
+        self.tables.get(&id)
     }
 
     /// One partition.

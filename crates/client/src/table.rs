@@ -10,7 +10,7 @@ use types::data::{self, Row, Schema, Value};
 use types::{Lsn, Micros, NodeId, PartitionId, Position, TableId, TableRecord};
 use wire::control::AdminCommand;
 use wire::request::Snapshot;
-use wire::{Body, Op, ReadLevel, RowOp};
+use wire::{Body, Op, ReadLevel, RowOp, TablePart};
 
 /// A table as its record says: makes calls from rows and keys. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -75,6 +75,11 @@ impl Table {
         })
     }
 
+    /// What a write to several tables of a database does to this one's rows.
+    pub fn part(&self, ops: Vec<RowOp>) -> TablePart {
+        TablePart { table: self.id(), schema: self.schema().version(), ops }
+    }
+
     /// A call to one partition of this table.
     pub fn call(&self, partition: PartitionId, op: Op) -> Call {
         Call::new(self.id(), self.schema().version(), partition, op)
@@ -116,6 +121,16 @@ impl Table {
         Ok(self.call(self.partition_of(&key)?, Op::Get { key, at: Snapshot::Newest }))
     }
 
+    /// A row as it is if the table has got columns since it was made: they are null in it.
+    pub(crate) fn widened(&self, row: &Row) -> Row {
+        let mut row = row.clone();
+        let columns = self.schema().columns().len();
+        if self.record.database().is_some() && row.values.len() < columns {
+            row.values.resize(columns, Value::Null);
+        }
+        row
+    }
+
     fn data(&self, error: impl std::fmt::Display) -> ClientError {
         ClientError::Data { table: self.name().to_string(), why: error.to_string() }
     }
@@ -136,8 +151,13 @@ impl Client {
     /// The lane of blocking calls.
     pub const BLOCKING: LaneId = LaneId(u32::MAX);
 
-    /// A table that exists.
+    /// A table that exists. `bank.accounts` is one of the database `bank`.
     pub fn table(&mut self, name: &str) -> Result<Table, ClientError> {
+        if let Some((database, table)) = name.split_once('.') {
+            let database = self.database(database)?;
+            let found = self.tables_of(&database)?.into_iter().find(|known| known.name() == table);
+            return found.ok_or_else(|| ClientError::NoTable(name.to_string()));
+        }
         // A cluster map that is on its way may have it.
         self.turn(Instant::now())?;
         let found = self.cluster_map().table(name).cloned().map(Table::new);
@@ -182,19 +202,19 @@ impl Client {
         ends?.into_iter().map(|completed| completed.outcome.into_result()).collect()
     }
 
-    /// Writes a row, whatever was there.
+    /// Writes a row, whatever was there. Of a table that has got columns meanwhile these are null.
     pub fn put(&mut self, table: &Table, row: &Row) -> Result<Answer, ClientError> {
-        self.call(table.put(row)?)
+        self.looking_again(table, |client, table| client.call(table.put(&table.widened(row))?))
     }
 
-    /// Writes a row; [`ClientError::Exists`] if there is one with its key.
+    /// Writes a row; [`ClientError::Exists`] if there is one with its key. As [`Client::put`] otherwise.
     pub fn insert(&mut self, table: &Table, row: &Row) -> Result<Answer, ClientError> {
-        self.call(table.insert(row)?)
+        self.looking_again(table, |client, table| client.call(table.insert(&table.widened(row))?))
     }
 
     /// Removes a row. True if there was one.
     pub fn delete(&mut self, table: &Table, key: &[Value]) -> Result<bool, ClientError> {
-        match self.call(table.delete(key)?)?.body {
+        match self.looking_again(table, |client, table| client.call(table.delete(key)?))?.body {
             Body::Affected(rows) => Ok(rows > 0),
             other => Err(unexpected(&other)),
         }
@@ -213,18 +233,19 @@ impl Client {
         read: ReadLevel,
     ) -> Result<Option<Row>, ClientError> {
         let encoded = table.key(key)?;
-        match self.call(table.get(key)?.at_level(read))?.body {
+        self.looking_again(table, |client, table| match client.call(table.get(key)?.at_level(read))?.body {
             Body::Row(None) => Ok(None),
             Body::Row(Some((_, stored))) => Ok(Some(table.decode(&encoded, &stored)?)),
             other => Err(unexpected(&other)),
-        }
+        })
     }
 
     /// How many rows a table has. Each partition is counted at its own moment.
     pub fn count(&mut self, table: &Table) -> Result<u64, ClientError> {
         let op = Op::Count { from: Bytes::new(), to: Bytes::new(), at: Snapshot::Newest };
-        let answers =
-            self.all(table.partitions().map(|partition| table.call(partition, op.clone())).collect())?;
+        let answers = self.looking_again(table, |client, table| {
+            client.all(table.partitions().map(|partition| table.call(partition, op.clone())).collect())
+        })?;
         answers.iter().map(number).sum()
     }
 

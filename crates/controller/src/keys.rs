@@ -4,8 +4,9 @@
 //! | --- | --- |
 //! | `cluster` | `ClusterRecord` |
 //! | `node/7` | `NodeRecord` |
-//! | `table/3` | `TableRecord` |
+//! | `table/3` | `TableRecord`: of a table, or of a database |
 //! | `name/orders` | the id of the table with this name: names are unique because this key is |
+//! | `database/bank` | the id of the database with this name, likewise |
 //! | `creating/3` | present while table 3 is being created; taken away together with the writing of its record |
 //! | `partition/64` | `PartitionRecord` |
 //! | `failover/12` | `FailoverRecord` |
@@ -25,6 +26,8 @@ pub enum Key {
     Table(TableId),
     /// A table's name.
     Name(String),
+    /// A database's name.
+    Database(String),
     /// A table being created.
     Creating(TableId),
     /// A partition's record.
@@ -49,6 +52,7 @@ impl Key {
             "node" => Key::Node(NodeId(name.parse().ok()?)),
             "table" => Key::Table(TableId(name.parse().ok()?)),
             "name" => Key::Name(name.into()),
+            "database" => Key::Database(name.into()),
             "creating" => Key::Creating(TableId(name.parse().ok()?)),
             "partition" => Key::Partition(PartitionId(name.parse().ok()?)),
             "failover" => Key::Failover(name.parse().ok()?),
@@ -65,6 +69,7 @@ impl fmt::Display for Key {
             Key::Node(id) => write!(f, "node/{}", id.0),
             Key::Table(id) => write!(f, "table/{}", id.0),
             Key::Name(name) => write!(f, "name/{name}"),
+            Key::Database(name) => write!(f, "database/{name}"),
             Key::Creating(id) => write!(f, "creating/{}", id.0),
             Key::Partition(id) => write!(f, "partition/{}", id.0),
             Key::Failover(id) => write!(f, "failover/{id}"),
@@ -84,6 +89,7 @@ mod tests {
             Key::Node(NodeId(1)),
             Key::Table(TableId(2)),
             Key::Name("orders/2".into()),
+            Key::Database("bank".into()),
             Key::Creating(TableId(3)),
             Key::Partition(PartitionId(64)),
             Key::Failover(12),

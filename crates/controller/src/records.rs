@@ -7,7 +7,7 @@ use crate::keys::Key;
 use crate::txn::{Entry, Reading};
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
-use types::{NodeId, PartitionId, StoreId, TableId};
+use types::{Holds, NodeId, PartitionId, StoreId, TableId};
 use wire::RecordText;
 use wire::control::ClusterMap;
 
@@ -26,6 +26,7 @@ pub(crate) struct Records {
     partitions: BTreeMap<PartitionId, PartitionRecord>,
     failovers: BTreeMap<u64, FailoverRecord>,
     names: BTreeMap<String, TableId>,
+    databases: BTreeMap<String, TableId>,
     creating: BTreeSet<TableId>,
     /// Stores of nodes that were removed.
     removed: BTreeMap<NodeId, StoreId>,
@@ -144,6 +145,7 @@ impl Records {
             Key::Table(id) => put(&mut self.tables, *id, read(text)?),
             Key::Failover(id) => put(&mut self.failovers, *id, read(text)?),
             Key::Name(name) => put(&mut self.names, name.clone(), read(text)?),
+            Key::Database(name) => put(&mut self.databases, name.clone(), read(text)?),
             Key::Removed(id) => put(&mut self.removed, *id, read(text)?),
             Key::Creating(id) => {
                 self.creating.remove(id);
@@ -179,14 +181,14 @@ impl Records {
         self.nodes.values()
     }
 
-    /// A table.
+    /// A table, or a database.
     pub(crate) fn table(&self, id: TableId) -> Option<&TableRecord> {
         self.tables.get(&id)
     }
 
-    /// A table by its name.
-    pub(crate) fn table_named(&self, name: &str) -> Option<&TableRecord> {
-        self.tables.values().find(|table| table.name == name)
+    /// A table by its name, or a database, which may have the same.
+    pub(crate) fn named(&self, name: &str, holds: Holds) -> Option<&TableRecord> {
+        self.tables.values().find(|table| table.name == name && table.holds == holds)
     }
 
     /// A partition, also of a table that is being created.
@@ -217,7 +219,7 @@ impl Records {
         self.partitions.values().any(|partition| partition.member_on(node).is_some())
     }
 
-    /// All tables.
+    /// All tables and databases.
     pub(crate) fn tables(&self) -> impl Iterator<Item = &TableRecord> {
         self.tables.values()
     }
@@ -276,7 +278,7 @@ impl Records {
                     None if self.unreadable.contains_key(key) => {}
                     None => cluster_map.dropped.push(id.0),
                 },
-                Key::Name(_) | Key::Creating(_) | Key::Failover(_) | Key::Removed(_) => {}
+                Key::Name(_) | Key::Database(_) | Key::Creating(_) | Key::Failover(_) | Key::Removed(_) => {}
             }
         }
         let records = partitions.iter().filter_map(|id| self.partitions.get(id));

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use types::data::{Column, Schema, parse_columns};
 use types::policy::Standby;
-use types::{EngineKind, LogKind, NodeId, Scheme};
+use types::{EngineKind, Holds, LogKind, NodeId, Scheme};
 use wire::control::CreateTable;
 
 /// Everything about a new table but its name and columns.
@@ -42,7 +42,7 @@ impl Choices {
     pub fn table(&self, name: &str, schema: Schema) -> Result<CreateTable, Failure> {
         if !self.placement.is_empty() && self.placement.len() != self.partitions as usize {
             return Err(Failure::usage(format!(
-                "the placement has {} partitions, but the table is to have {}",
+                "the placement has {} partitions, but `{name}` is to have {}",
                 self.placement.len(),
                 self.partitions
             )));
@@ -61,7 +61,14 @@ impl Choices {
             scheme: self.scheme,
             standby: self.standby,
             failover_target_ms: self.failover_target_ms,
+            holds: Holds::Table,
         })
+    }
+
+    /// The request that creates a database.
+    pub fn database(&self, name: &str) -> Result<CreateTable, Failure> {
+        let table = self.table(name, types::database::catalog_schema())?;
+        Ok(CreateTable { holds: Holds::Database, ..table })
     }
 
     /// A schema from `id:int,name:text`. Columns in the key are not null, and so is one whose type ends in

@@ -107,7 +107,7 @@ pub fn run(client: &mut Client, plan: &ScrubPlan, watcher: &mut dyn Watcher) -> 
 fn tables(client: &mut Client, plan: &ScrubPlan) -> Result<BTreeMap<PartitionId, Table>, Failure> {
     let tables: Vec<Table> = match &plan.table {
         Some(name) => vec![client.table(name)?],
-        None => client.cluster_map().tables().cloned().map(Table::new).collect(),
+        None => client.cluster_map().owners().cloned().map(Table::new).collect(),
     };
     let parts = |table: &Table| -> Vec<_> { table.partitions().map(|part| (part, table.clone())).collect() };
     Ok(tables.iter().flat_map(parts).collect())

@@ -446,6 +446,9 @@ impl<L: Leases> Host<L> {
             {
                 replica.write_own(&mut ctx, |writing| writing.keep_indexes(wanted));
             }
+            if !self.rests && replica.may_remove_tables() {
+                replica.write_own(&mut ctx, |writing| writing.remove_dropped());
+            }
             replica.tick(&mut ctx);
             let (identity, since, end) = (replica.identity, replica.config.since(), replica.data.log.end());
             let (Some(backup), Some(record)) = (replica.role.backup_mut(), replica.config.record()) else {

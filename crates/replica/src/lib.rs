@@ -28,6 +28,7 @@ mod recovered;
 mod replica;
 mod role;
 mod rows;
+mod scope;
 mod sender;
 mod serve;
 pub mod session;

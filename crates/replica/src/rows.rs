@@ -1,12 +1,13 @@
 //! Operations on rows, evaluated on the newest state: what comes of them, and what they change.
 
-use crate::session::{feed_key, row_key};
+use crate::scope::Scope;
+use crate::session::feed_key;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::engine::EngineError;
-use types::{Engine, Lsn, Mutation, Position, ReadAt, Rules};
+use types::{Engine, Lsn, Mutation, Position, ReadAt, Rules, TableId};
 use wire::request::FeedMark;
-use wire::{Outcome, RowOp};
+use wire::{Outcome, RowOp, TableChange, TablePart};
 
 /// What a write comes to: its outcome, how many rows change, and how.
 pub(crate) type Evaluated = (Outcome, u32, Vec<Mutation>);
@@ -15,9 +16,9 @@ pub(crate) type Evaluated = (Outcome, u32, Vec<Mutation>);
 pub(crate) fn evaluate(
     engine: &dyn Engine,
     rules: Rules,
+    scope: &Scope,
     ops: &[RowOp],
-    mark: Option<FeedMark>,
-    since: Option<Position>,
+    (mark, since): (Option<FeedMark>, Option<Position>),
 ) -> Result<Evaluated, EngineError> {
     let mut mutations = Vec::with_capacity(ops.len() + 2);
     // A write sees its own earlier operations.
@@ -25,7 +26,7 @@ pub(crate) fn evaluate(
     let looks = ops.len() > 1 && ops.iter().any(|op| !matches!(op, RowOp::Put { .. }));
     let mut affected = 0;
     for op in ops {
-        let key = row_key(op.key());
+        let key = scope.keys().row_key(op.key());
         let exists = match (op, own.get(&key)) {
             (RowOp::Put { .. }, _) => true,
             (_, Some(exists)) => *exists,
@@ -68,9 +69,19 @@ fn unfit(op: &RowOp, newest: Option<Lsn>, since: Option<Position>) -> Option<Out
     }
 }
 
-/// A hash of what is asked, so that another request under an old number is noticed (PR-47).
-pub(crate) fn request_hash(ops: &[RowOp], mark: Option<FeedMark>, since: Option<Position>) -> u64 {
+/// A hash of what is asked, so that another request under an old number is noticed (PR-47). In a database it
+/// is of the table, too.
+pub(crate) fn request_hash(
+    table: Option<TableId>,
+    ops: &[RowOp],
+    mark: Option<FeedMark>,
+    since: Option<Position>,
+) -> u64 {
     let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    if let Some(table) = table {
+        hash.update(b"table");
+        hash.update(&table.0.to_le_bytes());
+    }
     ops.iter().for_each(|op| hash_row(&mut hash, op));
     if let Some(mark) = mark {
         hash.update(&mark.feed.0.to_le_bytes());
@@ -79,6 +90,29 @@ pub(crate) fn request_hash(ops: &[RowOp], mark: Option<FeedMark>, since: Option<
     if let Some(since) = since {
         hash.update(&since.term.0.to_le_bytes());
         hash.update(&since.lsn.0.to_le_bytes());
+    }
+    hash.digest()
+}
+
+/// The same of a write to several tables of a database.
+pub(crate) fn parts_hash(changes: &[TableChange], parts: &[TablePart], since: Option<Position>) -> u64 {
+    let mut hash = xxhash_rust::xxh3::Xxh3::new();
+    let number = |hash: &mut xxhash_rust::xxh3::Xxh3, number: u64| hash.update(&number.to_le_bytes());
+    for change in changes {
+        let (kind, of, text) = match change {
+            TableChange::Create(table) => (1, 0, table.0.as_str()),
+            TableChange::Alter { from, to } => (2, u64::from(*from), to.0.as_str()),
+            TableChange::Drop { table, schema } => (3, u64::from(table.0) << 32 | u64::from(*schema), ""),
+        };
+        [kind, of, text.len() as u64].into_iter().for_each(|part| number(&mut hash, part));
+        hash.update(text.as_bytes());
+    }
+    for part in parts {
+        [4, part.table.0.into(), part.ops.len() as u64].into_iter().for_each(|part| number(&mut hash, part));
+        part.ops.iter().for_each(|op| hash_row(&mut hash, op));
+    }
+    if let Some(since) = since {
+        [5, since.term.0, since.lsn.0].into_iter().for_each(|part| number(&mut hash, part));
     }
     hash.digest()
 }

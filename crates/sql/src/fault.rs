@@ -24,6 +24,8 @@ pub fn decided(outcome: Outcome) -> Result<Decided, Failure> {
         Outcome::Refused(Refusal::Unindexable, _) => Err(of_client(ClientError::Unindexable)),
         Outcome::Refused(Refusal::TooMuch, _) => Err(of_client(ClientError::TooMuch)),
         Outcome::Refused(Refusal::Stopped, _) => Err(of_client(ClientError::Stopped)),
+        Outcome::Refused(Refusal::Stale, _) => Err(of_client(ClientError::Stale)),
+        Outcome::Refused(Refusal::NameTaken, _) => Err(of_client(ClientError::NameTaken)),
         Outcome::Refused(Refusal::Done, _) => Err(Failure::new(code::INTERNAL, "a refusal that says `done`")),
         Outcome::Unknown(why) => Err(unknown(&why)),
         Outcome::Failed(kind, why) => Err(failed(kind, &why)),
@@ -65,6 +67,7 @@ fn failed(kind: FailKind, why: &str) -> Failure {
         FailKind::NotFound => Failure::new("42P01", why.to_string()).hint("was the table dropped meanwhile?"),
         FailKind::Corrupt => Failure::new("XX001", why.to_string()),
         FailKind::NoIndex => Failure::new(SERIALIZATION, why.to_string()).hint("do the transaction again"),
+        FailKind::Stale => stale(),
         FailKind::TooOld => Failure::new(SERIALIZATION, format!("could not serialize access: {why}"))
             .hint("do the transaction again"),
     }
@@ -82,9 +85,20 @@ pub fn of_client(error: ClientError) -> Failure {
         ClientError::Admin { status: 5, .. } => Failure::new("42501", sentence),
         ClientError::Unindexable | ClientError::TooMuch => Failure::new("54000", sentence),
         ClientError::NewerSchema { .. } => Failure::new("40001", sentence),
+        ClientError::Stale => stale(),
+        ClientError::NameTaken => Failure::new("42P07", sentence),
+        ClientError::NoDatabase(_) => Failure::new("3D000", sentence),
         ClientError::Failed { kind, .. } => failed(kind, &sentence),
         _ => Failure::new(code::INTERNAL, sentence),
     }
+}
+
+/// The code of a statement whose tables are not as its plan thought. No client sees it.
+pub const STALE: &str = "STALE";
+
+/// A table is not as a plan thought: it is to be looked at again.
+fn stale() -> Failure {
+    Failure::new(STALE, "a table was changed or dropped meanwhile").hint("do the transaction again")
 }
 
 /// The cluster was not found yet.

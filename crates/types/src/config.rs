@@ -123,7 +123,29 @@ impl NodeRecord {
     }
 }
 
-/// A table: what it holds, how it is spread and what its commits promise.
+/// What the partitions of a record hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Holds {
+    /// The rows of this one table, which is bare: their keys have no table's id.
+    #[default]
+    Table,
+    /// The tables of this database ([`crate::database`]).
+    Database,
+    /// The rows of this table among those of other tables of the database. Only clients make such records,
+    /// from the database's and its catalog.
+    TableOf(TableId),
+}
+
+impl Holds {
+    /// True for one bare table.
+    pub fn is_table(&self) -> bool {
+        *self == Holds::Table
+    }
+}
+
+/// What partitions belong to: a table, or a database. How they are spread, what their commits promise, and
+/// the table's columns.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableRecord {
     /// Format number.
@@ -159,6 +181,9 @@ pub struct TableRecord {
     /// log's budget allows. Primaries flush early enough for it. Nothing else rests on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_target_ms: Option<u64>,
+    /// One bare table, or a database.
+    #[serde(default, skip_serializing_if = "Holds::is_table")]
+    pub holds: Holds,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -183,6 +208,7 @@ impl TableRecord {
             created_ms: 0,
             indexes: Indexes::default(),
             failover_target_ms: None,
+            holds: Holds::Table,
             unknown: Unknown::default(),
         }
     }
@@ -266,7 +292,7 @@ pub struct PartitionRecord {
     pub format: u16,
     /// The partition.
     pub id: PartitionId,
-    /// Its table.
+    /// Its table, or its database.
     pub table: TableId,
     /// Grows by one with every change.
     pub epoch: Epoch,
@@ -326,6 +352,21 @@ impl PartitionRecord {
             lossy: false,
             unknown: Unknown::default(),
         }
+    }
+
+    /// A field among those that older versions do not know: the partition is a database's.
+    pub const DATABASE: &str = "database";
+
+    /// True if it is a partition of a database: its rows' keys begin with their table's id, and it has a
+    /// catalog. That never changes.
+    pub fn is_of_database(&self) -> bool {
+        self.unknown.get(PartitionRecord::DATABASE) == Some(&serde_json::Value::Bool(true))
+    }
+
+    /// The same, of a partition of a database.
+    pub fn of_database(mut self) -> PartitionRecord {
+        self.unknown.insert(PartitionRecord::DATABASE.into(), serde_json::Value::Bool(true));
+        self
     }
 
     /// The rank of this very member in the in-sync set; the primary is 0.

@@ -10,10 +10,12 @@ pub mod choice;
 pub mod component;
 pub mod config;
 pub mod data;
+pub mod database;
 pub mod engine;
 pub mod ids;
 pub mod index;
 pub mod job;
+pub mod keyspace;
 pub mod policy;
 pub mod position;
 pub mod random;
@@ -25,7 +27,8 @@ pub mod txn;
 
 pub use bulk::{LoadId, Staged, Staging};
 pub use component::{Component, ComponentSet, Installation, Missing, PinId};
-pub use config::{ClusterRecord, FailoverRecord, NodeRecord, PartitionRecord, TableRecord};
+pub use config::{ClusterRecord, FailoverRecord, Holds, NodeRecord, PartitionRecord, TableRecord};
+pub use database::{CatalogTable, TableState};
 pub use engine::{Engine, EngineError, EngineKind, Mutation, ReadAt};
 pub use ids::{
     ClusterId, FeedId, Generation, Incarnation, Member, NodeId, PartitionId, ProposalId, SessionId, StoreId,
@@ -33,6 +36,7 @@ pub use ids::{
 };
 pub use index::{IndexRecord, IndexState, Indexes};
 pub use job::JobId;
+pub use keyspace::KeySpace;
 pub use policy::{LogKind, Policy};
 pub use position::{Durable, Epoch, Lsn, Position, Term, Watermarks};
 pub use rules::{Finding, Rules};

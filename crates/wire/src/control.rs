@@ -351,7 +351,19 @@ pub enum AdminCommand {
     /// To a node, not a controller: what it keeps of the records, JSON of [`crate::KeptRecords`]. With a
     /// generation it first notes durably that it takes no word of a lower one any more (PR-107).
     Records(Option<Generation>),
+    /// Creates a database. JSON of [`CreateTable`], whose columns are those of a catalog.
+    CreateDatabase(RecordText),
+    /// Changes a database's policy, factor or `min_in_sync`. JSON of [`AlterTable`].
+    AlterDatabase(RecordText),
+    /// Drops a database with all its tables.
+    DropDatabase(String),
+    /// Gives out so many numbers that no table of the cluster has or had as its id: JSON of the first. They
+    /// are for tables of databases, and for versions of their schemas. 1 to [`MOST_NUMBERS`].
+    Numbers(u32),
 }
+
+/// The most numbers in one answer to [`AdminCommand::Numbers`].
+pub const MOST_NUMBERS: u32 = 10_000;
 
 /// A table to be created.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -385,6 +397,9 @@ pub struct CreateTable {
     /// At most so many milliseconds of log are to be replayed in a failover.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover_target_ms: Option<u64>,
+    /// What its partitions hold: one bare table, or a database.
+    #[serde(default, skip_serializing_if = "types::Holds::is_table")]
+    pub holds: types::Holds,
 }
 
 impl CreateTable {
@@ -404,7 +419,14 @@ impl CreateTable {
             scheme: types::Scheme::default(),
             standby: None,
             failover_target_ms: None,
+            holds: types::Holds::Table,
         }
+    }
+
+    /// A database of one partition in files, of which the cluster decides what is not said here.
+    pub fn database(name: &str, policy: &str) -> CreateTable {
+        let schema = types::database::catalog_schema();
+        CreateTable { holds: types::Holds::Database, ..CreateTable::new(name, schema, policy) }
     }
 
     /// One of the cluster's own tables ([`types::system`]), in a cluster of so many nodes: up to three

@@ -27,4 +27,4 @@ pub use inbox::Inbox;
 pub use kept::KeptRecords;
 pub use message::Message;
 pub use peer::PeerMessage;
-pub use request::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status};
+pub use request::{Body, Op, Outcome, ReadLevel, Reply, Request, RowOp, Status, TableChange, TablePart};

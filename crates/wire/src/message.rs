@@ -11,7 +11,7 @@ use crate::peer::{
     Ack, Append, AppendRefused, Copied, Copy, Fetch, Fetched, Heartbeat, HeartbeatAnswer, Inform, LogSummary,
     Refusal, Report, ReportRequest,
 };
-use crate::request::{Op, Reply, Request, RowOp};
+use crate::request::{Op, Reply, Request, RowOp, TableChange, TablePart};
 use crate::ship::{
     Chunk, FlushAnswer, FlushRequest, Installed, MAX_PIECES, MAX_REASON_BYTES, Outcome, TransferOffer,
     TransferRequest, Withdrawn,
@@ -19,7 +19,7 @@ use crate::ship::{
 use types::bulk::files_fault;
 use types::config::TailReport;
 use types::engine::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use types::{Epoch, Lsn, Position, Staging, Term};
+use types::{Epoch, Lsn, Position, Staging, TableId, Term};
 
 const KB: usize = 1024;
 const MB: usize = 1024 * KB;
@@ -116,6 +116,8 @@ messages! {
 
 /// The most row operations in one write.
 pub const MAX_OPS: usize = 50_000;
+/// The most changes of tables in one write.
+pub const MAX_CHANGES: usize = 64;
 /// Above every LSN and every epoch that there ever is: a message that names a higher one is not a sound
 /// node's.
 const BEYOND: u64 = 1 << 60;
@@ -180,6 +182,7 @@ impl Request {
                 Err(format!("a range's end is over the limit of {MAX_KEY_BYTES} bytes"))
             }
             Op::Write { ops, .. } => validate_rows(ops.len(), ops.iter()),
+            Op::Transact { changes, parts, .. } => validate_parts(changes, parts),
             Op::GiveUp { why, .. } if why.len() > MAX_REASON_BYTES => Err("a reason is too long".into()),
             Op::Stage { load, files } => files_fault(*load, files).map_or(Ok(()), |fault| Err(fault.into())),
             Op::StagePiece { bytes, .. } if bytes.len() > MAX_STAGED_BYTES => {
@@ -246,6 +249,20 @@ fn validate_rows<'a>(count: usize, ops: impl Iterator<Item = &'a RowOp>) -> Resu
         }
     }
     Ok(())
+}
+
+/// Checks the parts of a write to several tables.
+fn validate_parts(changes: &[TableChange], parts: &[TablePart]) -> Result<(), String> {
+    if changes.len() > MAX_CHANGES {
+        return Err(format!("{} changes of tables are over the limit of {MAX_CHANGES}", changes.len()));
+    }
+    let mut tables: Vec<TableId> = parts.iter().map(|part| part.table).collect();
+    tables.sort();
+    if tables.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err("a write names a table twice".into());
+    }
+    let ops = parts.iter().flat_map(|part| &part.ops);
+    validate_rows(ops.clone().count(), ops)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a client asks of a partition, and what it is told (design section 5, steps 1 and 4).
 
 use crate::bulk::LoadStatus;
+use crate::control::RecordText;
 use crate::job::{JobRecord, JobStatus};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,39 @@ impl RowOp {
             RowOp::Delete { .. } | RowOp::Keep { .. } => None,
         }
     }
+}
+
+/// What a write does to the rows of one table of a database.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TablePart {
+    /// The table.
+    pub table: TableId,
+    /// The schema version by which keys and rows were encoded.
+    pub schema: u32,
+    /// The changes, in order.
+    pub ops: Vec<RowOp>,
+}
+
+/// A change of a database's tables.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum TableChange {
+    /// A new table: JSON of a [`types::CatalogTable`]. Refused with [`Outcome::NameTaken`] if a table has its
+    /// name.
+    Create(RecordText),
+    /// Another name, or more columns: JSON of a [`types::CatalogTable`] of a version that no table ever had.
+    Alter {
+        /// The version that it takes the place of; refused with [`Outcome::Stale`] if that is not the newest.
+        from: u32,
+        /// What the table is from here on.
+        to: RecordText,
+    },
+    /// Nobody reads or writes the table from here on, and its rows go.
+    Drop {
+        /// The table.
+        table: TableId,
+        /// Its version; refused with [`Outcome::Stale`] if that is not the newest.
+        schema: u32,
+    },
 }
 
 /// How far a feed had read when it made this write: kept in the partition, at the same LSN as the rows.
@@ -276,6 +310,16 @@ pub enum Op {
         /// The job.
         job: JobId,
     },
+    /// Of a partition of a database: changes its tables, and rows of several of them, all or none. The
+    /// request is the database's own. Refused with [`Outcome::Stale`] if a table is not as its part says.
+    Transact {
+        /// Changes of tables, in order. The parts see them.
+        changes: Vec<TableChange>,
+        /// Changes of rows: no table twice.
+        parts: Vec<TablePart>,
+        /// As for [`Op::Write`].
+        since: Option<Position>,
+    },
 }
 
 /// The most rows in one answer to [`Op::Find`]: each is looked up by itself.
@@ -299,7 +343,8 @@ impl Op {
 
     /// True if it may change something, and so belongs into the log.
     pub fn writes(&self) -> bool {
-        matches!(self, Op::Write { .. } | Op::OpenSession | Op::Load { .. }) || self.job().is_some()
+        let rows = matches!(self, Op::Write { .. } | Op::Transact { .. });
+        rows || matches!(self, Op::OpenSession | Op::Load { .. }) || self.job().is_some()
     }
 
     /// The job that it belongs to, if it does something for one.
@@ -308,6 +353,11 @@ impl Op {
             Op::Job { job, .. } | Op::EndJob { job, .. } => Some(*job),
             _ => None,
         }
+    }
+
+    /// True if it reads rows of one table, whose schema the request must name right.
+    pub fn reads_rows(&self) -> bool {
+        matches!(self, Op::Get { .. } | Op::Scan { .. } | Op::Count { .. } | Op::Find { .. })
     }
 
     /// True if only a primary can do it, whatever read level the request has.
@@ -330,9 +380,10 @@ pub struct Request {
     pub confirmed: u64,
     /// Milliseconds the client will still wait; the answer after that is "outcome unknown". 0: no limit.
     pub deadline_ms: u64,
-    /// The table.
+    /// The table. In a partition of a database: one of its tables, or the database itself, whose rows are its
+    /// catalog's.
     pub table: TableId,
-    /// The schema version by which keys and rows were encoded.
+    /// The schema version by which keys and rows were encoded. Refused if the database has another one.
     pub schema: u32,
     /// The partition.
     pub partition: PartitionId,
@@ -382,13 +433,18 @@ pub enum Outcome {
     /// Of a job: a record was refused, one before it is missing, or the job has ended. The job's row says
     /// what was done.
     Stopped = 5,
+    /// A table of a database has another schema than the request names, or there is no such table; nothing
+    /// was changed. Whoever asked looks at the catalog again.
+    Stale = 6,
+    /// A table of a database has the name that a new one was to have; nothing was changed.
+    NameTaken = 7,
 }
 
 impl Outcome {
     /// The outcome with this number.
     pub fn from_number(number: u8) -> Option<Outcome> {
         use Outcome::*;
-        [Done, Exists, Changed, Unindexable, TooMuch, Stopped]
+        [Done, Exists, Changed, Unindexable, TooMuch, Stopped, Stale, NameTaken]
             .into_iter()
             .find(|outcome| *outcome as u8 == number)
     }
@@ -426,6 +482,9 @@ pub enum Status {
     /// The state that was to be read has no such index, or it is not ready. A scan finds the same rows.
     /// Nothing was done.
     NoIndex(String),
+    /// The state that was to be read has another schema of the table than the request names, or no such
+    /// table: look at the catalog again. Nothing was done.
+    Stale(String),
 }
 
 /// What came back.

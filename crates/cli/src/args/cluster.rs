@@ -12,6 +12,7 @@ pub enum TableCommand {
   understudy table create events --columns 'device:text,at:timestamp,value:float' --key device,at \\
       --partition-by 1 --partitions 12 --policy semi
   understudy table create cache --columns 'k:text,v:bytes' --key k --engine memory --log memory --policy semi
+  understudy table create accounts --database bank --columns 'id:int,balance:int' --key id
 
 Types: int, float, decimal, text, bytes, bool, date, timestamp, json. A ! behind a type means: never null.
 Policies: none, async, semi, local, durable, sync.")]
@@ -24,14 +25,23 @@ Policies: none, async, semi, local, durable, sync.")]
         /// The columns of its key.
         #[arg(long, value_delimiter = ',', required = true, value_name = "COLUMN,..")]
         key: Vec<String>,
+        /// Make it in this database, as which it is kept. Commands know it as DATABASE.NAME.
+        #[arg(long, conflicts_with_all = ["partition_by", "partitions", "factor", "policy", "min_in_sync",
+            "available", "engine", "log", "standby", "failover_target", "placement"])]
+        database: Option<String>,
         /// How it is kept.
         #[command(flatten)]
         options: CreateOptions,
     },
     /// List tables.
     #[command(after_help = "Example:
-  understudy table list --json")]
-    List,
+  understudy table list --json
+  understudy table list --database bank")]
+    List {
+        /// The tables of this database.
+        #[arg(long)]
+        database: Option<String>,
+    },
     /// Change what a table's commits promise, how many copies there are, or add columns, while it serves.
     #[command(after_help = "Examples:
   understudy table alter users --policy sync
@@ -75,6 +85,82 @@ Policies: none, async, semi, local, durable, sync.")]
         /// Its name.
         name: String,
         /// Really.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// `understudy database`.
+#[derive(Subcommand, Debug)]
+pub enum DatabaseCommand {
+    /// Create a database.
+    #[command(after_help = "Examples:
+  understudy database create bank
+  understudy table create accounts --database bank --columns 'id:int,balance:int' --key id
+  understudy put bank.accounts id=1 balance=100
+
+The tables of a database lie together in one partition, so that a transaction may write in all of them. One
+partition is one thread's share of one node: a table that outgrows it is better by itself.")]
+    Create {
+        /// Its name.
+        name: String,
+        /// Copies; otherwise 3, or as many as there are nodes.
+        #[arg(long, value_name = "COPIES")]
+        factor: Option<u8>,
+        /// What each copy must have done before a commit is acknowledged.
+        #[arg(long, default_value = "durable")]
+        policy: String,
+        /// The fewest copies with which commits go on.
+        #[arg(long, value_name = "COPIES")]
+        min_in_sync: Option<u8>,
+        /// Go on below that; every answer says how many copies there are.
+        #[arg(long)]
+        available: bool,
+        /// Where rows are kept.
+        #[arg(long, value_enum, default_value_t = EngineArg::Lsm)]
+        engine: EngineArg,
+        /// Where the log is kept.
+        #[arg(long, value_enum, default_value_t = LogArg::Disk)]
+        log: LogArg,
+        /// What backups do with commits.
+        #[arg(long, value_enum, default_value_t = StandbyArg::Hot)]
+        standby: StandbyArg,
+    },
+    /// List databases.
+    List,
+    /// Change what a database's commits promise, or how many copies there are, while it serves.
+    #[command(after_help = "Examples:
+  understudy database alter bank --policy sync
+  understudy database alter bank --factor 3")]
+    Alter {
+        /// Its name.
+        name: String,
+        /// The new policy.
+        #[arg(long)]
+        policy: Option<String>,
+        /// How many copies there are; those that stay are not moved.
+        #[arg(long, value_name = "COPIES")]
+        factor: Option<u8>,
+        /// The fewest copies with which commits go on.
+        #[arg(long, value_name = "COPIES")]
+        min_in_sync: Option<u8>,
+        /// Go on below that; every answer says how many copies there are.
+        #[arg(long, conflicts_with = "strict")]
+        available: bool,
+        /// Stop below that.
+        #[arg(long)]
+        strict: bool,
+        /// What backups do with commits.
+        #[arg(long, value_enum)]
+        standby: Option<StandbyArg>,
+    },
+    /// Drop a database with all its tables.
+    #[command(after_help = "Example:
+  understudy database drop bank --yes")]
+    Drop {
+        /// Its name.
+        name: String,
+        /// Really, with the tables that are in it.
         #[arg(long)]
         yes: bool,
     },

@@ -126,7 +126,7 @@ fn remove(node: NodeId, losing: bool, context: &mut Context) -> Result<(), Failu
 
 /// Partitions with a place or a member on the node.
 fn held_by(map: &Map, node: NodeId) -> usize {
-    let rows = map.tables().flat_map(|table| table.partition_ids().zip(&table.placement));
+    let rows = map.owners().flat_map(|table| table.partition_ids().zip(&table.placement));
     rows.filter(|(partition, row)| {
         row.contains(&node)
             || map.partition(*partition).is_some_and(|record| record.member_on(node).is_some())
@@ -135,16 +135,16 @@ fn held_by(map: &Map, node: NodeId) -> usize {
 }
 
 fn placed_on(map: &Map, node: NodeId) -> usize {
-    map.tables().flat_map(|table| &table.placement).filter(|row| row.contains(&node)).count()
+    map.owners().flat_map(|table| &table.placement).filter(|row| row.contains(&node)).count()
 }
 
 fn placed_on_all(map: &Map) -> usize {
-    map.tables().flat_map(|table| &table.placement).map(Vec::len).sum()
+    map.owners().flat_map(|table| &table.placement).map(Vec::len).sum()
 }
 
 /// Partitions with a place on the node where it is not in sync, or where another node has not gone yet.
 fn on_their_way(map: &Map, node: NodeId) -> usize {
-    let rows = map.tables().flat_map(|table| table.partition_ids().zip(&table.placement));
+    let rows = map.owners().flat_map(|table| table.partition_ids().zip(&table.placement));
     rows.filter(|(partition, row)| {
         row.contains(&node)
             && map.partition(*partition).is_none_or(|record| {

@@ -147,7 +147,7 @@ fn ask_until_ready(
 
 fn has_place(map: &client::Map, partition: PartitionId, node: NodeId) -> bool {
     let Some(record) = map.partition(partition) else { return false };
-    let placed = map.tables().find(|table| table.id == record.table).and_then(|table| {
+    let placed = map.owners().find(|table| table.id == record.table).and_then(|table| {
         let place = record.id.0.checked_sub(table.first_partition.0)?;
         table.placement.get(place as usize)
     });
@@ -155,7 +155,7 @@ fn has_place(map: &client::Map, partition: PartitionId, node: NodeId) -> bool {
 }
 
 fn placed_first(map: &client::Map, record: &types::PartitionRecord) -> Option<NodeId> {
-    let table = map.tables().find(|table| table.id == record.table)?;
+    let table = map.owners().find(|table| table.id == record.table)?;
     let place = record.id.0.checked_sub(table.first_partition.0)?;
     table.placement.get(place as usize)?.first().copied()
 }
@@ -217,7 +217,7 @@ fn export(report: &TailReport, content: &Content, context: &mut Context) {
 /// The tables, for their columns. Without a cluster to ask there are none: a tail can be read all the same.
 fn tables_with_columns(context: &mut Context) -> Vec<Arc<TableRecord>> {
     match context.cluster_map() {
-        Ok(map) => map.tables().cloned().collect(),
+        Ok(map) => map.owners().cloned().collect(),
         Err(why) => {
             note(format!(
                 "keys and rows are printed in hexadecimal digits, as the tables' columns are not known: {why}"

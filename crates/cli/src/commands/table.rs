@@ -74,15 +74,24 @@ impl Shown {
 /// `table ...`
 pub fn run(command: TableCommand, context: &mut Context) -> Result<(), Failure> {
     match command {
-        TableCommand::Create { name, columns, key, options } => {
+        TableCommand::Create { name, columns, key, database, options } => {
             let choices = choices(&options)?;
+            if let Some(database) = database {
+                return super::database::create_table(
+                    &database,
+                    &name,
+                    choices.schema(&columns, &key)?,
+                    context,
+                );
+            }
             let request = choices.table(&name, choices.schema(&columns, &key)?)?;
             let table = context.client()?.create_table(&request)?;
             let shown = Shown::new(table.record());
             context.out.either(&shown, || shown.words());
             Ok(())
         }
-        TableCommand::List => list(context),
+        TableCommand::List { database: Some(database) } => super::database::list_tables(&database, context),
+        TableCommand::List { database: None } => list(context),
         TableCommand::Alter {
             name,
             policy,
@@ -164,6 +173,9 @@ fn alter(request: AlterTable, context: &mut Context) -> Result<(), Failure> {
     }
     let name = request.name.clone();
     let table = context.client()?.table(&name)?;
+    if table.record().database().is_some() {
+        return super::database::add_columns(&table, &request, context);
+    }
     let known = request.add_columns.iter().find(|column| table.schema().column_index(&column.name).is_some());
     if let Some(column) = known {
         return Err(Failure::usage(format!("table `{name}` has a column `{}` already", column.name)));
@@ -215,11 +227,16 @@ fn drop(name: String, yes: bool, context: &mut Context) -> Result<(), Failure> {
     if !yes {
         let table = context.client()?.table(&name)?;
         return Err(Failure::refused(format!(
-            "this deletes table `{name}` with all its rows in {} partitions; add --yes if that is meant",
-            table.record().partitions
+            "this deletes table `{name}` with all its rows in {}; add --yes if that is meant",
+            counted(table.record().partitions.into(), "partition", "partitions")
         )));
     }
-    context.admin(AdminCommand::DropTable(name.clone()))?;
+    if name.contains('.') {
+        let table = context.client()?.table(&name)?;
+        context.client()?.drop_table_in(&table)?;
+    } else {
+        context.admin(AdminCommand::DropTable(name.clone()))?;
+    }
     context.out.either(&serde_json::json!({ "dropped": name }), || format!("table {name} is dropped"));
     Ok(())
 }

@@ -36,6 +36,7 @@ impl Core {
             Status::Bad(why) => self.fail(now, ticket, FailKind::Bad, why),
             Status::TooOld(why) => self.fail(now, ticket, FailKind::TooOld, why),
             Status::NoIndex(why) => self.fail(now, ticket, FailKind::NoIndex, why),
+            Status::Stale(why) => self.fail(now, ticket, FailKind::Stale, why),
             Status::Unknown(why) if self.pending[&ticket].kind == Kind::Write => {
                 self.unknown(now, ticket, why)
             }
@@ -307,7 +308,7 @@ fn word_of(status: &Status) -> String {
             why.clone()
         }
         Status::Full(why) | Status::NotFound(why) | Status::Corrupt(why) | Status::TooOld(why) => why.clone(),
-        Status::NoIndex(why) => why.clone(),
+        Status::NoIndex(why) | Status::Stale(why) => why.clone(),
     }
 }
 

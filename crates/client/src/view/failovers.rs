@@ -70,7 +70,7 @@ pub fn lines(
 /// The name of a partition's table.
 pub fn table_name(map: &crate::Map, partition: types::PartitionId) -> Option<String> {
     let id: TableId = map.partition(partition)?.table;
-    map.tables().find(|table| table.id == id).map(|table| table.name.clone())
+    map.owners().find(|table| table.id == id).map(|table| table.name.clone())
 }
 
 /// A cause as the records write it: `evicted-slow`.

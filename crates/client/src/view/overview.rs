@@ -158,7 +158,7 @@ pub fn overview(map: &Map, status: &ClusterStatus) -> Overview {
         }
     }
     let mut look = Look { reports, records, estimates: Estimates::default() };
-    let tables: Vec<&TableRecord> = map.tables().map(|table| table.as_ref()).collect();
+    let tables: Vec<&TableRecord> = map.owners().map(|table| table.as_ref()).collect();
     look.estimate(&tables);
     let name = |record: &PartitionRecord| {
         tables.iter().find(|table| table.id == record.table).map(|table| table.name.clone())

@@ -365,6 +365,7 @@ impl Partition {
                 Err(Status::Bad("no jobs here".into()))
             }
             Op::Feed { .. } => Err(Status::Bad("no feeds here".into())),
+            Op::Transact { .. } => Err(Status::Bad("no databases here".into())),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::api::ConnId;
 use crate::controller::Controller;
 use std::collections::VecDeque;
 use tables::Creation;
-use types::{Micros, NodeId, Now, PartitionId};
+use types::{Holds, Micros, NodeId, Now, PartitionId};
 use wire::RecordText;
 use wire::control::{Admin, AdminAnswer, AdminCommand, AlterTable, ClusterStatus, CreateTable};
 
@@ -37,10 +37,17 @@ pub(crate) enum Job {
     Fill(Box<Creation>),
     /// It is being made visible.
     Publish(Box<Creation>),
-    /// A table's record is being removed.
-    Drop(String),
-    /// A table's policy is being changed.
-    Alter(AlterTable),
+    /// The record of a table or a database is being removed.
+    Drop(Holds, String),
+    /// Its policy is being changed.
+    Alter(Holds, AlterTable),
+    /// Numbers are being taken from the cluster's record.
+    Numbers {
+        /// The first of them.
+        first: u32,
+        /// How many.
+        count: u32,
+    },
     /// A copy's place is being changed in its table's record.
     Move {
         /// The partition.
@@ -70,7 +77,7 @@ pub(crate) enum Job {
 impl Job {
     /// True if it writes the cluster's record.
     pub(crate) fn takes_numbers(&self) -> bool {
-        matches!(self, Job::Reserve(_) | Job::Force(..))
+        matches!(self, Job::Reserve(_) | Job::Numbers { .. } | Job::Force(..))
     }
 }
 
@@ -81,6 +88,7 @@ pub(crate) struct Waiting(VecDeque<(ConnId, u64, AdminWait)>);
 #[derive(Clone, Debug)]
 enum AdminWait {
     Create(Box<CreateTable>),
+    Numbers(u32),
     Force(PartitionId, Option<NodeId>),
 }
 
@@ -96,15 +104,15 @@ impl Controller {
             AdminCommand::Failovers => {
                 Some(Ok(RecordText::new(&self.records.failovers().collect::<Vec<_>>()).0))
             }
-            AdminCommand::CreateTable(text) => match text.read::<CreateTable>() {
-                Ok(request) => self.wait(now, conn, id, AdminWait::Create(Box::new(request))),
-                Err(why) => Some(Err((USAGE, why))),
-            },
-            AdminCommand::AlterTable(text) => match text.read::<AlterTable>() {
-                Ok(request) => self.alter_table(now, conn, id, request),
-                Err(why) => Some(Err((USAGE, why))),
-            },
-            AdminCommand::DropTable(name) => self.drop_table(conn, id, name),
+            AdminCommand::CreateTable(text) => self.asked_to_create(now, conn, id, (Holds::Table, text)),
+            AdminCommand::CreateDatabase(text) => {
+                self.asked_to_create(now, conn, id, (Holds::Database, text))
+            }
+            AdminCommand::AlterTable(text) => self.asked_to_alter(now, conn, id, (Holds::Table, text)),
+            AdminCommand::AlterDatabase(text) => self.asked_to_alter(now, conn, id, (Holds::Database, text)),
+            AdminCommand::DropTable(name) => self.drop_table(conn, id, (Holds::Table, name)),
+            AdminCommand::DropDatabase(name) => self.drop_table(conn, id, (Holds::Database, name)),
+            AdminCommand::Numbers(count) => self.wait(now, conn, id, AdminWait::Numbers(count)),
             AdminCommand::Switchover { partition, to } => self.switchover(now, conn, id, partition, to),
             AdminCommand::Drain(node) => self.drain(now, conn, id, node),
             AdminCommand::Move { partition, from, to } => self.move_copy(now, conn, id, partition, from, to),
@@ -117,6 +125,34 @@ impl Controller {
         };
         if let Some(answer) = answer {
             self.answer(conn, id, answer);
+        }
+    }
+
+    fn asked_to_create(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        id: u64,
+        (holds, text): (Holds, RecordText),
+    ) -> Option<Answer> {
+        match text.read::<CreateTable>() {
+            Ok(request) => {
+                self.wait(now, conn, id, AdminWait::Create(Box::new(CreateTable { holds, ..request })))
+            }
+            Err(why) => Some(Err((USAGE, why))),
+        }
+    }
+
+    fn asked_to_alter(
+        &mut self,
+        now: Now,
+        conn: ConnId,
+        id: u64,
+        (holds, text): (Holds, RecordText),
+    ) -> Option<Answer> {
+        match text.read::<AlterTable>() {
+            Ok(request) => self.alter_table(now, conn, id, (holds, request)),
+            Err(why) => Some(Err((USAGE, why))),
         }
     }
 
@@ -143,6 +179,7 @@ impl Controller {
             let Some((conn, id, wait_for)) = self.waiting.0.pop_front() else { return };
             let answer = match wait_for {
                 AdminWait::Create(request) => self.create_table(now, conn, id, *request),
+                AdminWait::Numbers(count) => self.give_numbers(conn, id, count),
                 AdminWait::Force(partition, node) => self.force(now, conn, id, partition, node),
             };
             if let Some(answer) = answer {
@@ -162,10 +199,12 @@ impl Controller {
             (Job::Fill(creation), false) => Some(self.creation_failed(&creation)),
             (Job::Publish(creation), true) => Some(self.created(&creation)),
             (Job::Publish(creation), false) => Some(self.creation_failed(&creation)),
-            (Job::Drop(name), true) => Some(Ok(serde_json::json!({ "dropped": name }).to_string())),
-            (Job::Drop(name), false) => self.drop_table(conn, id, name),
-            (Job::Alter(request), true) => Some(self.altered(&request)),
-            (Job::Alter(request), false) => self.alter_table(now, conn, id, request),
+            (Job::Drop(_, name), true) => Some(Ok(serde_json::json!({ "dropped": name }).to_string())),
+            (Job::Drop(holds, name), false) => self.drop_table(conn, id, (holds, name)),
+            (Job::Alter(holds, request), true) => Some(self.altered(holds, &request)),
+            (Job::Alter(holds, request), false) => self.alter_table(now, conn, id, (holds, request)),
+            (Job::Numbers { first, .. }, true) => Some(Ok(first.to_string())),
+            (Job::Numbers { count, .. }, false) => self.wait(now, conn, id, AdminWait::Numbers(count)),
             (Job::Move { partition, .. }, true) => Some(self.placed(partition)),
             (Job::Move { partition, from, to }, false) => self.move_copy(now, conn, id, partition, from, to),
             (Job::Prefer(partition, to), _) => self.switchover(now, conn, id, Some(partition), Some(to)),

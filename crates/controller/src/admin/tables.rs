@@ -1,4 +1,5 @@
-//! Creating, dropping and altering tables.
+//! Creating, dropping and altering tables and databases. Both are records with partitions, and go the same
+//! way.
 //!
 //! A table is created in three kinds of transactions: numbers are reserved and a mark is set; its partitions
 //! are written, a hundred at a time; its record and name are written and the mark is taken away, in one.
@@ -16,9 +17,12 @@ use std::collections::BTreeSet;
 use types::config::{PartitionRecord, TableRecord, Unknown};
 use types::data::Schema;
 use types::policy::Below;
-use types::{Epoch, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, TableId};
+use types::{Epoch, Holds, Indexes, LogKind, Member, NodeId, Now, PartitionId, Policy, TableId};
 use wire::RecordText;
-use wire::control::{AddIndex, AlterTable, CreateTable};
+use wire::control::{AddIndex, AlterTable, CreateTable, MOST_NUMBERS};
+
+/// The name of the database that bare tables are in, which is no record.
+const BARE_TABLES: &str = "understudy";
 
 /// The most partitions of one table.
 const MOST_PARTITIONS: u32 = 4096;
@@ -76,12 +80,13 @@ impl Controller {
             seed,
             placement,
             created_ms: now.wall_ms,
+            holds: request.holds,
             failover_target_ms: request.failover_target_ms.filter(|target| *target > 0),
             unknown: as_placed(&request),
             ..TableRecord::new(TableId(cluster.next_table), &request.name, request.schema.clone(), policy)
         };
         cluster.next_table += 1;
-        let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
+        let (mark, name) = (Key::Creating(table.id), name_key(table.holds, &table.name));
         let txn = Txn::default()
             .compare(Key::Cluster, self.records.compare_with(&Key::Cluster))
             .compare(&name, 0)
@@ -125,7 +130,7 @@ impl Controller {
             "R1: table '{}' has partitions without a record",
             table.name
         );
-        let (mark, name) = (Key::Creating(table.id), Key::Name(table.name.clone()));
+        let (mark, name) = (Key::Creating(table.id), name_key(table.holds, &table.name));
         let txn = Txn::default()
             .compare(&mark, creation.mark)
             .compare(&name, 0)
@@ -138,24 +143,21 @@ impl Controller {
     }
 
     /// A partition's first configuration: everybody in their present lives, with empty logs, in sync.
-    fn first_record(
-        &mut self,
-        table: &TableRecord,
-        id: PartitionId,
-    ) -> Result<PartitionRecord, (u8, String)> {
+    fn first_record(&mut self, table: &TableRecord, id: PartitionId) -> Result<PartitionRecord, Refusal> {
         let index = (id.0 - table.first_partition.0) as usize;
         let present = |node: &NodeId| self.records.node(*node).map(|node| node.member());
         let in_sync: Vec<Member> = table.placement[index].iter().filter_map(present).collect();
         if in_sync.len() != table.placement[index].len() {
             return Err((
                 FAILED,
-                format!("a node of table '{}' was removed while it was created", table.name),
+                format!("a node of {} was removed while it was created", called(table.holds, &table.name)),
             ));
         }
-        Ok(PartitionRecord {
+        let record = PartitionRecord {
             proposal: self.proposal(),
             ..PartitionRecord::new(id, table.id, Epoch(1), in_sync, table.policy.clone())
-        })
+        };
+        Ok(if table.is_database() { record.of_database() } else { record })
     }
 
     /// The table is there.
@@ -165,25 +167,24 @@ impl Controller {
 
     /// Somebody was faster, or the creation took so long that it was swept away.
     pub(super) fn creation_failed(&mut self, creation: &Creation) -> Answer {
-        let name = &creation.table.name;
+        let (holds, name) = (creation.table.holds, &creation.table.name);
         let mark = Key::Creating(creation.table.id);
         if self.records.compare_with(&mark) == creation.mark && creation.mark > 0 {
             self.submit(Purpose::Sweep, Txn::default().compare(&mark, creation.mark).delete(&mark));
         }
-        match self.records.compare_with(&Key::Name(name.clone())) {
-            0 => Err((
-                FAILED,
-                format!("the creation of table '{name}' was interrupted; nothing of it remains"),
-            )),
-            _ => Err((FAILED, format!("table '{name}' exists already"))),
+        let what = called(holds, name);
+        match self.records.compare_with(&name_key(holds, name)) {
+            0 => Err((FAILED, format!("the creation of {what} was interrupted; nothing of it remains"))),
+            _ => Err((FAILED, format!("{what} exists already"))),
         }
     }
 
-    fn check_request(&self, now: Now, request: &CreateTable) -> Result<Checked, (u8, String)> {
-        check_name(&request.name)?;
+    fn check_request(&self, now: Now, request: &CreateTable) -> Result<Checked, Refusal> {
+        check_name(request.holds, &request.name)?;
         self.check_system(request)?;
-        if self.records.compare_with(&Key::Name(request.name.clone())) > 0 {
-            return Err((FAILED, format!("table '{}' exists already", request.name)));
+        check_database(request)?;
+        if self.records.compare_with(&name_key(request.holds, &request.name)) > 0 {
+            return Err((FAILED, format!("{} exists already", called(request.holds, &request.name))));
         }
         if request.partitions == 0 || request.partitions > MOST_PARTITIONS {
             return Err((
@@ -204,7 +205,7 @@ impl Controller {
         policy.check(request.engine).map_err(|error| (USAGE, error.to_string()))?;
         let (copies, partitions) = (usize::from(factor), request.partitions as usize);
         if copies > sites.len() {
-            return Err((REFUSED, too_few(&request.name, copies, &sites)));
+            return Err((REFUSED, too_few((request.holds, &request.name), copies, &sites)));
         }
         if !request.placement.is_empty() {
             let live: BTreeSet<NodeId> = sites.iter().map(|site| site.node).collect();
@@ -213,11 +214,12 @@ impl Controller {
         }
         let offset = self.records.cluster().map_or(0, |cluster| cluster.next_table as usize - 1);
         let placed = placement::place(request.scheme, &sites, copies, partitions, offset);
-        Ok((policy, placed.ok_or_else(|| (REFUSED, too_few(&request.name, copies, &sites)))?))
+        let few = || (REFUSED, too_few((request.holds, &request.name), copies, &sites));
+        Ok((policy, placed.ok_or_else(few)?))
     }
 
     /// System tables are what this version says they are, and there is a number left for their partition.
-    fn check_system(&self, request: &CreateTable) -> Result<(), (u8, String)> {
+    fn check_system(&self, request: &CreateTable) -> Result<(), Refusal> {
         let name = &request.name;
         if !types::system::is_reserved(name) {
             return Ok(());
@@ -237,22 +239,41 @@ impl Controller {
         }
     }
 
-    /// Removes a table's record; its partitions are swept away after it.
-    pub(super) fn drop_table(&mut self, conn: ConnId, id: u64, name: String) -> Option<Answer> {
-        let Some(table) = self.records.table_named(&name) else { return Some(Err(no_table(&name))) };
+    /// Removes the record of a table or a database; its partitions are swept away after it.
+    pub(super) fn drop_table(
+        &mut self,
+        conn: ConnId,
+        id: u64,
+        (holds, name): (Holds, String),
+    ) -> Option<Answer> {
+        let Some(table) = self.records.named(&name, holds) else { return Some(Err(none(holds, &name))) };
         if types::system::is_reserved(&name) {
             return Some(Err((
                 REFUSED,
                 format!("table '{name}' is the cluster's own and cannot be dropped"),
             )));
         }
-        let (table, key) = (Key::Table(table.id), Key::Name(name.clone()));
+        let (table, key) = (Key::Table(table.id), name_key(holds, &name));
         let txn = Txn::default()
             .compare(&table, self.records.compare_with(&table))
             .compare(&key, self.records.compare_with(&key))
             .delete(&table)
             .delete(&key);
-        self.submit(Purpose::Admin(conn, id, Job::Drop(name)), txn);
+        self.submit(Purpose::Admin(conn, id, Job::Drop(holds, name)), txn);
+        None
+    }
+
+    /// Takes so many numbers from the cluster's record. They are used up, whatever becomes of them.
+    pub(super) fn give_numbers(&mut self, conn: ConnId, id: u64, count: u32) -> Option<Answer> {
+        let mut cluster = self.records.cluster()?.clone();
+        let first = cluster.next_table;
+        let Some(next) = first.checked_add(count).filter(|_| (1..=MOST_NUMBERS).contains(&count)) else {
+            return Some(Err((USAGE, format!("{count} numbers are out of range: 1 to {MOST_NUMBERS}"))));
+        };
+        cluster.next_table = next;
+        let compared = self.records.compare_with(&Key::Cluster);
+        let txn = Txn::default().compare(Key::Cluster, compared).put(Key::Cluster, &cluster);
+        self.submit(Purpose::Admin(conn, id, Job::Numbers { first, count }), txn);
         None
     }
 
@@ -265,10 +286,10 @@ impl Controller {
         now: Now,
         conn: ConnId,
         id: u64,
-        request: AlterTable,
+        (holds, request): (Holds, AlterTable),
     ) -> Option<Answer> {
-        let Some(table) = self.records.table_named(&request.name) else {
-            return Some(Err(no_table(&request.name)));
+        let Some(table) = self.records.named(&request.name, holds) else {
+            return Some(Err(none(holds, &request.name)));
         };
         let altered = new_policy(table, &request).and_then(|policy| {
             let schema = new_schema(table, &request)?;
@@ -278,13 +299,13 @@ impl Controller {
             Ok(TableRecord { policy, placement, schema, indexes, failover_target_ms, ..table.clone() })
         });
         let record = match altered {
-            Ok(record) if record == *table => return Some(self.altered(&request)),
+            Ok(record) if record == *table => return Some(self.altered(holds, &request)),
             Ok(record) => record,
             Err(refusal) => return Some(Err(refusal)),
         };
         let key = Key::Table(table.id);
         let txn = Txn::default().compare(&key, self.records.compare_with(&key)).put(&key, &record);
-        self.submit(Purpose::Admin(conn, id, Job::Alter(request)), txn);
+        self.submit(Purpose::Admin(conn, id, Job::Alter(holds, request)), txn);
         None
     }
 
@@ -316,7 +337,9 @@ impl Controller {
         let holders: Vec<Vec<NodeId>> = (0..rows.len()).map(holders).collect();
         let widened = resize::widen(table.scheme(), &sites, &narrowed, &holders, factor);
         let enough = sites.len() >= factor;
-        widened.filter(|_| enough).ok_or_else(|| (REFUSED, too_few(&table.name, factor, &sites)))
+        widened
+            .filter(|_| enough)
+            .ok_or_else(|| (REFUSED, too_few((table.holds, &table.name), factor, &sites)))
     }
 
     /// Nodes that may be given copies.
@@ -327,14 +350,14 @@ impl Controller {
     }
 
     /// The table's record has the new policy.
-    pub(super) fn altered(&self, request: &AlterTable) -> Answer {
-        let table = self.records.table_named(&request.name).ok_or_else(|| no_table(&request.name))?;
+    pub(super) fn altered(&self, holds: Holds, request: &AlterTable) -> Answer {
+        let table = self.records.named(&request.name, holds).ok_or_else(|| none(holds, &request.name))?;
         Ok(RecordText::new(&table.policy).0)
     }
 }
 
 /// The table's policy as it is to be.
-fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, String)> {
+fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, Refusal> {
     let AlterTable { policy: name, min_in_sync, available, standby, factor, .. } = request;
     let others = !request.add_columns.is_empty()
         || request.add_index.is_some()
@@ -343,7 +366,10 @@ fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, 
     let old = &table.policy;
     match (name, min_in_sync, available, standby, factor) {
         (None, None, None, None, None) if !others => {
-            return Err((USAGE, format!("nothing is to be changed in table '{}'", request.name)));
+            return Err((
+                USAGE,
+                format!("nothing is to be changed in {}", called(table.holds, &request.name)),
+            ));
         }
         (None, None, None, None, None) => return Ok(old.clone()),
         _ => {}
@@ -355,12 +381,12 @@ fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, 
     let mut changed = policy(name, factor, table.log, old.version + 1, min, available)?;
     changed.standby = standby.unwrap_or(old.standby);
     if factor < old.min_in_sync && min_in_sync.is_none() {
-        let (least, table) = (old.min_in_sync, &table.name);
+        let (least, what) = (old.min_in_sync, called(table.holds, &table.name));
         let copies = if factor == 1 { "copy" } else { "copies" };
         return Err((
             USAGE,
             format!(
-                "table '{table}' commits with at least {least} copies in sync; for {factor} {copies} lower that in the \
+                "{what} commits with at least {least} copies in sync; for {factor} {copies} lower that in the \
                  same step: min_in_sync {factor}"
             ),
         ));
@@ -374,7 +400,7 @@ fn new_policy(table: &TableRecord, request: &AlterTable) -> Result<Policy, (u8, 
 }
 
 /// The bound on what a failover replays, as it is to be.
-fn new_target(old: Option<u64>, wanted: Option<u64>) -> Result<Option<u64>, (u8, String)> {
+fn new_target(old: Option<u64>, wanted: Option<u64>) -> Result<Option<u64>, Refusal> {
     match wanted {
         None => Ok(old),
         Some(0) => Ok(None),
@@ -391,8 +417,11 @@ fn new_target(old: Option<u64>, wanted: Option<u64>) -> Result<Option<u64>, (u8,
 }
 
 /// The table's columns as they are to be.
-fn new_schema(table: &TableRecord, request: &AlterTable) -> Result<Schema, (u8, String)> {
+fn new_schema(table: &TableRecord, request: &AlterTable) -> Result<Schema, Refusal> {
     let mut schema = table.schema.clone();
+    if table.is_database() && (!request.add_columns.is_empty() || request.add_index.is_some()) {
+        return Err((USAGE, format!("database '{}' has tables, and no columns of its own", table.name)));
+    }
     for column in &request.add_columns {
         let known = schema.column_index(&column.name).map(|at| &schema.columns()[at]);
         if known == Some(column) {
@@ -407,7 +436,7 @@ fn new_schema(table: &TableRecord, request: &AlterTable) -> Result<Schema, (u8, 
 }
 
 /// The table's indexes as they are to be.
-fn new_indexes(table: &TableRecord, schema: &Schema, request: &AlterTable) -> Result<Indexes, (u8, String)> {
+fn new_indexes(table: &TableRecord, schema: &Schema, request: &AlterTable) -> Result<Indexes, Refusal> {
     let mut indexes = table.indexes.clone();
     let named = |why: String| format!("table '{}': {why}", table.name);
     if let Some(name) = &request.drop_index
@@ -441,7 +470,7 @@ fn policy(
     version: u32,
     min_in_sync: Option<u8>,
     available: Option<bool>,
-) -> Result<Policy, (u8, String)> {
+) -> Result<Policy, Refusal> {
     let mut policy = Policy::preset(name, factor, log).map_err(|error| (USAGE, error.to_string()))?;
     policy.version = version;
     policy.min_in_sync = min_in_sync.unwrap_or(policy.min_in_sync);
@@ -451,23 +480,61 @@ fn policy(
     Ok(policy)
 }
 
-fn check_name(name: &str) -> Result<(), (u8, String)> {
+fn check_name(holds: Holds, name: &str) -> Result<(), Refusal> {
     let letters = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if letters && name.starts_with(|first: char| first.is_ascii_alphabetic()) && name.len() <= 63 {
         return Ok(());
     }
+    let whose = if holds == Holds::Database { "database" } else { "table" };
     Err((
         USAGE,
-        format!("'{name}' is not a table's name: letters, digits and _, a letter first, at most 63 bytes"),
+        format!("'{name}' is not a {whose}'s name: letters, digits and _, a letter first, at most 63 bytes"),
     ))
 }
 
-fn no_table(name: &str) -> (u8, String) {
-    (NOT_FOUND, format!("there is no table '{name}'"))
+/// A database has the columns of its catalog, and one partition.
+fn check_database(request: &CreateTable) -> Result<(), Refusal> {
+    let name = &request.name;
+    match request.holds {
+        Holds::Table => Ok(()),
+        Holds::TableOf(_) => Err((USAGE, format!("table '{name}' is made by its database"))),
+        Holds::Database if name == BARE_TABLES => {
+            Err((FAILED, format!("{} exists already", called(request.holds, name))))
+        }
+        Holds::Database if request.partitions != 1 => {
+            let why = format!("a database has one partition for now, not {}", request.partitions);
+            Err((USAGE, why))
+        }
+        Holds::Database if request.schema != types::database::catalog_schema() => {
+            Err((USAGE, format!("database '{name}' has tables, and no columns of its own")))
+        }
+        Holds::Database => Ok(()),
+    }
 }
 
-fn too_few(name: &str, copies: usize, sites: &[Site]) -> String {
+/// What a record is called in sentences.
+fn called(holds: Holds, name: &str) -> String {
+    match holds {
+        Holds::Database => format!("database '{name}'"),
+        Holds::Table | Holds::TableOf(_) => format!("table '{name}'"),
+    }
+}
+
+/// The key that makes a name unique: tables and databases may have the same.
+fn name_key(holds: Holds, name: &str) -> Key {
+    match holds {
+        Holds::Database => Key::Database(name.into()),
+        Holds::Table | Holds::TableOf(_) => Key::Name(name.into()),
+    }
+}
+
+fn none(holds: Holds, name: &str) -> Refusal {
+    (NOT_FOUND, format!("there is no {}", called(holds, name)))
+}
+
+fn too_few((holds, name): (Holds, &str), copies: usize, sites: &[Site]) -> String {
     let nodes: Vec<String> = sites.iter().map(|site| site.node.to_string()).collect();
     let are = if nodes.len() == 1 { "node is" } else { "nodes are" };
-    format!("table '{name}' wants {copies} copies, but only {} {are} live: {}", nodes.len(), nodes.join(", "))
+    let what = called(holds, name);
+    format!("{what} wants {copies} copies, but only {} {are} live: {}", nodes.len(), nodes.join(", "))
 }

@@ -136,7 +136,7 @@ fn table(client: &mut Client) -> Result<Table, ClientError> {
 fn put(client: &mut Client, table: &Table, record: &FailoverRecord) -> Result<(), ClientError> {
     let of = client.cluster_map().partition(record.partition).map(|partition| partition.table);
     let name =
-        client.cluster_map().tables().find(|table| Some(table.id) == of).map(|table| table.name.clone());
+        client.cluster_map().owners().find(|table| Some(table.id) == of).map(|table| table.name.clone());
     let row = system::failover_row(record, &name.unwrap_or_default());
     if client.get(table, &[Value::Int(record.id as i64)])?.as_ref() != Some(&row) {
         client.put(table, &row)?;

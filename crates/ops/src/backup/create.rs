@@ -187,6 +187,13 @@ fn tables(client: &mut Client, names: &[String]) -> Result<Vec<Table>, Failure> 
     let _ = client.poll(Duration::ZERO)?;
     let mut found: Vec<Table> = Vec::new();
     if names.is_empty() {
+        // What is left out silently would be missed when it is needed.
+        if let Some(database) = client.cluster_map().databases().next() {
+            return Err(Failure::refused(format!(
+                "database `{}` cannot be backed up yet; name the tables that are to be in the backup",
+                database.name
+            )));
+        }
         let all = client.cluster_map().tables().filter(|record| !types::system::is_reserved(&record.name));
         found.extend(all.cloned().map(Table::new));
     }
@@ -195,6 +202,10 @@ fn tables(client: &mut Client, names: &[String]) -> Result<Vec<Table>, Failure> 
             return Err(Failure::usage(format!(
                 "table `{name}` is the cluster's own; what is needed of it is in every backup"
             )));
+        }
+        if name.contains('.') {
+            let why = format!("table `{name}` is in a database, and these cannot be backed up yet");
+            return Err(Failure::refused(why));
         }
         found.push(client.table(name)?);
     }

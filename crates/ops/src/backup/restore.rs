@@ -216,6 +216,7 @@ fn request(entry: &TableEntry, factor: Option<u8>) -> CreateTable {
         scheme: record.scheme(),
         standby: Some(policy.standby),
         failover_target_ms: record.failover_target_ms,
+        holds: record.holds,
     }
 }
 

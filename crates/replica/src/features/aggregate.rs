@@ -3,7 +3,7 @@
 
 use crate::answer::Answer;
 use crate::output::ClientRef;
-use crate::session::row_key;
+use crate::scope::Scope;
 use crate::settings::Settings;
 use std::collections::VecDeque;
 use types::engine::{Engine, EngineError, Row, row_hash, space};
@@ -61,19 +61,20 @@ pub(crate) struct Ended {
 }
 
 impl AggregateScan {
-    /// A scan that has read nothing yet. `leading` is the term that this replica leads in.
+    /// A scan of these rows that has read nothing yet; a digest is of the whole partition. `leading` is the
+    /// term that this replica leads in.
     pub fn new(
         to: ClientRef,
-        request: Request,
+        (request, scope): (Request, Scope),
         (at, lsn): (ReadAt, Lsn),
         leading: Option<Term>,
         now: Micros,
     ) -> AggregateScan {
         let (kind, from, end) = match &request.op {
-            Op::Count { from, to, .. } if to.is_empty() => {
-                (Kind::Count, row_key(from).to_vec(), vec![space::ROW + 1])
+            Op::Count { from, to, .. } => {
+                let (from, end) = scope.keys().range(from, to);
+                (Kind::Count, from, end)
             }
-            Op::Count { from, to, .. } => (Kind::Count, row_key(from).to_vec(), row_key(to).to_vec()),
             _ => (Kind::Digest, vec![space::SESSION], Vec::new()),
         };
         let deadline = match request.deadline_ms {
@@ -219,13 +220,19 @@ mod tests {
 
     fn scan(term: u64) -> AggregateScan {
         let to = ClientRef { connection: 1, request: 1 };
-        AggregateScan::new(to, count(), (ReadAt::Lsn(Lsn(3)), Lsn(3)), Some(Term(term)), Micros::ZERO)
+        AggregateScan::new(
+            to,
+            (count(), Scope::BARE),
+            (ReadAt::Lsn(Lsn(3)), Lsn(3)),
+            Some(Term(term)),
+            Micros::ZERO,
+        )
     }
 
     fn engine() -> FakeEngine {
         let mut engine = FakeEngine::new();
         for lsn in 1..=3u64 {
-            let key = row_key(&lsn.to_be_bytes());
+            let key = Scope::BARE.keys().row_key(&lsn.to_be_bytes());
             engine.execute(at(lsn), &[Mutation { key, value: Some(Bytes::from_static(b"row")) }]);
         }
         engine.publish(Lsn(3)).expect("in memory");

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::engine::{Engine, EngineError, mutation_fault, space};
 use types::index::{self, Definition, IndexState, Wanted};
-use types::{Lsn, Mutation, PartitionId, Position, ReadAt, Rules, Term};
+use types::{KeySpace, Lsn, Mutation, PartitionId, Position, ReadAt, Rules, Term};
 use wire::effects::MAX_MUTATIONS;
 use wire::entry::MAX_PAYLOAD_BYTES;
 use wire::request::{IndexStatus, MAX_FOUND};
@@ -341,13 +341,18 @@ fn ready_columns(
 pub(crate) fn decode(entry: &Entry) -> Result<Vec<Mutation>, String> {
     let mutations = Effects::decode(entry.payload())?.mutations;
     let (first, end) = index::definition_range();
-    let fits = |key: &[u8]| key[0] == space::INDEX || key >= &first[..] && key < &end[..];
+    // Rows of a database's table that was dropped are removed by the same kind, and its definition.
+    let fits = |mutation: &Mutation| {
+        let (key, removed) = (&mutation.key[..], mutation.value.is_none());
+        let dropped = removed && (key[0] == space::ROW || KeySpace::Catalog.has(key));
+        key[0] == space::INDEX || key >= &first[..] && key < &end[..] || dropped
+    };
     if let Some(fault) = mutations.iter().find_map(mutation_fault) {
         return Err(format!("PR-72: the entry at {}: {fault}", entry.at()));
     }
-    match mutations.iter().all(|mutation| fits(&mutation.key)) {
+    match mutations.iter().all(fits) {
         true => Ok(mutations),
-        false => Err(format!("the entry at {} about indexes changes something else", entry.at())),
+        false => Err(format!("the entry at {} about indexes and tables changes something else", entry.at())),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
+//! | `catalog` | tables of a database, and writes to several of them |
 //! | `job` | records of jobs, and what a job has done |
 //! | `aggregate` | counts and digests, in slices |
 //! | `index` | secondary indexes: maintained, built, read |
@@ -14,6 +15,7 @@
 
 pub(crate) mod aggregate;
 pub(crate) mod bulk;
+pub(crate) mod catalog;
 pub(crate) mod index;
 pub(crate) mod job;
 pub(crate) mod pause;
@@ -26,6 +28,8 @@ use types::{Lsn, Term};
 pub(crate) struct Features {
     /// What is known of the indexes, for a leader.
     pub indexes: index::KnownIndexes,
+    /// What is known of a database's tables, for a leader.
+    pub catalog: catalog::KnownCatalog,
     /// Its own files are read back, or were.
     pub scrub: scrub::Scrubber,
 }
@@ -34,6 +38,7 @@ impl Features {
     /// What must hold of them in a log that ends at `end`. `leading` is the term that the replica leads in.
     pub fn validate(&self, leading: Option<Term>, end: Lsn) -> Result<(), String> {
         self.indexes.validate(leading, end)?;
+        self.catalog.validate(leading, end)?;
         self.scrub.validate()
     }
 }

@@ -4,10 +4,11 @@
 use crate::answer::{Answer, When};
 use crate::context::Ctx;
 use crate::features::aggregate::AggregateScan;
-use crate::features::scrub;
+use crate::features::{catalog, scrub};
 use crate::output::{ClientRef, Output};
 use crate::primary::reply_queue::Waiting;
 use crate::replica::{Replica, Role};
+use crate::scope::Scope;
 use crate::serve::read::Reading;
 use crate::serve::stage::{self, Stager};
 use crate::serve::too_few;
@@ -54,6 +55,10 @@ impl Replica {
                 let write = |mut writing: Writing| writing.write(request, ops, (*mark, *since));
                 return self.writing(ctx).map(write).transpose();
             }
+            Op::Transact { changes, parts, since } => {
+                let write = |mut writing: Writing| writing.transact(request, (changes, parts), *since);
+                return self.writing(ctx).map(write).transpose();
+            }
             Op::OpenSession => {
                 return self.writing(ctx).map(|mut writing| writing.open_session()).transpose();
             }
@@ -88,7 +93,10 @@ impl Replica {
         let Some(record) = self.config.record() else {
             return Some(Status::NotFound("no such partition here".into()));
         };
-        if record.table != request.table {
+        if let Some(fault) = catalog::fault(record, request) {
+            return Some(Status::Bad(fault));
+        }
+        if record.table != request.table && !record.is_of_database() {
             return Some(Status::NotFound(format!(
                 "partition {} is not of table {}",
                 self.identity.id, request.table
@@ -166,6 +174,7 @@ impl Replica {
             rules: self.identity.rules,
             data: &mut self.data,
             indexes: &mut self.features.indexes,
+            catalog: &mut self.features.catalog,
             waiting: leader.replies.len(),
             now: ctx.now,
             settings: ctx.settings,
@@ -205,17 +214,27 @@ impl Replica {
             Ok(position) => position,
             Err(status) => return Ok(Some(Answer::only(status))),
         };
+        let Some(record) = self.config.record() else { return Ok(None) };
+        let engine = self.data.engine.as_ref();
+        let scope = match request.op.reads_rows() {
+            true => Scope::of(engine, record, (request.table, request.schema), at.0)?,
+            false => Ok(Scope::BARE),
+        };
+        let leased = |answer: Answer| if any || leading.is_none() { answer } else { answer.leased() };
+        let scope = match scope {
+            Ok(scope) => scope,
+            Err(why) => return Ok(Some(leased(Answer::only(Status::Stale(why))))),
+        };
         if matches!(request.op, Op::Count { .. } | Op::Digest | Op::DigestAt { .. }) {
             let scans = &mut self.readers.aggregates;
             if scans.is_full() {
                 return Ok(Some(Answer::not_yet("too many counts of this partition are under way")));
             }
-            scans.begin(AggregateScan::new(to, request.clone(), at, leading, now));
+            scans.begin(AggregateScan::new(to, (request.clone(), scope), at, leading, now));
             self.aggregate(ctx);
             return Ok(None);
         }
-        let answer = reading.read(&request.op, at)?;
-        Ok(Some(if any || leading.is_none() { answer } else { answer.leased() }))
+        Ok(Some(leased(reading.read(&request.op, &scope, at)?)))
     }
 
     /// Goes on with the count or digest that has waited longest, for one slice.

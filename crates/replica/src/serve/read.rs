@@ -6,9 +6,10 @@ use crate::data::Data;
 use crate::features::pause::Pause;
 use crate::features::{index, job};
 use crate::readers::Readers;
+use crate::scope::Scope;
 use crate::session::SCAN_BYTES;
-use crate::session::{feed_key, row_key};
-use types::engine::{EngineError, space};
+use crate::session::feed_key;
+use types::engine::EngineError;
 use types::{Lsn, Micros, PartitionId, ReadAt, Rules};
 use wire::request::Snapshot;
 use wire::{Body, Op, Status};
@@ -59,10 +60,10 @@ impl<'a> Reading<'a> {
     }
 
     /// What is found at a position that [`Reading::position_of`] gave.
-    pub fn read(&mut self, op: &Op, (at, lsn): (ReadAt, Lsn)) -> Result<Answer, EngineError> {
+    pub fn read(&mut self, op: &Op, scope: &Scope, (at, lsn): (ReadAt, Lsn)) -> Result<Answer, EngineError> {
         let (status, body) = match op {
             Op::Find { .. } => index::find(self.data.engine.as_ref(), self.id, op, at)?,
-            op => (Status::Ok, self.look(op, at)?),
+            op => (Status::Ok, self.look(op, scope, at)?),
         };
         if matches!(&body, Body::Found { next, .. } if !next.is_empty())
             && let ReadAt::Lsn(lsn) = at
@@ -100,10 +101,10 @@ impl<'a> Reading<'a> {
         Ok((ReadAt::Lsn(wanted), wanted))
     }
 
-    fn look(&mut self, op: &Op, at: ReadAt) -> Result<Body, EngineError> {
+    fn look(&mut self, op: &Op, scope: &Scope, at: ReadAt) -> Result<Body, EngineError> {
         Ok(match op {
-            Op::Get { key, .. } => Body::Row(self.data.engine.get(&row_key(key), at)?),
-            Op::Scan { from, to, limit, .. } => return self.scan(from, to, *limit, at),
+            Op::Get { key, .. } => Body::Row(self.data.engine.get(&scope.keys().row_key(key), at)?),
+            Op::Scan { from, to, limit, .. } => return self.scan(scope, (from, to), *limit, at),
             Op::Feed { feed } => {
                 let row = self.data.engine.get(&feed_key(*feed), at)?;
                 let position = row.and_then(|(_, value)| value[..].try_into().ok().map(u64::from_le_bytes));
@@ -117,17 +118,24 @@ impl<'a> Reading<'a> {
         })
     }
 
-    fn scan(&mut self, from: &[u8], to: &[u8], limit: u32, at: ReadAt) -> Result<Body, EngineError> {
-        let end = if to.is_empty() { vec![space::ROW + 1] } else { row_key(to).to_vec() };
+    fn scan(
+        &mut self,
+        scope: &Scope,
+        (from, to): (&[u8], &[u8]),
+        limit: u32,
+        at: ReadAt,
+    ) -> Result<Body, EngineError> {
+        let (from, end) = scope.keys().range(from, to);
         let limit = (limit as usize).clamp(1, 100_000);
-        let mut rows = self.data.engine.scan(&row_key(from), &end, at, limit + 1, SCAN_BYTES)?;
+        let mut rows = self.data.engine.scan(&from, &end, at, limit + 1, SCAN_BYTES)?;
         let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
         let more = rows.len() > limit || bytes >= SCAN_BYTES;
         rows.truncate(limit);
         if let (ReadAt::Lsn(lsn), true) = (at, more) {
             self.readers.open(lsn, self.now);
         }
-        let rows = rows.into_iter().map(|row| (row.key.slice(1..), row.lsn, row.value)).collect();
+        let keys = scope.keys();
+        let rows = rows.into_iter().map(|row| (keys.key_of(&row.key), row.lsn, row.value)).collect();
         Ok(Body::Rows { rows, more })
     }
 }

@@ -4,10 +4,12 @@ use crate::answer::AckCondition;
 use crate::answer::Answer;
 use crate::data::Data;
 use crate::features::bulk::{NotStaged, loaded_at, loading};
+use crate::features::catalog::{self, KnownCatalog, Refused};
 use crate::features::index::{KnownIndexes, definitions_at};
 use crate::features::job::{self, JobWork};
 use crate::output::Output;
-use crate::rows::{evaluate, request_hash};
+use crate::rows::{Evaluated, evaluate, parts_hash, request_hash};
+use crate::scope::Scope;
 use crate::serve::too_few;
 use crate::session::{self, Seen};
 use crate::settings::Settings;
@@ -17,13 +19,13 @@ use std::collections::BTreeSet;
 use types::bulk::load_key;
 use types::index::{Definition, IndexState, Wanted};
 use types::{
-    EngineError, JobId, LoadId, Lsn, Member, Mutation, Now, PartitionRecord, Policy, Position, ReadAt, Rules,
-    Term,
+    EngineError, JobId, KeySpace, LoadId, Lsn, Member, Mutation, Now, PartitionRecord, Policy, Position,
+    ReadAt, Rules, Term,
 };
 use wire::bulk::LoadMark;
 use wire::entry::Kind;
 use wire::request::FeedMark;
-use wire::{Body, Effects, Entry, Op, Outcome, Request, RowOp, Status};
+use wire::{Body, Effects, Entry, Op, Outcome, Request, RowOp, Status, TableChange, TablePart};
 
 /// What the entries of a serving primary are made with.
 pub(crate) struct Writing<'a> {
@@ -32,6 +34,7 @@ pub(crate) struct Writing<'a> {
     pub rules: Rules,
     pub data: &'a mut Data,
     pub indexes: &'a mut KnownIndexes,
+    pub catalog: &'a mut KnownCatalog,
     /// How many replies wait.
     pub waiting: usize,
     pub now: Now,
@@ -91,18 +94,71 @@ impl Writing<'_> {
         if let Some(status) = self.refuses() {
             return Ok(Answer::only(status));
         }
-        let hash = request_hash(ops, mark, since);
+        let table = self.record.is_of_database().then_some(request.table);
+        let hash = request_hash(table, ops, mark, since);
         if let Some(answer) = self.check_session(request, hash)? {
             return Ok(self.seen(answer));
         }
         if let Some(status) = loading(self.data.engine.as_ref()) {
             return Ok(Answer::only(status));
         }
-        let (engine, leading) = (self.data.engine.as_ref(), Some(self.term));
+        let engine = self.data.engine.as_ref();
+        let scope = Scope::of(engine, self.record, (request.table, request.schema), ReadAt::Applied)?;
+        let Ok(scope) = scope else { return self.log_write(request, hash, refused(Outcome::Stale)) };
+        if let Some(fault) = scope.fault(ops) {
+            return Ok(Answer::only(Status::Bad(fault)));
+        }
         let evaluated = match since.is_some_and(|since| !self.data.on_history(since)) {
-            true => (Outcome::Changed, 0, Vec::new()),
-            false => evaluate(engine, self.rules, ops, mark, since)?,
+            true => refused(Outcome::Changed),
+            false => evaluate(engine, self.rules, &scope, ops, (mark, since))?,
         };
+        self.log_write(request, hash, evaluated)
+    }
+
+    /// [`Op::Transact`].
+    pub fn transact(
+        &mut self,
+        request: &Request,
+        (changes, parts): (&[TableChange], &[TablePart]),
+        since: Option<Position>,
+    ) -> Result<Answer, EngineError> {
+        if let Some(status) = self.refuses() {
+            return Ok(Answer::only(status));
+        }
+        let hash = parts_hash(changes, parts, since);
+        if let Some(answer) = self.check_session(request, hash)? {
+            return Ok(self.seen(answer));
+        }
+        let read = match catalog::read_changes(changes) {
+            Ok(read) => read,
+            Err(fault) => return Ok(Answer::only(Status::Bad(fault))),
+        };
+        let engine = self.data.engine.as_ref();
+        let evaluated = match since.is_some_and(|since| !self.data.on_history(since)) {
+            true => Err(Refused::Outcome(Outcome::Changed)),
+            false => catalog::evaluate_parts(engine, self.record, self.rules, (&read, parts), since)?,
+        };
+        let evaluated = match evaluated {
+            Ok(evaluated) => evaluated,
+            Err(Refused::Outcome(outcome)) => refused(outcome),
+            Err(Refused::Bad(fault)) => return Ok(Answer::only(Status::Bad(fault))),
+        };
+        let answer = self.log_write(request, hash, evaluated)?;
+        if let Some(at) = answer.entry.filter(|_| !changes.is_empty()) {
+            self.catalog.changed_at(at);
+        }
+        Ok(answer)
+    }
+
+    /// Logs what a write comes to, and answers it when that is committed. What is refused outside of a
+    /// session makes no entry.
+    fn log_write(
+        &mut self,
+        request: &Request,
+        hash: u64,
+        evaluated: Evaluated,
+    ) -> Result<Answer, EngineError> {
+        let (engine, leading) = (self.data.engine.as_ref(), Some(self.term));
         let (outcome, affected, mutations) =
             self.indexes.with_index_rows(engine, leading, self.rules, evaluated)?;
         let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
@@ -285,10 +341,38 @@ impl Writing<'_> {
         header.table = self.record.table;
         header.schema = wanted.schema.version();
         self.indexes.changed_at(header.at);
-        let outcome = Outcome::Done as u8;
-        let effects = Effects { request_hash: 0, confirmed: 0, outcome, affected: 0, mutations };
-        self.append(Entry::encode(header, &effects.encode()))
+        self.append(Entry::encode(header, &own(mutations).encode()))
     }
+
+    /// Removes the next rows of a table that was dropped from a database, if the removal before is committed.
+    pub fn remove_dropped(&mut self) -> Result<(), Unfit> {
+        let pending = self.catalog.is_pending(self.term, self.data.marks.committed());
+        if pending || self.refuses().is_some() {
+            return Ok(());
+        }
+        let engine = self.data.engine.as_ref();
+        let mutations = match self.catalog.next_removal(engine, self.term, self.settings) {
+            Ok(Some(mutations)) => mutations,
+            // What cannot be read just now can be at a later tick.
+            Ok(None) | Err(EngineError::Later(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let is_last = mutations.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
+        let mut header = self.data.next_header(self.term, Kind::Schema, self.now.wall_ms);
+        header.table = self.record.table;
+        self.catalog.removed_at(header.at, is_last);
+        self.append(Entry::encode(header, &own(mutations).encode()))
+    }
+}
+
+/// Effects that nobody has asked for.
+fn own(mutations: Vec<Mutation>) -> Effects {
+    Effects { request_hash: 0, confirmed: 0, outcome: Outcome::Done as u8, affected: 0, mutations }
+}
+
+/// What a write comes to that changes nothing.
+fn refused(outcome: Outcome) -> Evaluated {
+    (outcome, 0, Vec::new())
 }
 
 /// A hash of what is asked (PR-47).
@@ -336,12 +420,14 @@ mod tests {
 
     fn with<T>(record: &PartitionRecord, data: &mut Data, act: impl FnOnce(&mut Writing) -> T) -> T {
         let (mut indexes, settings) = (KnownIndexes::default(), Settings::default());
+        let mut catalog = KnownCatalog::default();
         act(&mut Writing {
             record,
             term: record.term,
             rules: Rules::ALL,
             data,
             indexes: &mut indexes,
+            catalog: &mut catalog,
             waiting: 0,
             now: Now::default(),
             settings: &settings,
@@ -377,5 +463,37 @@ mod tests {
         let refused = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
         assert!(matches!(refused.status, Status::TooFewCopies(_)), "{refused:?}");
         assert_eq!(data.log.end(), Position::ZERO);
+    }
+
+    #[test]
+    fn pr120_a_stale_write_takes_its_number_and_a_retry_is_told_the_same() {
+        let (record, mut data) = (record().of_database(), data());
+        let columns = vec![types::data::Column::new("k", types::data::ColumnType::Int)];
+        let schema = types::data::Schema::new(columns, &["k"], 1, false).expect("valid");
+        let table = types::CatalogTable::new(TableId(7), "pets", schema, 0);
+        let make = [TableChange::Create(wire::RecordText::new(&table))];
+        let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+        let session = SessionId(opened.entry.expect("an entry"));
+        let asked = |table: u32, schema: u32, seq: u64| wire::Request {
+            table: TableId(table),
+            schema,
+            session,
+            seq,
+            ..request(Op::OpenSession)
+        };
+        let made = |writing: &mut Writing| writing.transact(&asked(1, 0, 1), (&make, &[]), None);
+        assert_eq!(with(&record, &mut data, made).expect("no error").status, Status::Ok);
+        let ops = [RowOp::Put { key: "k".into(), row: "row".into() }];
+        let mut write = |asked: wire::Request| {
+            with(&record, &mut data, |writing| writing.write(&asked, &ops, (None, None))).expect("no error")
+        };
+        let stale = Status::Refused(Outcome::Stale);
+        let refused = write(asked(7, 2, 2));
+        assert_eq!(refused.status, stale);
+        assert_eq!(write(asked(7, 2, 2)).entry, refused.entry, "a retry makes no entry");
+        assert_eq!(write(asked(8, 1, 3)).status, stale, "no such table");
+        assert_eq!(write(asked(7, 1, 4)).status, Status::Ok);
+        let other = write(asked(8, 1, 4)).status;
+        assert!(matches!(other, Status::Bad(_)), "the hash is of the table, too: {other:?}");
     }
 }

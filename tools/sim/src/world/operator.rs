@@ -104,5 +104,6 @@ fn creation(table: &TablePlan) -> CreateTable {
         scheme: Default::default(),
         standby: table.cold.map(standby),
         failover_target_ms: None,
+        holds: Default::default(),
     }
 }

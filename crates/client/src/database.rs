@@ -1,0 +1,216 @@
+//! Databases: their catalogs, tables in them, and writes to several of these.
+//!
+//! What tables a database has is rows of its partition, which anybody reads as a table
+//! ([`Database::catalog`]). A caller keeps what it has read. The partition's primary refuses what rests on an
+//! older schema, and then the caller looks again ([`Client::look_again`]).
+
+use crate::call::{Answer, Call};
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::table::Table;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use types::data::Schema;
+use types::{CatalogTable, PartitionId, Position, TableId, TableRecord, TableState};
+use wire::control::{AdminCommand, CreateTable};
+use wire::{Op, RecordText, TableChange, TablePart};
+
+/// How often a call is made again because its table has another schema.
+const LOOKS: usize = 8;
+
+/// A database as its record says. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Database {
+    record: Arc<TableRecord>,
+}
+
+impl Database {
+    /// From its record. Panics if that is a table's.
+    pub fn new(record: Arc<TableRecord>) -> Database {
+        assert!(record.is_database(), "{} is no database", record.name);
+        Database { record }
+    }
+
+    /// Its record.
+    pub fn record(&self) -> &Arc<TableRecord> {
+        &self.record
+    }
+
+    /// Its id, which no table has.
+    pub fn id(&self) -> TableId {
+        self.record.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+
+    /// Its partition.
+    pub fn partition(&self) -> PartitionId {
+        self.record.first_partition
+    }
+
+    /// Its catalog, to be read like a table. What a row says: [`Database::table_of_row`].
+    pub fn catalog(&self) -> Table {
+        Table::new(self.record.clone())
+    }
+
+    /// The table that a row of the catalog defines. None: it was dropped.
+    pub fn table_of_row(&self, key: &[u8], stored: &[u8]) -> Result<Option<Table>, ClientError> {
+        let (state, table) = CatalogTable::decode(key, stored)
+            .map_err(|why| ClientError::Data { table: self.name().to_string(), why })?;
+        Ok((state == TableState::Live).then(|| self.table(table)))
+    }
+
+    /// A table of it.
+    pub fn table(&self, table: CatalogTable) -> Table {
+        Table::new(Arc::new(self.record.with_table(table)))
+    }
+
+    /// A write to several of its tables, all or none, in one entry. With `since`, as for
+    /// [`Table::write_since`].
+    pub fn transact(
+        &self,
+        changes: Vec<TableChange>,
+        parts: Vec<TablePart>,
+        since: Option<Position>,
+    ) -> Call {
+        Call::new(self.id(), 0, self.partition(), Op::Transact { changes, parts, since })
+    }
+}
+
+/// What brings a table of a database into the catalog.
+pub fn created(table: &CatalogTable) -> TableChange {
+    TableChange::Create(RecordText::new(table))
+}
+
+impl Client {
+    /// A database that exists.
+    pub fn database(&mut self, name: &str) -> Result<Database, ClientError> {
+        // A cluster map that is on its way may have it.
+        self.turn(Instant::now())?;
+        let found = self.cluster_map().database(name).cloned().map(Database::new);
+        found.ok_or_else(|| ClientError::NoDatabase(name.to_string()))
+    }
+
+    /// Creates a database and waits until it serves.
+    pub fn create_database(&mut self, request: &CreateTable) -> Result<Database, ClientError> {
+        self.admin(AdminCommand::CreateDatabase(RecordText::new(request)))?;
+        let deadline = Instant::now() + self.timeout();
+        let database = loop {
+            if let Some(record) = self.cluster_map().database(&request.name) {
+                break Database::new(record.clone());
+            }
+            if Instant::now() >= deadline {
+                return Err(ClientError::NoDatabase(request.name.clone()));
+            }
+            self.turn(deadline)?;
+        };
+        // Only a primary that serves answers it.
+        match self.count(&database.catalog()) {
+            Ok(_) => Ok(database),
+            Err(error) => Err(ClientError::NotReady { table: request.name.clone(), why: error.to_string() }),
+        }
+    }
+
+    /// The tables of a database, by their names.
+    pub fn tables_of(&mut self, database: &Database) -> Result<Vec<Table>, ClientError> {
+        let catalog = database.catalog();
+        let mut tables = Vec::new();
+        for found in self.scan_all(&catalog) {
+            let found = found?;
+            tables.extend(database.table_of_row(&found.key, &found.stored)?);
+        }
+        tables.sort_by(|one: &Table, two| one.name().cmp(two.name()));
+        Ok(tables)
+    }
+
+    /// Makes a table in a database.
+    pub fn create_table_in(
+        &mut self,
+        database: &Database,
+        name: &str,
+        schema: Schema,
+    ) -> Result<Table, ClientError> {
+        let table = CatalogTable::new(TableId(self.numbers(1)?), name, schema, wall_ms());
+        self.call(database.transact(vec![created(&table)], Vec::new(), None))?;
+        Ok(database.table(table))
+    }
+
+    /// Drops a table of a database, with all its rows.
+    pub fn drop_table_in(&mut self, table: &Table) -> Result<Answer, ClientError> {
+        self.looking_again(table, |client, table| {
+            let database = client.database_of(table)?;
+            let change = TableChange::Drop { table: table.id(), schema: table.schema().version() };
+            client.call(database.transact(vec![change], Vec::new(), None))
+        })
+    }
+
+    /// Gives a table of a database other columns, or another name. `change` has what is there, and says what
+    /// is to be; the version is not its concern.
+    pub fn alter_table_in(
+        &mut self,
+        table: &Table,
+        change: impl Fn(&Table) -> Result<(String, Schema), ClientError>,
+    ) -> Result<Table, ClientError> {
+        self.looking_again(table, |client, table| {
+            let database = client.database_of(table)?;
+            let (name, schema) = change(table)?;
+            let mut parts = schema.into_parts();
+            // Never one that was there, in whatever log (PR-120).
+            parts.version = client.numbers(1)?;
+            let schema = Schema::from_parts(parts).map_err(|error| ClientError::Data {
+                table: table.name().to_string(),
+                why: error.to_string(),
+            })?;
+            let to = CatalogTable::new(table.id(), &name, schema, table.record().created_ms);
+            let from = table.schema().version();
+            let change = TableChange::Alter { from, to: RecordText::new(&to) };
+            client.call(database.transact(vec![change], Vec::new(), None))?;
+            Ok(database.table(to))
+        })
+    }
+
+    /// Numbers that no table of the cluster had, the first of so many.
+    pub fn numbers(&mut self, count: u32) -> Result<u32, ClientError> {
+        let answer = self.admin(AdminCommand::Numbers(count))?;
+        answer.parse().map_err(|_| ClientError::Protocol(format!("`{answer}` is no number of a table")))
+    }
+
+    /// A table of a database as it is now, whatever its name.
+    pub fn look_again(&mut self, table: &Table) -> Result<Table, ClientError> {
+        let database = self.database_of(table)?;
+        let found = self.tables_of(&database)?.into_iter().find(|known| known.id() == table.id());
+        found.ok_or_else(|| ClientError::NoTable(format!("{}.{}", database.name(), table.name())))
+    }
+
+    fn database_of(&mut self, table: &Table) -> Result<Database, ClientError> {
+        let known = table.record().database().and_then(|id| self.cluster_map().owner(id)).cloned();
+        let gone = || ClientError::NoDatabase(format!("of table {}", table.name()));
+        known.filter(|record| record.is_database()).map(Database::new).ok_or_else(gone)
+    }
+
+    /// Does something with a table; again, with the table as it is now, as long as it has another schema than
+    /// was thought.
+    pub(crate) fn looking_again<T>(
+        &mut self,
+        table: &Table,
+        act: impl Fn(&mut Client, &Table) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        let mut done = act(self, table);
+        for _ in 0..LOOKS {
+            if !matches!(done, Err(ClientError::Stale)) {
+                break;
+            }
+            let now = self.look_again(table)?;
+            done = act(self, &now);
+        }
+        done
+    }
+}
+
+/// Milliseconds since 1970.
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}

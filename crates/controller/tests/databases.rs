@@ -1,0 +1,72 @@
+//! Databases as operators make, alter and drop them.
+
+mod common;
+
+use common::World;
+use common::lines::table;
+use types::LogKind;
+use wire::control::{AdminCommand, AlterTable, CreateTable};
+
+fn world() -> World {
+    let mut world = World::new();
+    world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+    world
+}
+
+#[test]
+fn pr120_numbers_are_given_out_once() {
+    let mut world = world();
+    let numbers = |world: &mut World, count: u32| {
+        let id = world.admin(AdminCommand::Numbers(count));
+        world.answered(id).expect("answered").clone()
+    };
+    let next = |world: &World| world.record::<types::ClusterRecord>("cluster").expect("there").next_table;
+    let first = next(&world);
+    assert_eq!(numbers(&mut world, 3), Ok(first.to_string()));
+    assert_eq!(numbers(&mut world, 1), Ok((first + 3).to_string()));
+    let request = table("u", "durable", LogKind::Disk, None, 1);
+    world.admin(AdminCommand::CreateTable(wire::RecordText::new(&request)));
+    assert_eq!(next(&world), first + 5, "a table of its own has a number of the same kind");
+    for wrong in [0, wire::control::MOST_NUMBERS + 1] {
+        assert_eq!(numbers(&mut world, wrong).expect_err("out of range").0, 2);
+    }
+    assert_eq!(next(&world), first + 5);
+}
+
+#[test]
+fn a_database_is_a_record_with_a_name_of_its_own_and_marked_partitions() {
+    let mut world = world();
+    let ask = |world: &mut World, command: AdminCommand| {
+        let id = world.admin(command);
+        world.answered(id).expect("answered").clone()
+    };
+    let text = |request: &CreateTable| wire::RecordText::new(request);
+    let bank = CreateTable { factor: Some(2), ..CreateTable::database("bank", "durable") };
+    let made = ask(&mut world, AdminCommand::CreateDatabase(text(&bank))).expect("made");
+    let record: types::TableRecord = wire::RecordText(made).read().expect("a record");
+    assert!(record.is_database());
+    let partition = world.partition(record.first_partition.0);
+    assert!(partition.is_of_database() && partition.table == record.id);
+    let again = ask(&mut world, AdminCommand::CreateDatabase(text(&bank)));
+    assert_eq!(again.expect_err("taken").1, "database 'bank' exists already");
+    let table = CreateTable { factor: Some(2), ..table("bank", "durable", LogKind::Disk, None, 1) };
+    ask(&mut world, AdminCommand::CreateTable(text(&table))).expect("a table may have a database's name");
+    for (wrong, status) in [
+        (CreateTable { partitions: 2, ..CreateTable::database("two", "durable") }, 2),
+        (CreateTable { schema: table.schema.clone(), ..CreateTable::database("other", "durable") }, 2),
+        (CreateTable::database("understudy", "durable"), 1),
+        (CreateTable::database("9", "durable"), 2),
+    ] {
+        let refused = ask(&mut world, AdminCommand::CreateDatabase(text(&wrong))).expect_err("refused");
+        assert_eq!(refused.0, status, "{}", refused.1);
+    }
+    let wider = AlterTable { name: "bank".into(), factor: Some(3), ..AlterTable::default() };
+    ask(&mut world, AdminCommand::AlterDatabase(wire::RecordText::new(&wider))).expect("altered");
+    let column = types::data::Column::new("more", types::data::ColumnType::Int);
+    let more = AlterTable { name: "bank".into(), add_columns: vec![column], ..AlterTable::default() };
+    assert!(ask(&mut world, AdminCommand::AlterDatabase(wire::RecordText::new(&more))).is_err());
+    ask(&mut world, AdminCommand::DropDatabase("bank".into())).expect("dropped");
+    let gone = ask(&mut world, AdminCommand::DropDatabase("bank".into())).expect_err("gone");
+    assert_eq!(gone, (3, "there is no database 'bank'".into()));
+    ask(&mut world, AdminCommand::DropTable("bank".into())).expect("the table was another thing");
+}

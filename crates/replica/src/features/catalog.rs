@@ -1,0 +1,438 @@
+//! Tables of a database ([`types::database`]): what becomes of them, writes to several of them, and the rows
+//! of those that were dropped.
+//!
+//! Only the primary thinks. What it finds out is in its entries, so backups apply the catalog's rows like any
+//! others.
+
+use crate::rows::{self, Evaluated};
+use crate::scope::Scope;
+use crate::settings::Settings;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use types::database::{MAX_TABLES, catalog_key};
+use types::engine::{Engine, EngineError};
+use types::{
+    CatalogTable, KeySpace, Lsn, Mutation, PartitionRecord, Position, ReadAt, Rules, TableId, TableState,
+    Term,
+};
+use wire::{Op, Outcome, Request, TableChange, TablePart};
+
+/// Why such a request can never be done in this partition, if so.
+pub(crate) fn fault(record: &PartitionRecord, request: &Request) -> Option<String> {
+    let (id, own) = (record.id, request.table == record.table);
+    let transacts = matches!(request.op, Op::Transact { .. });
+    if !record.is_of_database() {
+        return transacts.then(|| format!("partition {id} is of one table, and not of a database"));
+    }
+    let several = "cannot be done in a database yet: they take a partition as a whole for one table's";
+    match &request.op {
+        Op::Write { .. } if own => Some("a catalog is changed by changes of its tables".into()),
+        Op::Transact { .. } if !own => Some("a write to several tables is one of the database".into()),
+        Op::Job { .. } | Op::EndJob { .. } => Some(format!("jobs {several}")),
+        Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
+            Some(format!("bulk loads {several}"))
+        }
+        _ => None,
+    }
+}
+
+/// A change of a table that was read and is sound by itself.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Change {
+    Create(CatalogTable),
+    Alter(u32, CatalogTable),
+    Drop(TableId, u32),
+}
+
+/// The changes of a request. The error is a sentence.
+pub(crate) fn read_changes(changes: &[TableChange]) -> Result<Vec<Change>, String> {
+    let sound = |text: &wire::RecordText| {
+        let table: CatalogTable = text.read()?;
+        table.fault().map_or(Ok(table), Err)
+    };
+    let read = |change: &TableChange| match change {
+        TableChange::Create(table) => sound(table).map(Change::Create),
+        TableChange::Alter { from, to } => sound(to).map(|to| Change::Alter(*from, to)),
+        TableChange::Drop { table, schema } => Ok(Change::Drop(*table, *schema)),
+    };
+    changes.iter().map(read).collect()
+}
+
+/// Why a write to a database's tables is not done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// By what the state is.
+    Outcome(Outcome),
+    /// It never can be. A sentence.
+    Bad(String),
+}
+
+type Tables = BTreeMap<TableId, (TableState, CatalogTable)>;
+
+/// Every table of a state, those among them that are being removed.
+fn tables_at(engine: &dyn Engine, at: ReadAt) -> Result<Tables, EngineError> {
+    let (from, to) = KeySpace::Catalog.range(&[], &[]);
+    let rows = engine.scan(&from, &to, at, 2 * MAX_TABLES, usize::MAX)?;
+    let read = |row: &types::engine::Row| {
+        let (state, table) = CatalogTable::decode(&KeySpace::Catalog.key_of(&row.key), &row.value)?;
+        Ok((table.id, (state, table)))
+    };
+    rows.iter().map(read).collect::<Result<_, String>>().map_err(EngineError::Corrupt)
+}
+
+/// Does the changes on what is there. Gives the tables that are others now.
+fn apply_changes(mut tables: Tables, changes: &[Change]) -> Result<Tables, Refused> {
+    let mut changed = Vec::with_capacity(changes.len());
+    let stale = || Refused::Outcome(Outcome::Stale);
+    for change in changes {
+        let (id, table, state) = match change {
+            Change::Create(table) => {
+                if tables.contains_key(&table.id) {
+                    return Err(Refused::Bad(format!("the id {} was given to two tables", table.id)));
+                }
+                (table.id, table.clone(), TableState::Live)
+            }
+            Change::Alter(from, to) => {
+                let before = live(&tables, to.id, *from).ok_or_else(stale)?;
+                if let Some(fault) = to.change_fault(before) {
+                    return Err(Refused::Bad(fault));
+                }
+                (to.id, to.clone(), TableState::Live)
+            }
+            Change::Drop(id, schema) => {
+                (*id, live(&tables, *id, *schema).ok_or_else(stale)?.clone(), TableState::Dropping)
+            }
+        };
+        let named = |(other, (state, there)): (&TableId, &(TableState, CatalogTable))| {
+            *other != id && *state == TableState::Live && there.name == table.name
+        };
+        if state == TableState::Live && tables.iter().any(named) {
+            return Err(Refused::Outcome(Outcome::NameTaken));
+        }
+        tables.insert(id, (state, table));
+        changed.push(id);
+    }
+    if tables.len() > MAX_TABLES {
+        return Err(Refused::Outcome(Outcome::TooMuch));
+    }
+    tables.retain(|id, _| changed.contains(id));
+    Ok(tables)
+}
+
+/// The table with this id, if it is live and of this version.
+fn live(tables: &Tables, id: TableId, schema: u32) -> Option<&CatalogTable> {
+    let (state, table) = tables.get(&id)?;
+    (*state == TableState::Live && table.schema.version() == schema).then_some(table)
+}
+
+/// What a write to a database's tables comes to: its outcome, how many rows change, and how.
+pub(crate) fn evaluate_parts(
+    engine: &dyn Engine,
+    record: &PartitionRecord,
+    rules: Rules,
+    (changes, parts): (&[Change], &[TablePart]),
+    since: Option<Position>,
+) -> Result<Result<Evaluated, Refused>, EngineError> {
+    let changed = match changes.is_empty() {
+        true => Tables::new(),
+        false => match apply_changes(tables_at(engine, ReadAt::Applied)?, changes) {
+            Ok(changed) => changed,
+            Err(refused) => return Ok(Err(refused)),
+        },
+    };
+    let store = |(state, table): &(TableState, CatalogTable)| Mutation {
+        key: table.stored_key(),
+        value: Some(table.encode(*state)),
+    };
+    let mut mutations: Vec<Mutation> = changed.values().map(store).collect();
+    let mut affected = 0;
+    for part in parts {
+        let scope = match changed.get(&part.table) {
+            Some((state, table)) => Scope::of_changed(*state, table, part.schema),
+            None => Scope::of(engine, record, (part.table, part.schema), ReadAt::Applied)?,
+        };
+        // The database's own id is that of no table.
+        let Some(scope) = scope.ok().filter(|scope| scope.keys() == KeySpace::Table(part.table)) else {
+            return Ok(Err(Refused::Outcome(Outcome::Stale)));
+        };
+        if let Some(fault) = scope.fault(&part.ops) {
+            return Ok(Err(Refused::Bad(fault)));
+        }
+        let (outcome, rows, more) = rows::evaluate(engine, rules, &scope, &part.ops, (None, since))?;
+        if outcome != Outcome::Done {
+            return Ok(Err(Refused::Outcome(outcome)));
+        }
+        affected += rows;
+        mutations.extend(more);
+    }
+    Ok(Ok((Outcome::Done, affected, mutations)))
+}
+
+/// What a leader knows of tables that were dropped. Good for one term: in it nobody else changes the state.
+///
+/// Invariants (`validate`): the last entry about tables is not behind the log's end.
+#[derive(Debug, Default)]
+pub(crate) struct KnownCatalog {
+    /// The term that all of this is of; zero: none.
+    term: Term,
+    /// The last entry about tables that was made in it.
+    last: Lsn,
+    /// The tables whose rows are still to be removed, if that was looked up since.
+    dropped: Option<Vec<TableId>>,
+    /// Up to where the first of them has no row any more. Empty: nothing is known of it.
+    next: Bytes,
+}
+
+impl KnownCatalog {
+    /// An entry at `at` has changed tables, or will have when it is executed.
+    pub fn changed_at(&mut self, at: Position) {
+        assert!(at.term >= self.term, "tables of term {} change in the older {}", self.term, at.term);
+        *self = KnownCatalog { term: at.term, last: at.lsn, ..KnownCatalog::default() };
+    }
+
+    /// True if the last entry about tables of this term is not committed yet.
+    pub fn is_pending(&self, term: Term, committed: Lsn) -> bool {
+        self.term == term && self.last > committed
+    }
+
+    /// What removes the next rows of a table that was dropped; behind the last one its definition. None:
+    /// there is no such table.
+    pub fn next_removal(
+        &mut self,
+        engine: &dyn Engine,
+        term: Term,
+        settings: &Settings,
+    ) -> Result<Option<Vec<Mutation>>, EngineError> {
+        if self.term != term || self.dropped.is_none() {
+            let dropped = |(id, (state, _)): (TableId, (TableState, CatalogTable))| {
+                (state == TableState::Dropping).then_some(id)
+            };
+            let dropped = tables_at(engine, ReadAt::Applied)?.into_iter().filter_map(dropped).collect();
+            let last = if self.term == term { self.last } else { Lsn::ZERO };
+            *self = KnownCatalog { term, last, dropped: Some(dropped), next: Bytes::new() };
+        }
+        let Some(table) = self.dropped.as_ref().and_then(|dropped| dropped.first()).copied() else {
+            return Ok(None);
+        };
+        let (from, to) = KeySpace::Table(table).range(&self.next, &[]);
+        let rows = engine.scan(&from, &to, ReadAt::Applied, settings.slice_rows, settings.slice_bytes)?;
+        let Some(last) = rows.last() else {
+            return Ok(Some(vec![Mutation { key: catalog_key(table), value: None }]));
+        };
+        self.next = [&KeySpace::Table(table).key_of(&last.key)[..], &[0]].concat().into();
+        Ok(Some(rows.into_iter().map(|row| Mutation { key: row.key, value: None }).collect()))
+    }
+
+    /// An entry at `at` removes rows, or a definition, that [`KnownCatalog::next_removal`] gave.
+    pub fn removed_at(&mut self, at: Position, table_is_gone: bool) {
+        assert!(at.term == self.term, "rows are removed in term {} by what {} knew", at.term, self.term);
+        self.last = at.lsn;
+        if table_is_gone {
+            (self.dropped, self.next) = (None, Bytes::new());
+        }
+    }
+
+    /// What must hold of it in a log that ends at `end`.
+    pub fn validate(&self, leading: Option<Term>, end: Lsn) -> Result<(), String> {
+        match leading == Some(self.term) && self.last > end {
+            true => Err(format!("the last entry about tables, {}, is behind the log's end {end}", self.last)),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeEngine, at, member};
+    use types::data::{Column, ColumnType, Schema};
+    use types::{Epoch, LogKind, PartitionId, Policy};
+    use wire::{RecordText, RowOp};
+
+    const DATABASE: TableId = TableId(5);
+    const PETS: TableId = TableId(7);
+    const TOWNS: TableId = TableId(8);
+
+    fn record() -> PartitionRecord {
+        let policy = Policy::preset("sync", 1, LogKind::Disk).expect("a preset");
+        PartitionRecord::new(PartitionId(64), DATABASE, Epoch(1), vec![member()], policy).of_database()
+    }
+
+    fn table(id: TableId, name: &str, version: u32, more: usize) -> CatalogTable {
+        let columns = (0..=more).map(|n| Column::new(format!("c{n}"), ColumnType::Int)).collect();
+        let mut parts = Schema::new(columns, &["c0"], 1, false).expect("valid").into_parts();
+        parts.version = version;
+        CatalogTable::new(id, name, Schema::from_parts(parts).expect("valid"), 0)
+    }
+
+    fn create(id: TableId, name: &str) -> TableChange {
+        TableChange::Create(RecordText::new(&table(id, name, 1, 0)))
+    }
+
+    fn part(table: TableId, schema: u32, keys: &[&str]) -> TablePart {
+        let put = |key: &&str| RowOp::Put { key: Bytes::copy_from_slice(key.as_bytes()), row: "row".into() };
+        TablePart { table, schema, ops: keys.iter().map(put).collect() }
+    }
+
+    /// A partition in memory that does one write after the other.
+    struct World {
+        engine: FakeEngine,
+        lsn: u64,
+    }
+
+    impl World {
+        fn new() -> World {
+            World { engine: FakeEngine::new(), lsn: 0 }
+        }
+
+        fn execute(&mut self, mutations: &[Mutation]) -> Position {
+            self.lsn += 1;
+            self.engine.execute(at(self.lsn), mutations);
+            at(self.lsn)
+        }
+
+        fn write(&mut self, changes: &[TableChange], parts: &[TablePart]) -> Result<u32, Refused> {
+            let changes = read_changes(changes).map_err(Refused::Bad)?;
+            let all = (&changes[..], parts);
+            let evaluated =
+                evaluate_parts(&self.engine, &record(), Rules::ALL, all, None).expect("no error")?;
+            self.execute(&evaluated.2);
+            Ok(evaluated.1)
+        }
+
+        fn rows(&self, table: TableId, schema: u32) -> Result<Vec<String>, String> {
+            let scope =
+                Scope::of(&self.engine, &record(), (table, schema), ReadAt::Applied).expect("no error")?;
+            let (from, to) = scope.keys().range(&[], &[]);
+            let rows = self.engine.scan(&from, &to, ReadAt::Applied, 1000, usize::MAX).expect("no error");
+            let text = |row: &types::engine::Row| {
+                String::from_utf8_lossy(&scope.keys().key_of(&row.key)).into_owned()
+            };
+            Ok(rows.iter().map(text).collect())
+        }
+    }
+
+    const STALE: Refused = Refused::Outcome(Outcome::Stale);
+
+    #[test]
+    fn a_write_makes_tables_and_writes_rows_of_several_or_does_nothing() {
+        let mut world = World::new();
+        let both = [create(PETS, "pets"), create(TOWNS, "towns")];
+        let parts = [part(PETS, 1, &["a", "b"]), part(TOWNS, 1, &["a"])];
+        assert_eq!(world.write(&both, &parts), Ok(3));
+        assert_eq!(world.rows(PETS, 1), Ok(vec!["a".into(), "b".into()]));
+        assert_eq!(world.rows(TOWNS, 1), Ok(vec!["a".into()]));
+        let wrong = part(TOWNS, 2, &["z"]);
+        assert_eq!(world.write(&[], &[part(PETS, 1, &["z"]), wrong]), Err(STALE));
+        assert_eq!(world.rows(PETS, 1), Ok(vec!["a".into(), "b".into()]), "all or none");
+        let insert = RowOp::Insert { key: "a".into(), row: "other".into() };
+        let taken = TablePart { ops: vec![insert], ..part(TOWNS, 1, &[]) };
+        let exists = Refused::Outcome(Outcome::Exists);
+        assert_eq!(world.write(&[], &[part(PETS, 1, &["z"]), taken]), Err(exists));
+    }
+
+    #[test]
+    fn names_and_ids_are_taken_once() {
+        let mut world = World::new();
+        world.write(&[create(PETS, "pets")], &[]).expect("made");
+        let taken = Refused::Outcome(Outcome::NameTaken);
+        assert_eq!(world.write(&[create(TOWNS, "pets")], &[]), Err(taken.clone()));
+        assert!(matches!(world.write(&[create(PETS, "others")], &[]), Err(Refused::Bad(_))));
+        assert!(matches!(world.write(&[create(TableId(0), "others")], &[]), Err(Refused::Bad(_))));
+        let drop = TableChange::Drop { table: PETS, schema: 1 };
+        world.write(&[drop, create(TOWNS, "pets")], &[part(TOWNS, 1, &["a"])]).expect("the name is free");
+        assert!(matches!(world.write(&[create(PETS, "again")], &[]), Err(Refused::Bad(_))), "ids never are");
+        let rename = TableChange::Alter { from: 1, to: RecordText::new(&table(TOWNS, "towns", 9, 0)) };
+        world.write(&[rename, create(TableId(9), "pets")], &[]).expect("the name is free");
+        assert_eq!(world.write(&[create(TableId(10), "towns")], &[]), Err(taken));
+    }
+
+    #[test]
+    fn pr120_a_stale_schema_is_refused_and_rows_of_an_older_one_stay() {
+        let mut world = World::new();
+        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["old"])]).expect("made");
+        let change = |from, version, more| TableChange::Alter {
+            from,
+            to: RecordText::new(&table(PETS, "pets", version, more)),
+        };
+        world.write(&[change(1, 20, 1)], &[part(PETS, 20, &["new"])]).expect("altered");
+        assert_eq!(world.write(&[], &[part(PETS, 1, &["x"])]), Err(STALE));
+        assert!(world.rows(PETS, 1).is_err());
+        assert_eq!(world.rows(PETS, 20), Ok(vec!["new".into(), "old".into()]));
+        assert_eq!(world.write(&[change(1, 30, 2)], &[]), Err(STALE), "somebody was faster");
+        let bad = [change(20, 20, 2), change(20, 19, 2), change(20, 30, 0)];
+        for change in bad {
+            assert!(
+                matches!(world.write(std::slice::from_ref(&change), &[]), Err(Refused::Bad(_))),
+                "{change:?}"
+            );
+        }
+        let before = ReadAt::Lsn(Lsn(1));
+        let old = Scope::of(&world.engine, &record(), (PETS, 1), before).expect("no error");
+        assert!(old.is_ok(), "an earlier state has the schema that it had");
+    }
+
+    #[test]
+    fn a_dropped_table_is_refused_at_once_and_its_rows_go_in_slices_and_no_others() {
+        let mut world = World::new();
+        let (pets, towns) = (part(PETS, 1, &["a", "b", "c", "d", "e"]), part(TOWNS, 1, &["a", "b"]));
+        world.write(&[create(PETS, "pets"), create(TOWNS, "towns")], &[pets, towns]).expect("made");
+        let drop = TableChange::Drop { table: PETS, schema: 1 };
+        world.write(std::slice::from_ref(&drop), &[]).expect("dropped");
+        assert_eq!(world.write(&[drop], &[]), Err(STALE));
+        assert_eq!(world.write(&[], &[part(PETS, 1, &["z"])]), Err(STALE));
+        let settings = Settings { slice_rows: 2, ..Settings::default() };
+        let mut known = KnownCatalog::default();
+        let mut slices = Vec::new();
+        while let Some(slice) = known.next_removal(&world.engine, Term(1), &settings).expect("no error") {
+            let last = slice.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
+            slices.push(slice.len());
+            let at = world.execute(&slice);
+            known.removed_at(at, last);
+            assert!(known.is_pending(Term(1), Lsn(at.lsn.0 - 1)) && !known.is_pending(Term(1), at.lsn));
+        }
+        assert_eq!(slices, [2, 2, 1, 1]);
+        let (from, to) = KeySpace::Bare.range(&[], &[]);
+        let left = world.engine.scan(&from, &to, ReadAt::Applied, 1000, usize::MAX).expect("no error");
+        assert!(left.len() == 2 && left.iter().all(|row| KeySpace::Table(TOWNS).has(&row.key)), "{left:?}");
+        assert_eq!(tables_at(&world.engine, ReadAt::Applied).expect("no error").len(), 1);
+    }
+
+    #[test]
+    fn the_next_term_goes_on_with_a_removal() {
+        let mut world = World::new();
+        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["a", "b", "c"])]).expect("made");
+        world.write(&[TableChange::Drop { table: PETS, schema: 1 }], &[]).expect("dropped");
+        let settings = Settings { slice_rows: 2, ..Settings::default() };
+        let mut known = KnownCatalog::default();
+        let slice = known.next_removal(&world.engine, Term(1), &settings).expect("no error").expect("rows");
+        let at = world.execute(&slice);
+        known.removed_at(at, false);
+        let slice = known.next_removal(&world.engine, Term(2), &settings).expect("no error").expect("rows");
+        assert_eq!(slice.len(), 1, "what is left of it");
+        known.validate(Some(Term(2)), at.lsn).expect("valid");
+    }
+
+    #[test]
+    fn requests_that_a_partition_cannot_do_are_told_apart() {
+        let fault = |record: &PartitionRecord, table: TableId, op: Op| {
+            fault(record, &Request::new(table, 1, record.id, op)).is_some()
+        };
+        let transact = || Op::Transact { changes: Vec::new(), parts: Vec::new(), since: None };
+        let bare = PartitionRecord { unknown: Default::default(), ..record() };
+        assert!(fault(&bare, DATABASE, transact()) && !fault(&bare, DATABASE, Op::write(Vec::new())));
+        assert!(fault(&record(), DATABASE, Op::write(Vec::new())) && !fault(&record(), DATABASE, transact()));
+        assert!(fault(&record(), PETS, transact()) && !fault(&record(), PETS, Op::write(Vec::new())));
+        assert!(fault(&record(), PETS, Op::Unstage { load: types::LoadId(1) }));
+    }
+
+    #[test]
+    fn a_key_that_has_no_room_beside_the_tables_id_is_refused() {
+        let mut world = World::new();
+        world.write(&[create(PETS, "pets")], &[]).expect("made");
+        let longest = types::engine::MAX_KEY_BYTES - 5;
+        assert_eq!(world.write(&[], &[part(PETS, 1, &[&"x".repeat(longest)])]), Ok(1));
+        let over = world.write(&[], &[part(PETS, 1, &[&"x".repeat(longest + 1)])]);
+        assert!(matches!(over, Err(Refused::Bad(_))));
+    }
+}

@@ -1,0 +1,66 @@
+//! Which rows a request may touch: those of its table, if it names the schema that the table has.
+//!
+//! The catalog of a database ([`types::database`]) is rows of the partition, so it is at every position what
+//! the rows of that position were written by. A request names the version of its table's schema. Where the
+//! state that is looked at has another one, it is refused (PR-120).
+
+use types::database::{catalog_key, standing_of};
+use types::engine::{Engine, EngineError};
+use types::{CatalogTable, KeySpace, PartitionRecord, ReadAt, TableId, TableState};
+use wire::RowOp;
+
+/// The rows that a request may touch. It comes out of the check of the request's schema and out of nothing
+/// else, so that whoever has one has asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Scope(KeySpace);
+
+impl Scope {
+    /// The rows of a bare table, whose partition knows no schema.
+    pub const BARE: Scope = Scope(KeySpace::Bare);
+
+    /// Of a table in a state, under a version of its schema. The error says what that state has instead, as a
+    /// sentence. The database's own id names its catalog.
+    pub fn of(
+        engine: &dyn Engine,
+        record: &PartitionRecord,
+        (table, schema): (TableId, u32),
+        at: ReadAt,
+    ) -> Result<Result<Scope, String>, EngineError> {
+        if !record.is_of_database() {
+            return Ok(Ok(Scope::BARE));
+        }
+        if table == record.table {
+            return Ok(Ok(Scope(KeySpace::Catalog)));
+        }
+        let value = engine.get(&catalog_key(table), at)?.map(|(_, value)| value);
+        let standing = value.map(|value| standing_of(&value)).transpose().map_err(EngineError::Corrupt)?;
+        Ok(Scope::checked(table, standing, schema))
+    }
+
+    /// Of a table that the same write makes or changes.
+    pub fn of_changed(state: TableState, table: &CatalogTable, schema: u32) -> Result<Scope, String> {
+        Scope::checked(table.id, Some((state, table.schema.version())), schema)
+    }
+
+    fn checked(table: TableId, standing: Option<(TableState, u32)>, schema: u32) -> Result<Scope, String> {
+        match standing {
+            Some((TableState::Live, version)) if version == schema => Ok(Scope(KeySpace::Table(table))),
+            Some((TableState::Live, version)) => {
+                Err(format!("table {table} has version {version} of its columns, not {schema}"))
+            }
+            _ => Err(format!("there is no table {table} in the database")),
+        }
+    }
+
+    /// Where they are.
+    pub fn keys(&self) -> KeySpace {
+        self.0
+    }
+
+    /// Why one of these operations can never be done, if so: its key has no room beside the table's id.
+    pub fn fault(&self, ops: &[RowOp]) -> Option<String> {
+        let longest = self.0.longest_key();
+        let over = ops.iter().map(|op| op.key().len()).find(|bytes| *bytes > longest)?;
+        Some(format!("a key of {over} bytes is longer than {longest}"))
+    }
+}
