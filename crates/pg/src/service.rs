@@ -195,7 +195,7 @@ pub trait Session: Send + 'static {
         &mut self,
         parsed: &Self::Parsed,
         given: &[Option<Kind>],
-    ) -> Result<(Arc<Self::Plan>, Shape), Failure>;
+    ) -> impl Future<Output = Result<(Arc<Self::Plan>, Shape), Failure>> + Send;
 
     /// True if a planned statement changes something, for good as soon as it is executed if it is in no
     /// transaction and in no group.

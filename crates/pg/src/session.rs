@@ -174,7 +174,7 @@ impl<S: Service> Conversation<S> {
         last: bool,
     ) -> Result<Result<(), Failure>, End> {
         self.cancel.reset();
-        let (plan, shape) = match self.session.prepare(parsed, &[]) {
+        let (plan, shape) = match self.session.prepare(parsed, &[]).await {
             Ok(planned) => planned,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -326,7 +326,7 @@ impl<S: Service> Conversation<S> {
     /// One message of the extended protocol.
     async fn extended(&mut self, message: Front) -> Result<Result<(), Failure>, End> {
         Ok(match message {
-            Front::Parse(parse) => self.parse(parse),
+            Front::Parse(parse) => self.parse(parse).await,
             Front::Bind(bind) => self.bind(bind),
             Front::Describe(Target::Statement(name)) => self.describe_statement(&name),
             Front::Describe(Target::Portal(name)) => self.describe_portal(&name),
@@ -351,7 +351,7 @@ impl<S: Service> Conversation<S> {
         })
     }
 
-    fn parse(&mut self, parse: Parse) -> Result<(), Failure> {
+    async fn parse(&mut self, parse: Parse) -> Result<(), Failure> {
         if !parse.name.is_empty() && self.statements.contains_key(&parse.name) {
             let message = format!("prepared statement \"{}\" already exists", parse.name);
             return Err(Failure::new(code::DUPLICATE_STATEMENT, message));
@@ -369,7 +369,7 @@ impl<S: Service> Conversation<S> {
         let prepared = match parsed.first() {
             None => Prepared { plan: None, shape: Shape::default() },
             Some(parsed) => {
-                let (plan, shape) = self.session.prepare(parsed, &given)?;
+                let (plan, shape) = self.session.prepare(parsed, &given).await?;
                 Prepared { plan: Some(plan), shape }
             }
         };

@@ -41,7 +41,11 @@ impl Session for Waiting {
         Ok(vec![text.to_string()])
     }
 
-    fn prepare(&mut self, parsed: &String, _: &[Option<Kind>]) -> Result<(Arc<String>, Shape), Failure> {
+    async fn prepare(
+        &mut self,
+        parsed: &String,
+        _: &[Option<Kind>],
+    ) -> Result<(Arc<String>, Shape), Failure> {
         let columns = Some(vec![Column { name: "n".into(), kind: Kind::Int8 }]);
         Ok((Arc::new(parsed.clone()), Shape { parameters: Vec::new(), columns }))
     }

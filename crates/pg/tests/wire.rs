@@ -54,7 +54,11 @@ impl Session for Counter {
         Ok(text.split(';').map(|one| one.trim().to_string()).filter(|one| !one.is_empty()).collect())
     }
 
-    fn prepare(&mut self, parsed: &String, _: &[Option<Kind>]) -> Result<(Arc<String>, Shape), Failure> {
+    async fn prepare(
+        &mut self,
+        parsed: &String,
+        _: &[Option<Kind>],
+    ) -> Result<(Arc<String>, Shape), Failure> {
         if parsed == "bad" {
             return Err(Failure::new("42601", "syntax error"));
         }

@@ -9,6 +9,8 @@ use types::TableRecord;
 pub struct Catalog {
     /// Grows with every change of any table.
     pub revision: u64,
+    /// The database that they are in.
+    database: String,
     tables: BTreeMap<String, Arc<TableRecord>>,
 }
 
@@ -29,9 +31,19 @@ impl Catalog {
             && self.tables.values().zip(tables.values()).all(|(one, two)| Arc::ptr_eq(one, two) || one == two)
     }
 
-    /// From the records themselves.
+    /// From the records themselves, of tables that have partitions for themselves.
     pub fn from_map(revision: u64, tables: BTreeMap<String, Arc<TableRecord>>) -> Catalog {
-        Catalog { revision, tables }
+        Catalog::of_database(crate::DATABASE, revision, tables)
+    }
+
+    /// The tables of a database.
+    pub fn of_database(name: &str, revision: u64, tables: BTreeMap<String, Arc<TableRecord>>) -> Catalog {
+        Catalog { revision, database: name.into(), tables }
+    }
+
+    /// The name of the database that they are in.
+    pub fn database(&self) -> &str {
+        &self.database
     }
 }
 

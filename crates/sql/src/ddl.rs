@@ -78,8 +78,21 @@ fn invalid(error: types::data::SchemaError) -> Failure {
     Failure::new("42P16", error.to_string())
 }
 
+/// A table in a database is kept as that is: the name and the columns of a CREATE TABLE there.
+pub fn in_database(create: &CreateTable) -> Result<(String, Schema), Failure> {
+    let request = request(create)?;
+    match &create.table_options {
+        CreateTableOptions::None => Ok((request.name, request.schema)),
+        _ => {
+            let hint =
+                "it is kept as its database: leave WITH (...) out, or make it in the database \"understudy\"";
+            Err(Failure::unsupported("storage options of a table in a database", hint))
+        }
+    }
+}
+
 /// One option of WITH.
-fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
+pub(crate) fn apply(option: &SqlOption, request: &mut Request) -> Result<(), Failure> {
     let SqlOption::KeyValue { key, value } = option else {
         return Err(Failure::unsupported(format!("the option {option}"), "write name = value"));
     };
@@ -203,7 +216,7 @@ pub async fn create(handle: &Handle, request: Request, if_not_exists: bool) -> R
 }
 
 /// Makes the table that numbers rows, unless it is there.
-fn counters(client: &mut Client) -> Result<(), ClientError> {
+pub(crate) fn counters(client: &mut Client) -> Result<(), ClientError> {
     // A table that is not there is not waited for.
     match client.table(SEQUENCES) {
         Ok(_) => return client.wait_table(SEQUENCES).map(drop),

@@ -3,7 +3,10 @@
 //! another one but the partition's.
 
 use crate::catalog::Catalog;
-use client::{Call, Client, FailKind, LaneId, Map, Options, Outcome, Ticket};
+use crate::fault;
+use bytes::Bytes;
+use client::{Call, Client, Database, FailKind, LaneId, Map, Options, Outcome, Ticket};
+use pg::{Failure, code};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::RawFd;
@@ -17,7 +20,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use types::TableRecord;
+use types::{Micros, TableId, TableRecord};
+use wire::request::{Outcome as Refusal, Snapshot};
+use wire::{Body, Op};
 
 /// While calls are open: deadlines and retries do not show as events.
 const BUSY: Duration = Duration::from_millis(5);
@@ -37,9 +42,53 @@ struct Ask {
 struct Shared {
     catalog: RwLock<Arc<Catalog>>,
     map: RwLock<Arc<Map>>,
+    /// The catalogs of databases that somebody is connected to.
+    databases: RwLock<BTreeMap<TableId, Looked>>,
     changed: Notify,
     /// A cluster map has come.
     ready: AtomicBool,
+}
+
+/// How long a look at a database's catalog may take, and tables in one page of it.
+const LOOK: Micros = Micros::from_millis(10_000);
+const PAGE: u32 = 1_000;
+
+/// A database's catalog as it was when somebody looked.
+struct Looked {
+    catalog: Arc<Catalog>,
+    /// The database as it was then.
+    record: Arc<TableRecord>,
+    /// A primary has said that it is otherwise now.
+    outdated: bool,
+}
+
+impl Shared {
+    /// Keeps what was seen of a database's tables.
+    fn looked(&self, record: Arc<TableRecord>, tables: BTreeMap<String, Arc<TableRecord>>) -> Arc<Catalog> {
+        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        let known = databases.get(&record.id).map(|looked| looked.catalog.clone());
+        let catalog = match known {
+            Some(known) if known.is_like(&tables) => known,
+            known => {
+                let revision = known.map_or(1, |known| known.revision + 1);
+                Arc::new(Catalog::of_database(&record.name, revision, tables))
+            }
+        };
+        databases.insert(record.id, Looked { catalog: catalog.clone(), record, outdated: false });
+        catalog
+    }
+
+    fn outdate(&self, database: TableId) {
+        let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(looked) = databases.get_mut(&database) {
+            looked.outdated = true;
+        }
+    }
+}
+
+/// True if a primary has another schema of a table than was thought.
+fn is_stale(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused(Refusal::Stale, _) | Outcome::Failed(FailKind::Stale, _))
 }
 
 /// The task. Dropping it ends it; calls that are open then are answered as not known.
@@ -54,6 +103,8 @@ pub struct Handle {
     asks: UnboundedSender<Ask>,
     shared: Arc<Shared>,
     options: Options,
+    /// The database that its session is in; none: that of the tables that have partitions for themselves.
+    database: Option<TableId>,
 }
 
 impl Driver {
@@ -62,7 +113,7 @@ impl Driver {
         let (asks, asked) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let options = Options { timeout: CONNECT, wait: true, ..options };
-        let handle = Handle { asks, shared: shared.clone(), options: options.clone() };
+        let handle = Handle { asks, shared: shared.clone(), options: options.clone(), database: None };
         let task = Task { asked, shared, options, waiting: HashMap::new(), free: Vec::new() };
         Driver { handle, task: tokio::spawn(task.run()) }
     }
@@ -80,8 +131,76 @@ impl Drop for Driver {
 }
 
 impl Handle {
-    /// The tables that there are now; `None` as long as the cluster was not found.
+    /// The same way, for a session in a database, or in none.
+    pub fn within(&self, database: Option<TableId>) -> Handle {
+        Handle { database, ..self.clone() }
+    }
+
+    /// The database that its session is in, if it is in one.
+    pub fn database(&self) -> Option<TableId> {
+        self.database
+    }
+
+    /// The record of the database that its session is in.
+    pub fn database_record(&self) -> Result<Database, Failure> {
+        let found = self.database.and_then(|id| self.map().owner(id).cloned());
+        let found = found.filter(|record| record.is_database()).map(Database::new);
+        found.ok_or_else(|| Failure::new("3D000", "the database was dropped"))
+    }
+
+    /// The tables that there are now. Those of a database are read, unless nobody has said that they changed
+    /// since the last look.
+    pub async fn current(&self) -> Result<Arc<Catalog>, Failure> {
+        let Some(database) = self.database else { return self.catalog().ok_or_else(fault::not_ready) };
+        let map = self.map();
+        let good = |looked: &&Looked| {
+            !looked.outdated && map.owner(database).is_some_and(|record| *record == looked.record)
+        };
+        let known = {
+            let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
+            databases.get(&database).filter(good).map(|looked| looked.catalog.clone())
+        };
+        match known {
+            Some(catalog) => Ok(catalog),
+            None => self.look().await,
+        }
+    }
+
+    /// The tables of the session's database, read from its partition.
+    pub async fn look(&self) -> Result<Arc<Catalog>, Failure> {
+        if self.database.is_none() {
+            return self.catalog().ok_or_else(fault::not_ready);
+        }
+        let database = self.database_record()?;
+        let mut tables = BTreeMap::new();
+        let (mut from, mut at) = (Bytes::new(), Snapshot::Newest);
+        loop {
+            let op = Op::Scan { from, to: Bytes::new(), limit: PAGE, at };
+            let call = database.catalog().call(database.partition(), op).within(LOOK);
+            let answer = fault::answer(self.call(call).await)?;
+            at = Snapshot::At(answer.snapshot());
+            let Body::Rows { rows, more } = answer.body else {
+                return Err(Failure::new(code::INTERNAL, "a catalog without rows"));
+            };
+            for (key, _, stored) in &rows {
+                if let Some(table) = database.table_of_row(key, stored).map_err(fault::of_client)? {
+                    tables.insert(table.name().to_string(), Arc::new(table.record().clone()));
+                }
+            }
+            match rows.last() {
+                Some((last, ..)) if more => from = Bytes::from([last, &[0u8][..]].concat()),
+                _ => return Ok(self.shared.looked(database.record().clone(), tables)),
+            }
+        }
+    }
+
+    /// The tables that were there at the last look; `None` as long as nobody has looked, or the cluster was
+    /// not found.
     pub fn catalog(&self) -> Option<Arc<Catalog>> {
+        if let Some(database) = self.database {
+            let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
+            return databases.get(&database).map(|looked| looked.catalog.clone());
+        }
         let ready = self.shared.ready.load(Ordering::Acquire);
         ready.then(|| self.shared.catalog.read().unwrap_or_else(PoisonError::into_inner).clone())
     }
@@ -93,7 +212,19 @@ impl Handle {
 
     /// Hands a call over. `answer` is called by the driver and must not block.
     pub fn submit(&self, call: Call, answer: impl FnOnce(Outcome) + Send + 'static) {
-        let ask = Ask { call, answer: Box::new(answer) };
+        let answer: Answer = match self.database {
+            None => Box::new(answer),
+            Some(database) => {
+                let shared = self.shared.clone();
+                Box::new(move |outcome| {
+                    if is_stale(&outcome) {
+                        shared.outdate(database);
+                    }
+                    answer(outcome)
+                })
+            }
+        };
+        let ask = Ask { call, answer };
         if let Err(mpsc::error::SendError(ask)) = self.asks.send(ask) {
             (ask.answer)(gone());
         }
@@ -114,6 +245,17 @@ impl Handle {
         loop {
             let changed = self.shared.changed.notified();
             if self.catalog().is_some_and(|catalog| wanted(&catalog)) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the cluster's records are as wanted.
+    pub async fn wait_map(&self, wanted: impl Fn(&Map) -> bool) {
+        loop {
+            let changed = self.shared.changed.notified();
+            if wanted(&self.map()) {
                 return;
             }
             changed.await;

@@ -93,12 +93,17 @@ pub fn of_client(error: ClientError) -> Failure {
     }
 }
 
-/// The code of a statement whose tables are not as its plan thought. No client sees it.
-pub const STALE: &str = "STALE";
+/// What is said where a table is not as a plan thought.
+const STALE: &str = "a table was changed or dropped meanwhile";
 
 /// A table is not as a plan thought: it is to be looked at again.
 fn stale() -> Failure {
-    Failure::new(STALE, "a table was changed or dropped meanwhile").hint("do the transaction again")
+    Failure::new(SERIALIZATION, STALE).hint("do the transaction again")
+}
+
+/// True if a table was not as a plan thought, and nothing was done.
+pub fn is_stale(failure: &Failure) -> bool {
+    failure.code == SERIALIZATION && failure.message == STALE
 }
 
 /// The cluster was not found yet.

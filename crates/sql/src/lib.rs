@@ -10,7 +10,7 @@
 //! | COPY | [`copy`] |
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
 //! | ALTER TABLE | [`alter`] |
-//! | reads of one row, counts, scans; tables | [`read`], [`ddl`] |
+//! | reads of one row, counts, scans; tables; databases | [`read`], [`ddl`], [`database`] |
 //! | transactions | [`txn`] |
 //! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
 //! | where each part of a query runs | [`explain`] |
@@ -25,6 +25,7 @@ pub mod bind;
 pub mod catalog;
 pub mod columns;
 pub mod copy;
+pub mod database;
 pub mod ddl;
 pub mod driver;
 pub mod edits;

@@ -4,6 +4,7 @@ use crate::alter;
 use crate::bind::{Binder, Bound, Change, Insertion, Output, folded, table_name};
 use crate::catalog::Catalog;
 use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
+use crate::database::{self, DatabaseStatement};
 use crate::ddl;
 use crate::explain::{self, Explained};
 use crate::indexes;
@@ -58,6 +59,17 @@ pub enum Work {
         /// A table that there is not is skipped.
         if_exists: bool,
     },
+    /// Make a database.
+    CreateDatabase(Box<wire::control::CreateTable>),
+    /// Drop a database.
+    DropDatabase {
+        /// Its name.
+        name: String,
+        /// One that there is not is skipped.
+        if_exists: bool,
+        /// Also if it has tables, or somebody is in it.
+        force: bool,
+    },
     /// Begin a transaction; with what the client is told.
     Begin(Modes, &'static str),
     /// Set the modes of the transaction.
@@ -102,7 +114,12 @@ impl Work {
     /// True if it makes, alters or drops a table.
     pub fn defines(&self) -> bool {
         let tables = matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. });
-        tables || matches!(self, Work::Indexes(_))
+        tables || self.is_about_databases() || matches!(self, Work::Indexes(_))
+    }
+
+    /// True if it makes or drops a database.
+    pub fn is_about_databases(&self) -> bool {
+        matches!(self, Work::CreateDatabase(_) | Work::DropDatabase { .. })
     }
 
     /// What it is called where it is not allowed.
@@ -118,6 +135,8 @@ impl Work {
             Work::AlterTable(_) => "ALTER TABLE",
             Work::Indexes(change) => change.tag,
             Work::DropTables { .. } => "DROP TABLE",
+            Work::CreateDatabase(_) => "CREATE DATABASE",
+            Work::DropDatabase { .. } => "DROP DATABASE",
             _ => "this statement",
         }
     }
@@ -144,6 +163,7 @@ pub struct Plan {
 enum Said {
     Sql(Box<Statement>),
     Copy(CopyStatement),
+    Database(DatabaseStatement),
 }
 
 /// A statement that was read.
@@ -211,10 +231,13 @@ fn statements(parser: &mut Parser<'_>) -> Result<Vec<Said>, ParserError> {
         if !begins {
             return parser.expected("end of statement", parser.peek_token());
         }
-        found.push(match copy::syntax::parse(parser)? {
-            Some(copy) => Said::Copy(copy),
-            None => Said::Sql(Box::new(parser.parse_statement()?)),
-        });
+        if let Some(copy) = copy::syntax::parse(parser)? {
+            found.push(Said::Copy(copy));
+        } else if let Some(statement) = database::parse(parser)? {
+            found.push(Said::Database(statement));
+        } else {
+            found.push(Said::Sql(Box::new(parser.parse_statement()?)));
+        }
     }
 }
 
@@ -315,6 +338,14 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
                 copy::Planned::Out(copy) => Work::CopyOut(copy),
             };
             return Ok((work, Vec::new()));
+        }
+        Said::Database(DatabaseStatement::Create { name, options }) => {
+            let request = database::request(name, options)?;
+            return Ok((Work::CreateDatabase(Box::new(request)), Vec::new()));
+        }
+        Said::Database(DatabaseStatement::Drop { name, if_exists, force }) => {
+            let (name, if_exists, force) = (database::name(name)?, *if_exists, *force);
+            return Ok((Work::DropDatabase { name, if_exists, force }, Vec::new()));
         }
     };
     let binder = || Binder::new(catalog, given);

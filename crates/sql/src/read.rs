@@ -64,7 +64,7 @@ fn no_row(body: &Body) -> Failure {
 /// The row under a key, as it is stored.
 pub async fn get(handle: &Handle, table: &Table, key: &Bytes, view: &View) -> Result<Option<Bytes>, Failure> {
     let partition = table.partition_of(key).map_err(fault::of_client)?;
-    if let Some(written) = view.buffer.row(partition, key) {
+    if let Some(written) = view.buffer.row((table.id(), partition), key) {
         return Ok(written.cloned());
     }
     let op = Op::Get { key: key.clone(), at: view.at(partition) };
@@ -82,7 +82,7 @@ pub async fn get_all(
     pin(handle, [(table.clone(), partition)].into(), view).await?;
     let mut rows = Vec::with_capacity(keys.len());
     for keys in keys.chunks(FLYING) {
-        let ask = |key: &Bytes| match view.buffer.row(partition, key) {
+        let ask = |key: &Bytes| match view.buffer.row((table.id(), partition), key) {
             Some(written) => Err(written.cloned()),
             None => {
                 let op = Op::Get { key: key.clone(), at: view.at(partition) };
@@ -193,7 +193,7 @@ pub async fn count(handle: &Handle, table: &Table, range: &Range, view: &View) -
             other => return Err(no_row(&other)),
         }
         if view.buffer.partition() == partition {
-            sum += view.buffer.grown(&range.from, &range.to);
+            sum += view.buffer.grown(table.id(), (&range.from, &range.to));
         }
     }
     Ok(sum)
@@ -273,7 +273,7 @@ impl Reader for Tables {
             };
             scan.todo = part.partitions.iter().rev().map(begin).collect();
             if part.partitions.contains(&self.view.buffer.partition()) {
-                let own = self.view.buffer.range(&part.from, &part.to);
+                let own = self.view.buffer.range(scan.table.id(), (&part.from, &part.to));
                 scan.own = own.map(|(key, row)| (key.clone(), Lsn::ZERO, row.clone())).collect();
             }
         }
@@ -409,7 +409,8 @@ impl Pages for Scan {
         }
         self.ask();
         if !self.view.buffer.is_empty() {
-            rows.retain(|(key, ..)| self.view.buffer.row(partition, key).is_none());
+            let place = (self.table.id(), partition);
+            rows.retain(|(key, ..)| self.view.buffer.row(place, key).is_none());
         }
         self.decode(rows).map(Some)
     }

@@ -77,6 +77,7 @@ fn counters(handle: &Handle) -> Result<Table, Failure> {
 
 /// Takes the next numbers for this node alone.
 async fn block(handle: &Handle, of: Counted, wanted: i64) -> Result<Range<i64>, Failure> {
+    let handle = &handle.within(None);
     let table = counters(handle)?;
     let key = [Value::Int(i64::from(of.0.0)), Value::Int(of.1 as i64)];
     let encoded = table.key(&key).map_err(fault::of_client)?;

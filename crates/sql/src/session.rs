@@ -1,16 +1,15 @@
 //! A client's session: its transaction, its parameters, and the carrying out of plans.
 
-use crate::alter;
+mod define;
+
 use crate::bind::Bound;
 use crate::copy::{self, CopyInput};
-use crate::ddl;
 use crate::driver::{Driver, Handle};
 use crate::edits;
 use crate::engine::Engine;
 use crate::evaluate::{Engines, Evaluator};
 use crate::explain;
 use crate::fault;
-use crate::indexes;
 use crate::plan::{Cache, Parsed, Plan, Work, plan};
 use crate::range::range;
 use crate::read::{self, Values};
@@ -18,25 +17,30 @@ use crate::sequences::Sequences;
 use crate::settings::{self, Settings};
 use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
+use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
 use crate::txn::{Modes, Open, View};
 use bytes::Bytes;
 use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use types::TableRecord;
 use types::data::Value;
+use types::{TableId, TableRecord};
 
 /// The user that everybody is.
 pub const USER: &str = "understudy";
-/// The database that there is.
+/// The database that is always there: its tables have partitions for themselves.
 pub const DATABASE: &str = "understudy";
+/// How often a statement is planned again because its tables are not as they were.
+const LOOKS: usize = 8;
 
 /// SQL on a cluster: what stands behind the door of one node.
 pub struct Sql {
     handle: Handle,
-    cache: Arc<Cache>,
+    /// Plans, for each database by itself.
+    caches: Mutex<BTreeMap<Option<TableId>, Arc<Cache>>>,
     engines: Arc<Engines>,
     sessions: Arc<Sessions>,
     sequences: Arc<Sequences>,
@@ -48,10 +52,24 @@ impl Sql {
     /// Starts to look for the cluster, on the runtime that this is called in: that of the sessions.
     pub fn start(options: Options) -> Sql {
         let driver = Driver::start(options);
-        let (cache, engines, sequences) = (Arc::default(), Arc::default(), Arc::default());
-        let sessions = Arc::default();
+        let (engines, sequences, sessions) = (Arc::default(), Arc::default(), Arc::default());
         let handle = driver.handle().clone();
-        Sql { handle, cache, engines, sequences, sessions, _driver: driver }
+        Sql { handle, caches: Mutex::default(), engines, sequences, sessions, _driver: driver }
+    }
+
+    /// The way of a session in this database, and what the catalogs call it.
+    fn enter(&self, name: &str) -> Result<(Handle, u32), Failure> {
+        if name == DATABASE {
+            return Ok((self.handle.clone(), relations::DATABASE));
+        }
+        if self.handle.catalog().is_none() {
+            return Err(fault::not_ready());
+        }
+        let found = self.handle.map().database(name).cloned().ok_or_else(|| {
+            Failure::new("3D000", format!("database \"{name}\" does not exist"))
+                .hint(format!("\"{DATABASE}\" is always there, and CREATE DATABASE makes others"))
+        })?;
+        Ok((self.handle.within(Some(found.id)), relations::database_oid(&found)))
     }
 }
 
@@ -59,12 +77,7 @@ impl pg::Service for Sql {
     type Session = SqlSession;
 
     fn open(&self, login: &Login, cancel: Cancel) -> Result<SqlSession, Failure> {
-        if login.database != DATABASE {
-            let message = format!("database \"{}\" does not exist", login.database);
-            return Err(Failure::new("3D000", message)
-                .hint(format!("the database is \"{DATABASE}\""))
-                .fatal());
-        }
+        let (handle, oid) = self.enter(&login.database).map_err(Failure::fatal)?;
         let mut settings = Settings::default();
         let mut notices = Vec::new();
         let options = login.parameters.get("options").map_or("", String::as_str);
@@ -73,17 +86,19 @@ impl pg::Service for Sql {
         for (name, value) in given.chain(settings::options(options).map_err(Failure::fatal)?) {
             notices.extend(settings.begin_with(&name, &value).map_err(Failure::fatal)?);
         }
-        let (handle, engines) = (self.handle.clone(), self.engines.clone());
-        let sequences = self.sequences.clone();
+        let (sequences, engines) = (self.sequences.clone(), self.engines.clone());
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let cache = caches.entry(handle.database()).or_default().clone();
         Ok(SqlSession {
             evaluator: Evaluator { handle, engines, sequences, cancel, asker: Asker::default() },
-            cache: self.cache.clone(),
+            cache,
             settings,
             open: None,
             grouped: false,
             notices,
             listed: self.sessions.list(sessions::Session {
                 pid: login.pid,
+                database: (oid, login.database.clone()),
                 application: login.parameters.get("application_name").cloned().unwrap_or_default(),
                 address: login.address,
                 since: now(),
@@ -120,9 +135,12 @@ impl pg::Session for SqlSession {
         self.cache.parse(text)
     }
 
-    fn prepare(&mut self, parsed: &Parsed, given: &[Option<Kind>]) -> Result<(Arc<Plan>, Shape), Failure> {
-        let catalog = self.evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
-        let plan = match plan(&catalog, parsed, given) {
+    async fn prepare(
+        &mut self,
+        parsed: &Parsed,
+        given: &[Option<Kind>],
+    ) -> Result<(Arc<Plan>, Shape), Failure> {
+        let plan = match self.planned(parsed, given).await {
             // After an error nothing else is looked at.
             Err(_) if self.transaction() == Transaction::Failed => return Err(aborted()),
             planned => planned?,
@@ -141,29 +159,18 @@ impl pg::Session for SqlSession {
     }
 
     async fn execute(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
-        let plan = self.fresh(plan)?;
-        self.check_transaction(&plan.work)?;
-        // PostgreSQL checks parameters against the type that it has inferred.
-        for (value, ty) in parameters.iter().zip(&plan.params) {
-            if !ty.has(value) {
-                return Err(Failure::new(
-                    code::INTERNAL,
-                    format!("a parameter is not of type {}", ty.name()),
-                ));
+        // What a transaction has read rests on the tables as they were. Its COMMIT ends it, done or not.
+        if self.evaluator.handle.database().is_none() || self.open.is_some() {
+            return self.execute_once(plan, parameters).await;
+        }
+        for _ in 0..LOOKS {
+            match self.execute_once(plan.clone(), parameters.clone()).await {
+                // Nothing was done: its tables are looked at again.
+                Err(failure) if fault::is_stale(&failure) && self.open.is_none() => {}
+                done => return done,
             }
         }
-        self.check_mode(&plan.work)?;
-        let at_once = plan.work.defines() || self.copies_in(&plan);
-        if self.grouped && self.open.is_none() && plan.work.writes() && !at_once {
-            self.open = Some(Open::begin(now(), true, Modes::default(), &self.settings));
-        }
-        let now = self.open.as_ref().map_or_else(now, |open| open.now);
-        self.evaluator.asker = self.asker();
-        let done = self.carry_out(&plan.work, Values { parameters, now }).await;
-        if let Some(open) = &self.open {
-            open.idle();
-        }
-        done
+        self.execute_once(plan, parameters).await
     }
 
     async fn copy_data(&mut self, piece: Bytes) -> Result<(), Failure> {
@@ -223,6 +230,38 @@ impl pg::Session for SqlSession {
 }
 
 impl SqlSession {
+    async fn execute_once(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
+        self.evaluator.handle.current().await?;
+        // What PostgreSQL's catalogs say is what is there now.
+        let looks = |work: &Work| matches!(work, Work::Query(bound) if !bound.systems.is_empty());
+        if self.evaluator.handle.database().is_some() && looks(&plan.work) {
+            self.evaluator.handle.look().await?;
+        }
+        let plan = self.fresh(plan)?;
+        self.check_transaction(&plan.work)?;
+        // PostgreSQL checks parameters against the type that it has inferred.
+        for (value, ty) in parameters.iter().zip(&plan.params) {
+            if !ty.has(value) {
+                return Err(Failure::new(
+                    code::INTERNAL,
+                    format!("a parameter is not of type {}", ty.name()),
+                ));
+            }
+        }
+        self.check_mode(&plan.work)?;
+        let at_once = plan.work.defines() || self.copies_in(&plan);
+        if self.grouped && self.open.is_none() && plan.work.writes() && !at_once {
+            self.open = Some(Open::begin(now(), true, Modes::default(), &self.settings));
+        }
+        let now = self.open.as_ref().map_or_else(now, |open| open.now);
+        self.evaluator.asker = self.asker();
+        let done = self.carry_out(&plan.work, Values { parameters, now }).await;
+        if let Some(open) = &self.open {
+            open.idle();
+        }
+        done
+    }
+
     async fn carry_out(&mut self, work: &Work, values: Values) -> Result<Outcome, Failure> {
         match work {
             Work::Query(bound) => self.query(bound, values).await,
@@ -245,29 +284,7 @@ impl SqlSession {
                 let names = copy.bound.columns.iter().map(|(name, _)| name.clone()).collect();
                 Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), names, rows }))
             }
-            Work::CreateTable(create) => {
-                self.defining(work)?;
-                let request = ddl::request(create)?;
-                ddl::create(&self.evaluator.handle, request, create.if_not_exists).await?;
-                Ok(Outcome::Done("CREATE TABLE".into()))
-            }
-            Work::AlterTable(request) => {
-                self.defining(work)?;
-                if let Some(request) = request {
-                    alter::alter(&self.evaluator.handle, request.clone()).await?;
-                }
-                Ok(Outcome::Done("ALTER TABLE".into()))
-            }
-            Work::Indexes(change) => {
-                self.defining(work)?;
-                indexes::carry_out(&self.evaluator.handle, &change.requests).await?;
-                Ok(Outcome::Done(change.tag.into()))
-            }
-            Work::DropTables { names, if_exists } => {
-                self.defining(work)?;
-                ddl::drop_tables(&self.evaluator.handle, names.clone(), *if_exists).await?;
-                Ok(Outcome::Done("DROP TABLE".into()))
-            }
+            work if work.defines() => self.define(work).await,
             Work::Commit => {
                 let open = self.end();
                 match open {
@@ -305,19 +322,6 @@ impl SqlSession {
         }
         let message = format!("cannot execute {} in a read-only transaction", work.name());
         Err(Failure::new("25006", message))
-    }
-
-    /// Tables are made and dropped at once, whatever becomes of the transaction.
-    fn defining(&mut self, work: &Work) -> Result<(), Failure> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        if !open.is_unwritten() {
-            let message = format!("{} cannot run in a transaction that has written rows", work.name());
-            return Err(
-                Failure::new("25001", message).hint("commit first: tables are made and dropped at once")
-            );
-        }
-        open.defined = true;
-        Ok(())
     }
 
     /// The transaction that COMMIT or ROLLBACK ends.

@@ -85,9 +85,8 @@ pub async fn alone(
             () = evaluator.cancel.wait() => return Err(canceled()),
         };
         // A failover has lost what it was reading; nothing was written.
-        if edits.as_ref().is_err_and(|failure| failure.code == fault::SERIALIZATION)
-            && beginnings < BEGINNINGS
-        {
+        let lost = |failure: &Failure| failure.code == fault::SERIALIZATION && !fault::is_stale(failure);
+        if edits.as_ref().is_err_and(lost) && beginnings < BEGINNINGS {
             beginnings += 1;
             continue;
         }

@@ -8,8 +8,9 @@ use crate::txn::Edit;
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, Object, code};
+use std::collections::BTreeMap;
 use types::data::{Row, Value};
-use types::{PartitionId, Position};
+use types::{PartitionId, Position, TableId};
 use wire::message::MAX_OPS;
 use wire::{Body, Op, RowOp};
 
@@ -56,6 +57,20 @@ impl Batch {
         let op = Op::Write { ops: self.ops, mark: None, since };
         fault::decided(handle.call(table.call(partition, op).within(CALL)).await)
     }
+}
+
+/// Writes rows of several tables of the session's database, all or none, if no row of them has changed since.
+pub async fn send_parts(
+    handle: &Handle,
+    tables: &BTreeMap<TableId, Table>,
+    parts: Vec<(TableId, Vec<RowOp>)>,
+    since: Position,
+) -> Result<Decided, Failure> {
+    let database = handle.database_record()?;
+    let part = |(table, ops): (TableId, Vec<RowOp>)| tables.get(&table).map(|table| table.part(ops));
+    let parts = parts.into_iter().filter_map(part).collect();
+    let call = database.transact(Vec::new(), parts, Some(since));
+    fault::decided(handle.call(call.within(CALL)).await)
 }
 
 /// The error of rows that do not lie together.

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses its own part")]
 
+pub mod talk;
+
 use client::{Client, Options, Table};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -92,7 +92,7 @@ impl Binder<'_> {
                 Typed::slot(Slot::Now, Some(Ty::Timestamptz))
             }
             "current_user" | "session_user" | "user" | "current_role" => text("understudy"),
-            "current_database" | "current_catalog" => text("understudy"),
+            "current_database" | "current_catalog" => text(self.catalog.database()),
             "current_schema" => text("public"),
             "version" => text(VERSION),
             other => return self.function(other, Vec::new()),

@@ -3,8 +3,8 @@
 use super::attributes::Attribute;
 use super::facts::Facts;
 use super::relations::{
-    BTREE, DATABASE, LSM, MEMORY, OWNER, Of, PG_CATALOG, Relation, constraint_oid, default_oid, key_oid,
-    schema_name, schema_oid, table_oid,
+    BTREE, DATABASE, LSM, MEMORY, OWNER, Of, PG_CATALOG, Relation, constraint_oid, database_oid, default_oid,
+    key_oid, schema_name, schema_oid, table_oid,
 };
 use super::{Filling, array, int, text, truth, types};
 use crate::settings;
@@ -22,7 +22,7 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
         "pg_proc" => types::fill_functions(filling),
         "pg_index" => indexes(facts, filling),
         "pg_constraint" => constraints(facts, filling),
-        "pg_database" => database(filling),
+        "pg_database" => databases(facts, filling),
         "pg_roles" | "pg_user" => role(name, filling),
         "pg_am" => access_methods(filling),
         "pg_opclass" => operator_classes(filling),
@@ -192,10 +192,17 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
     }
 }
 
-fn database(filling: &mut Filling) {
+fn databases(facts: &Facts, filling: &mut Filling) {
+    database((DATABASE, crate::DATABASE), filling);
+    for record in facts.seen().map.databases() {
+        database((database_oid(record), &record.name), filling);
+    }
+}
+
+fn database((oid, name): (u32, &str), filling: &mut Filling) {
     filling.row(&[
-        ("oid", int(DATABASE)),
-        ("datname", text(crate::DATABASE)),
+        ("oid", int(oid)),
+        ("datname", text(name)),
         ("datdba", int(OWNER)),
         ("encoding", int(6)),
         ("datlocprovider", text("c")),
@@ -346,8 +353,8 @@ fn sessions(facts: &Facts, filling: &mut Filling) {
     for session in facts.asker.sessions.all() {
         let time = |micros: i64| Value::Timestamp(micros);
         filling.row(&[
-            ("datid", int(DATABASE)),
-            ("datname", text(crate::DATABASE)),
+            ("datid", int(session.database.0)),
+            ("datname", text(session.database.1)),
             ("pid", int(session.pid)),
             ("usesysid", int(OWNER)),
             ("usename", text(crate::USER)),

@@ -61,6 +61,11 @@ pub fn table_oid(table: &TableRecord) -> u32 {
     table.id.0.saturating_mul(4).saturating_add(16_384)
 }
 
+/// A database's number: that of a table with its id, which there is none of.
+pub fn database_oid(record: &TableRecord) -> u32 {
+    table_oid(record)
+}
+
 /// The number of the index of a table's key.
 pub fn key_oid(table: &TableRecord) -> u32 {
     table_oid(table).saturating_add(1)

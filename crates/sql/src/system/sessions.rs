@@ -11,6 +11,8 @@ pub struct Session {
     pub pid: i32,
     /// What it calls itself.
     pub application: String,
+    /// The number and the name of the database that it is in.
+    pub database: (u32, String),
     /// Where its client is.
     pub address: Option<SocketAddr>,
     /// Since when, in microseconds since 1970.

@@ -11,19 +11,19 @@ use pg::Kind;
 /// Fills one of its tables. What there are no objects of has no rows.
 pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
     match name {
-        "schemata" => schemata(filling),
+        "schemata" => schemata(facts, filling),
         "tables" => tables(facts, filling),
         "columns" => columns(facts, filling),
         "table_constraints" => constraints(facts, filling),
         "key_column_usage" => key_columns(facts, filling, true),
         "constraint_column_usage" => key_columns(facts, filling, false),
-        "views" => views(filling),
+        "views" => views(facts, filling),
         _ => {}
     }
 }
 
-fn database() -> Value {
-    text(crate::DATABASE)
+fn database(facts: &Facts) -> Value {
+    text(facts.catalog.database())
 }
 
 fn schema(relation: &Relation) -> Value {
@@ -34,10 +34,10 @@ fn yes(truth: bool) -> Value {
     text(if truth { "YES" } else { "NO" })
 }
 
-fn schemata(filling: &mut Filling) {
+fn schemata(facts: &Facts, filling: &mut Filling) {
     for name in ["pg_catalog", "public", "information_schema", "understudy"] {
         filling.row(&[
-            ("catalog_name", database()),
+            ("catalog_name", database(facts)),
             ("schema_name", text(name)),
             ("schema_owner", text(crate::USER)),
         ]);
@@ -48,7 +48,7 @@ fn tables(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values().filter(|relation| relation.kind() != "i") {
         let insertable = relation.table().is_some_and(|table| !::types::system::is_reserved(&table.name));
         filling.row(&[
-            ("table_catalog", database()),
+            ("table_catalog", database(facts)),
             ("table_schema", schema(relation)),
             ("table_name", text(&*relation.name)),
             ("table_type", text(if relation.kind() == "v" { "VIEW" } else { "BASE TABLE" })),
@@ -76,7 +76,7 @@ fn columns(facts: &Facts, filling: &mut Filling) {
                 _ => Value::Null,
             };
             filling.row(&[
-                ("table_catalog", database()),
+                ("table_catalog", database(facts)),
                 ("table_schema", schema(relation)),
                 ("table_name", text(&*relation.name)),
                 ("column_name", text(attribute.name)),
@@ -90,7 +90,7 @@ fn columns(facts: &Facts, filling: &mut Filling) {
                 ("numeric_precision_radix", radix),
                 ("numeric_scale", scale),
                 ("datetime_precision", of_time),
-                ("udt_catalog", database()),
+                ("udt_catalog", database(facts)),
                 ("udt_schema", text("pg_catalog")),
                 ("udt_name", row.map_or(Value::Null, |row| text(row.name))),
                 ("dtd_identifier", text((at + 1).to_string())),
@@ -137,10 +137,10 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
         let Of::Table(table) = &relation.of else { continue };
         let mut add = |name: String, kind: &str| {
             filling.row(&[
-                ("constraint_catalog", database()),
+                ("constraint_catalog", database(facts)),
                 ("constraint_schema", schema(relation)),
                 ("constraint_name", text(name)),
-                ("table_catalog", database()),
+                ("table_catalog", database(facts)),
                 ("table_schema", schema(relation)),
                 ("table_name", text(&*table.name)),
                 ("constraint_type", text(kind)),
@@ -163,10 +163,10 @@ fn key_columns(facts: &Facts, filling: &mut Filling, ordered: bool) {
         let Of::Table(table) = &relation.of else { continue };
         for (at, column) in table.schema.key_columns().enumerate() {
             let mut cells = vec![
-                ("constraint_catalog", database()),
+                ("constraint_catalog", database(facts)),
                 ("constraint_schema", schema(relation)),
                 ("constraint_name", text(format!("{}_pkey", table.name))),
-                ("table_catalog", database()),
+                ("table_catalog", database(facts)),
                 ("table_schema", schema(relation)),
                 ("table_name", text(&*table.name)),
                 ("column_name", text(&*column.name)),
@@ -179,10 +179,10 @@ fn key_columns(facts: &Facts, filling: &mut Filling, ordered: bool) {
     }
 }
 
-fn views(filling: &mut Filling) {
+fn views(facts: &Facts, filling: &mut Filling) {
     for table in all().iter().filter(|table| table.kind == "v") {
         filling.row(&[
-            ("table_catalog", database()),
+            ("table_catalog", database(facts)),
             ("table_schema", text(table.schema)),
             ("table_name", text(table.name)),
             ("check_option", text("NONE")),

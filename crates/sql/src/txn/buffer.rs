@@ -1,11 +1,11 @@
-//! What a transaction has written and not committed: rows of one partition, by key, with a failback to each
-//! savepoint.
+//! What a transaction has written and not committed: rows of one partition, by table and key, with a failback
+//! to each savepoint.
 
 use bytes::Bytes;
 use pg::{Failure, code};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use types::PartitionId;
+use types::{PartitionId, TableId};
 use wire::RowOp;
 
 /// The most bytes of keys and rows that a transaction keeps. A write may have twice as many.
@@ -61,13 +61,16 @@ impl Edit {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Buffer {
     partition: PartitionId,
-    rows: BTreeMap<Bytes, Edit>,
+    /// Of tables of a database there may be several.
+    tables: BTreeMap<TableId, BTreeMap<Bytes, Edit>>,
+    rows: usize,
     bytes: usize,
 }
 
 /// What was in a buffer under a key before a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Undo {
+    table: TableId,
     key: Bytes,
     before: Option<Edit>,
 }
@@ -80,35 +83,48 @@ impl Buffer {
 
     /// True if there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows == 0
     }
 
-    /// What the transaction sees under a key of this partition: a row, or none. `None`: what was there before
-    /// it.
-    pub fn row(&self, partition: PartitionId, key: &[u8]) -> Option<Option<&Bytes>> {
+    /// What the transaction sees under a key of a table in this partition: a row, or none. `None`: what was
+    /// there before it.
+    pub fn row(&self, (table, partition): (TableId, PartitionId), key: &[u8]) -> Option<Option<&Bytes>> {
         if partition != self.partition {
             return None;
         }
-        match &self.rows.get(key)?.after {
+        match &self.tables.get(&table)?.get(key)?.after {
             After::Row(row) => Some(Some(row)),
             After::Gone => Some(None),
             After::Same => None,
         }
     }
 
-    /// The rows of a range that are in it, in the order of their keys. An empty `to`: to the end.
-    pub fn range<'a>(&'a self, from: &Bytes, to: &'a Bytes) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
-        let rows = self.rows.range(from.clone()..).map(|(_, edit)| edit);
-        rows.take_while(move |edit| to.is_empty() || edit.key < to).filter_map(|edit| match &edit.after {
+    /// What is written in a range of a table, in the order of keys. An empty `to`: to the table's end.
+    fn edits<'a>(
+        &'a self,
+        table: TableId,
+        (from, to): (&Bytes, &'a Bytes),
+    ) -> impl Iterator<Item = &'a Edit> + use<'a> {
+        let rows = self.tables.get(&table).map(|rows| rows.range(from.clone()..));
+        let rows = rows.into_iter().flatten().map(|(_, edit)| edit);
+        rows.take_while(move |edit| to.is_empty() || edit.key < to)
+    }
+
+    /// The rows of a range of a table that are in it, in the order of their keys. An empty `to`: to the end.
+    pub fn range<'a>(
+        &'a self,
+        table: TableId,
+        range: (&Bytes, &'a Bytes),
+    ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
+        self.edits(table, range).filter_map(|edit| match &edit.after {
             After::Row(row) => Some((&edit.key, row)),
             After::Gone | After::Same => None,
         })
     }
 
-    /// By how many rows a range has more than without it.
-    pub fn grown(&self, from: &Bytes, to: &Bytes) -> i64 {
-        let rows = self.rows.range(from.clone()..).map(|(_, edit)| edit);
-        let rows = rows.take_while(|edit| to.is_empty() || edit.key < to);
+    /// By how many rows a range of a table has more than without it.
+    pub fn grown(&self, table: TableId, range: (&Bytes, &Bytes)) -> i64 {
+        let rows = self.edits(table, range);
         rows.map(|edit| match (edit.existed, &edit.after) {
             (false, After::Row(_)) => 1,
             (true, After::Gone) => -1,
@@ -120,31 +136,32 @@ impl Buffer {
     /// Takes a statement's writes in, all or none. What they replaced goes to `undo`.
     pub fn take(
         &mut self,
-        partition: PartitionId,
+        (table, partition): (TableId, PartitionId),
         edits: Vec<Edit>,
         undo: &mut Vec<Undo>,
     ) -> Result<(), Failure> {
         let more: usize = edits.iter().map(Edit::bytes).sum();
         let most = wire::message::MAX_OPS;
-        if self.bytes + more > MAX_BYTES || self.rows.len() + edits.len() > most {
+        if self.bytes + more > MAX_BYTES || self.rows + edits.len() > most {
             let message = format!("a transaction writes at most {most} rows, and {MAX_BYTES} bytes of them");
             return Err(Failure::new(code::LIMIT, message).hint("commit more often"));
         }
         self.partition = partition;
         for edit in edits {
             let key = edit.key.clone();
-            let before = self.put(edit);
-            undo.push(Undo { key, before });
+            let before = self.put(table, edit);
+            undo.push(Undo { table, key, before });
         }
         Ok(())
     }
 
     /// Puts one in. What was there.
-    fn put(&mut self, mut edit: Edit) -> Option<Edit> {
-        let entry = match self.rows.entry(edit.key.clone()) {
+    fn put(&mut self, table: TableId, mut edit: Edit) -> Option<Edit> {
+        let entry = match self.tables.entry(table).or_default().entry(edit.key.clone()) {
             Entry::Vacant(vacant) => {
                 if edit.existed || edit.after != After::Gone {
                     self.bytes += edit.bytes();
+                    self.rows += 1;
                     vacant.insert(edit);
                 }
                 return None;
@@ -165,7 +182,10 @@ impl Buffer {
                 *entry.into_mut() = edit;
             }
             // Inserted and removed: nothing is left of it.
-            false => drop(entry.remove()),
+            false => {
+                self.rows -= 1;
+                drop(entry.remove());
+            }
         }
         Some(before)
     }
@@ -173,20 +193,27 @@ impl Buffer {
     /// Goes back to how it was when `undo` had this length.
     pub fn back(&mut self, undo: &mut Vec<Undo>, length: usize) {
         while undo.len() > length {
-            let Some(Undo { key, before }) = undo.pop() else { return };
-            if let Some(now) = self.rows.remove(&key) {
+            let Some(Undo { table, key, before }) = undo.pop() else { return };
+            let rows = self.tables.entry(table).or_default();
+            if let Some(now) = rows.remove(&key) {
                 self.bytes -= now.bytes();
+                self.rows -= 1;
             }
             if let Some(before) = before {
                 self.bytes += before.bytes();
-                self.rows.insert(key, before);
+                self.rows += 1;
+                rows.insert(key, before);
             }
         }
     }
 
-    /// The operations that write it all, if every row must be as it was seen.
-    pub fn operations(&self) -> Vec<RowOp> {
-        self.rows.values().cloned().filter_map(Edit::operation).collect()
+    /// The operations that write it all, table by table, if every row must be as it was seen.
+    pub fn operations(&self) -> Vec<(TableId, Vec<RowOp>)> {
+        let of = |(table, rows): (&TableId, &BTreeMap<Bytes, Edit>)| {
+            let ops: Vec<RowOp> = rows.values().cloned().filter_map(Edit::operation).collect();
+            (*table, ops)
+        };
+        self.tables.iter().map(of).filter(|(_, ops)| !ops.is_empty()).collect()
     }
 }
 
@@ -210,13 +237,13 @@ mod tests {
             };
             format!("{sign}{}{}", text(op.key()), op.row().map_or(String::new(), text))
         };
-        buffer.operations().iter().map(one).collect::<Vec<_>>().join(" ")
+        buffer.operations().iter().flat_map(|(_, ops)| ops).map(one).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn the_first_write_of_a_row_says_whether_it_was_there() {
         let (mut buffer, mut undo) = (Buffer::default(), Vec::new());
-        let here = PartitionId(7);
+        let here = (TableId(1), PartitionId(7));
         let steps: &[(Edit, &str)] = &[
             (edit("a", true, Some("1")), "=a1"),
             (edit("b", false, Some("2")), "=a1 +b2"),
@@ -235,12 +262,15 @@ mod tests {
             states.push((undo.len(), buffer.clone()));
         }
         let (from, to) = (Bytes::new(), Bytes::from_static(b"c"));
-        assert_eq!(buffer.range(&from, &to).count(), 1);
+        assert_eq!(buffer.range(TableId(1), (&from, &to)).count(), 1);
+        assert_eq!(buffer.range(TableId(2), (&from, &to)).count(), 0);
+        assert_eq!(buffer.row((TableId(2), PartitionId(7)), b"a"), None);
         assert_eq!(buffer.row(here, b"a"), Some(Some(&Bytes::from_static(b"4"))));
-        assert_eq!(buffer.row(PartitionId(8), b"a"), None);
+        assert_eq!(buffer.row((TableId(1), PartitionId(8)), b"a"), None);
         while let Some((length, state)) = states.pop() {
             buffer.back(&mut undo, length);
-            assert_eq!((buffer.rows.clone(), buffer.bytes), (state.rows, state.bytes));
+            assert_eq!((buffer.operations(), buffer.bytes), (state.operations(), state.bytes));
+            assert_eq!(buffer.rows, state.rows);
         }
         assert_eq!(buffer.bytes, 0);
     }
@@ -250,11 +280,13 @@ mod tests {
         let (mut buffer, mut undo) = (Buffer::default(), Vec::new());
         let long = "x".repeat(MAX_BYTES / 2);
         let both = vec![edit("a", false, Some(&long)), edit("b", false, Some(&long))];
-        let refused = buffer.take(PartitionId(7), both, &mut undo).expect_err("too much");
+        let refused = buffer.take((TableId(1), PartitionId(7)), both, &mut undo).expect_err("too much");
         assert_eq!((refused.code, buffer.is_empty(), undo.len()), ("54000", true, 0));
-        buffer.take(PartitionId(7), vec![edit("a", false, Some(&long))], &mut undo).expect("room");
-        assert_eq!(buffer.grown(&Bytes::new(), &Bytes::new()), 1);
-        buffer.take(PartitionId(7), vec![edit("a", true, None)], &mut undo).expect("room");
-        assert_eq!((buffer.grown(&Bytes::new(), &Bytes::new()), buffer.bytes), (0, 0));
+        buffer
+            .take((TableId(1), PartitionId(7)), vec![edit("a", false, Some(&long))], &mut undo)
+            .expect("room");
+        assert_eq!(buffer.grown(TableId(1), (&Bytes::new(), &Bytes::new())), 1);
+        buffer.take((TableId(1), PartitionId(7)), vec![edit("a", true, None)], &mut undo).expect("room");
+        assert_eq!((buffer.grown(TableId(1), (&Bytes::new(), &Bytes::new())), buffer.bytes), (0, 0));
     }
 }

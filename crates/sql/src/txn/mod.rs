@@ -24,8 +24,10 @@ use buffer::Undo;
 use client::Table;
 use keeper::Keeper;
 use pg::{Failure, code};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use types::TableId;
 
 /// How far a transaction is kept apart from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,8 +84,8 @@ pub struct Open {
     /// A statement has read or written.
     queried: bool,
     view: View,
-    /// The table whose rows are written.
-    table: Option<Table>,
+    /// The tables whose rows are written.
+    tables: BTreeMap<TableId, Table>,
     undo: Vec<Undo>,
     savepoints: Vec<Savepoint>,
     keeper: Option<Keeper>,
@@ -102,7 +104,7 @@ impl Open {
             before: settings.clone(),
             queried: false,
             view: View::lasting(),
-            table: None,
+            tables: BTreeMap::new(),
             undo: Vec::new(),
             savepoints: Vec::new(),
             keeper: None,
@@ -156,12 +158,13 @@ impl Open {
     /// Takes a statement's writes in. All of a transaction's lie in one partition.
     pub fn take(&mut self, edits: &mut Edits) -> Result<(), Failure> {
         let Some(partition) = edits.partition else { return Ok(()) };
-        if let Some(table) = self.table.as_ref().filter(|_| !self.view.buffer.is_empty())
-            && self.view.buffer.partition() != partition
-        {
-            let how = match table.id() == edits.table.id() {
-                true => "rows of two statements lie in different partitions".to_string(),
-                false => format!("the transaction has written rows of \"{}\"; this row is one", table.name()),
+        if !self.view.buffer.is_empty() && self.view.buffer.partition() != partition {
+            let other = self.tables.values().find(|table| table.id() != edits.table.id());
+            let how = match other {
+                None => "rows of two statements lie in different partitions".to_string(),
+                Some(table) => {
+                    format!("the transaction has written rows of \"{}\"; this row is one", table.name())
+                }
             };
             return Err(write::elsewhere(
                 &edits.table,
@@ -170,8 +173,8 @@ impl Open {
             ));
         }
         let list = std::mem::take(&mut edits.edits);
-        Arc::make_mut(&mut self.view.buffer).take(partition, list, &mut self.undo)?;
-        self.table = Some(edits.table.clone());
+        Arc::make_mut(&mut self.view.buffer).take((edits.table.id(), partition), list, &mut self.undo)?;
+        self.tables.insert(edits.table.id(), edits.table.clone());
         if self.savepoints.is_empty() {
             self.undo.clear();
         }
@@ -211,24 +214,43 @@ impl Open {
 
     /// COMMIT: one write of everything, if nothing of it has changed since it was read.
     pub async fn commit(mut self, handle: &Handle, patience: Duration) -> Result<(), Failure> {
-        let ops = self.view.buffer.operations();
-        let Some(known) = self.table.take().filter(|_| !ops.is_empty()) else { return Ok(()) };
+        let mut parts = self.view.buffer.operations();
+        if parts.is_empty() {
+            return Ok(());
+        }
         self.statement(handle, patience)?;
         let partition = self.view.buffer.partition();
         let Some(since) = self.view.position(partition) else {
             return Err(Failure::new(code::INTERNAL, "a transaction writes what it has not read"));
         };
         let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-        let now = catalog.table(known.name()).filter(|now| now.id == known.id());
-        if now.is_none_or(|now| now.schema.version() != known.schema().version()) {
-            let message = format!("table \"{}\" was changed or dropped during the transaction", known.name());
-            return Err(Failure::new(fault::SERIALIZATION, message).hint("do the transaction again"));
+        for known in parts.iter().filter_map(|(table, _)| self.tables.get(table)) {
+            let now = catalog.table(known.name()).filter(|now| now.id == known.id());
+            if now.is_none_or(|now| now.schema.version() != known.schema().version()) {
+                let name = known.name();
+                let message = format!("table \"{name}\" was changed or dropped during the transaction");
+                return Err(Failure::new(fault::SERIALIZATION, message).hint("do the transaction again"));
+            }
         }
-        let only = if let [only] = ops.as_slice() { Some(only.key().clone()) } else { None };
-        let batch = Batch { partition: Some(partition), ops };
-        match batch.send(handle, &known, Some(since)).await? {
+        // Which row it was is known if there is but one.
+        let (first, ops) = &parts[0];
+        let first = self.tables.get(first).cloned().ok_or_else(|| {
+            Failure::new(code::INTERNAL, "a transaction writes a table that it does not know")
+        })?;
+        let only = match (parts.len(), ops.as_slice()) {
+            (1, [only]) => Some(only.key().clone()),
+            _ => None,
+        };
+        let decided = match parts.len() {
+            1 => {
+                let batch = Batch { partition: Some(partition), ops: parts.remove(0).1 };
+                batch.send(handle, &first, Some(since)).await?
+            }
+            _ => write::send_parts(handle, &self.tables, parts, since).await?,
+        };
+        match decided {
             Decided::Done(_) => Ok(()),
-            Decided::Exists => Err(write::duplicate(&known, only.as_deref())),
+            Decided::Exists => Err(write::duplicate(&first, only.as_deref())),
             Decided::Changed => Err(fault::conflict()),
         }
     }

@@ -1,0 +1,134 @@
+//! SQL sessions on a cluster of this process, without the protocol in front of them.
+
+use super::{Cluster, LONG};
+use pg::{Cancel, Failure, Login, Outcome, Service, Session};
+use sql::Sql;
+use sql::session::SqlSession;
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A service, and the thread that its calls go through.
+pub struct Behind {
+    service: Arc<Sql>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Deref for Behind {
+    type Target = Arc<Sql>;
+
+    fn deref(&self) -> &Arc<Sql> {
+        &self.service
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        self.thread.take().expect("joined once").join().expect("it ends");
+    }
+}
+
+/// The service of a cluster, as a node has it.
+pub fn service(cluster: &Cluster) -> Behind {
+    let controllers = vec![cluster.controller_address()];
+    let options = client::Options { controllers, wait: true, timeout: LONG, ..client::Options::default() };
+    // The sessions of these tests have threads and runtimes of their own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let service = {
+        let _here = runtime.enter();
+        Arc::new(Sql::start(options))
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        // Told by the end of the service, whichever way it comes.
+        let _ = runtime.block_on(stopped);
+    });
+    Behind { service, stop: Some(stop), thread: Some(thread) }
+}
+
+/// One client's session, without the protocol in front of it.
+pub struct Talk {
+    session: SqlSession,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Talk {
+    /// One in the database that is always there.
+    pub fn new(service: &Sql) -> Talk {
+        Talk::within(service, sql::DATABASE).expect("welcome")
+    }
+
+    /// One in a database; the error is why there is none.
+    pub fn within(service: &Sql, database: &str) -> Result<Talk, Failure> {
+        let (user, database) = (sql::USER.to_string(), database.to_string());
+        let login = Login { user, database, parameters: BTreeMap::new(), address: None, pid: 1 };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let mut talk = Talk { session: service.open(&login, Cancel::default())?, runtime };
+        let began = Instant::now();
+        while talk.say("SELECT 1").starts_with("57P03") {
+            assert!(began.elapsed() < LONG, "the cluster was not found");
+            std::thread::yield_now();
+        }
+        Ok(talk)
+    }
+
+    /// Does nothing for a while but let the session's timers run.
+    pub fn rest(&mut self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    /// What comes of a text: the rows or the tag of its last statement, or the first error.
+    pub fn say(&mut self, text: &str) -> String {
+        self.ask(text).unwrap_or_else(|failure| format!("{} {}", failure.code, failure.message))
+    }
+
+    /// The same for what must succeed.
+    pub fn good(&mut self, text: &str) -> String {
+        self.ask(text).unwrap_or_else(|failure| panic!("{text}: {failure:?}"))
+    }
+
+    pub fn ask(&mut self, text: &str) -> Result<String, Failure> {
+        let (session, mut last) = (&mut self.session, String::new());
+        self.runtime.block_on(async {
+            let parsed = session.split(text)?;
+            if parsed.len() > 1 {
+                session.begin_group();
+            }
+            for one in &parsed {
+                match told(session, one).await {
+                    Ok(said) => last = said,
+                    Err(failure) => {
+                        session.failed();
+                        session.end_group().await?;
+                        return Err(failure);
+                    }
+                }
+            }
+            session.end_group().await?;
+            Ok(last)
+        })
+    }
+}
+
+async fn told(session: &mut SqlSession, parsed: &sql::plan::Parsed) -> Result<String, Failure> {
+    let (plan, _) = session.prepare(parsed, &[]).await?;
+    let outcome = session.execute(plan, Vec::new()).await?;
+    let shown = |value: &types::data::Value| match value.is_null() {
+        true => "-".to_string(),
+        false => pg::text::to_text(value),
+    };
+    Ok(match outcome {
+        Outcome::Rows(tag, mut rows) => {
+            let mut lines = Vec::new();
+            while let Some(row) = rows.next().await {
+                lines.push(row?.iter().map(shown).collect::<Vec<_>>().join("|"));
+            }
+            if lines.is_empty() { format!("{tag} 0") } else { lines.join("\n") }
+        }
+        Outcome::Done(tag) | Outcome::Set(tag, _) => tag,
+        other => format!("{other:?}"),
+    })
+}
