@@ -6,6 +6,8 @@ mod moves;
 mod nodes;
 mod tables;
 
+pub(crate) use tables::name_key;
+
 use crate::api::ConnId;
 use crate::controller::Controller;
 use std::collections::VecDeque;

@@ -521,7 +521,7 @@ fn called(holds: Holds, name: &str) -> String {
 }
 
 /// The key that makes a name unique: tables and databases may have the same.
-fn name_key(holds: Holds, name: &str) -> Key {
+pub(crate) fn name_key(holds: Holds, name: &str) -> Key {
     match holds {
         Holds::Database => Key::Database(name.into()),
         Holds::Table | Holds::TableOf(_) => Key::Name(name.into()),

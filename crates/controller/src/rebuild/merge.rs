@@ -2,6 +2,7 @@
 
 use super::known::{Known, When};
 use super::{Refusal, end_of};
+use crate::admin::name_key;
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, NodeRecord, PartitionRecord, TableRecord};
 use types::{Epoch, NodeId, PartitionId, StoreId, TableId};
@@ -35,7 +36,9 @@ impl Merged {
         let cluster = newest.cluster.clone().ok_or(Refusal::Nothing)?;
         let tables = tables(&known);
         let mut names = BTreeSet::new();
-        if let Some(table) = tables.values().find(|table| !names.insert(&table.name)) {
+        if let Some(table) =
+            tables.values().find(|table| !names.insert(name_key(table.holds, &table.name).to_string()))
+        {
             return Err(Refusal::SameName(table.name.clone()));
         }
         let mut merged = Merged {

@@ -21,6 +21,7 @@ mod known;
 mod merge;
 mod seals;
 
+use crate::admin::name_key;
 use crate::keys::Key;
 use known::Known;
 use merge::Merged;
@@ -30,9 +31,11 @@ use types::config::{FORMAT, TableRecord};
 use types::{Epoch, Generation, Member, NodeId, PartitionId};
 use wire::KeptRecords;
 
-/// So many numbers of tables and partitions are skipped where nodes are missing, which may have some that
-/// nobody else knows.
-const SKIPPED_TABLES: u32 = 1_000;
+/// So many numbers of tables are skipped. Those of tables of databases stand in their partitions alone, and
+/// that the newest of them were given out may not have been told to any node; none is ever given out again.
+const SKIPPED_TABLES: u32 = 1_000_000;
+/// So many numbers of partitions are skipped where nodes are missing, which may have some that nobody else
+/// knows.
 const SKIPPED_PARTITIONS: u32 = 100_000;
 /// So many numbers of failovers are skipped: those of the newest ones may not have been told.
 const SKIPPED_FAILOVERS: u64 = 1_000;
@@ -173,11 +176,10 @@ pub fn rebuild(reports: &[KeptRecords], order: &Order) -> Result<Rebuilt, Refusa
 
 fn write(merged: &Merged, order: &Order) -> Rebuilt {
     let mut cluster = merged.cluster.clone();
-    let skipped = |count: u32| if merged.missing.is_empty() { 0 } else { count };
     cluster.format = FORMAT;
     cluster.generation = order.generation;
-    cluster.next_table += skipped(SKIPPED_TABLES);
-    cluster.next_partition += skipped(SKIPPED_PARTITIONS);
+    cluster.next_table = cluster.next_table.saturating_add(SKIPPED_TABLES);
+    cluster.next_partition += if merged.missing.is_empty() { 0 } else { SKIPPED_PARTITIONS };
     cluster.next_failover += SKIPPED_FAILOVERS;
     let mut entries = Vec::new();
     let mut partitions = Vec::new();
@@ -195,7 +197,7 @@ fn write(merged: &Merged, order: &Order) -> Rebuilt {
     }
     for table in merged.tables.values() {
         entries.push((Key::Table(table.id), json(table)));
-        entries.push((Key::Name(table.name.clone()), json(&table.id)));
+        entries.push((name_key(table.holds, &table.name), json(&table.id)));
     }
     entries.extend(merged.nodes.values().map(|node| (Key::Node(node.id), json(node))));
     entries.push((Key::Cluster, json(&cluster)));
