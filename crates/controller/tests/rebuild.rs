@@ -140,6 +140,31 @@ fn pr107_two_records_of_one_epoch_are_refused() {
     assert!(!refused.is_acceptable() && refused.to_string().contains("n1 and n2"), "{refused}");
 }
 
+/// Each of two operators goes on without what the other one has.
+#[test]
+fn pr107_two_rebuilds_meet_in_no_generation_and_no_epoch() {
+    let alone = |of: u32, wall_ms: u64| {
+        let reports = [keeps(of, &[1, 2, 3], &record(4, &[2, 1, 3]))];
+        let generation = Generation::beyond(newest_generation(&reports), wall_ms);
+        let rebuilt = rebuild(&reports, &Order { generation, wall_ms, ..order(true) }).expect("accepted");
+        (generation, partition(&rebuilt))
+    };
+    let minute = 60_000;
+    let (one, other) = (alone(1, 30_000_000 * minute), alone(3, 30_000_001 * minute));
+    assert_eq!((one.1.primary, other.1.primary), (member(1), member(3)));
+    assert!(one.0 < other.0 && one.1.epoch < other.1.epoch, "{one:?} {other:?}");
+    assert!(one.1.epoch.0 < 1 << 60, "positions in it are believed");
+}
+
+#[test]
+fn pr107_an_epoch_that_nobody_gave_out_is_refused() {
+    let mut reports: Vec<KeptRecords> =
+        (1..=3).map(|of| keeps(of, &[1, 2, 3], &record(4, &[1, 2, 3]))).collect();
+    reports[1].seen = vec![(P, Epoch(u64::MAX))];
+    let refused = rebuild(&reports, &order(true)).expect_err("nonsense");
+    assert!(matches!(&refused, Refusal::Unreadable(NodeId(2), _)), "{refused}");
+}
+
 #[test]
 fn pr107_a_missing_node_may_know_a_higher_epoch() {
     let reports = [keeps(1, &[1, 2, 3], &record(4, &[2, 1])), keeps(3, &[1, 2, 3], &record(4, &[2, 1]))];

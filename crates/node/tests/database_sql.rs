@@ -123,9 +123,19 @@ fn databases_are_listed_and_dropped() {
     let tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public'";
     assert_eq!(bank.good(tables), "t");
     assert!(main.say("DROP DATABASE bank").starts_with("55006"), "somebody is in it");
+    bank.good("CREATE TABLE more (id int PRIMARY KEY, v text)");
+    bank.good("INSERT INTO more SELECT id, v FROM t");
+    assert_eq!(bank.good("SELECT count(*) FROM t JOIN more ON t.id = more.id"), "2");
     drop(bank);
     assert!(main.say("DROP DATABASE bank").starts_with("2BP01"), "it has a table");
+    let mut inside = within(&service, "bank");
+    inside.good("BEGIN");
+    inside.good("INSERT INTO t (v) VALUES ('c')");
     assert_eq!(main.good("DROP DATABASE bank WITH (FORCE)"), "DROP DATABASE");
+    // Who is in a transaction there can end it.
+    assert!(inside.say("SELECT * FROM t").starts_with("3D000"));
+    assert_eq!(inside.good("ROLLBACK"), "ROLLBACK");
+    drop(inside);
     assert!(main.say("DROP DATABASE bank").starts_with("3D000"));
     assert_eq!(main.good("DROP DATABASE IF EXISTS bank"), "DROP DATABASE");
     assert_eq!(main.good("DROP DATABASE empty"), "DROP DATABASE");

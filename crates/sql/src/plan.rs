@@ -106,6 +106,22 @@ impl Work {
         matches!(self, Work::Insert(_) | Work::Change(_) | Work::CopyIn(_)) || self.defines() || self.locks()
     }
 
+    /// True if it is about the session or its transaction alone: the tables need not be known for it.
+    pub fn names_no_table(&self) -> bool {
+        let transaction = matches!(
+            self,
+            Work::Begin(..)
+                | Work::Commit
+                | Work::Rollback
+                | Work::Savepoint(_)
+                | Work::Release(_)
+                | Work::BackTo(_)
+        );
+        let modes = matches!(self, Work::SetTransaction(_) | Work::SetSession(_));
+        let settings = matches!(self, Work::Set(_) | Work::SetLocal(_) | Work::Reset(..) | Work::Show(_));
+        transaction || modes || settings || matches!(self, Work::Deallocate(_))
+    }
+
     /// True if it reads rows that must not change until the transaction commits.
     pub fn locks(&self) -> bool {
         matches!(self, Work::Query(bound) if bound.locks.is_some())

@@ -231,13 +231,16 @@ impl pg::Session for SqlSession {
 
 impl SqlSession {
     async fn execute_once(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
-        self.evaluator.handle.current().await?;
+        let apart = plan.work.names_no_table();
+        if !apart {
+            self.evaluator.handle.current().await?;
+        }
         // What PostgreSQL's catalogs say is what is there now.
         let looks = |work: &Work| matches!(work, Work::Query(bound) if !bound.systems.is_empty());
         if self.evaluator.handle.database().is_some() && looks(&plan.work) {
             self.evaluator.handle.look().await?;
         }
-        let plan = self.fresh(plan)?;
+        let plan = if apart { plan } else { self.fresh(plan)? };
         self.check_transaction(&plan.work)?;
         // PostgreSQL checks parameters against the type that it has inferred.
         for (value, ty) in parameters.iter().zip(&plan.params) {
@@ -547,9 +550,11 @@ impl SqlSession {
         if let Some(count) = self.count(bound, &values, &view).await? {
             return Ok(Outcome::Rows("SELECT", Rows::of(vec![vec![Value::Int(count)]])));
         }
-        if self.open.is_none() {
+        let together = evaluator.handle.database().is_some() && bound.sources.len() > 1;
+        if self.open.is_none() && !together {
             return Ok(Outcome::Rows("SELECT", evaluator.start_alone(bound.clone(), values)?));
         }
+        let view = if self.open.is_some() { view } else { View::lasting() };
         let partitions = read::partitions(&bound.sources, &values);
         tokio::select! {
             pinned = read::pin(&evaluator.handle, partitions, &view) => pinned?,

@@ -79,7 +79,9 @@ pub async fn alone(
     let (began, mut wait) = (Instant::now(), Duration::from_micros(250));
     let mut beginnings = 1;
     loop {
-        let view = View::default();
+        // Tables that lie together are read at one state.
+        let together = evaluator.handle.database().is_some();
+        let view = if together { View::lasting() } else { View::default() };
         let edits = tokio::select! {
             edits = statement.edits(evaluator, values, &view) => edits,
             () = evaluator.cancel.wait() => return Err(canceled()),

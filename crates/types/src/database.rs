@@ -22,9 +22,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 /// The most tables of a database.
-pub const MAX_TABLES: usize = 10_000;
+pub const MAX_TABLES: usize = 2_000;
 /// The longest definition of a table, in bytes.
-pub const MAX_TABLE_BYTES: usize = 1 << 20;
+pub const MAX_TABLE_BYTES: usize = 128 << 10;
 
 const FORMAT: u8 = 1;
 /// What stands before the definition.
@@ -77,6 +77,9 @@ impl CatalogTable {
         }
         if self.id == TableId(0) {
             return Some("a table's id was not given out".into());
+        }
+        if self.schema.version() == u32::MAX {
+            return Some(format!("table `{}` could never be changed after such a version", self.name));
         }
         (self.encode(TableState::Live).len() > MAX_TABLE_BYTES).then(|| {
             format!("the definition of table `{}` is longer than {MAX_TABLE_BYTES} bytes", self.name)

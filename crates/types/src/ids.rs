@@ -67,9 +67,20 @@ impl Generation {
         self.0 == 0
     }
 
-    /// The next one.
-    pub fn next(self) -> Generation {
-        Generation(self.0 + 1)
+    /// The last one that may be: epochs begin with their generation, and have room for no more.
+    pub const LAST: Generation = Generation((1 << 28) - 1);
+
+    /// The one that follows all that were seen, `seen` being the highest, at this time in milliseconds since
+    /// 1970: at least the minutes since then, so that nodes that were not asked have hardly seen it either
+    /// (PR-107).
+    pub fn beyond(seen: Generation, wall_ms: u64) -> Generation {
+        Generation(seen.0.saturating_add(1).max(wall_ms / 60_000)).min(Generation::LAST)
+    }
+
+    /// True if somebody may make the records anew with this one at this time, in milliseconds since 1970: it
+    /// is not so far ahead that it leaves no room for the next ones.
+    pub fn is_plausible(self, wall_ms: u64) -> bool {
+        self <= Generation::LAST && self.0 <= (wall_ms / 60_000).saturating_add(24 * 60)
     }
 }
 
@@ -123,5 +134,21 @@ impl SessionId {
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "session {}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_follow_the_clock_and_leave_room_for_the_next_ones() {
+        let (minute, day) = (60_000, 24 * 60);
+        assert_eq!(Generation::beyond(Generation(0), 500 * minute), Generation(500));
+        assert_eq!(Generation::beyond(Generation(500), 500 * minute), Generation(501), "twice in a minute");
+        assert_eq!(Generation::beyond(Generation(u64::MAX), 0), Generation::LAST);
+        assert!(Generation(500 + day).is_plausible(500 * minute));
+        assert!(!Generation(501 + day).is_plausible(500 * minute));
+        assert!(!Generation(u64::MAX).is_plausible(u64::MAX));
     }
 }

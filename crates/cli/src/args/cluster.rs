@@ -127,6 +127,8 @@ partition is one thread's share of one node: a table that outgrows it is better 
         standby: StandbyArg,
     },
     /// List databases.
+    #[command(after_help = "Example:
+  understudy database list")]
     List,
     /// Change what a database's commits promise, or how many copies there are, while it serves.
     #[command(after_help = "Examples:

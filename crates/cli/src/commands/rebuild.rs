@@ -29,7 +29,7 @@ pub fn run(args: &RebuildArgs, context: &mut Context) -> Result<(), Failure> {
     let asked = ask_all(&args.from, context)?;
     let reports: Vec<KeptRecords> = asked.reports.values().cloned().collect();
     let order = Order {
-        generation: rebuild::newest_generation(&reports).next(),
+        generation: Generation::beyond(rebuild::newest_generation(&reports), wall_ms()),
         accept_missing: args.accept_missing,
         wall_ms: wall_ms(),
         seed: node::datadir::random(),
@@ -80,14 +80,20 @@ fn ask_all(from: &[String], context: &Context) -> Result<Asked, Failure> {
             }
             match ask(&address, None, context) {
                 Ok(report) => {
-                    let node = report.member.node;
-                    if asked.reports.insert(node, report).is_some() {
-                        return Err(Failure::refused(Refusal::Twice(node).to_string()));
+                    let (node, member) = (report.member.node, report.member);
+                    match asked.reports.insert(node, report) {
+                        // It has two addresses.
+                        Some(before) if before.member == member => {}
+                        Some(_) => return Err(Failure::refused(Refusal::Twice(node).to_string())),
+                        None => drop(asked.addresses.insert(node, address)),
                     }
-                    asked.addresses.insert(node, address);
                 }
                 Err(AskError::Unreachable(why)) => asked.silent.push(why),
-                Err(AskError::Refused(status, sentence)) => return Err(Failure { status, sentence }),
+                Err(AskError::Refused(status, sentence)) if from.contains(&address) => {
+                    return Err(Failure { status, sentence });
+                }
+                // Somebody else may listen where a node did that is gone.
+                Err(AskError::Refused(_, sentence)) => asked.silent.push(format!("{address}: {sentence}")),
             }
         }
         let reports: Vec<KeptRecords> = asked.reports.values().cloned().collect();
@@ -109,15 +115,28 @@ fn ask(address: &str, fence: Option<Generation>, context: &Context) -> Result<Ke
 
 /// Asks those that answered once more; each notes the generation before it answers.
 fn fence(asked: &Asked, generation: Generation, context: &Context) -> Result<Vec<KeptRecords>, Failure> {
-    let ask = |address: &String| match ask(address, Some(generation), context) {
-        Ok(report) => Ok(report),
-        Err(AskError::Refused(status, sentence)) => Err(Failure { status, sentence }),
-        Err(AskError::Unreachable(why)) => Err(Failure::new(
-            Status::Unreachable,
-            format!("{why}; it answered a moment ago: nothing is written, run this again"),
-        )),
-    };
-    asked.addresses.values().map(ask).collect()
+    let mut reports: Vec<KeptRecords> = Vec::new();
+    for address in asked.addresses.values() {
+        let failure = match ask(address, Some(generation), context) {
+            Ok(report) => {
+                reports.push(report);
+                continue;
+            }
+            Err(AskError::Refused(status, sentence)) => Failure { status, sentence },
+            Err(AskError::Unreachable(why)) => {
+                Failure::new(Status::Unreachable, format!("{why}; it answered a moment ago"))
+            }
+        };
+        let fenced: Vec<NodeId> = reports.iter().map(|report| report.member.node).collect();
+        return Err(match fenced.is_empty() {
+            true => failure.and("nothing was changed: run this again"),
+            false => failure.and(format!(
+                "nothing is written, and {} listen to no older controller any more: run this again until it ends well",
+                names(&fenced)
+            )),
+        });
+    }
+    Ok(reports)
 }
 
 fn refused(why: &Refusal, asked: &Asked) -> Failure {

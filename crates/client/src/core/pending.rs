@@ -3,7 +3,7 @@
 use crate::backoff::Backoff;
 use crate::call::{Call, FailKind, LaneId, Ticket};
 use types::{Micros, NodeId, SessionId};
-use wire::{Message, Op, Request};
+use wire::{Message, Op, Request, RowOp, TableChange};
 
 /// What kind of call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,9 +114,7 @@ impl Pending {
         if self.kind == Kind::Write && self.node.is_some() {
             return Some("a write goes to the primary, not to a chosen node".into());
         }
-        if let Op::Write { ops, .. } = &request.op {
-            let bytes: usize =
-                ops.iter().map(|op| op.key().len() + op.row().map_or(0, |row| row.len()) + 16).sum();
+        if let Some(bytes) = written(&request.op) {
             // The cap of a request's frame, less room for its envelope.
             let cap = Message::cap(self.message.number()).unwrap_or(0).saturating_sub(4096);
             if bytes > cap {
@@ -179,4 +177,20 @@ pub(super) fn request_id(ticket: Ticket, attempt: u32) -> u64 {
 /// The call of a request id.
 pub(super) fn ticket_of(id: u64) -> Ticket {
     Ticket(id >> 16)
+}
+/// About how many bytes a write sends.
+fn written(op: &Op) -> Option<usize> {
+    let row = |op: &RowOp| op.key().len() + op.row().map_or(0, |row| row.len()) + 16;
+    let change = |change: &TableChange| match change {
+        TableChange::Create(text) | TableChange::Alter { to: text, .. } => text.0.len() + 16,
+        TableChange::Drop { .. } => 16,
+    };
+    match op {
+        Op::Write { ops, .. } => Some(ops.iter().map(row).sum()),
+        Op::Transact { changes, parts, .. } => {
+            let rows: usize = parts.iter().flat_map(|part| &part.ops).map(row).sum();
+            Some(rows + 16 * parts.len() + changes.iter().map(change).sum::<usize>())
+        }
+        _ => None,
+    }
 }

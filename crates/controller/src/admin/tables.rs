@@ -85,7 +85,10 @@ impl Controller {
             unknown: as_placed(&request),
             ..TableRecord::new(TableId(cluster.next_table), &request.name, request.schema.clone(), policy)
         };
-        cluster.next_table += 1;
+        let Some(next_table) = cluster.next_table.checked_add(1) else {
+            return Some(Err((REFUSED, "all numbers of tables have been given out".into())));
+        };
+        cluster.next_table = next_table;
         let (mark, name) = (Key::Creating(table.id), name_key(table.holds, &table.name));
         let txn = Txn::default()
             .compare(Key::Cluster, self.records.compare_with(&Key::Cluster))

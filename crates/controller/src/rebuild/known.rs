@@ -4,11 +4,22 @@ use super::Refusal;
 use crate::keys::Key;
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{ClusterRecord, NodeRecord, PartitionRecord, TableRecord};
-use types::{Generation, NodeId, PartitionId, TableId};
+use types::{Epoch, Generation, NodeId, PartitionId, TableId};
 use wire::KeptRecords;
 
 /// When something was told: in which generation, and at which revision of its metastore.
 pub(super) type When = (Generation, u64);
+
+/// No controller gives out an epoch beyond this one.
+const LAST_EPOCH: Epoch = Epoch(Generation::LAST.0 << 32 | u32::MAX as u64);
+
+/// An epoch that a controller may have given out.
+fn plausible(epoch: Epoch) -> Result<(), String> {
+    match epoch < LAST_EPOCH {
+        true => Ok(()),
+        false => Err(format!("no controller gives out {epoch}")),
+    }
+}
 
 /// What one node keeps.
 pub(super) struct Known<'a> {
@@ -31,6 +42,10 @@ impl<'a> Known<'a> {
             partitions: BTreeMap::new(),
             dropped,
         };
+        for (partition, epoch) in &report.seen {
+            let wrong = |why| Refusal::Unreadable(report.member.node, format!("{partition}: {why}"));
+            plausible(*epoch).map_err(wrong)?;
+        }
         for (key, text) in &report.records {
             let wrong = |why| Refusal::Unreadable(report.member.node, format!("{key}: {why}"));
             match Key::parse(key) {
@@ -40,6 +55,7 @@ impl<'a> Known<'a> {
                 Some(Key::Partition(id)) => {
                     let record: PartitionRecord = text.read().map_err(wrong)?;
                     record.validate().map_err(wrong)?;
+                    plausible(record.epoch).map_err(wrong)?;
                     known.partitions.insert(id, record);
                 }
                 _ => return Err(wrong("nodes keep no such record".into())),

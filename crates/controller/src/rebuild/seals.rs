@@ -5,7 +5,7 @@ use super::{Order, there};
 use crate::seal::fencing_term;
 use types::config::{Cause, FORMAT, FailoverRecord, LossReport, PartitionRecord, PreviousTerm};
 use types::random::mix;
-use types::{Epoch, Member, NodeId, ProposalId, Term};
+use types::{Epoch, Generation, Member, NodeId, ProposalId, Term};
 
 /// So many epochs are left to the controllers that were replaced, whatever they still give out to nodes that
 /// were not asked.
@@ -51,7 +51,7 @@ pub(super) fn seal(
     let unheard = there(old.members(), merged).count() < old.members().count();
     let ahead = highest > old.epoch;
     let lossy = unheard || ahead || old.lossy && old.before.is_some();
-    let epoch = beyond(highest);
+    let epoch = beyond(highest, order.generation);
     let record = PartitionRecord {
         epoch,
         primary: in_sync[0],
@@ -75,9 +75,9 @@ pub(super) fn seal(
     Sealed { table, from: old.epoch, record, left_out, closed, failover }
 }
 
-/// The first epoch that no controller before can come to.
-fn beyond(highest: Epoch) -> Epoch {
-    Epoch(((highest.0 >> LEFT) + 1) << LEFT)
+/// The first epoch of a generation, or the first one that no controller before can come to.
+fn beyond(highest: Epoch, generation: Generation) -> Epoch {
+    Epoch(((highest.0 >> LEFT) + 1).max(generation.0) << LEFT)
 }
 
 fn failover_record(old: &PartitionRecord, new: &PartitionRecord, order: &Order, id: u64) -> FailoverRecord {

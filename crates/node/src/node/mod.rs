@@ -160,7 +160,8 @@ impl Node {
         self.connections.note_closed(now.mono);
         let end = clock::mono();
         self.reports.metrics().turn_max_us.fetch_max(end.since(now.mono).0, Ordering::Relaxed);
-        self.connections.alive(end, self.journal.oldest_pending());
+        let pending = [self.journal.oldest_pending(), self.records.oldest_waiting()];
+        self.connections.alive(end, pending.into_iter().flatten().min());
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use super::Node;
 use super::records::Held;
+use crate::clock;
 use crate::failure::{Failure, status};
 use std::collections::BTreeMap;
 use types::{Epoch, Generation, PartitionId};
@@ -60,10 +61,17 @@ impl Node {
     /// What an operator asks of this very node.
     pub(super) fn on_operator(&mut self, key: u64, admin: &Admin) -> Result<(), Failure> {
         let result = match &admin.command {
-            AdminCommand::Records(Some(generation)) if *generation < self.storage.generation() => {
+            // The same one is somebody else's, whose records are others.
+            AdminCommand::Records(Some(generation)) if *generation <= self.storage.generation() => {
                 let known = self.storage.generation();
-                let why = format!("{} listens to {known} already", self.replicas.me().node);
+                let why = format!(
+                    "{} listens to {known} already: another rebuild is under way or has ended; if it has not, run this again",
+                    self.replicas.me().node
+                );
                 Err((status::REFUSED, why))
+            }
+            AdminCommand::Records(Some(generation)) if !generation.is_plausible(clock::now().wall_ms) => {
+                Err((status::USAGE, format!("{generation} is far in the future of this node's clock")))
             }
             AdminCommand::Records(Some(_)) if self.connections.has_controller() => {
                 let at = self.connections.connected_controllers().join(", ");

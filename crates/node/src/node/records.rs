@@ -4,13 +4,14 @@
 //! replicas pass on. So a primary counts a set, and a candidate leads, only by a record that its node
 //! will not forget. Nothing else waits.
 
+use crate::clock;
 use crate::kept::{Change, Keeper};
 use crate::stop::Stopper;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use types::{
-    ClusterRecord, Epoch, Generation, NodeRecord, PartitionId, PartitionRecord, TableId, TableRecord,
+    ClusterRecord, Epoch, Generation, Micros, NodeRecord, PartitionId, PartitionRecord, TableId, TableRecord,
 };
 use wire::control::ClusterMap;
 use wire::peer::Refusal;
@@ -43,12 +44,12 @@ pub struct Records {
     /// What is kept, or on its way to the disk: a record under each of the metastore's keys.
     records: BTreeMap<String, String>,
     told: Told,
-    /// The epochs of the partitions' records.
-    epochs: BTreeMap<PartitionId, Epoch>,
+    /// The epochs of the partitions' records, and the tables.
+    epochs: BTreeMap<PartitionId, (Epoch, TableId)>,
     /// The highest epochs that the log had when this incarnation began.
     promised: BTreeMap<PartitionId, Epoch>,
-    /// In order, each with the number of the write that it waits for.
-    waiting: VecDeque<(u64, Held)>,
+    /// In order, each with the number of the write that it waits for, and since when.
+    waiting: VecDeque<(u64, Micros, Held)>,
 }
 
 impl Records {
@@ -66,7 +67,7 @@ impl Records {
         let told = records.remove(TOLD).and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
         let epoch = |(key, text): (&String, &String)| {
             let record: PartitionRecord = partition_key(key).and_then(|_| serde_json::from_str(text).ok())?;
-            Some((record.id, record.epoch))
+            Some((record.id, (record.epoch, record.table)))
         };
         let epochs = records.iter().filter_map(epoch).collect();
         Ok(Records { keeper, records, told, epochs, promised, waiting: VecDeque::new() })
@@ -84,16 +85,16 @@ impl Records {
         if number.is_none() && self.waiting.is_empty() {
             return Some(message);
         }
-        self.waiting.push_back((self.keeper.given(), Held::Controller(key, message)));
+        self.waiting.push_back((self.keeper.given(), clock::mono(), Held::Controller(key, message)));
         None
     }
 
     /// Takes a message of another replica. Gives it back if it need not wait.
     pub fn of_peer(&mut self, message: PeerMessage) -> Option<PeerMessage> {
         let changes = match &message {
-            PeerMessage::Inform(inform) => self.of_partition(&inform.record),
+            PeerMessage::Inform(inform) => self.of_peers(inform.partition, &inform.record),
             PeerMessage::AppendRefused(refused) => match &refused.why {
-                Refusal::OldEpoch(text) => self.of_partition(&RecordText(text.clone())),
+                Refusal::OldEpoch(text) => self.of_peers(refused.partition, &RecordText(text.clone())),
                 _ => return Some(message),
             },
             _ => return Some(message),
@@ -101,17 +102,23 @@ impl Records {
         if self.keep(changes).is_none() && self.waiting.is_empty() {
             return Some(message);
         }
-        self.waiting.push_back((self.keeper.given(), Held::Peer(message)));
+        self.waiting.push_back((self.keeper.given(), clock::mono(), Held::Peer(message)));
         None
     }
 
     /// The next of what waited, if its records are kept.
     pub fn next(&mut self) -> Option<Held> {
-        let (number, _) = self.waiting.front()?;
+        let (number, _, _) = self.waiting.front()?;
         if !self.keeper.is_done(*number) {
             return None;
         }
-        self.waiting.pop_front().map(|(_, held)| held)
+        self.waiting.pop_front().map(|(_, _, held)| held)
+    }
+
+    /// Since when the oldest of what waits has waited. A node whose disk keeps nothing hears no controller,
+    /// and must not look alive for long (N18).
+    pub fn oldest_waiting(&self) -> Option<Micros> {
+        self.waiting.front().map(|(_, since, _)| *since)
     }
 
     /// All that is kept.
@@ -132,6 +139,14 @@ impl Records {
         (!changes.is_empty()).then(|| self.keeper.give(changes))
     }
 
+    /// What another replica of this partition passes on; of another partition it says nothing.
+    fn of_peers(&mut self, partition: PartitionId, text: &RecordText) -> Vec<Change> {
+        match text.read::<PartitionRecord>() {
+            Ok(record) if record.id == partition => self.of_partition(text),
+            _ => Vec::new(),
+        }
+    }
+
     /// A partition's record, if it is newer than the one that is kept.
     fn of_partition(&mut self, text: &RecordText) -> Vec<Change> {
         let mut changes = Vec::new();
@@ -140,12 +155,15 @@ impl Records {
     }
 
     fn note_partition(&mut self, text: &RecordText, changes: &mut Vec<Change>) {
-        // What cannot be read is not acted upon either.
+        // What cannot be read, or is no sound record, is not acted upon either.
         let Ok(record) = text.read::<PartitionRecord>() else { return };
-        if self.epochs.get(&record.id).is_some_and(|known| *known >= record.epoch) {
+        if record.validate().is_err() {
             return;
         }
-        self.epochs.insert(record.id, record.epoch);
+        if self.epochs.get(&record.id).is_some_and(|(known, _)| *known >= record.epoch) {
+            return;
+        }
+        self.epochs.insert(record.id, (record.epoch, record.table));
         self.put(format!("partition/{}", record.id.0), &text.0, changes);
     }
 
@@ -234,13 +252,9 @@ impl Records {
     fn drop_table(&mut self, table: TableId, changes: &mut Vec<Change>) {
         self.told.dropped.insert(table);
         self.remove(&format!("table/{}", table.0), changes);
-        let of_table = |(key, text): (&String, &String)| {
-            partition_key(key)?;
-            let record: PartitionRecord = serde_json::from_str(text).ok()?;
-            (record.table == table).then(|| key.clone())
-        };
-        let partitions: Vec<String> = self.records.iter().filter_map(of_table).collect();
-        partitions.iter().for_each(|key| self.remove(key, changes));
+        let of_table = self.epochs.iter().filter(|(_, (_, of))| *of == table);
+        let partitions: Vec<PartitionId> = of_table.map(|(id, _)| *id).collect();
+        partitions.iter().for_each(|id| self.remove(&format!("partition/{}", id.0), changes));
     }
 }
 

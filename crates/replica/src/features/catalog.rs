@@ -28,6 +28,7 @@ pub(crate) fn fault(record: &PartitionRecord, request: &Request) -> Option<Strin
     match &request.op {
         Op::Write { .. } if own => Some("a catalog is changed by changes of its tables".into()),
         Op::Transact { .. } if !own => Some("a write to several tables is one of the database".into()),
+        Op::Write { mark: Some(_), .. } | Op::Feed { .. } => Some(format!("feeds {several}")),
         Op::Job { .. } | Op::EndJob { .. } => Some(format!("jobs {several}")),
         Op::Stage { .. } | Op::StagePiece { .. } | Op::Unstage { .. } | Op::Load { .. } => {
             Some(format!("bulk loads {several}"))

@@ -19,7 +19,14 @@ impl SqlSession {
         given: &[Option<Kind>],
     ) -> Result<Arc<Plan>, Failure> {
         let handle = &self.evaluator.handle;
-        let catalog = handle.current().await?;
+        let catalog = match handle.current().await {
+            Ok(catalog) => catalog,
+            // A transaction can always be ended, also where its database is gone.
+            Err(failure) => {
+                let apart = plan(&Catalog::default(), parsed, given).ok();
+                return apart.filter(|plan| plan.work.names_no_table()).ok_or(failure);
+            }
+        };
         let planned = plan(&catalog, parsed, given);
         if handle.database().is_none() || planned.is_ok() {
             return planned;

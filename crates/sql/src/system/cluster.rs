@@ -97,10 +97,10 @@ fn time(ms: u64) -> Value {
     Value::Timestamp(ms as i64 * 1_000)
 }
 
-/// Names of tables by the partitions' records; those of tables that are gone have none.
+/// Names of tables and databases by the partitions' records; those of tables that are gone have none.
 fn named(facts: &Facts) -> Vec<(PartitionRecord, String)> {
     let tables: BTreeMap<_, &TableRecord> =
-        facts.seen().map.tables().map(|table| (table.id, table.as_ref())).collect();
+        facts.seen().map.owners().map(|table| (table.id, table.as_ref())).collect();
     let records = facts.partitions().into_values();
     records.filter_map(|record| Some((record.clone(), tables.get(&record.table)?.name.clone()))).collect()
 }
