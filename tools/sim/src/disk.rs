@@ -33,6 +33,7 @@ struct DiskState {
     trouble: Trouble,
     syncs: u64,
     failed_syncs: u64,
+    refused: bool,
 }
 
 /// A disk. Clones share it; it outlives the processes that use it.
@@ -52,6 +53,7 @@ impl Disk {
             trouble: Trouble::default(),
             syncs: 0,
             failed_syncs: 0,
+            refused: false,
         };
         Disk { state: Arc::new(Mutex::new(state)) }
     }
@@ -64,6 +66,11 @@ impl Disk {
     /// What is wrong just now.
     pub fn trouble(&self) -> Trouble {
         self.state().trouble
+    }
+
+    /// True if something was refused at any time because the disk was full.
+    pub fn has_refused(&self) -> bool {
+        self.state().refused
     }
 
     /// Changes what is wrong.
@@ -157,7 +164,7 @@ impl Disk {
     pub fn create(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
         if state.trouble.full {
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
+            return Err(state.no_room());
         }
         state.create(name);
         Ok(())
@@ -198,6 +205,11 @@ impl DiskState {
         id
     }
 
+    fn no_room(&mut self) -> io::Error {
+        self.refused = true;
+        io::Error::from(io::ErrorKind::StorageFull)
+    }
+
     fn write(&mut self, id: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let Some(contents) = self.files.get_mut(&id) else {
             return Err(io::Error::other("the disk was replaced"));
@@ -209,7 +221,7 @@ impl DiskState {
             if !grows {
                 contents.put(offset, &bytes[..part]);
             }
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
+            return Err(self.no_room());
         }
         let mut offset = offset;
         if self.trouble.misdirect && offset > 4096 && !grows {
@@ -261,7 +273,7 @@ impl Files for Directory {
     fn create(&self, name: &str, preallocate: u64) -> io::Result<Arc<dyn File>> {
         let mut state = self.disk.state();
         if state.trouble.full && preallocate > 0 {
-            return Err(io::Error::from(io::ErrorKind::StorageFull));
+            return Err(state.no_room());
         }
         let id = state.create(&self.path(name));
         state.files.insert(id, Contents::zeros(preallocate));

@@ -143,9 +143,11 @@ impl World {
         let (_, failed) = machine.disk.syncs();
         let unsynced = machine.health.tell_syncs(failed);
         let faulted = machine.health.is_impaired() || unsynced || machine.disk.trouble().full;
-        // Want of room damages nothing, but for a copy by rows: that begins anew.
+        // Want of room damages nothing, but for a copy by rows: that begins anew. It can be shown long after.
+        let refused = machine.disk.has_refused();
         let trouble = self.machines.files_mut().trouble(node);
-        let no_room = trouble.has_refused() && reason.starts_with("there is no room for the engine's files");
+        let wants_room = reason.starts_with("there is no room for the engine's files");
+        let no_room = (refused || trouble.has_refused()) && wants_room;
         let faulted = faulted || trouble.has_failed() || no_room;
         if !faulted {
             let sentence = format!("n{node} {id}: nothing was harmed, and yet: {reason}");
