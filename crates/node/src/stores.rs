@@ -74,7 +74,10 @@ pub fn load(dir: &DataDir) -> Result<Vec<Meta>, Failure> {
     for entry in fs::read_dir(&root).map_err(io)? {
         let path = entry.map_err(io)?.path();
         let id = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-        let text = files::read(&path.join("partition.json")).map_err(io)?;
+        let text = match files::read(&path.join("partition.json")) {
+            Err(error) if wal::is_unreadable(&error) => None,
+            read => read.map_err(io)?,
+        };
         let meta: Option<Meta> = text.and_then(|text| serde_json::from_slice(&text).ok());
         match meta {
             Some(meta) if id == Some(meta.partition.0) => metas.push(meta),
@@ -190,7 +193,9 @@ fn open_files(
     files::ensure_dir(engine_dir).map_err(|error| Failure::io(engine_dir, &error))?;
     match engine::open(meta.engine, Some(&path)) {
         Ok(engine) => Ok((engine, None)),
-        Err(EngineError::Io(error) | EngineError::Full(error) | EngineError::Later(error)) => {
+        Err(EngineError::Io(error) | EngineError::Full(error) | EngineError::Later(error))
+            if !wal::is_unreadable(&error) =>
+        {
             Err(Failure::io(&path, &error))
         }
         Err(error) => {

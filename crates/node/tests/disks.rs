@@ -120,6 +120,35 @@ fn damaged_files_are_set_aside_and_stay_there() {
     assert!(!cluster.node_dir(1).join("partitions/.99.new").exists(), "it never was a replica");
 }
 
+/// From now on reading this file fails (EIO): the memory of a process can be opened, and its first page not
+/// read.
+fn make_unreadable(path: &Path) {
+    fs::remove_file(path).expect("it is there");
+    std::os::unix::fs::symlink("/proc/self/mem", path).expect("makes a link");
+    let error = fs::read(path).expect_err("nothing lies at address zero");
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+}
+
+#[test]
+fn r10_what_the_disk_cannot_read_damages_a_replica_and_stops_no_node() {
+    let (mut cluster, ..) = one_node(EngineKind::Lsm, 10);
+    let name = partition(&cluster);
+    let replica = cluster.node_dir(1).join("partitions").join(&name);
+    cluster.kill(1);
+    make_unreadable(&replica.join("engine/CURRENT"));
+    cluster.start_node(1);
+    is_damaged(&cluster, 1);
+    cluster.kill(1);
+    make_unreadable(&replica.join("partition.json"));
+    for _ in 0..2 {
+        cluster.start_node(1);
+        cluster.kill(1);
+    }
+    let damaged = cluster.node_dir(1).join("damaged");
+    assert!(damaged.join(format!("{name}-0/CURRENT")).is_symlink(), "the engine is kept");
+    assert!(damaged.join(format!("{name}-1/partition.json")).is_symlink(), "the replica is kept");
+}
+
 /// The directory of the only replica's tables.
 fn tables(cluster: &Cluster) -> PathBuf {
     let replica = cluster.node_dir(1).join("partitions").join(partition(cluster));

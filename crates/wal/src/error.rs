@@ -76,6 +76,15 @@ pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }
 
+/// The error number of a disk that cannot read or write.
+pub(crate) const EIO: i32 = 5;
+
+/// True if what is on the disk cannot be read there (EIO, and EBADMSG and EUCLEAN of file systems with
+/// checksums): it is lost, and the rest of the disk may be as good as ever.
+pub fn is_unreadable(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(EIO | 74 | 117))
+}
+
 /// True if the disk said that it has no room.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(

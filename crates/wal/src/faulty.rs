@@ -5,7 +5,7 @@
 
 use crate::cached::{Contents, Names};
 use crate::file::{File, Files};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use types::random::Random;
@@ -24,12 +24,17 @@ pub struct Faults {
     pub no_files: bool,
 }
 
+/// The unit in which a file becomes unreadable, bytes.
+const PAGE: u64 = 4096;
+
 #[derive(Clone, Default)]
 struct Disk {
     files: BTreeMap<u64, Contents>,
     names: Names,
     next: u64,
     faults: Faults,
+    /// Pages of files that cannot be read, by file and number.
+    ruined: BTreeSet<(u64, u64)>,
     writes: u64,
     syncs: u64,
 }
@@ -91,6 +96,13 @@ impl MemFiles {
         self.edit(name, |bytes| bytes.truncate(length as usize));
     }
 
+    /// The page of a file, 4096 bytes, cannot be read any more (EIO), until it is written as a whole.
+    pub fn ruin(&self, name: &str, page: u64) {
+        let mut disk = self.disk();
+        let id = disk.names.find(name).expect("it is there");
+        disk.ruined.insert((id, page));
+    }
+
     fn edit(&self, name: &str, change: impl Fn(&mut Vec<u8>)) {
         let mut disk = self.disk();
         let id = disk.names.find(name).expect("it is there");
@@ -109,6 +121,13 @@ impl Disk {
         if self.faults.no_files { Err(io::Error::from_raw_os_error(24)) } else { Ok(()) }
     }
 
+    /// True if a page is ruined of which these bytes have a part, or, where `parts_only`, a part and not all.
+    fn is_ruined(&self, id: u64, (from, length): (u64, usize), parts_only: bool) -> bool {
+        let to = from + length as u64;
+        let pages = self.ruined.range((id, from / PAGE)..(id, to.div_ceil(PAGE)));
+        pages.into_iter().any(|(_, page)| !parts_only || page * PAGE < from || (page + 1) * PAGE > to)
+    }
+
     fn used(&self) -> u64 {
         self.names.all().map(|(_, id)| self.files[&id].cache().len() as u64).sum()
     }
@@ -119,7 +138,9 @@ impl Disk {
         let used = self.used();
         let contents = self.files.get(&id).expect("handles have files");
         let grown = (offset + bytes.len() as u64).saturating_sub(contents.cache().len() as u64);
-        let (length, error) = if self.faults.fail_write == Some(count) {
+        let (length, error) = if self.is_ruined(id, (offset, bytes.len()), true) {
+            (0, Some(io::Error::from_raw_os_error(5)))
+        } else if self.faults.fail_write == Some(count) {
             (bytes.len() / 2, Some(io::Error::other("a planted failure to write")))
         } else if self.faults.capacity.is_some_and(|capacity| used + grown > capacity) {
             (bytes.len() / 2, Some(io::Error::from(io::ErrorKind::StorageFull)))
@@ -127,6 +148,8 @@ impl Disk {
             (bytes.len(), None)
         };
         self.files.get_mut(&id).expect("handles have files").put(offset, &bytes[..length]);
+        let end = offset + length as u64;
+        self.ruined.retain(|(file, page)| *file != id || page * PAGE < offset || (page + 1) * PAGE > end);
         error.map_or(Ok(()), Err)
     }
 }
@@ -183,7 +206,11 @@ impl File for MemFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(self.files.disk().files[&self.id].read_at(offset, buffer))
+        let disk = self.files.disk();
+        if disk.is_ruined(self.id, (offset, buffer.len()), false) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        Ok(disk.files[&self.id].read_at(offset, buffer))
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -35,6 +35,8 @@ pub(crate) struct Segment {
     pub number: u32,
     pub length: u64,
     pub file: Arc<dyn File>,
+    /// No part of it was found that the disk cannot read. Such a file is written no more.
+    pub sound: bool,
 }
 
 impl Segment {

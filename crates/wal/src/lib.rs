@@ -30,7 +30,7 @@ mod segments;
 mod volatile;
 pub mod writer;
 
-pub use error::{LogError, is_full};
+pub use error::{LogError, is_full, is_unreadable};
 pub use file::{File, Files, RealFiles};
 pub use frame::LogOffset;
 pub use group::{Appended, GroupCommit, Refused, Submission, Ticket};

@@ -8,7 +8,7 @@
 //! Damage, too, is an end behind which a frame lies in another place than its own: a torn write leaves a part
 //! of itself where it belongs.
 
-use crate::error::LogError;
+use crate::error::{LogError, is_unreadable};
 use crate::file::Files;
 use crate::frame::{FORMAT, FrameHeader, HEADER, LogOffset};
 use crate::index::{Segment, SegmentUse};
@@ -16,7 +16,7 @@ use crate::log::{Log, Options, Stats, Tail};
 use crate::record::Stored;
 use crate::recovered::{DamageKind, Recovered};
 use crate::replay::Replay;
-use crate::scan::{Found, Loaded};
+use crate::scan::{Found, Loaded, pages};
 use crate::segments::{MIN_SEGMENT, create_segment, is_unfinished, snapshot, spare_number};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,7 +116,8 @@ impl Scan<'_> {
         let stated = head(loaded, header).map(|(length, _)| length);
         let length = loaded.bytes.len() as u64;
         let number = loaded.number;
-        let segment = Arc::new(Segment { number, length, file: loaded.file.clone() });
+        let sound = loaded.is_readable();
+        let segment = Arc::new(Segment { number, length, file: loaded.file.clone(), sound });
         self.replay.segment(SegmentUse { segment: segment.clone(), last: BTreeMap::new(), used: 0 });
         self.short = stated.is_some_and(|stated| length < stated);
         segment
@@ -160,7 +161,9 @@ impl Scan<'_> {
             Found::Whole(_) => (DamageKind::Chain, EVERYONE),
             _ => (DamageKind::Frame, EVERYONE),
         };
-        self.damage(at, what, filter);
+        let until = resume.as_ref().map_or(u64::MAX, |resume| resume.at.offset());
+        let unread = loaded.unread_behind(offset, self.generation).is_some_and(|unread| unread < until);
+        self.damage(at, if unread { DamageKind::NotReadable } else { what }, filter);
         self.chain = None;
         Ok(resume.map_or(Next::Segment, Next::Frame))
     }
@@ -171,6 +174,15 @@ impl Scan<'_> {
             || following.is_some_and(|following| following.has_astray(0, self.generation));
         if astray && self.told_apart {
             return self.damage(LogOffset::new(loaded.number, offset), DamageKind::Astray, EVERYONE);
+        }
+        // Nobody knows whether what cannot be read was synced.
+        let unread = loaded.unread_behind(offset, self.generation).map(|at| (loaded.number, at));
+        let unread = unread.or_else(|| {
+            let following = following?;
+            Some((following.number, following.unread_behind(0, self.generation)?))
+        });
+        if let Some((number, at)) = unread.filter(|_| self.told_apart) {
+            return self.damage(LogOffset::new(number, at), DamageKind::NotReadable, EVERYONE);
         }
         // A segment that shows no frame may never have had one, but then its file is whole.
         let empty = if offset == 0 { Some(loaded) } else { following };
@@ -330,9 +342,13 @@ impl Log {
             removed.map_err(|error| LogError::io("a segment behind the end cannot be removed", error))?;
         }
         files.sync_dir().map_err(|error| LogError::io("the log's directory cannot be synced", error))?;
-        let fit = last.is_some() && scan.damaged_segment != last;
+        let mut fit = last.is_some() && scan.damaged_segment != last;
         let (segment, offset) = match scan.end {
-            Some(end) => end,
+            Some(end) => {
+                // Writing near what cannot be read may fail as well.
+                fit &= end.0.sound;
+                end
+            }
             None => {
                 let created = create_segment(&*files, highest + 1, options.segment_bytes);
                 let segment =
@@ -392,7 +408,7 @@ impl Log {
         if self.tail.offset == 0 || fit {
             self.write(&states, true)?;
         } else {
-            // The damaged segment stays as it is, for those who want to look.
+            // A damaged segment stays as it is, for those who want to look.
             self.flush()?;
             self.roll(HEADER as u64, true)?;
         }
@@ -411,11 +427,19 @@ impl Log {
     fn rewrite_unsynced(&mut self) -> Result<(), LogError> {
         let at = self.tail.at();
         let from = self.synced_to.max(LogOffset::new(at.segment(), 0)).min(at);
-        let mut bytes = vec![0; (at.offset() - from.offset()) as usize];
         let file = &self.tail.segment.file;
         let failed = |error| LogError::io("the end of the log cannot be written again", error);
-        let read = file.read_at(from.offset(), &mut bytes).map_err(failed)?;
-        file.write_at(from.offset(), &bytes[..read]).map_err(failed)?;
+        let whole = from.offset()..at.offset();
+        let parts = if self.tail.segment.sound { vec![whole] } else { pages(whole) };
+        for part in parts {
+            let mut bytes = vec![0; (part.end - part.start) as usize];
+            match file.read_at(part.start, &mut bytes) {
+                Ok(read) => file.write_at(part.start, &bytes[..read]).map_err(failed)?,
+                // Its damage was found before.
+                Err(error) if is_unreadable(&error) && !self.tail.segment.sound => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
         // Not synced in this life, whatever the marks say.
         self.synced_to = from;
         Ok(())

@@ -1,5 +1,6 @@
 //! Reading the log back: by its owner, and by any thread that holds a [`Reader`] while the owner appends.
 
+use crate::error::is_unreadable;
 use crate::frame::{FrameHeader, HEADER, LogOffset, align, read_u32, read_u64};
 use crate::index::{Index, Segment};
 use crate::record::{EntryRef, KIND_ENTRY, RECORD_HEADER};
@@ -290,7 +291,12 @@ impl Window<'_> {
         let inside = at >= self.start && at + length as u64 <= self.start + self.buffer.len() as u64;
         if !inside {
             self.buffer.resize(length.max(WINDOW), 0);
-            let read = self.segment.file.read_at(at, &mut self.buffer);
+            let mut read = self.segment.file.read_at(at, &mut self.buffer);
+            if length < self.buffer.len() && read.as_ref().is_err_and(is_unreadable) {
+                // The bad place may lie behind what is needed.
+                self.buffer.truncate(length);
+                read = self.segment.file.read_at(at, &mut self.buffer);
+            }
             let read = read.map_err(|error| ReadError::Io(error.to_string()))?;
             self.buffer.truncate(read);
             self.start = at;

@@ -19,6 +19,8 @@ pub enum DamageKind {
     ShortFile,
     /// A frame lies where another place's frame belongs: a disk wrote it there and acknowledged it.
     Astray,
+    /// The disk cannot read what is there.
+    NotReadable,
     /// Entries that should be in the log are not.
     Gap,
     /// An earlier opening found it, and the partition has not been repaired since.
@@ -33,6 +35,7 @@ impl fmt::Display for DamageKind {
             DamageKind::MissingSegment => "a segment file is missing",
             DamageKind::ShortFile => "a segment file is too short",
             DamageKind::Astray => "a frame lies in another place than its own",
+            DamageKind::NotReadable => "the disk cannot read what is there",
             DamageKind::Gap => "entries are missing",
             DamageKind::Earlier => "damage found before",
         })

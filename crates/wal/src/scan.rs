@@ -1,21 +1,34 @@
 //! Finding frames in the bytes of a segment, also behind damage.
 
-use crate::error::LogError;
-use crate::file::Files;
+use crate::error::{EIO, LogError, is_unreadable};
+use crate::file::{File, Files};
 use crate::frame::{ALIGN, FrameHeader, HEADER, LogOffset, MAGIC, align};
 use crate::index::Segment;
 use bytes::Bytes;
+use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Zeros are skipped in steps of this, a multiple of the distance between places where frames may start.
 const CHUNK: usize = 4096;
 const ZEROS: [u8; CHUNK] = [0; CHUNK];
 
+/// Stands where bytes could not be read: no header begins like that, and nothing that was never written is
+/// like that.
+const UNREAD: u8 = 0x5A;
+/// Bytes that are read at a time where a file cannot be read as a whole: in most systems they fail together.
+const PAGE: u64 = 4096;
+/// So many pages of a segment are tried in vain. A disk may take seconds for each; what is left is then not
+/// read at all.
+const PAGES_IN_VAIN: usize = 64;
+
 /// A segment's file, read into memory.
 pub(crate) struct Loaded {
     pub number: u32,
-    pub file: Arc<dyn crate::file::File>,
+    pub file: Arc<dyn File>,
     pub bytes: Bytes,
+    /// Where the disk refused to read it, in order.
+    unread: Vec<Range<u64>>,
 }
 
 /// What lies where a frame could start.
@@ -38,9 +51,26 @@ impl Loaded {
         let file = files.open(&name).map_err(failed)?;
         let size = file.size().map_err(failed)?.min(u64::from(u32::MAX));
         let mut bytes = vec![0; size as usize];
-        let read = file.read_at(0, &mut bytes).map_err(failed)?;
+        let (read, unread) = match file.read_at(0, &mut bytes) {
+            Ok(read) => (read, Vec::new()),
+            Err(error) if is_unreadable(&error) => read_in_pages(&*file, &mut bytes).map_err(failed)?,
+            Err(error) => return Err(failed(error)),
+        };
         bytes.truncate(read);
-        Ok(Loaded { number, file, bytes: Bytes::from(bytes) })
+        Ok(Loaded { number, file, bytes: Bytes::from(bytes), unread })
+    }
+
+    /// True if every byte could be read.
+    pub fn is_readable(&self) -> bool {
+        self.unread.is_empty()
+    }
+
+    /// The first place at or behind `offset` that could not be read, unless nothing at all was written at
+    /// `offset`: what is written in order then has nothing behind it either.
+    pub fn unread_behind(&self, offset: u64, oldest: u32) -> Option<u64> {
+        let behind = self.unread.iter().find(|unread| unread.end > offset)?;
+        let written = !matches!(self.find(offset, oldest), Found::Nothing);
+        written.then_some(behind.start.max(offset))
     }
 
     /// What lies at `offset`. Frames of a generation before `oldest` are left over from a tail that was cut.
@@ -125,6 +155,39 @@ impl Loaded {
         let start = header.at.offset() as usize + HEADER;
         self.bytes.slice(start..header.body_end() as usize)
     }
+}
+
+/// Reads page by page what cannot be read at once (R10: what a disk has lost is damage, not the end of the
+/// node). Returns how much there is, and what could not be read.
+fn read_in_pages(file: &dyn File, bytes: &mut [u8]) -> io::Result<(usize, Vec<Range<u64>>)> {
+    let (mut unread, mut in_vain) = (Vec::<Range<u64>>::new(), 0);
+    for range in pages(0..bytes.len() as u64) {
+        let page = &mut bytes[range.start as usize..range.end as usize];
+        let read = match in_vain < PAGES_IN_VAIN {
+            true => file.read_at(range.start, page),
+            false => Err(io::Error::from_raw_os_error(EIO)),
+        };
+        match read {
+            Ok(read) if read < page.len() => return Ok((range.start as usize + read, unread)),
+            Ok(_) => {}
+            Err(error) if is_unreadable(&error) => {
+                page.fill(UNREAD);
+                in_vain += 1;
+                match unread.last_mut() {
+                    Some(last) if last.end == range.start => last.end = range.end,
+                    _ => unread.push(range),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((bytes.len(), unread))
+}
+
+/// The pages, or parts of pages, that a range of a file has.
+pub(crate) fn pages(range: Range<u64>) -> Vec<Range<u64>> {
+    let firsts = (range.start / PAGE..range.end.div_ceil(PAGE)).map(|page| page * PAGE);
+    firsts.map(|first| first.max(range.start)..(first + PAGE).min(range.end)).collect()
 }
 
 #[cfg(test)]

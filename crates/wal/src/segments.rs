@@ -119,7 +119,7 @@ impl Log {
             let taken = self.files.rename(&spare, &name).and_then(|()| self.files.sync_dir());
             taken.map_err(|error| LogError::io("a spare segment cannot be used", error))?;
             self.stats.ready_segments += 1;
-            return Ok(Segment { number, length, file });
+            return Ok(Segment { number, length, file, sound: true });
         }
         let used = self.disk_bytes();
         if !control && used + length > self.options.max_bytes {
@@ -171,6 +171,7 @@ impl Log {
         // Readers get segments through the index only, and it has left that: nobody can begin to read it now.
         let unread = Arc::strong_count(&used.segment) == 1;
         if unread
+            && used.segment.sound
             && used.segment.length == self.options.segment_bytes
             && self.spares.len() < self.options.spares
         {
@@ -222,7 +223,7 @@ pub(crate) fn create_segment(files: &dyn Files, number: u32, length: u64) -> io:
     };
     files.rename(&unfinished, &Segment::name(number))?;
     files.sync_dir()?;
-    Ok(Segment { number, length, file })
+    Ok(Segment { number, length, file, sound: true })
 }
 
 /// The records that hold the state of all partitions.

@@ -174,6 +174,67 @@ fn every_lost_block_of_a_marked_log_is_reported() {
 }
 
 #[test]
+fn r10_every_page_that_cannot_be_read_is_reported_or_harmless() {
+    // Entries that begin and end in all parts of a page.
+    let options = Options { segment_bytes: 64 * 1024, max_bytes: 4 << 20, ..small() };
+    let files = MemFiles::new();
+    let (mut log, _) = open_with(&files, options.clone());
+    let mut written = Vec::new();
+    for i in 0..90u64 {
+        let id = if i % 3 == 0 { Q } else { P };
+        written.push(add(&mut log, id, 1, &vec![i as u8; 700 + 97 * (i as usize % 9)]));
+        log.sync().expect("syncs");
+    }
+    log.mark().expect("marks");
+    let synced: BTreeMap<_, _> = [P, Q].map(|id| (id, log.end(id).expect("known").0.lsn)).into();
+    drop(log);
+    let (log, recovered) = open_with(&files.copy(), options.clone());
+    let entries = [P, Q].map(|id| (id, all(&log, id))).into();
+    let sample = Sample { files, options, truth: recovered.partitions, entries, written, synced };
+    let (mut pages, mut harmless) = (0, 0);
+    for name in sample.files.list().expect("lists") {
+        let length = sample.files.contents(&name).len() as u64;
+        for page in 0..length.div_ceil(4096) {
+            let files = sample.files.copy();
+            files.ruin(&name, page);
+            let what = format!("{name} page {page}");
+            let recovered = sample.check(&files, &what);
+            pages += 1;
+            if recovered.unknown_damaged && recovered.partitions.is_empty() {
+                continue;
+            }
+            let damaged = recovered.partitions.values().any(|found| found.damaged.is_some());
+            harmless += usize::from(!damaged);
+            assert!(
+                damaged || page * 4096 >= sample.used(&name) || name == "00000001.log",
+                "{what}: {recovered:?}"
+            );
+            assert!(recovered.partitions.values().all(|found| !found.torn_end), "{what} was synced");
+            // The log goes on, and never writes where it cannot read.
+            let (mut log, again) = open_with(&files, sample.options.clone());
+            let is_damaged = |found: &RecoveredPartition| found.damaged.is_some();
+            assert_eq!(again.partitions.values().any(is_damaged), damaged, "{what}");
+            for i in 0..80 {
+                add(&mut log, P, 2, &[i; 900]);
+                log.sync().unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
+        }
+    }
+    assert!(pages > 30 && harmless > 1 && harmless < pages / 2, "{harmless} of {pages} did no harm");
+}
+
+#[test]
+fn r10_a_disk_that_reads_nothing_any_more_is_not_tried_for_ever() {
+    let sample = sample(16 * 1024, true, false);
+    let files = sample.files.copy();
+    for name in files.list().expect("lists") {
+        (0..4).for_each(|page| files.ruin(&name, page));
+    }
+    let opened = Log::open(Arc::new(files), sample.options.clone());
+    assert!(matches!(opened, Err(LogError::Missing { .. })), "nothing is begun over what was there");
+}
+
+#[test]
 fn a_lost_segment_is_reported() {
     let sample = sample(1024, true, false);
     let names = sample.files.list().expect("lists");
