@@ -440,14 +440,15 @@ impl<L: Leases> Host<L> {
         let mut missed: BTreeMap<Member, Missed> = BTreeMap::new();
         for replica in self.replicas.values_mut() {
             let mut ctx = Ctx { now, leases: &mut self.leases, out, settings: &self.settings };
-            let wanted = replica.record().and_then(|record| self.wanted.get(&record.table));
-            if let Some(wanted) = wanted.filter(|_| !self.rests)
-                && replica.role.leader_mut().is_some_and(|leader| leader.takes_requests())
-            {
-                replica.write_own(&mut ctx, |writing| writing.keep_indexes(wanted));
-            }
-            if !self.rests && replica.may_remove_tables() {
-                replica.write_own(&mut ctx, |writing| writing.remove_dropped());
+            let leads = replica.role.leader_mut().is_some_and(|leader| leader.takes_requests());
+            if let Some(record) = replica.config.record().filter(|_| leads && !self.rests) {
+                let (wanted, database) = (self.wanted.get(&record.table), record.is_of_database());
+                if let Some(wanted) = wanted {
+                    replica.write_own(&mut ctx, |writing| writing.keep_indexes(wanted));
+                }
+                if database {
+                    replica.write_own(&mut ctx, |writing| writing.remove_dropped());
+                }
             }
             replica.tick(&mut ctx);
             let (identity, since, end) = (replica.identity, replica.config.since(), replica.data.log.end());

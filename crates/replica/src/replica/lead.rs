@@ -44,12 +44,6 @@ impl Replica {
         act(&mut sender).map_err(|error| self.fail(ctx, error)).ok()
     }
 
-    /// True if it leads a database, and may log what removes its dropped tables.
-    pub(crate) fn may_remove_tables(&mut self) -> bool {
-        let database = self.config.record().is_some_and(PartitionRecord::is_of_database);
-        database && self.role.leader_mut().is_some_and(|leader| leader.takes_requests())
-    }
-
     /// Sends what is due to every member. Called after each batch of inputs, so that appends coalesce.
     pub(crate) fn ship(&mut self, ctx: &mut Ctx) {
         let Role::Leader(leader) = &self.role else { return };
