@@ -51,8 +51,8 @@ impl Replica {
     }
 
     /// Takes in a piece of a file, or goes on with an installation, and does what follows. True if the engine
-    /// is not through with that. Want of room ends it, for now: what came stays, and the primary offers again
-    /// after a while.
+    /// is not through with that. Want of room ends it, for now: what came stays, and it is tried again
+    /// (PR-135).
     pub(crate) fn receive(
         &mut self,
         ctx: &mut Ctx,
@@ -76,16 +76,17 @@ impl Replica {
         match asked {
             Ok(()) => {}
             Err(ReceiveError::Stopping(error)) => self.fail(ctx, error),
-            Err(ReceiveError::Receiving(error)) => {
-                self.transfer.incoming.forget();
-                match error {
-                    EngineError::Full(_) => {
-                        let what = format!("files cannot be received: {error}");
-                        ctx.out.push(Output::Notice { partition: self.identity.id, what });
-                    }
-                    _ => self.fail(ctx, Fault::Engine(format!("it cannot take in files: {error}"))),
+            Err(ReceiveError::Receiving(error)) => match error {
+                EngineError::Full(_) => {
+                    self.transfer.incoming.pause(ctx.now.mono);
+                    let what = format!("files cannot be received: {error}");
+                    ctx.out.push(Output::Notice { partition: self.identity.id, what });
                 }
-            }
+                _ => {
+                    self.transfer.incoming.forget();
+                    self.fail(ctx, Fault::Engine(format!("it cannot take in files: {error}")));
+                }
+            },
         }
         waits
     }
@@ -111,6 +112,11 @@ impl Replica {
             Due::Nothing => {}
             Due::Install => self.install_if_whole(ctx),
             Due::AskAgain => self.receiver(ctx).ask_again(),
+            Due::TryAgain => {
+                if let Some(offer) = self.transfer.incoming.take_paused() {
+                    self.on_transfer_offer(ctx, offer);
+                }
+            }
             Due::Leftovers => {
                 if self.config.record().is_some_and(|record| record.in_sync.contains(&self.identity.me)) {
                     self.transfer.incoming.clear_leftovers();

@@ -163,6 +163,8 @@ pub(crate) enum Due {
     Install,
     /// What was lost is to be asked for again.
     AskAgain,
+    /// What found no room is tried again.
+    TryAgain,
     /// There may be files of a set that was never installed.
     Leftovers,
 }
@@ -176,6 +178,7 @@ pub(crate) enum Due {
 /// | the files, all of them here | the engine installs them | [`FilesIn::begin_installing`] |
 /// | installing | the files come in again, some were damaged | [`super::receive::Receiver::install`] |
 /// | installing | nothing: they are the state | [`FilesIn::finish`] |
+/// | any | nothing for now: there is no room | [`FilesIn::pause`] |
 /// | any | nothing: refused, withdrawn, of another term | [`FilesIn::forget`], [`FilesIn::withdraw`], [`FilesIn::reconsider`] |
 ///
 /// Invariants (`validate`): a set that comes in is newer than the one installed; no more is asked for at once
@@ -183,6 +186,9 @@ pub(crate) enum Due {
 #[derive(Default)]
 pub(crate) struct FilesIn {
     pub(super) set: Option<Box<Incoming>>,
+    /// What was offered when there was no room for it, and when that was: it is tried again as if it were
+    /// offered once more (PR-135).
+    pub(super) paused: Option<Box<(TransferOffer, Micros)>>,
     /// The newest offer of this term that was installed.
     pub(super) installed: u64,
     /// There may be files of a set that was never installed.
@@ -218,7 +224,18 @@ impl FilesIn {
 
     /// Ends what comes in. The files that came stay.
     pub fn forget(&mut self) {
-        self.set = None;
+        (self.set, self.paused) = (None, None);
+    }
+
+    /// There is no room for what comes in. The files that came stay, and it is tried again later: the primary
+    /// waits for what it has offered.
+    pub fn pause(&mut self, now: Micros) {
+        self.paused = self.set.take().map(|incoming| Box::new((incoming.offer, now)));
+    }
+
+    /// What is to be tried again.
+    pub fn take_paused(&mut self) -> Option<TransferOffer> {
+        self.paused.take().map(|paused| paused.0)
     }
 
     /// The primary does not offer this any more. What came of it stays for the next offer.
@@ -227,6 +244,7 @@ impl FilesIn {
             incoming.offer.number == withdrawn.number && incoming.offer.from == withdrawn.from
         };
         drop(self.set.take_if(theirs));
+        drop(self.paused.take_if(|paused| paused.0.number == withdrawn.number));
     }
 
     /// In another configuration: what is received is of its term, and a replica that counts needs none of it.
@@ -235,7 +253,7 @@ impl FilesIn {
             self.installed = 0;
         }
         if !same_term || !counts {
-            self.set = None;
+            self.forget();
         }
     }
 
@@ -245,6 +263,10 @@ impl FilesIn {
             Some(incoming) if incoming.is_whole() => Due::Install,
             Some(incoming) if now.since(incoming.moved_at) >= patience => Due::AskAgain,
             Some(_) => Due::Nothing,
+            None if self.paused.as_ref().is_some_and(|paused| now.since(paused.1) >= patience) => {
+                Due::TryAgain
+            }
+            None if self.paused.is_some() => Due::Nothing,
             None if self.leftovers => Due::Leftovers,
             None => Due::Nothing,
         }
@@ -253,6 +275,7 @@ impl FilesIn {
     /// Another engine: it may have files of a set that was never installed, or may not.
     pub fn expect_leftovers(&mut self, leftovers: bool) {
         assert!(self.set.is_none(), "F15: a set comes in to an engine that is exchanged");
+        self.paused = None;
         self.leftovers = leftovers;
     }
 
@@ -288,6 +311,9 @@ impl FilesIn {
     /// What must hold of them.
     pub fn validate(&self) -> Result<(), String> {
         let Some(incoming) = &self.set else { return Ok(()) };
+        if self.paused.is_some() {
+            return Err("a set comes in, and another one waits for room".into());
+        }
         let number = incoming.offer.number;
         if number <= self.installed {
             return Err(format!("set {number} comes in, and {} is installed", self.installed));

@@ -95,6 +95,7 @@ impl Receiver<'_> {
             self.send_installed(&offer, Outcome::Refused(why.into()));
             return Ok(());
         }
+        self.files.paused = None;
         self.files.set = Some(Box::new(Incoming::new(offer, history, self.now)));
         self.ask()
     }
@@ -348,7 +349,7 @@ mod tests {
     use crate::transfer::files_in::{Due, READERS};
     use bytes::Bytes;
     use types::{Epoch, Lsn, PartitionId};
-    use wire::ship::encode_set;
+    use wire::ship::{Withdrawn, encode_set};
 
     /// A primary with one file, and a member that receives it.
     struct Pair {
@@ -449,6 +450,33 @@ mod tests {
         assert_eq!(pair.outcomes(), [&Outcome::LogIsLess]);
         assert!(!pair.files.is_receiving() && pair.member.receiving.is_none());
         assert_eq!(pair.files.due(Micros(9), Micros(1)), Due::Leftovers);
+    }
+
+    #[test]
+    fn pr135_what_found_no_room_is_tried_again_and_given_up_with_its_offer() {
+        let mut pair = Pair::new();
+        let offer = pair.offer(5, None);
+        for ended in 0..4 {
+            pair.receiver().offered(offer.clone(), true).expect("no error");
+            pair.files.pause(Micros(9));
+            assert!(!pair.files.is_receiving());
+            assert_eq!(pair.files.due(Micros(10), Micros(2)), Due::Nothing, "not yet");
+            assert_eq!(pair.files.due(Micros(11), Micros(2)), Due::TryAgain);
+            let (partition, epoch, from) = (PartitionId(1), Epoch(1), member());
+            match ended {
+                0 => pair.files.withdraw(&Withdrawn { partition, epoch, from, number: 5 }),
+                1 => pair.files.reconsider(false, true),
+                2 => pair.files.forget(),
+                _ => assert_eq!(pair.files.take_paused().as_ref(), Some(&offer)),
+            }
+            assert_eq!(pair.files.due(Micros(11), Micros(2)), Due::Nothing, "way {ended} to end it");
+        }
+        pair.receiver().offered(offer, true).expect("no error");
+        pair.files.pause(Micros(9));
+        let newer = pair.offer(6, None);
+        pair.receiver().offered(newer, true).expect("no error");
+        pair.files.validate().expect("the newer one takes its place");
+        assert!(pair.files.is_receiving());
     }
 
     #[test]
