@@ -100,7 +100,7 @@ impl JobClient {
             id,
             nodes: plan.nodes,
             random,
-            typed: plan.indexes,
+            typed: plan.workload.indexes,
             partitions: (PartitionId::FIRST_USER..).map(PartitionId).zip(each).collect(),
             links: BTreeMap::new(),
             next_number: 0,

@@ -91,7 +91,8 @@ impl LoadClient {
             let able = table.log == LogKind::Disk;
             vec![(TableId(number), able); table.partitions as usize]
         });
-        let ships = |number: u32| plan.ships.contains(&(number % 2)) || plan.is_lsm(PartitionId(number));
+        let ships =
+            |number: u32| plan.copies.ships.contains(&(number % 2)) || plan.is_lsm(PartitionId(number));
         let partitions: Vec<_> = (PartitionId::FIRST_USER..)
             .zip(each)
             .filter(|(number, (_, able))| *able && ships(*number))
@@ -102,7 +103,7 @@ impl LoadClient {
             id,
             nodes: plan.nodes,
             random,
-            typed: plan.indexes,
+            typed: plan.workload.indexes,
             partitions,
             trees,
             scratch,

@@ -58,13 +58,14 @@ impl Operations {
         let counted = plan.tables.iter().zip(1..);
         let each = counted.flat_map(|(table, number)| vec![TableId(number); table.partitions as usize]);
         let tables = (PartitionId::FIRST_USER..).map(PartitionId).zip(each).collect();
-        let clients = u64::from(plan.clients);
+        let clients = u64::from(plan.workload.clients);
         Operations {
             client,
             random,
-            typed: plan.indexes,
+            typed: plan.workload.indexes,
             tables,
-            left: plan.operations / clients + u64::from(u64::from(client) < plan.operations % clients),
+            left: plan.workload.operations / clients
+                + u64::from(u64::from(client) < plan.workload.operations % clients),
             next_at: 0,
             last_number: 0,
             history: Vec::new(),

@@ -1,12 +1,16 @@
 //! What a seed is made of: nodes, tables, policies, and which faults are switched on.
 
+pub mod copies;
 pub mod profiles;
+pub mod workload;
 
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
+use copies::CopyPlan;
 use std::collections::BTreeSet;
 use types::{EngineKind, Finding, LogKind, PartitionId, Policy};
 use types::{Rules, policy::Standby};
+use workload::WorkloadPlan;
 
 /// A table of the world.
 #[derive(Clone, PartialEq, Debug)]
@@ -56,45 +60,20 @@ pub struct RunPlan {
     pub controllers: u32,
     /// Tables.
     pub tables: Vec<TablePlan>,
-    /// Clients.
-    pub clients: u32,
-    /// Operations of all clients together.
-    pub operations: u64,
+    /// What clients and operators do.
+    pub workload: WorkloadPlan,
     /// Faults that are switched on.
     pub faults: BTreeSet<Fault>,
     /// At least one good copy of everything is kept, so that failing to recover is a bug.
     pub recoverable: bool,
     /// About how long until the next fault, microseconds.
     pub think_us: u64,
-    /// Partitions whose number is even, or odd, have engines that ship files.
-    pub ships: BTreeSet<u32>,
-    /// Bytes of them that a node ships in a second; slow enough that faults strike on the way, or without a
-    /// limit.
-    pub ship_bytes_per_second: u64,
-    /// Replicas that come back ignore what they have.
-    pub failback_full: bool,
-    /// So many bytes of log are sent to who comes back without looking at files.
-    pub failback_log_bytes: u64,
-    /// So many bytes of log are kept for those that are away.
-    pub failback_keep_bytes: u64,
-    /// So many bytes of the newest log are in memory, where it can be on the disk too.
-    pub tail_bytes: usize,
-    /// Indexes are created and dropped.
-    pub indexes: bool,
-    /// Points over all partitions are taken meanwhile.
-    pub cluster_snapshots: bool,
-    /// The number of copies is changed meanwhile.
-    pub factors: bool,
+    /// How copies are made.
+    pub copies: CopyPlan,
     /// So many nodes come meanwhile, and nodes are removed.
     pub joins: u32,
-    /// Rows are loaded in bulk.
-    pub loads: bool,
     /// Nodes have a second directory for replicas.
     pub directories: bool,
-    /// Jobs are run.
-    pub jobs: bool,
-    /// An operator forces a promotion.
-    pub forces: bool,
 }
 
 /// The most nodes of a plan.
@@ -122,41 +101,21 @@ impl RunPlan {
         let clients = 3 + random.below(5) as u32;
         let recoverable = random.chance(800);
         let think_us = random.between(500_000, 1_500_000);
-        let mut shipping = Stream::new(seed, Concern::Shape, 2);
-        let ships = (0..2).filter(|_| shipping.chance(600)).collect();
-        let ship_bytes_per_second = *shipping.pick(&[0, 6_000, 30_000]).expect("not empty");
-        let indexes = Stream::new(seed, Concern::Shape, 3).chance(350);
-        let mut failback = Stream::new(seed, Concern::Shape, 4);
-        let failback_full = profile.is_none() && failback.chance(150);
-        let failback_log_bytes = *failback.pick(&[0, 600, 4 << 20]).expect("not empty");
-        let failback_keep_bytes = *failback.pick(&[0, 0, 2_000, 20_000]).expect("not empty");
+        let planted = profile.is_some();
         let mut plan = RunPlan {
             nodes,
             controllers,
             tables,
-            clients,
-            operations,
+            workload: WorkloadPlan::new(seed, clients, operations, planted),
             faults,
             recoverable,
             think_us,
-            ships,
-            ship_bytes_per_second,
-            failback_full,
-            failback_log_bytes,
-            failback_keep_bytes: if profile.is_none() { failback_keep_bytes } else { 0 },
-            tail_bytes: 1 << 20,
-            indexes,
-            // One in eleven, and none of those that once found something without it.
-            cluster_snapshots: profile.is_none() && seed % 11 == 4,
-            factors: profile.is_none() && [7, 8, 12, 15].contains(&(seed % 19)),
-            joins: match profile.is_none() && [4, 6, 14, 17, 22].contains(&(seed % 23)) {
+            copies: CopyPlan::new(seed, planted),
+            joins: match !planted && [4, 6, 14, 17, 22].contains(&(seed % 23)) {
                 true => 1 + (seed / 23 % 2) as u32,
                 false => 0,
             },
-            loads: profile.is_none() && seed % 6 == 1,
-            directories: profile.is_none() && [1, 3, 9, 14].contains(&(seed % 17)),
-            jobs: profile.is_none() && [1, 6].contains(&(seed % 7)),
-            forces: profile.is_none() && Stream::new(seed, Concern::Operator, 0).chance(30),
+            directories: !planted && [1, 3, 9, 14].contains(&(seed % 17)),
         };
         match profile {
             Some(finding) => profiles::bias(&mut plan, finding, &mut random),
@@ -174,7 +133,7 @@ impl RunPlan {
         }
         // Files of a tree are longer than those of the engine in memory.
         if self.tables.iter().any(|table| table.lsm) {
-            self.ship_bytes_per_second *= 8;
+            self.copies.ship_bytes_per_second *= 8;
         }
         if self.tables.iter().any(|table| table.lsm) {
             let troubles = [Fault::LsmFull, Fault::LsmSyncFails, Fault::FewFiles];
@@ -190,15 +149,15 @@ impl RunPlan {
         }
         // A primary that is left alone goes on.
         if let Some(table) = self.tables.iter_mut().find(|table| table.log == LogKind::Disk)
-            && self.forces
+            && self.workload.forces
         {
             table.min_in_sync = 1;
             // Nor does it keep its log for those that are away.
-            self.failback_keep_bytes = 0;
+            self.copies.failback_keep_bytes = 0;
         }
         // Whoever lacks something is sent it from the disk, as long as the log is kept there.
         if [2, 5, 11].contains(&(seed % 13)) {
-            self.tail_bytes = 400;
+            self.copies.tail_bytes = 400;
         }
         if self.directories {
             self.faults.insert(Fault::DirectoryLoss);

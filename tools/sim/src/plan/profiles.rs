@@ -34,15 +34,15 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, random: &mut Stream) {
         }
         table.lsm = profile.trees;
     }
-    plan.clients = random.between(profile.clients.0, profile.clients.1) as u32;
-    plan.operations = plan.operations * profile.work / 100;
+    plan.workload.clients = random.between(profile.clients.0, profile.clients.1) as u32;
+    plan.workload.operations = plan.workload.operations * profile.work / 100;
     plan.recoverable = random.chance(profile.recoverable);
-    plan.ships = if profile.ships { [0, 1].into() } else { Default::default() };
-    plan.ship_bytes_per_second = plan.ship_bytes_per_second.clamp(6_000, 30_000);
-    plan.cluster_snapshots = profile.cluster_snapshots;
-    plan.loads = profile.loads;
-    plan.jobs = profile.jobs;
-    plan.indexes = profile.indexes;
+    plan.copies.ships = if profile.ships { [0, 1].into() } else { Default::default() };
+    plan.copies.ship_bytes_per_second = plan.copies.ship_bytes_per_second.clamp(6_000, 30_000);
+    plan.workload.cluster_snapshots = profile.cluster_snapshots;
+    plan.workload.loads = profile.loads;
+    plan.workload.jobs = profile.jobs;
+    plan.workload.indexes = profile.indexes;
     plan.think_us = 1_000 * random.between(profile.think_ms.0, profile.think_ms.1);
 }
 

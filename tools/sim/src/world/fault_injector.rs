@@ -214,7 +214,7 @@ impl World {
     fn everybody(&self) -> Vec<Endpoint> {
         let nodes = (1..=self.plan.nodes).map(Endpoint::Node);
         let controllers = (0..self.plan.controllers).map(Endpoint::Controller);
-        nodes.chain(controllers).chain((0..self.plan.clients).map(Endpoint::Client)).collect()
+        nodes.chain(controllers).chain((0..self.plan.workload.clients).map(Endpoint::Client)).collect()
     }
 
     fn trouble_links(&mut self, fault: Fault, node: u32) -> bool {

@@ -59,7 +59,9 @@ impl World {
 
     /// Compares a node's indexes with its rows.
     pub(super) fn look_at_indexes(&mut self, node: u32, unread: &[PartitionId]) {
-        let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.indexes) else { return };
+        let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.workload.indexes) else {
+            return;
+        };
         // Rows of a load can be read when it is published, and not before.
         let sound = |replica: &&replica::Replica| {
             let whole = replica.engine().pending_load().is_none();
@@ -82,7 +84,9 @@ impl World {
 
     /// Looks at what bulk loads have left in a node's published states.
     pub(super) fn look_at_loads(&mut self, node: u32, unread: &[PartitionId]) {
-        let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.loads) else { return };
+        let Some(process) = self.machine(node).process.as_ref().filter(|_| self.plan.workload.loads) else {
+            return;
+        };
         let sound = |replica: &&replica::Replica| {
             unread.contains(&replica.id())
                 && !replica.is_damaged()

@@ -25,7 +25,7 @@ fn unasked() -> Wake {
 impl World {
     /// True if this partition's engines ship files.
     fn ships(&self, id: PartitionId) -> bool {
-        self.plan.ships.contains(&(id.0 % 2))
+        self.plan.copies.ships.contains(&(id.0 % 2))
     }
 
     /// The engine on what the disk has; with the reason if that cannot be used, and then empty.

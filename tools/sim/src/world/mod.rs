@@ -216,12 +216,12 @@ impl World {
 fn settings(plan: &RunPlan, rules: Rules) -> replica::Settings {
     replica::Settings {
         rules,
-        ship_bytes_per_second: plan.ship_bytes_per_second,
+        ship_bytes_per_second: plan.copies.ship_bytes_per_second,
         even_descriptions: plan.tables.iter().any(|table| table.lsm),
-        failback_full: plan.failback_full,
-        failback_log_bytes: plan.failback_log_bytes,
-        failback_keep_bytes: plan.failback_keep_bytes,
-        tail_bytes: plan.tail_bytes,
+        failback_full: plan.copies.failback_full,
+        failback_log_bytes: plan.copies.failback_log_bytes,
+        failback_keep_bytes: plan.copies.failback_keep_bytes,
+        tail_bytes: plan.copies.tail_bytes,
         suspect_alone: Micros::from_millis(500),
         evict_slow: Micros::from_millis(800),
         level: Micros::from_millis(100),

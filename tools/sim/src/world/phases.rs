@@ -60,16 +60,16 @@ impl World {
             }
             let wait = self.plan.think_us / 2;
             self.after(wait, Event::InjectFault);
-            if self.plan.factors {
+            if self.plan.workload.factors {
                 self.after(40_000, Event::Factor);
             }
             if self.plan.joins > 0 {
                 self.after(100_000, Event::Nodes);
             }
-            if self.plan.indexes {
+            if self.plan.workload.indexes {
                 self.after(20_000, Event::Index);
             }
-            if self.plan.forces {
+            if self.plan.workload.forces {
                 self.plan_force();
             }
         } else if self.now() > SETUP {

@@ -49,27 +49,31 @@ impl Workload {
     /// The clients of a plan. Files of loads are made beside those of engines.
     pub fn new(seed: u64, plan: &RunPlan, rules: Rules, files: &mut LsmFiles) -> Workload {
         let draws = |which| Stream::new(seed, Concern::Workload, which);
-        let trees = plan.loads && plan.tables.iter().any(|table| table.lsm);
+        let trees = plan.workload.loads && plan.tables.iter().any(|table| table.lsm);
         let scratch = trees.then(|| files.make_root().expect("a directory can be made").join("load"));
         Workload {
-            rows: (0..plan.clients).map(|id| row_client(id, draws(u64::from(id)), plan)).collect(),
-            snapshots: SnapshotClient::new(plan.clients, draws(1_000), plan, rules),
-            loads: LoadClient::new(plan.clients + 1, draws(1_001), plan, scratch),
-            jobs: JobClient::new(plan.clients + 2, draws(1_002), plan),
+            rows: (0..plan.workload.clients).map(|id| row_client(id, draws(u64::from(id)), plan)).collect(),
+            snapshots: SnapshotClient::new(plan.workload.clients, draws(1_000), plan, rules),
+            loads: LoadClient::new(plan.workload.clients + 1, draws(1_001), plan, scratch),
+            jobs: JobClient::new(plan.workload.clients + 2, draws(1_002), plan),
         }
     }
 
     /// The numbers of those that a plan wants, each with how long after the first it begins, microseconds.
     pub fn beginnings(plan: &RunPlan) -> Vec<(u32, u64)> {
-        let rows = (0..plan.clients).map(|id| (id, u64::from(id) * 1_000));
-        let others = [(plan.cluster_snapshots, 5_000), (plan.loads, 6_000), (plan.jobs, 7_000)];
-        let others = (plan.clients..).zip(others);
+        let rows = (0..plan.workload.clients).map(|id| (id, u64::from(id) * 1_000));
+        let others = [
+            (plan.workload.cluster_snapshots, 5_000),
+            (plan.workload.loads, 6_000),
+            (plan.workload.jobs, 7_000),
+        ];
+        let others = (plan.workload.clients..).zip(others);
         rows.chain(others.filter(|(_, (wanted, _))| *wanted).map(|(id, (_, us))| (id, us))).collect()
     }
 
     /// The numbers of all, whether a plan wants them or not.
     pub fn ids(plan: &RunPlan) -> std::ops::Range<u32> {
-        0..plan.clients + 3
+        0..plan.workload.clients + 3
     }
 
     fn which(&self, id: u32) -> Which {
@@ -218,7 +222,7 @@ impl Workload {
 
 /// The last client is the adversary.
 fn row_client(id: u32, random: Stream, plan: &RunPlan) -> Box<dyn RowClient> {
-    match id + 1 == plan.clients {
+    match id + 1 == plan.workload.clients {
         true => Box::new(Adversary::new(id, random, plan)),
         false => Box::new(Native::new(id, random, plan)),
     }

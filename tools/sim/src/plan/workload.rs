@@ -1,0 +1,41 @@
+//! What clients and operators do in a seed's world.
+
+use crate::random::{Concern, Stream};
+
+/// What clients and operators do.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorkloadPlan {
+    /// Clients that read and write rows.
+    pub clients: u32,
+    /// Operations of all of them together.
+    pub operations: u64,
+    /// Indexes are created and dropped.
+    pub indexes: bool,
+    /// Points over all partitions are taken meanwhile.
+    pub cluster_snapshots: bool,
+    /// The number of copies is changed meanwhile.
+    pub factors: bool,
+    /// Rows are loaded in bulk.
+    pub loads: bool,
+    /// Jobs are run.
+    pub jobs: bool,
+    /// An operator forces a promotion.
+    pub forces: bool,
+}
+
+impl WorkloadPlan {
+    /// What a seed has. A planted run has no more than its profile says: what once found something without
+    /// the rest still does.
+    pub fn new(seed: u64, clients: u32, operations: u64, planted: bool) -> WorkloadPlan {
+        WorkloadPlan {
+            clients,
+            operations,
+            indexes: Stream::new(seed, Concern::Shape, 3).chance(350),
+            cluster_snapshots: !planted && seed % 11 == 4,
+            factors: !planted && [7, 8, 12, 15].contains(&(seed % 19)),
+            loads: !planted && seed % 6 == 1,
+            jobs: !planted && [1, 6].contains(&(seed % 7)),
+            forces: !planted && Stream::new(seed, Concern::Operator, 0).chance(30),
+        }
+    }
+}
