@@ -34,13 +34,13 @@ pub(crate) fn evaluate(
                 let newest = engine.get(&key, ReadAt::Applied)?.map(|(lsn, _)| lsn);
                 let since = since.filter(|_| rules.first_committer_wins());
                 if let Some(outcome) = unfit(op, newest, since) {
-                    return Ok((outcome, 0, Vec::new()));
+                    return Ok((outcome, 0, left(rules, mutations)));
                 }
                 newest.is_some()
             }
         };
         match op {
-            RowOp::Insert { .. } if exists => return Ok((Outcome::Exists, 0, Vec::new())),
+            RowOp::Insert { .. } if exists => return Ok((Outcome::Exists, 0, left(rules, mutations))),
             RowOp::Delete { .. } | RowOp::Update { .. } if !exists => continue,
             RowOp::Keep { .. } => continue,
             _ => {}
@@ -56,6 +56,11 @@ pub(crate) fn evaluate(
         mutations.push(Mutation { key: feed_key(mark.feed), value: Some(value) });
     }
     Ok((Outcome::Done, affected, mutations))
+}
+
+/// What is left of a write that is refused: nothing (PR-112).
+fn left(rules: Rules, mutations: Vec<Mutation>) -> Vec<Mutation> {
+    if rules.refused_writes_change_nothing() { Vec::new() } else { mutations }
 }
 
 /// Why a row whose newest version is this one refuses an operation that rests on a snapshot, if it does: the

@@ -101,6 +101,9 @@ rules! {
         "An index keeps the row of a value that was changed or removed.";
     Pr82 "PR-82" aborts_wait_until_secured:
         "What an aborted job is said to have done was on its primary alone, and is lost.";
+    Pr111 "PR-111" scans_are_at_committed: "A scan shows what is not committed at the position that it names.";
+    Pr112 "PR-112" refused_writes_change_nothing:
+        "A write of several rows that is refused leaves those that came before the one that refused it.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

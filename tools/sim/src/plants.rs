@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 52] = [
+pub const FOUND: [(Finding, u64); 54] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -46,6 +46,8 @@ pub const FOUND: [(Finding, u64); 52] = [
     (Finding::Pr80, 3),
     (Finding::Pr81, 0),
     (Finding::Pr82, 19),
+    (Finding::Pr111, 0),
+    (Finding::Pr112, 0),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
     (Finding::Le03, 0),

@@ -127,6 +127,7 @@ impl<'a> Reading<'a> {
     ) -> Result<Body, EngineError> {
         let (from, end) = scope.keys().range(from, to);
         let limit = (limit as usize).clamp(1, 100_000);
+        let at = if self.rules.scans_are_at_committed() { at } else { ReadAt::Applied };
         let mut rows = self.data.engine.scan(&from, &end, at, limit + 1, SCAN_BYTES)?;
         let bytes: usize = rows.iter().map(|row| row.key.len() + row.value.len()).sum();
         let more = rows.len() > limit || bytes >= SCAN_BYTES;

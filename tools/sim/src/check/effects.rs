@@ -3,9 +3,11 @@
 
 use crate::check::history::{Action, Answer, Operation};
 use crate::check::lineage::Known;
+use crate::check::states::States;
 use crate::check::survival::LossyFailover;
+use crate::check::{batches, ranges};
 use std::collections::BTreeMap;
-use types::{Epoch, Lsn, Position};
+use types::{Epoch, Lsn, Position, SessionId};
 
 /// A partition's final log, oldest entry first, and what may be missing from it.
 pub struct Final<'a> {
@@ -15,13 +17,79 @@ pub struct Final<'a> {
     pub lost: BTreeMap<Position, u64>,
     /// The last failover that said that it may have lost something.
     pub lossy: Option<LossyFailover>,
+    states: States<'a>,
 }
 
-impl Final<'_> {
+/// Where writes have their effects, by what is known of a write.
+struct Writers<'a> {
+    by_value: BTreeMap<u64, Vec<&'a Known>>,
+    by_session: BTreeMap<(SessionId, u64), Vec<&'a Known>>,
+}
+
+impl<'a> Writers<'a> {
+    fn of(line: &[&'a Known]) -> Writers<'a> {
+        let mut writers = Writers { by_value: BTreeMap::new(), by_session: BTreeMap::new() };
+        for known in line {
+            for value in known.changes.iter().filter_map(|(_, value)| *value) {
+                let places = writers.by_value.entry(value).or_default();
+                // A batch gives several rows one value.
+                if places.last().is_none_or(|last| last.at != known.at) {
+                    places.push(known);
+                }
+            }
+            if let Some(session) = known.session {
+                writers.by_session.entry(session).or_default().push(known);
+            }
+        }
+        writers
+    }
+
+    /// The entries that this write made, without those that it was refused by.
+    fn made(&self, operation: &Operation) -> &[&'a Known] {
+        let value = operation.action.value();
+        value.and_then(|value| self.by_value.get(&value)).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The entries of its number in its session, refusals included.
+    fn numbered(&self, operation: &Operation) -> &[&'a Known] {
+        let numbered = operation.session.and_then(|session| self.by_session.get(&session));
+        numbered.map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The entry of a batch. One without values is known by its number, and where it was said to be: what was
+    /// not done, or is lost, leaves its number to others.
+    fn entry(&self, operation: &Operation, whole: bool) -> Option<&'a Known> {
+        let here = |known: &&&Known| match operation.told {
+            Answer::Done { at, .. } => known.at == at,
+            Answer::Exists(at) | Answer::Changed(at) => whole && known.at.lsn == at,
+            Answer::Unknown => whole,
+            _ => false,
+        };
+        let numbered = || self.numbered(operation).iter().find(here);
+        self.made(operation).first().or_else(numbered).copied()
+    }
+}
+
+impl<'a> Final<'a> {
+    /// Of a partition's log, and what is known to be lost of it.
+    pub fn new(
+        line: Vec<&'a Known>,
+        lost: BTreeMap<Position, u64>,
+        lossy: Option<LossyFailover>,
+    ) -> Final<'a> {
+        let states = States::of(line.iter().copied());
+        Final { line, lost, lossy, states }
+    }
+
     /// True if an answer of a primary in this epoch shows this log and no other: what was told before the
     /// last lossy failover may be lost.
     fn is_of(&self, epoch: Epoch) -> bool {
         self.lossy.is_none_or(|lossy| lossy.epoch <= epoch)
+    }
+
+    /// True if a write was acknowledged, and what it did is not lost.
+    fn is_kept(&self, operation: &Operation) -> bool {
+        matches!(&operation.told, Answer::Done { at, .. } if !self.lost.contains_key(at))
     }
 
     /// True if this was lost before the operation began, so that nobody may have called it kept.
@@ -29,32 +97,16 @@ impl Final<'_> {
         self.lost.get(at).is_some_and(|since| *since < operation.invoked)
     }
 
-    fn writers(&self) -> BTreeMap<u64, Vec<&Known>> {
-        let mut writers: BTreeMap<u64, Vec<&Known>> = BTreeMap::new();
-        for known in &self.line {
-            for value in known.changes.iter().filter_map(|(_, value)| *value) {
-                writers.entry(value).or_default().push(known);
-            }
-        }
-        writers
-    }
-
     /// The newest change of a key at or below an LSN.
     fn newest(&self, key: &str, at: Lsn) -> Option<(Lsn, u64)> {
-        let below = self.line.iter().rev().skip_while(|known| known.at.lsn > at);
-        for known in below {
-            if let Some((_, value)) = known.changes.iter().rev().find(|(of, _)| of == key) {
-                return value.map(|value| (known.at.lsn, value));
-            }
-        }
-        None
+        self.states.row(key, at)
     }
 }
 
 /// Checks the operations on one partition against its final log: the id of the promise that was broken, and a
 /// sentence.
 pub fn check(last: &Final<'_>, operations: &[&Operation]) -> Result<(), (&'static str, String)> {
-    let writers = last.writers();
+    let writers = Writers::of(&last.line);
     for operation in operations {
         match operation.action.writes() {
             true => written(last, &writers, operation)?,
@@ -75,16 +127,20 @@ pub fn check_losses<'a>(
 
 fn written(
     last: &Final<'_>,
-    writers: &BTreeMap<u64, Vec<&Known>>,
+    writers: &Writers<'_>,
     operation: &Operation,
 ) -> Result<(), (&'static str, String)> {
-    let made: &[&Known] = match operation.action.value() {
-        Some(value) => writers.get(&value).map(Vec::as_slice).unwrap_or_default(),
-        None => &[],
-    };
-    if made.len() > 1 {
-        let places: Vec<String> = made.iter().map(|known| known.at.to_string()).collect();
+    let made = writers.made(operation);
+    let entries = [made, writers.numbered(operation)].into_iter().find(|entries| entries.len() > 1);
+    if let Some(entries) = entries {
+        let places: Vec<String> = entries.iter().map(|known| known.at.to_string()).collect();
         return Err(("I9", format!("{operation:?} had an effect at {}", places.join(" and "))));
+    }
+    if let Action::Batch(batch) = &operation.action {
+        let whole = last.lossy.is_none();
+        let entry = writers.entry(operation, whole);
+        batches::check((operation, batch), entry, &last.states, whole)?;
+        return acknowledged(last, operation, made);
     }
     if let (Action::Swap { read, since, .. }, Some(made)) = (&operation.action, made.first()) {
         let before = last.newest(&operation.key, made.at.lsn.prev());
@@ -98,25 +154,17 @@ fn written(
     {
         return Err(("I9", format!("{operation:?} at {} replaced {before:?}", made.at)));
     }
+    acknowledged(last, operation, made)?;
     match &operation.told {
-        Answer::Done { at, .. } if last.lost.contains_key(at) => {}
-        Answer::Done { at, .. } => {
-            let there = last.line.iter().find(|known| known.at == *at);
-            let ours = there.is_some_and(|known| match operation.session {
-                Some(session) => known.session == Some(session),
-                None => made.first().is_some_and(|made| made.at == *at),
-            });
-            if !ours {
-                return Err(("I9", format!("{operation:?} has no effect there: {there:?}")));
-            }
-            if operation.action.value().is_some() && made.is_empty() {
-                return Err(("I9", format!("{operation:?} was acknowledged without an effect")));
-            }
+        Answer::Done { .. }
+            if last.is_kept(operation) && made.is_empty() && operation.action.value().is_some() =>
+        {
+            return Err(("I9", format!("{operation:?} was acknowledged without an effect")));
         }
         Answer::NotDone if !made.is_empty() => {
             return Err(("I9", format!("{operation:?} was not done, and is at {}", made[0].at)));
         }
-        Answer::Exists(_) | Answer::Changed if !made.is_empty() => {
+        Answer::Exists(_) | Answer::Changed(_) if !made.is_empty() => {
             return Err(("I9", format!("{operation:?} was refused, and is at {}", made[0].at)));
         }
         Answer::Exists(at) if last.lossy.is_none() => {
@@ -133,11 +181,66 @@ fn written(
     Ok(())
 }
 
+/// What is the same for all reads, and what scans, counts and feeds found.
+fn looked(last: &Final<'_>, operation: &Operation) -> Result<(), (&'static str, String)> {
+    let Some((at, epoch)) = operation.read_at() else { return Ok(()) };
+    if let Some(asked) = operation.action.snapshot()
+        && asked.lsn != at
+    {
+        return Err(("I5", format!("{operation:?} was answered of another state than it asked for")));
+    }
+    let unwritten = |rows: &[(String, Lsn, u64)]| rows.iter().any(|(_, lsn, _)| *lsn > at);
+    if matches!(&operation.told, Answer::Rows { rows, .. } if unwritten(rows)) {
+        return Err(("I4", format!("{operation:?} shows what was not committed")));
+    }
+    if !last.is_of(epoch) {
+        return Ok(());
+    }
+    let verdict = match (&operation.action, &operation.told) {
+        (Action::Scan { range, limit, .. }, Answer::Rows { rows, more, .. }) => {
+            ranges::check_scan((range, *limit), (rows, *more, at), &last.states)
+        }
+        (Action::Count { range, .. }, Answer::Number { number, .. }) => {
+            ranges::check_count(range, (*number, at), &last.states)
+        }
+        (Action::Feed(feed), Answer::Number { number, .. }) => match last.states.mark(*feed, at) {
+            mark if mark == *number => Ok(()),
+            mark => Err(format!("should have told {mark}")),
+        },
+        _ => Ok(()),
+    };
+    verdict.map_err(|why| ("I5", format!("{operation:?} {why}")))
+}
+
+/// What was acknowledged and is not lost is where it was said to be.
+fn acknowledged(
+    last: &Final<'_>,
+    operation: &Operation,
+    made: &[&Known],
+) -> Result<(), (&'static str, String)> {
+    let Answer::Done { at, .. } = operation.told else { return Ok(()) };
+    if !last.is_kept(operation) {
+        return Ok(());
+    }
+    let there = last.line.iter().find(|known| known.at == at);
+    let ours = there.is_some_and(|known| match (operation.session, &operation.action) {
+        (Some(session), _) => known.session == Some(session),
+        // What only removes, or finds nothing to do, has no value by which it is known.
+        (None, Action::Batch(_)) if made.is_empty() => known.session.is_none(),
+        (None, _) => made.first().is_some_and(|made| made.at == at),
+    });
+    match ours {
+        true => Ok(()),
+        false => Err(("I9", format!("{operation:?} has no effect there: {there:?}"))),
+    }
+}
+
 fn read(
     last: &Final<'_>,
-    writers: &BTreeMap<u64, Vec<&Known>>,
+    writers: &Writers<'_>,
     operation: &Operation,
 ) -> Result<(), (&'static str, String)> {
+    looked(last, operation)?;
     match (&operation.told, &operation.action) {
         (Answer::Found { row, at, epoch }, action) => {
             let any = matches!(action, Action::GetAny(_));
@@ -153,7 +256,7 @@ fn read(
                 return Ok(());
             }
             if let Some((_, value)) = row
-                && !writers.contains_key(value)
+                && !writers.by_value.contains_key(value)
             {
                 return Err(("I4", format!("{operation:?} was shown what is lost")));
             }
@@ -190,7 +293,14 @@ mod tests {
 
     fn known(lsn: u64, key: &str, value: u64, seq: u64) -> Known {
         let session = Some((SessionId(at(1, 1)), seq));
-        Known { at: at(1, lsn), crc: 0, prev_crc: 0, session, changes: vec![(key.into(), Some(value))] }
+        Known {
+            at: at(1, lsn),
+            crc: 0,
+            prev_crc: 0,
+            session,
+            changes: vec![(key.into(), Some(value))],
+            marks: Vec::new(),
+        }
     }
 
     fn operation(key: &str, action: Action, told: Answer) -> Operation {
@@ -209,7 +319,7 @@ mod tests {
     }
 
     fn verdict(line: &[Known], operation: &Operation) -> Result<(), &'static str> {
-        let last = Final { line: line.iter().collect(), lost: BTreeMap::new(), lossy: None };
+        let last = Final::new(line.iter().collect(), BTreeMap::new(), None);
         check(&last, &[operation]).map_err(|(id, _)| id)
     }
 
@@ -270,7 +380,7 @@ mod tests {
         assert_eq!(swap(Some((Lsn(2), 7)), at(1, 2)), Err("I5"));
         assert_eq!(swap(None, at(1, 1)), Err("I5"));
         let action = Action::Swap { value: 9, read: Some((Lsn(3), 8)), since: at(1, 3) };
-        assert_eq!(verdict(&line, &operation("a", action, Answer::Changed)), Err("I9"));
+        assert_eq!(verdict(&line, &operation("a", action, Answer::Changed(Lsn(4)))), Err("I9"));
     }
 
     #[test]
@@ -284,7 +394,7 @@ mod tests {
     #[test]
     fn a_loss_that_is_told_and_is_none_is_rejected() {
         let line = [known(2, "a", 7, 1)];
-        let last = Final { line: line.iter().collect(), lost: BTreeMap::new(), lossy: None };
+        let last = Final::new(line.iter().collect(), BTreeMap::new(), None);
         assert_eq!(check_losses(&last, [at(1, 3), at(2, 2)].iter()), Ok(()));
         assert!(check_losses(&last, [at(1, 3), at(1, 2)].iter()).is_err());
     }
@@ -294,7 +404,7 @@ mod tests {
         let asked = operation("", Action::TermEnd(at(1, 2)), Answer::Ended(Some(Lsn(2))));
         let lost_at = |since| {
             let lost = BTreeMap::from([(at(1, 2), since)]);
-            let last = Final { line: Vec::new(), lost, lossy: None };
+            let last = Final::new(Vec::new(), lost, None);
             let later = Operation { invoked: 20, completed: 21, ..asked.clone() };
             check(&last, &[&later]).map_err(|(id, _)| id)
         };
@@ -306,7 +416,7 @@ mod tests {
     fn a_term_that_is_said_to_go_on_has_lost_nothing() {
         let asked = operation("", Action::TermEnd(at(1, 2)), Answer::Ended(None));
         let lost = BTreeMap::from([(at(1, 2), 5)]);
-        let last = Final { line: Vec::new(), lost, lossy: None };
+        let last = Final::new(Vec::new(), lost, None);
         let later = Operation { invoked: 20, completed: 21, ..asked.clone() };
         assert_eq!(check(&last, &[&later]).map_err(|(id, _)| id), Err("I14"));
         assert_eq!(check(&last, &[&asked]).map_err(|(id, _)| id), Ok(()), "it was lost later");
@@ -327,7 +437,7 @@ mod tests {
         let line = [known(2, "a", 7, 1), known(3, "a", 8, 2)];
         let read_in = |epoch, action: Action, row| {
             let lossy = Some(LossyFailover { epoch: Epoch(4), served: 30 });
-            let last = Final { line: line.iter().collect(), lost: BTreeMap::new(), lossy };
+            let last = Final::new(line.iter().collect(), BTreeMap::new(), lossy);
             let told = Answer::Found { row, at: Lsn(3), epoch: Epoch(epoch) };
             check(&last, &[&operation("a", action, told)]).map_err(|(id, _)| id)
         };

@@ -1,6 +1,55 @@
 //! What clients asked and what they were told: all that the checkers of promises know.
 
 use types::{Epoch, Lsn, PartitionId, Position, SessionId};
+use wire::request::Snapshot;
+
+/// What a write does to one row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RowChange {
+    /// Writes it, whatever was there.
+    Put,
+    /// Writes it; if it is there the whole write is refused.
+    Insert,
+    /// Writes it if it is there.
+    Update,
+    /// Removes it.
+    Delete,
+    /// Leaves it as it is.
+    Keep,
+}
+
+/// A write of several rows, all or none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// The value that each of them is given, and that no other write gives.
+    pub value: u64,
+    /// What becomes of which key, in order.
+    pub ops: Vec<(RowChange, String)>,
+    /// The snapshot that it rests on.
+    pub since: Option<Position>,
+    /// The feed that makes it, and how far that is.
+    pub mark: Option<(u64, u64)>,
+}
+
+/// Keys from one up to another, by their names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyRange {
+    /// The first; empty: of all.
+    pub from: String,
+    /// Without that one itself.
+    pub behind: bool,
+    /// The end, which does not belong to it; empty: none.
+    pub to: String,
+}
+
+impl KeyRange {
+    /// True if it has this key.
+    pub fn has(&self, key: &str) -> bool {
+        let from = self.from.as_str();
+        let begun = if self.behind { key > from } else { key >= from };
+        begun && (self.to.is_empty() || key < self.to.as_str())
+    }
+}
 
 /// What a client did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,6 +75,26 @@ pub enum Action {
     GetAt(Position),
     /// Read at any replica that has this LSN.
     GetAny(Lsn),
+    /// Wrote several rows.
+    Batch(Box<Batch>),
+    /// Asked how far a feed is.
+    Feed(u64),
+    /// Read the rows of a range.
+    Scan {
+        /// Which.
+        range: KeyRange,
+        /// At most so many.
+        limit: u32,
+        /// In which state.
+        at: Snapshot,
+    },
+    /// Counted the rows of a range.
+    Count {
+        /// Which.
+        range: KeyRange,
+        /// In which state.
+        at: Snapshot,
+    },
     /// Asked where an epoch ended, having an acknowledgement of it.
     TermEnd(Position),
 }
@@ -33,13 +102,26 @@ pub enum Action {
 impl Action {
     /// True if it may change something.
     pub fn writes(&self) -> bool {
-        matches!(self, Action::Put(_) | Action::Insert(_) | Action::Delete | Action::Swap { .. })
+        let row = matches!(self, Action::Put(_) | Action::Insert(_) | Action::Delete | Action::Swap { .. });
+        row || matches!(self, Action::Batch(_))
     }
 
     /// The value it writes.
     pub fn value(&self) -> Option<u64> {
         match self {
             Action::Put(value) | Action::Insert(value) | Action::Swap { value, .. } => Some(*value),
+            Action::Batch(batch) => Some(batch.value),
+            _ => None,
+        }
+    }
+
+    /// The state that a read looks at, where it says.
+    pub fn snapshot(&self) -> Option<Position> {
+        match self {
+            Action::GetAt(at) => Some(*at),
+            Action::Scan { at: Snapshot::At(at), .. } | Action::Count { at: Snapshot::At(at), .. } => {
+                Some(*at)
+            }
             _ => None,
         }
     }
@@ -57,12 +139,32 @@ pub enum Answer {
     },
     /// An insert found its key, as of this LSN.
     Exists(Lsn),
-    /// A row was not as the snapshot had it.
-    Changed,
+    /// A row was not as the snapshot had it, as of this LSN.
+    Changed(Lsn),
     /// A read found this value, written at that LSN; or nothing. It was made at this LSN.
     Found {
         /// The value and the LSN that wrote it.
         row: Option<(Lsn, u64)>,
+        /// Where the read was made.
+        at: Lsn,
+        /// In which epoch.
+        epoch: Epoch,
+    },
+    /// A read found these rows: key, the LSN that wrote it, value.
+    Rows {
+        /// In the order of their keys.
+        rows: Vec<(String, Lsn, u64)>,
+        /// The range goes on behind them.
+        more: bool,
+        /// Where the read was made.
+        at: Lsn,
+        /// In which epoch.
+        epoch: Epoch,
+    },
+    /// A number was told: of rows, or of how far a feed is.
+    Number {
+        /// The number.
+        number: u64,
         /// Where the read was made.
         at: Lsn,
         /// In which epoch.
@@ -100,6 +202,25 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// True if it may write a register, whose values are to be known from answers alone.
+    pub fn writes_register(&self) -> bool {
+        let register = |key: &str| key.starts_with('r');
+        match &self.action {
+            Action::Batch(batch) => batch.ops.iter().any(|(_, key)| register(key)),
+            action => action.writes() && register(&self.key),
+        }
+    }
+
+    /// The state in which a read was answered: its LSN, and the configuration of whoever answered.
+    pub fn read_at(&self) -> Option<(Lsn, Epoch)> {
+        match self.told {
+            Answer::Found { at, epoch, .. }
+            | Answer::Rows { at, epoch, .. }
+            | Answer::Number { at, epoch, .. } => Some((at, epoch)),
+            _ => None,
+        }
+    }
+
     /// Where its write was acknowledged, if it was.
     pub fn acknowledged(&self) -> Option<Position> {
         match self.told {

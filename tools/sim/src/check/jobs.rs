@@ -56,12 +56,13 @@ mod tests {
             prev_crc: 0,
             session: None,
             changes: vec![("j1".into(), Some(*value))],
+            marks: Vec::new(),
         };
         let line: Vec<Known> = (2..).zip(values).map(known).collect();
         let records = vec![(1, 11), (4, 14), (5, 15)];
         let told = JobAnswer { job: JobId::new(1, 1), partition: P, through, at: Some(at(1, 9)), records };
         let lost = lost.then(|| (at(1, 9), 30)).into_iter().collect();
-        check(&Final { line: line.iter().collect(), lost, lossy: None }, &[&told])
+        check(&Final::new(line.iter().collect(), lost, None), &[&told])
     }
 
     #[test]

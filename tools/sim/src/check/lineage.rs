@@ -25,6 +25,8 @@ pub struct Known {
     pub session: Option<(SessionId, u64)>,
     /// What it changes.
     pub changes: Vec<Change>,
+    /// Marks of feeds: which, and how far.
+    pub marks: Vec<(u64, u64)>,
 }
 
 /// Every entry of every partition.
@@ -52,7 +54,7 @@ impl Lineage {
     /// Takes note of an entry. The error is a sentence.
     pub fn add(&mut self, entry: &Entry) -> Result<(), String> {
         let header = entry.header();
-        let changes = self.changes(entry);
+        let (changes, marks) = (self.changes(entry), marks(entry));
         let same = self.entries.entry((header.partition, header.at.lsn)).or_default();
         if let Some(known) = same.iter().find(|known| known.at == header.at) {
             if known.crc != entry.crc() {
@@ -67,7 +69,8 @@ impl Lineage {
             return Ok(());
         }
         let session = header.session.is_some().then_some((header.session, header.seq));
-        let known = Known { at: header.at, crc: entry.crc(), prev_crc: header.prev_crc, session, changes };
+        let known =
+            Known { at: header.at, crc: entry.crc(), prev_crc: header.prev_crc, session, changes, marks };
         same.push(known);
         let (partition, before) = (header.partition, header.at.lsn.prev());
         let follows = header.at.lsn == Lsn(1)
@@ -120,6 +123,21 @@ fn changes(entry: &Entry) -> Vec<Change> {
         (rows::name_of(&mutation.key[1..]), value)
     };
     user.map(change).collect()
+}
+
+/// The marks of feeds that an entry has.
+fn marks(entry: &Entry) -> Vec<(u64, u64)> {
+    if entry.header().kind != Kind::Rows {
+        return Vec::new();
+    }
+    let Ok(effects) = Effects::decode(entry.payload()) else { return Vec::new() };
+    let number = |bytes: &[u8]| bytes.try_into().ok();
+    let mark = |mutation: &types::Mutation| {
+        let (space, feed) = mutation.key.split_first()?;
+        let position = number(mutation.value.as_ref().filter(|_| *space == space::FEED)?)?;
+        Some((u64::from_be_bytes(number(feed)?), u64::from_le_bytes(position)))
+    };
+    effects.mutations.iter().filter_map(mark).collect()
 }
 
 #[cfg(test)]

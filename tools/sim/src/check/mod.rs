@@ -10,8 +10,11 @@
 //! | `agree` | I3, I6: commits and states of replicas |
 //! | `storage` | I12, R10: what was durable |
 //! | `requests` | R12: one answer |
-//! | `linear` | R5: linearizability per key |
+//! | `registers`, `linear` | R5: linearizability per key |
 //! | `effects` | I9, I4, I5, PR-47: exactly once, nothing visible that is lost, no loss that is none |
+//! | `batches` | I9, I5: writes of several rows, whole or not at all |
+//! | `ranges` | I4, I5: scans and counts |
+//! | `states` | the rows at every position of a log |
 //! | `indexes` | I15: index rows are what the rows say |
 //! | `world/online` | I16: a node is removed that is a member of nothing, and stays out |
 //! | `loads` | PR-39: bulk loads, whole or not at all |
@@ -24,6 +27,7 @@
 pub mod agree;
 pub mod aside;
 pub mod availability;
+pub mod batches;
 pub mod cluster_snapshots;
 pub mod effects;
 pub mod epochs;
@@ -33,14 +37,17 @@ pub mod jobs;
 pub mod lineage;
 pub mod linear;
 pub mod loads;
+pub mod ranges;
+pub mod registers;
 pub mod report;
 pub mod requests;
 pub mod serving;
+pub mod states;
 pub mod storage;
 pub mod survival;
 pub mod wanted;
 
-use history::{Action, Answer, Operation};
+use history::Operation;
 use std::collections::{BTreeMap, BTreeSet};
 use types::config::{FailoverRecord, TailReport};
 use types::engine::Version;
@@ -254,7 +261,7 @@ impl Checks {
         let lossy = self.survival.lossy(partition);
         let lost = self.survival.lost().iter().filter(|((of, _), _)| *of == partition);
         let lost = lost.map(|((_, at), since)| (*at, *since)).collect();
-        let last = effects::Final { line, lost, lossy };
+        let last = effects::Final::new(line, lost, lossy);
         let jobs: Vec<_> = told.jobs.iter().filter(|told| told.partition == partition).collect();
         let of_jobs = jobs::check(&last, &jobs);
         let lost = told.lost.iter().filter(|(of, _)| *of == partition).map(|(_, at)| at);
@@ -267,39 +274,11 @@ impl Checks {
         }
         self.expect("PR-82", now, of_jobs);
         self.expect("PR-47", now, of_losses);
-        for (key, steps) in registers(&operations, lossy.map(|_| &present)) {
+        for (key, steps) in registers::steps(&operations, lossy.map(|_| &present)) {
             if let Err(sentence) = linear::check(&steps) {
                 let sentence = format!("{partition} key {key} is not linearizable: {sentence}");
                 self.fault("R5", now, sentence);
             }
         }
     }
-}
-
-/// The steps on each register. Where a loss was reported, what is lost counts as never having been.
-fn registers<'a>(
-    operations: &[&'a Operation],
-    present: Option<&BTreeSet<u64>>,
-) -> BTreeMap<&'a str, Vec<linear::Step>> {
-    let mut registers: BTreeMap<&str, Vec<linear::Step>> = BTreeMap::new();
-    let gone =
-        |value: Option<u64>| value.is_some_and(|value| present.is_some_and(|all| !all.contains(&value)));
-    for operation in operations.iter().filter(|operation| operation.key.starts_with('r')) {
-        let (value, writes, ended) = match (&operation.action, &operation.told) {
-            (Action::Put(value) | Action::Swap { value, .. }, Answer::Done { .. }) => {
-                (Some(*value), true, Some(operation.completed))
-            }
-            (Action::Put(value) | Action::Swap { value, .. }, Answer::Unknown) => (Some(*value), true, None),
-            (Action::Get(_), Answer::Found { row, .. }) => {
-                (row.map(|(_, value)| value), false, Some(operation.completed))
-            }
-            _ => continue,
-        };
-        if gone(value) {
-            continue;
-        }
-        let step = linear::Step { value, writes, began: operation.invoked, ended };
-        registers.entry(&operation.key).or_default().push(step);
-    }
-    registers
 }

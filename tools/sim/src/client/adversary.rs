@@ -381,7 +381,7 @@ impl Adversary {
         let (lsn, epoch, copies, body) = (reply.lsn, reply.epoch, reply.copies, &reply.body);
         let told = self.operations.told(operation, Decided { refused, lsn, epoch, copies, body });
         // Registers are left alone: what a loss took may be written once more, long after its write ended.
-        let again = op.seq.is_some() && !operation.key.starts_with('r');
+        let again = op.seq.is_some() && !operation.writes_register();
         if again {
             let request = self.request(number);
             self.answered.push_back((request, reply.position()));

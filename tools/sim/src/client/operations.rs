@@ -1,9 +1,11 @@
 //! What clients of single rows ask, and what they were told.
 
 use crate::check::history::{Action, Answer, Operation};
+use crate::client::wide::{self, Wide};
 use crate::plan::RunPlan;
 use crate::random::Stream;
 use crate::rows;
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use types::{Epoch, Lsn, PartitionId, Position, TableId, Term};
 use wire::request::Snapshot;
@@ -50,6 +52,8 @@ pub struct Operations {
     newest: BTreeMap<PartitionId, Position>,
     /// What the newest read of a register found.
     seen: BTreeMap<(PartitionId, String), Seen>,
+    /// What it asks beside single rows.
+    wide: Option<Wide>,
 }
 
 impl Operations {
@@ -71,6 +75,7 @@ impl Operations {
             history: Vec::new(),
             newest: BTreeMap::new(),
             seen: BTreeMap::new(),
+            wide: plan.workload.wide.as_ref().map(|wide| Wide::new(client, wide)),
         }
     }
 
@@ -139,6 +144,10 @@ impl Operations {
     }
 
     fn choose(&mut self, number: u64, partition: PartitionId) -> (String, Action, bool) {
+        let wide = self.wide.as_mut().and_then(|wide| wide.choose(number, partition));
+        if let Some((action, numbered)) = wide {
+            return (String::new(), action, numbered);
+        }
         let register = format!("r{}", self.random.below(4));
         let newest = self.newest.get(&partition).copied();
         match self.random.below(100) {
@@ -199,6 +208,7 @@ impl Operations {
                 Op::Get { key: key(), at: Snapshot::Newest }
             }
             Action::TermEnd(at) => Op::TermEnd { term: at.term },
+            action => wide::asks(action, self.typed).expect("every other one is a client's alone"),
         };
         (op, read)
     }
@@ -209,17 +219,29 @@ impl Operations {
         let at = decided.position();
         let told = match (decided.refused, &operation.action, decided.body) {
             (Some(Outcome::Exists), ..) => Answer::Exists(decided.lsn),
-            (Some(_), ..) => Answer::Changed,
+            (Some(_), ..) => Answer::Changed(decided.lsn),
             (None, action, _) if action.writes() => Answer::Done { at, copies: decided.copies },
             (None, Action::TermEnd(_), Body::TermEnd(end)) => Answer::Ended(*end),
             (None, _, Body::Row(row)) => {
                 let row = row.as_ref().map(|(lsn, bytes)| (*lsn, rows::value_of(bytes)));
                 Answer::Found { row, at: decided.lsn, epoch: decided.epoch }
             }
+            (None, Action::Scan { .. }, Body::Rows { rows, more }) => {
+                let row =
+                    |(key, lsn, row): &(Bytes, Lsn, Bytes)| (rows::name_of(key), *lsn, rows::value_of(row));
+                let (rows, more) = (rows.iter().map(row).collect(), *more);
+                Answer::Rows { rows, more, at: decided.lsn, epoch: decided.epoch }
+            }
+            (None, Action::Count { .. } | Action::Feed(_), Body::Number(number)) => {
+                Answer::Number { number: *number, at: decided.lsn, epoch: decided.epoch }
+            }
             _ => return Err(format!("{operation:?} was answered with {decided:?}")),
         };
         if let (Answer::Found { row, .. }, Action::Get(_)) = (&told, &operation.action) {
             self.seen.insert((operation.partition, operation.key.clone()), (*row, at));
+        }
+        if let Some(wide) = &mut self.wide {
+            wide.heard(operation.partition, &operation.action, &told);
         }
         if matches!(told, Answer::Done { .. }) {
             let newest = self.newest.entry(operation.partition).or_default();

@@ -2,6 +2,7 @@
 
 pub mod copies;
 pub mod profiles;
+pub mod wide;
 pub mod workload;
 
 use crate::faults::Fault;

@@ -6,6 +6,7 @@
 
 use crate::faults::Fault;
 use crate::plan::RunPlan;
+use crate::plan::wide::WidePlan;
 use crate::random::Stream;
 use Fault::*;
 use Finding::*;
@@ -43,7 +44,11 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, random: &mut Stream) {
     plan.workload.loads = profile.loads;
     plan.workload.jobs = profile.jobs;
     plan.workload.indexes = profile.indexes;
+    plan.workload.wide = None;
     plan.think_us = 1_000 * random.between(profile.think_ms.0, profile.think_ms.1);
+    if profile.wide {
+        plan.workload.wide = Some(WidePlan::all(random.next()));
+    }
 }
 
 /// The fewest copies with which commits are allowed.
@@ -88,6 +93,8 @@ struct Profile {
     loads: bool,
     /// Jobs are run.
     jobs: bool,
+    /// Clients ask for more than single rows.
+    wide: bool,
     /// The engines are on real files.
     trees: bool,
 }
@@ -120,6 +127,7 @@ const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fa
         indexes: false,
         loads: false,
         jobs: false,
+        wide: false,
         trees: false,
     }
 }
@@ -235,6 +243,8 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
         jobs: true,
         ..usual(Pr82, &[Isolate, Crash], &[Cut, Pause, Clog])
     },
+    Profile { wide: true, ..usual(Pr111, &[SlowDisk], &[Clog, Crash]) },
+    Profile { wide: true, ..usual(Pr112, &[SlowDisk], &[Clog, Crash]) },
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

@@ -1,5 +1,6 @@
 //! What clients and operators do in a seed's world.
 
+use crate::plan::wide::WidePlan;
 use crate::random::{Concern, Stream};
 
 /// What clients and operators do.
@@ -21,6 +22,8 @@ pub struct WorkloadPlan {
     pub jobs: bool,
     /// An operator forces a promotion.
     pub forces: bool,
+    /// What clients ask beside single rows.
+    pub wide: Option<WidePlan>,
 }
 
 impl WorkloadPlan {
@@ -36,6 +39,7 @@ impl WorkloadPlan {
             loads: !planted && seed % 6 == 1,
             jobs: !planted && [1, 6].contains(&(seed % 7)),
             forces: !planted && Stream::new(seed, Concern::Operator, 0).chance(30),
+            wide: WidePlan::new(seed).filter(|_| !planted),
         }
     }
 }

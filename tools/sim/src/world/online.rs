@@ -159,8 +159,10 @@ impl World {
             let Some(table) = self.control.records.table(record.table) else { continue };
             let row = &table.placement[(record.id.0 - table.first_partition.0) as usize];
             let members: BTreeSet<NodeId> = record.members().map(|member| member.node).collect();
-            // Where all are to lead nothing for a while, whoever leads goes on, wanted or not.
-            let drained = |node: &NodeId| self.control.records.is_drained(*node);
+            // Where all are to lead nothing, be it for a while, whoever leads goes on, wanted or not.
+            let drained = |node: &NodeId| {
+                self.control.records.is_drained(*node) || self.control.records.is_decommissioning(*node)
+            };
             if row.iter().all(|node| able.contains(node)) && !row.iter().all(drained) {
                 let level =
                     record.in_sync.len() == row.len() && row.iter().all(|node| members.contains(node));
