@@ -29,7 +29,8 @@ impl<'a> Reading<'a> {
     }
 
     /// Why a read at any replica is refused here, if so: below the LSN that was asked for, or too old
-    /// (PR-27). All that was acknowledged was committed here at `fresh_at`.
+    /// (PR-27). All that was acknowledged was committed here at `fresh_at`, and could be read unless a bulk
+    /// load is not installed yet (PR-114).
     pub fn too_stale(&self, fresh_at: Micros, max_lag_ms: u64, min_lsn: Lsn) -> Option<Status> {
         if !self.rules.stale_reads_are_refused() {
             return None;
@@ -37,6 +38,10 @@ impl<'a> Reading<'a> {
         let committed = self.data.readable();
         if committed < min_lsn {
             return Some(Status::NotYet(format!("this replica is at LSN {committed}, not at {min_lsn} yet")));
+        }
+        if committed < self.data.marks.committed() && max_lag_ms < u64::MAX {
+            let why = "this replica installs a bulk load, and shows what was before it, however old that is";
+            return Some(Status::NotYet(why.into()));
         }
         let age = self.now.since(fresh_at).as_millis();
         (age > max_lag_ms).then(|| {
@@ -138,5 +143,44 @@ impl<'a> Reading<'a> {
         let keys = scope.keys();
         let rows = rows.into_iter().map(|row| (keys.key_of(&row.key), row.lsn, row.value)).collect();
         Ok(Body::Rows { rows, more })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{FakeEngine, at, member};
+    use crate::recovered::Recovered;
+    use types::{Position, Term};
+    use wire::Entry;
+    use wire::entry::Kind;
+
+    /// A log of three entries that are committed; one of them may be of a load that is not installed.
+    fn data(identity: Identity, pending: Option<Position>) -> Data {
+        let mut engine = FakeEngine::new();
+        engine.pending = pending;
+        let mut data = Data::recover(identity, Box::new(engine), &Recovered::nothing(), false);
+        for _ in 0..3 {
+            let entry = Entry::encode(data.next_header(Term(1), Kind::Noop, 0), &[]);
+            assert!(data.append(entry, false, &mut Vec::new()).is_ok());
+        }
+        data.marks.commit(Lsn(3), Lsn(3));
+        data
+    }
+
+    #[test]
+    fn pr114_what_was_before_a_load_that_is_being_installed_is_not_fresh() {
+        let identity = Identity { me: member(), id: PartitionId(1), rules: Rules::ALL };
+        let now = Micros::from_millis(1_000);
+        let refused = |pending, max_lag_ms, min_lsn| {
+            let (data, mut readers) = (data(identity, pending), Readers::default());
+            let reading = Reading::new(identity, &data, &mut readers, now);
+            reading.too_stale(now, max_lag_ms, min_lsn).is_some()
+        };
+        assert!(!refused(None, 400, Lsn(3)));
+        assert!(!refused(Some(at(4)), 400, Lsn(3)), "the load is not committed yet");
+        assert!(refused(Some(at(2)), 400, Lsn::ZERO));
+        assert!(refused(Some(at(2)), u64::MAX, Lsn(2)), "below the LSN that was asked for");
+        assert!(!refused(Some(at(2)), u64::MAX, Lsn(1)), "however old it is");
     }
 }
