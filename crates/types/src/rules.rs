@@ -82,6 +82,8 @@ rules! {
     Pr21 "PR-21" strict_stops_below_min: "committed moves on below min_in_sync.";
     Pr22 "PR-22" duplicates_wait: "A duplicate is answered before the original is committed.";
     Pr23 "PR-23" refusals_wait: "A refusal shows what is not committed.";
+    Pr27 "PR-27" freshness_ends_with_the_lease:
+        "A primary that is cut off, and who follows it, take what they have for fresh.";
     Pr31 "PR-31" engines_publish_what_is_secured:
         "An engine publishes what a failover can still take back, and what is given up is in no tail.";
     Pr36 "PR-36" files_are_known_by_digest: "A file is taken for another one of the same number.";
@@ -104,6 +106,8 @@ rules! {
     Pr111 "PR-111" scans_are_at_committed: "A scan shows what is not committed at the position that it names.";
     Pr112 "PR-112" refused_writes_change_nothing:
         "A write of several rows that is refused leaves those that came before the one that refused it.";
+    Pr113 "PR-113" finds_are_of_one_state:
+        "A find by an index shows rows of another state than the entries by which it found them.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 54] = [
+pub const FOUND: [(Finding, u64); 56] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -34,6 +34,7 @@ pub const FOUND: [(Finding, u64); 54] = [
     (Finding::Pr21, 0),
     (Finding::Pr22, 0),
     (Finding::Pr23, 0),
+    (Finding::Pr27, 5),
     (Finding::Pr31, 0),
     (Finding::Pr36, 0),
     (Finding::Pr37, 0),
@@ -48,6 +49,7 @@ pub const FOUND: [(Finding, u64); 54] = [
     (Finding::Pr82, 19),
     (Finding::Pr111, 0),
     (Finding::Pr112, 0),
+    (Finding::Pr113, 0),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
     (Finding::Le03, 0),

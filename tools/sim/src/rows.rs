@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use types::data::{Column, ColumnType, Row, Schema, Value, decode_key, decode_row, encode_key, encode_row};
+use types::index::entry_prefix;
 
 /// Makes stored values longer than those of the other form.
 const ABOVE: i64 = 1 << 40;
@@ -25,13 +26,33 @@ pub fn key(name: &str, typed: bool) -> Bytes {
     }
 }
 
-/// The row of a key with this value. Typed ones have one of five hues, of which one is null.
+/// What is indexed in worlds that have indexes: the index's name, and its columns.
+pub const INDEXES: [(&str, &[&str]); 3] = [("hues", &["hue"]), ("both", &["hue", "v"]), ("values", &["v"])];
+
+/// One of five hues, of which one is null.
+fn hue(value: u64) -> Value {
+    if value.is_multiple_of(5) { Value::Null } else { Value::Int((value % 5) as i64) }
+}
+
+/// Where the row of a key with this value stands in the index of this name. Typed rows alone have a place.
+pub fn entry(index: &str, name: &str, value: u64) -> Option<Vec<u8>> {
+    let (_, columns) = INDEXES.into_iter().find(|(known, _)| *known == index)?;
+    let of = |column: &&str| if *column == "hue" { hue(value) } else { Value::Int(value as i64 + ABOVE) };
+    let prefix = entry_prefix(&columns.iter().map(of).collect::<Vec<_>>()).ok()?;
+    Some([&prefix[..], &key(name, true)].concat())
+}
+
+/// What the entries of an index begin with that are of this hue.
+pub fn entries_of_hue(hue: i64) -> Bytes {
+    entry_prefix(&[Value::Int(hue)]).expect("a number").into()
+}
+
+/// The row of a key with this value. Typed ones have a hue.
 pub fn row(name: &str, value: u64, typed: bool) -> Bytes {
     if !typed {
         return Bytes::copy_from_slice(&value.to_le_bytes());
     }
-    let hue = if value.is_multiple_of(5) { Value::Null } else { Value::Int((value % 5) as i64) };
-    let values = vec![name.into(), Value::Int(value as i64 + ABOVE), hue];
+    let values = vec![name.into(), Value::Int(value as i64 + ABOVE), hue(value)];
     encode_row(&schema(), &Row::new(values)).expect("a row").into()
 }
 

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
-const PLANTS: [&str; 55] = [
+const PLANTS: [&str; 57] = [
     "F01", "F02", "F03", "F04", "F05", "F06", "F07", "F08", "F09", "F10", "F11", "F12", "F13", "F14", "F15",
     "F16", "F17", "F18", "F19", "F20", "F22", "F25", "PR-01", "PR-05", "PR-06", "PR-15", "PR-16", "PR-18",
-    "PR-21", "PR-22", "PR-23", "PR-31", "PR-36", "PR-37", "PR-39", "PR-40", "PR-45", "PR-47", "PR-78",
-    "PR-79", "PR-80", "PR-81", "PR-82", "PR-111", "PR-112", "LE-01", "LE-02", "LE-03", "LE-04", "LE-05",
-    "LE-07", "LE-08", "LE-09", "LE-11", "LE-12",
+    "PR-21", "PR-22", "PR-23", "PR-27", "PR-31", "PR-36", "PR-37", "PR-39", "PR-40", "PR-45", "PR-47",
+    "PR-78", "PR-79", "PR-80", "PR-81", "PR-82", "PR-111", "PR-112", "PR-113", "LE-01", "LE-02", "LE-03",
+    "LE-04", "LE-05", "LE-07", "LE-08", "LE-09", "LE-11", "LE-12",
 ];
 
 /// What the simulator counts beside the classes of faults: what they led to.

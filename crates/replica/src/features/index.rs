@@ -282,7 +282,7 @@ pub(crate) fn index_status(engine: &dyn Engine, at: ReadAt) -> Result<Body, Engi
 /// Rows by an index.
 pub(crate) fn find(
     engine: &dyn Engine,
-    partition: PartitionId,
+    (partition, rules): (PartitionId, Rules),
     op: &Op,
     at: ReadAt,
 ) -> Result<(Status, Body), EngineError> {
@@ -301,12 +301,13 @@ pub(crate) fn find(
     }
     let limit = (*limit as usize).clamp(1, MAX_FOUND);
     let entries = engine.scan(&begin, &end, at, limit + 1, FOUND_BYTES)?;
+    let rows_at = if rules.finds_are_of_one_state() { at } else { ReadAt::Applied };
     let (mut rows, mut bytes, mut next) = (Vec::with_capacity(entries.len()), 0, Bytes::new());
     let full = entries.iter().map(|entry| entry.key.len()).sum::<usize>() >= FOUND_BYTES;
     for (place, entry) in entries.iter().enumerate() {
         let key =
             index::row_of(&entry.key, columns).map_err(|error| EngineError::Corrupt(error.to_string()))?;
-        let Some((lsn, row)) = engine.get(&row_key(key), at)? else {
+        let Some((lsn, row)) = engine.get(&row_key(key), rows_at)? else {
             let why = format!("index {number} of {partition} has an entry of a row that is not there");
             return Ok((Status::Corrupt(why), Body::None));
         };

@@ -77,7 +77,10 @@ impl Primary {
             return Micros::ZERO;
         }
         match self.lease_until(view, ctx) {
-            Some(until) => until.since(ctx.settings.lease),
+            Some(until) if ctx.settings.rules.freshness_ends_with_the_lease() => {
+                until.since(ctx.settings.lease)
+            }
+            Some(_) => ctx.now.mono,
             None => ctx.now.mono,
         }
     }

@@ -7,7 +7,7 @@ use crate::check::states::States;
 use crate::check::survival::LossyFailover;
 use crate::check::{batches, ranges};
 use std::collections::BTreeMap;
-use types::{Epoch, Lsn, Position, SessionId};
+use types::{Epoch, Lsn, Position, SessionId, Term};
 
 /// A partition's final log, oldest entry first, and what may be missing from it.
 pub struct Final<'a> {
@@ -18,6 +18,10 @@ pub struct Final<'a> {
     /// The last failover that said that it may have lost something.
     pub lossy: Option<LossyFailover>,
     states: States<'a>,
+    /// The same along the logs of terms that did not win.
+    others: BTreeMap<Term, States<'a>>,
+    /// The term of each configuration.
+    terms: BTreeMap<Epoch, Term>,
 }
 
 /// Where writes have their effects, by what is known of a write.
@@ -78,7 +82,31 @@ impl<'a> Final<'a> {
         lossy: Option<LossyFailover>,
     ) -> Final<'a> {
         let states = States::of(line.iter().copied());
-        Final { line, lost, lossy, states }
+        Final { line, lost, lossy, states, others: BTreeMap::new(), terms: BTreeMap::new() }
+    }
+
+    /// With what else the partition's terms have had: which of them each configuration is of, and the logs,
+    /// oldest entry first, of those whose newest entries are not in the final one.
+    pub fn with_terms(
+        self,
+        terms: BTreeMap<Epoch, Term>,
+        lines: impl Iterator<Item = (Term, Vec<&'a Known>)>,
+    ) -> Final<'a> {
+        let others = lines.map(|(term, line)| (term, States::of(line))).collect();
+        Final { others, terms, ..self }
+    }
+
+    /// The states of which an answer in this epoch may show one: of the final log, and if something was lost
+    /// after it, of that of its primary's term. A replica that is no primary may have that of an earlier one.
+    fn shown_in(&self, epoch: Epoch, any: bool) -> Vec<&States<'a>> {
+        if self.is_of(epoch) && (!any || self.lossy.is_none()) {
+            return vec![&self.states];
+        }
+        let Some(term) = self.terms.get(&epoch) else { return Vec::new() };
+        match any {
+            true => self.others.range(..=term).map(|(_, states)| states).chain([&self.states]).collect(),
+            false => vec![self.others.get(term).unwrap_or(&self.states)],
+        }
     }
 
     /// True if an answer of a primary in this epoch shows this log and no other: what was told before the
@@ -184,32 +212,54 @@ fn written(
 /// What is the same for all reads, and what scans, counts and feeds found.
 fn looked(last: &Final<'_>, operation: &Operation) -> Result<(), (&'static str, String)> {
     let Some((at, epoch)) = operation.read_at() else { return Ok(()) };
-    if let Some(asked) = operation.action.snapshot()
-        && asked.lsn != at
-    {
+    // A state that is asked for by name may be older than a token: who answers must have come that far.
+    let (below, wrong) = match (operation.action.snapshot(), operation.action.bound()) {
+        (Some(asked), _) => (false, asked.lsn != at),
+        (None, bound) => (bound.is_some_and(|bound| at < bound.token), false),
+    };
+    if below {
+        return Err(("I5", format!("{operation:?} was answered below its token")));
+    }
+    if wrong {
         return Err(("I5", format!("{operation:?} was answered of another state than it asked for")));
     }
     let unwritten = |rows: &[(String, Lsn, u64)]| rows.iter().any(|(_, lsn, _)| *lsn > at);
-    if matches!(&operation.told, Answer::Rows { rows, .. } if unwritten(rows)) {
+    if matches!(&operation.told, Answer::Rows { rows, .. } | Answer::FoundBy { rows, .. } if unwritten(rows))
+    {
         return Err(("I4", format!("{operation:?} shows what was not committed")));
     }
-    if !last.is_of(epoch) {
-        return Ok(());
+    let mut wrong = None;
+    for states in last.shown_in(epoch, operation.action.bound().is_some()) {
+        match shows(operation, at, states) {
+            Ok(()) => return Ok(()),
+            Err(why) => wrong = wrong.or(Some(why)),
+        }
     }
-    let verdict = match (&operation.action, &operation.told) {
+    wrong.map_or(Ok(()), |why| Err(("I5", format!("{operation:?} {why}"))))
+}
+
+/// Whether an answer shows this state. The error is the end of a sentence.
+fn shows(operation: &Operation, at: Lsn, states: &States<'_>) -> Result<(), String> {
+    match (&operation.action, &operation.told) {
+        (_, Answer::Found { row, .. }) => match states.row(&operation.key, at) {
+            there if there == *row => Ok(()),
+            there => Err(format!("should have found {there:?}")),
+        },
         (Action::Scan { range, limit, .. }, Answer::Rows { rows, more, .. }) => {
-            ranges::check_scan((range, *limit), (rows, *more, at), &last.states)
+            ranges::check_scan((range, *limit), (rows, *more, at), states)
+        }
+        (Action::Find { range, limit, .. }, Answer::FoundBy { rows, next, .. }) => {
+            ranges::check_find((range, *limit), (rows, next, at), states)
         }
         (Action::Count { range, .. }, Answer::Number { number, .. }) => {
-            ranges::check_count(range, (*number, at), &last.states)
+            ranges::check_count(range, (*number, at), states)
         }
-        (Action::Feed(feed), Answer::Number { number, .. }) => match last.states.mark(*feed, at) {
+        (Action::Feed(feed), Answer::Number { number, .. }) => match states.mark(*feed, at) {
             mark if mark == *number => Ok(()),
             mark => Err(format!("should have told {mark}")),
         },
         _ => Ok(()),
-    };
-    verdict.map_err(|why| ("I5", format!("{operation:?} {why}")))
+    }
 }
 
 /// What was acknowledged and is not lost is where it was said to be.
@@ -240,29 +290,14 @@ fn read(
     writers: &Writers<'_>,
     operation: &Operation,
 ) -> Result<(), (&'static str, String)> {
-    looked(last, operation)?;
     match (&operation.told, &operation.action) {
-        (Answer::Found { row, at, epoch }, action) => {
-            let any = matches!(action, Action::GetAny(_));
-            if let (Action::GetAny(token), None) = (action, last.lossy)
-                && at < token
-            {
-                return Err(("I5", format!("{operation:?} was answered below its token")));
-            }
-            if row.is_some_and(|(lsn, _)| lsn > *at) {
+        (Answer::Found { row: Some((lsn, value)), at, epoch }, action) => {
+            if lsn > at {
                 return Err(("I4", format!("{operation:?} shows what was not committed")));
             }
-            if any && last.lossy.is_some() || !last.is_of(*epoch) {
-                return Ok(());
-            }
-            if let Some((_, value)) = row
-                && !writers.by_value.contains_key(value)
-            {
+            let may_be_lost = last.lossy.is_some() && action.bound().is_some() || !last.is_of(*epoch);
+            if !may_be_lost && !writers.by_value.contains_key(value) {
                 return Err(("I4", format!("{operation:?} was shown what is lost")));
-            }
-            let there = last.newest(&operation.key, *at);
-            if there != *row {
-                return Err(("I5", format!("{operation:?} should have found {there:?}")));
             }
         }
         (Answer::Ended(end), Action::TermEnd(asked)) => {
@@ -282,12 +317,13 @@ fn read(
         }
         _ => {}
     }
-    Ok(())
+    looked(last, operation)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::history::Bound;
     use crate::check::lineage::tests::{P, at};
     use types::SessionId;
 
@@ -358,7 +394,7 @@ mod tests {
         let line = [known(2, "a", 7, 1), known(3, "a", 8, 2)];
         assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(Some((2, 7)), 3))), Err("I5"));
         assert_eq!(verdict(&line, &operation("a", Action::Get(false), found(None, 2))), Err("I5"));
-        let any = Action::GetAny(Lsn(3));
+        let any = Action::GetAny(Bound { token: Lsn(3), max_lag_ms: 400 });
         assert_eq!(
             verdict(&line, &operation("a", any, found(Some((2, 7)), 2))),
             Err("I5"),
@@ -446,6 +482,33 @@ mod tests {
         assert_eq!(read_in(4, Action::Get(false), won), Ok(()));
         assert_eq!(read_in(4, Action::Get(false), gone), Err("I4"));
         assert_eq!(read_in(5, Action::Get(false), Some((Lsn(2), 7))), Err("I5"));
-        assert_eq!(read_in(4, Action::GetAny(Lsn(3)), gone), Ok(()), "a replica may not know yet");
+        let any = Action::GetAny(Bound { token: Lsn(3), max_lag_ms: 400 });
+        assert_eq!(read_in(4, any, gone), Ok(()), "a replica may not know yet");
+    }
+
+    #[test]
+    fn before_a_lossy_failover_reads_are_of_the_log_of_their_term() {
+        let kept = [known(2, "a", 7, 1), Known { at: at(4, 3), ..known(3, "a", 9, 1) }];
+        let lost = [known(2, "a", 7, 1), known(3, "a", 8, 2), known(4, "a", 10, 3)];
+        let terms: BTreeMap<Epoch, Term> =
+            [(Epoch(1), Term(1)), (Epoch(3), Term(1)), (Epoch(4), Term(4))].into();
+        let read_in = |epoch, any: bool, row, lsn| {
+            let lossy = Some(LossyFailover { epoch: Epoch(4), served: 30 });
+            let others = [(Term(1), lost.iter().collect())].into_iter();
+            let last =
+                Final::new(kept.iter().collect(), BTreeMap::new(), lossy).with_terms(terms.clone(), others);
+            let bound = Bound { token: Lsn(0), max_lag_ms: 400 };
+            let action = if any { Action::GetAny(bound) } else { Action::Get(false) };
+            let told = Answer::Found { row, at: Lsn(lsn), epoch: Epoch(epoch) };
+            check(&last, &[&operation("a", action, told)]).map_err(|(id, _)| id)
+        };
+        let (gone, older) = (Some((Lsn(3), 8)), Some((Lsn(2), 7)));
+        assert_eq!(read_in(3, false, gone, 3), Ok(()));
+        assert_eq!(read_in(3, false, older, 3), Err("I5"), "it had been replaced");
+        assert_eq!(read_in(3, false, Some((Lsn(3), 9)), 3), Err("I5"), "nobody had written that");
+        assert_eq!(read_in(4, true, gone, 3), Ok(()), "a backup that has not heard of it yet");
+        assert_eq!(read_in(4, true, Some((Lsn(3), 9)), 3), Ok(()));
+        assert_eq!(read_in(4, true, older, 3), Err("I5"), "of no log");
+        assert_eq!(read_in(3, true, Some((Lsn(4), 10)), 4), Ok(()));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use types::config::Cause;
-use types::{Epoch, Member, PartitionId, PartitionRecord};
+use types::{Epoch, Member, PartitionId, PartitionRecord, Term};
 
 /// A suspicion is a reason to seal for so long, microseconds.
 const FRESH: u64 = 3_000_000;
@@ -31,6 +31,12 @@ impl Epochs {
     /// The configuration with this epoch.
     pub fn get(&self, partition: PartitionId, epoch: Epoch) -> Option<&PartitionRecord> {
         self.all.get(&(partition, epoch))
+    }
+
+    /// The term of each configuration of a partition.
+    pub fn terms(&self, partition: PartitionId) -> BTreeMap<Epoch, Term> {
+        let all = self.all.range((partition, Epoch::ZERO)..=(partition, Epoch(u64::MAX)));
+        all.map(|((_, epoch), record)| (*epoch, record.term)).collect()
     }
 
     /// Changes of primaries so far.

@@ -1,5 +1,6 @@
 //! What clients asked and what they were told: all that the checkers of promises know.
 
+use bytes::Bytes;
 use types::{Epoch, Lsn, PartitionId, Position, SessionId};
 use wire::request::Snapshot;
 
@@ -29,6 +30,28 @@ pub struct Batch {
     pub since: Option<Position>,
     /// The feed that makes it, and how far that is.
     pub mark: Option<(u64, u64)>,
+}
+
+/// How old what any replica shows may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// It has this LSN.
+    pub token: Lsn,
+    /// It has what was acknowledged longer ago, milliseconds.
+    pub max_lag_ms: u64,
+}
+
+/// A part of an index, by its entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexRange {
+    /// The index's number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// The first entry; empty: the first there is.
+    pub from: Bytes,
+    /// The end, which does not belong to it; empty: none.
+    pub to: Bytes,
 }
 
 /// Keys from one up to another, by their names.
@@ -73,8 +96,8 @@ pub enum Action {
     Get(bool),
     /// Read at the primary at an earlier read's snapshot.
     GetAt(Position),
-    /// Read at any replica that has this LSN.
-    GetAny(Lsn),
+    /// Read at any replica.
+    GetAny(Bound),
     /// Wrote several rows.
     Batch(Box<Batch>),
     /// Asked how far a feed is.
@@ -87,6 +110,8 @@ pub enum Action {
         limit: u32,
         /// In which state.
         at: Snapshot,
+        /// At any replica.
+        any: Option<Bound>,
     },
     /// Counted the rows of a range.
     Count {
@@ -94,6 +119,21 @@ pub enum Action {
         range: KeyRange,
         /// In which state.
         at: Snapshot,
+        /// At any replica.
+        any: Option<Bound>,
+    },
+    /// Asked which indexes are ready.
+    Indexes,
+    /// Read rows by an index.
+    Find {
+        /// Which.
+        range: IndexRange,
+        /// At most so many.
+        limit: u32,
+        /// In which state.
+        at: Snapshot,
+        /// At any replica.
+        any: Option<Bound>,
     },
     /// Asked where an epoch ended, having an acknowledgement of it.
     TermEnd(Position),
@@ -115,10 +155,19 @@ impl Action {
         }
     }
 
+    /// How old what is shown may be, where any replica may show it.
+    pub fn bound(&self) -> Option<Bound> {
+        match self {
+            Action::GetAny(bound) => Some(*bound),
+            Action::Scan { any, .. } | Action::Count { any, .. } | Action::Find { any, .. } => *any,
+            _ => None,
+        }
+    }
+
     /// The state that a read looks at, where it says.
     pub fn snapshot(&self) -> Option<Position> {
         match self {
-            Action::GetAt(at) => Some(*at),
+            Action::GetAt(at) | Action::Find { at: Snapshot::At(at), .. } => Some(*at),
             Action::Scan { at: Snapshot::At(at), .. } | Action::Count { at: Snapshot::At(at), .. } => {
                 Some(*at)
             }
@@ -156,6 +205,19 @@ pub enum Answer {
         rows: Vec<(String, Lsn, u64)>,
         /// The range goes on behind them.
         more: bool,
+        /// Where the read was made.
+        at: Lsn,
+        /// In which epoch.
+        epoch: Epoch,
+    },
+    /// These indexes are ready: number and name.
+    Indexes(Vec<(u32, String)>),
+    /// Rows were found by an index: key, the LSN that wrote it, value.
+    FoundBy {
+        /// In the order of the index.
+        rows: Vec<(String, Lsn, u64)>,
+        /// Where the range goes on; empty: it does not.
+        next: Bytes,
         /// Where the read was made.
         at: Lsn,
         /// In which epoch.
@@ -216,6 +278,7 @@ impl Operation {
         match self.told {
             Answer::Found { at, epoch, .. }
             | Answer::Rows { at, epoch, .. }
+            | Answer::FoundBy { at, epoch, .. }
             | Answer::Number { at, epoch, .. } => Some((at, epoch)),
             _ => None,
         }

@@ -4,7 +4,7 @@
 use crate::rows;
 use std::collections::BTreeMap;
 use types::engine::space;
-use types::{LoadId, Lsn, PartitionId, Position, SessionId};
+use types::{LoadId, Lsn, PartitionId, Position, SessionId, Term};
 use wire::bulk::LoadMark;
 use wire::entry::Kind;
 use wire::{Effects, Entry};
@@ -90,6 +90,13 @@ impl Lineage {
         self.entries.get(&(partition, at.lsn))?.iter().find(|known| known.at == at)
     }
 
+    /// The newest entry that was ever made in each term.
+    pub fn tips(&self, partition: PartitionId) -> BTreeMap<Term, Position> {
+        let all = self.entries.range((partition, Lsn::ZERO)..=(partition, Lsn::MAX));
+        // By LSN: the last one of a term is its newest.
+        all.flat_map(|(_, same)| same).map(|known| (known.at.term, known.at)).collect()
+    }
+
     /// The log that ends with this entry, newest first.
     pub fn line(&self, partition: PartitionId, tip: Position) -> impl Iterator<Item = &Known> {
         let mut next = self.get(partition, tip);
@@ -144,7 +151,6 @@ fn marks(entry: &Entry) -> Vec<(u64, u64)> {
 pub(crate) mod tests {
     use super::*;
     use bytes::Bytes;
-    use types::Term;
     use wire::Header;
 
     pub(crate) const P: PartitionId = PartitionId(64);
@@ -191,5 +197,7 @@ pub(crate) mod tests {
         assert!(!lineage.has(P, at(2, 2), at(1, 2)) && !lineage.has(P, at(1, 1), at(1, 2)));
         let values: Vec<_> = lineage.line(P, at(2, 2)).map(|known| known.changes[0].1).collect();
         assert_eq!(values, [Some(3), Some(1)]);
+        assert_eq!(lineage.tips(P), [(Term(1), at(1, 2)), (Term(2), at(2, 2))].into());
+        assert_eq!(lineage.tips(PartitionId(65)), BTreeMap::new());
     }
 }

@@ -13,7 +13,8 @@
 //! | `registers`, `linear` | R5: linearizability per key |
 //! | `effects` | I9, I4, I5, PR-47: exactly once, nothing visible that is lost, no loss that is none |
 //! | `batches` | I9, I5: writes of several rows, whole or not at all |
-//! | `ranges` | I4, I5: scans and counts |
+//! | `ranges` | I4, I5: scans, finds by an index, and counts |
+//! | `staleness` | I5, PR-27: how old reads at any replica are |
 //! | `states` | the rows at every position of a log |
 //! | `indexes` | I15: index rows are what the rows say |
 //! | `world/online` | I16: a node is removed that is a member of nothing, and stays out |
@@ -42,6 +43,7 @@ pub mod registers;
 pub mod report;
 pub mod requests;
 pub mod serving;
+pub mod staleness;
 pub mod states;
 pub mod storage;
 pub mod survival;
@@ -98,6 +100,8 @@ pub struct Checks {
     pub storage: storage::Storage,
     /// Partitions that are closed.
     pub availability: availability::Availability,
+    /// Reads at any replica.
+    pub staleness: staleness::Staleness,
     /// Requests.
     pub requests: requests::Requests,
     /// The newest committed entry of each partition's newest term.
@@ -261,7 +265,16 @@ impl Checks {
         let lossy = self.survival.lossy(partition);
         let lost = self.survival.lost().iter().filter(|((of, _), _)| *of == partition);
         let lost = lost.map(|((_, at), since)| (*at, *since)).collect();
+        let others = lossy.map(|_| self.lineage.tips(partition)).unwrap_or_default();
+        let gone = others.into_iter().filter(|(_, tip)| !line.iter().any(|known| known.at == *tip));
+        let gone = gone.map(|(term, tip)| {
+            let mut line: Vec<_> = self.lineage.line(partition, tip).collect();
+            line.reverse();
+            (term, line)
+        });
+        let gone: Vec<_> = gone.collect();
         let last = effects::Final::new(line, lost, lossy);
+        let last = last.with_terms(self.epochs.terms(partition), gone.into_iter());
         let jobs: Vec<_> = told.jobs.iter().filter(|told| told.partition == partition).collect();
         let of_jobs = jobs::check(&last, &jobs);
         let lost = told.lost.iter().filter(|(of, _)| *of == partition).map(|(_, at)| at);

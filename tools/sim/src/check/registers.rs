@@ -44,7 +44,9 @@ fn values(operation: &Operation) -> Vec<(&str, Option<u64>)> {
                 batch.ops.iter().filter(|(change, key)| *change != RowChange::Keep && is_register(key));
             written.map(|(_, key)| (key.as_str(), Some(batch.value))).collect()
         }
-        (Action::Scan { range, at: Snapshot::Newest | Snapshot::Begin, .. }, told) => scanned(range, told),
+        (Action::Scan { range, at: Snapshot::Newest | Snapshot::Begin, any: None, .. }, told) => {
+            scanned(range, told)
+        }
         _ => Vec::new(),
     }
 }

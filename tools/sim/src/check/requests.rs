@@ -1,8 +1,10 @@
 //! R12: every request is answered at most once, and by whom.
 
+use crate::check::staleness::AnyRead;
 use crate::network::Conn;
 use std::collections::BTreeMap;
 use types::{PartitionId, Term};
+use wire::request::Snapshot;
 use wire::{Op, ReadLevel, Request};
 
 /// A request that a node has.
@@ -16,8 +18,8 @@ pub struct Asked {
     pub numbered: bool,
     /// It ends a job: true, if that is aborted.
     pub ends_job: Option<bool>,
-    /// Any replica may answer.
-    pub any: bool,
+    /// Any replica may answer, if it is fresh enough.
+    pub any: Option<AnyRead>,
     /// The term of the replica that answered, once it has.
     pub term: Term,
 }
@@ -29,8 +31,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// A node received a request.
-    pub fn received(&mut self, conn: Conn, request: &Request) {
+    /// A node received a request at this time, virtual microseconds.
+    pub fn received(&mut self, now: u64, conn: Conn, request: &Request) {
         let asked = Asked {
             partition: request.partition,
             writes: request.op.writes(),
@@ -39,7 +41,13 @@ impl Requests {
                 Op::EndJob { abort, .. } => Some(*abort),
                 _ => None,
             },
-            any: matches!(request.read, ReadLevel::Any { .. }),
+            any: match request.read {
+                ReadLevel::Any { max_lag_ms, .. } => {
+                    let named = matches!(request.op.snapshot(), Snapshot::At(_));
+                    Some(AnyRead { received: now, max_lag_ms: if named { u64::MAX } else { max_lag_ms } })
+                }
+                ReadLevel::Primary => None,
+            },
             term: Term::ZERO,
         };
         self.open.insert((conn, request.id), asked);
@@ -85,7 +93,7 @@ mod tests {
             trace: 0,
             op: Op::Digest,
         };
-        requests.received(1, &request);
+        requests.received(5, 1, &request);
         requests.answered(1, 4, Term(2));
         assert!(requests.get(1, 4).is_some());
         assert_eq!(requests.take(1, 4).map(|asked| asked.term), Some(Term(2)));

@@ -207,7 +207,7 @@ impl Adversary {
             return;
         }
         let nodes = &self.routes[&op.partition].nodes;
-        let any = matches!(op.action(), Some(Action::GetAny(_)));
+        let any = op.action().is_some_and(|action| action.bound().is_some());
         let turn = op.turn as usize + if any { number as usize } else { 0 };
         let node = nodes[turn % nodes.len()];
         let slot = (number % u64::from(self.sizes.1)) as u16;
@@ -335,7 +335,7 @@ impl Adversary {
             }
             Status::Unknown(_) if op.writes() => self.give_up(now, number),
             Status::Expected(next) => self.expected(now, number, *next),
-            Status::TooOld(_) => self.end(now, number, Answer::NotDone),
+            Status::TooOld(_) | Status::NoIndex(_) => self.end(now, number, Answer::NotDone),
             status => self.not_done(now, number, &status.clone()),
         }
     }
@@ -347,7 +347,7 @@ impl Adversary {
             return self.end(now, number, Answer::NotDone);
         }
         op.retry_at = now + wait;
-        let any = matches!(op.action(), Some(Action::GetAny(_)));
+        let any = op.action().is_some_and(|action| action.bound().is_some());
         let elsewhere = matches!(status, Status::NotPrimary | Status::NotFound(_) | Status::Corrupt(_));
         op.turn += u32::from(elsewhere || any && matches!(status, Status::NotYet(_)));
     }

@@ -1,13 +1,13 @@
 //! What clients of single rows ask, and what they were told.
 
-use crate::check::history::{Action, Answer, Operation};
+use crate::check::history::{Action, Answer, Bound, Operation};
 use crate::client::wide::{self, Wide};
 use crate::plan::RunPlan;
 use crate::random::Stream;
 use crate::rows;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use types::{Epoch, Lsn, PartitionId, Position, TableId, Term};
+use types::{Epoch, IndexState, Lsn, PartitionId, Position, TableId, Term};
 use wire::request::Snapshot;
 use wire::{Body, Op, Outcome, ReadLevel, RowOp};
 
@@ -75,7 +75,7 @@ impl Operations {
             history: Vec::new(),
             newest: BTreeMap::new(),
             seen: BTreeMap::new(),
-            wide: plan.workload.wide.as_ref().map(|wide| Wide::new(client, wide)),
+            wide: plan.workload.wide.as_ref().map(|wide| Wide::new(client, wide, plan.workload.indexes)),
         }
     }
 
@@ -145,8 +145,8 @@ impl Operations {
 
     fn choose(&mut self, number: u64, partition: PartitionId) -> (String, Action, bool) {
         let wide = self.wide.as_mut().and_then(|wide| wide.choose(number, partition));
-        if let Some((action, numbered)) = wide {
-            return (String::new(), action, numbered);
+        if let Some(chosen) = wide {
+            return chosen;
         }
         let register = format!("r{}", self.random.below(4));
         let newest = self.newest.get(&partition).copied();
@@ -167,7 +167,7 @@ impl Operations {
             64..72 => {
                 let token =
                     if self.random.chance(500) { newest.map_or(Lsn::ZERO, |at| at.lsn) } else { Lsn::ZERO };
-                (register, Action::GetAny(token), false)
+                (register, Action::GetAny(Bound { token, max_lag_ms: 400 }), false)
             }
             72..80 => (format!("i{}", self.random.below(12)), Action::Insert(number), true),
             80..88 => (format!("i{}", self.random.below(12)), Action::Insert(number), false),
@@ -185,7 +185,10 @@ impl Operations {
         let key = || rows::key(&operation.key, self.typed);
         let row = |value: u64| rows::row(&operation.key, value, self.typed);
         let write = |op: RowOp| Op::write(vec![op]);
-        let mut read = ReadLevel::Primary;
+        let read = match operation.action.bound() {
+            Some(Bound { token, max_lag_ms }) => ReadLevel::Any { max_lag_ms, min_lsn: token },
+            None => ReadLevel::Primary,
+        };
         let op = match &operation.action {
             Action::Put(value) => write(RowOp::Put { key: key(), row: row(*value) }),
             Action::Insert(value) => write(RowOp::Insert { key: key(), row: row(*value) }),
@@ -203,10 +206,7 @@ impl Operations {
                 Op::Get { key: key(), at }
             }
             Action::GetAt(at) => Op::Get { key: key(), at: Snapshot::At(*at) },
-            Action::GetAny(min_lsn) => {
-                read = ReadLevel::Any { max_lag_ms: 400, min_lsn: *min_lsn };
-                Op::Get { key: key(), at: Snapshot::Newest }
-            }
+            Action::GetAny(_) => Op::Get { key: key(), at: Snapshot::Newest },
             Action::TermEnd(at) => Op::TermEnd { term: at.term },
             action => wide::asks(action, self.typed).expect("every other one is a client's alone"),
         };
@@ -217,6 +217,7 @@ impl Operations {
     /// sentence: that is no answer to this.
     pub fn told(&mut self, operation: &Operation, decided: Decided<'_>) -> Result<Answer, String> {
         let at = decided.position();
+        let found = |(key, lsn, row): &(Bytes, Lsn, Bytes)| (rows::name_of(key), *lsn, rows::value_of(row));
         let told = match (decided.refused, &operation.action, decided.body) {
             (Some(Outcome::Exists), ..) => Answer::Exists(decided.lsn),
             (Some(_), ..) => Answer::Changed(decided.lsn),
@@ -227,10 +228,16 @@ impl Operations {
                 Answer::Found { row, at: decided.lsn, epoch: decided.epoch }
             }
             (None, Action::Scan { .. }, Body::Rows { rows, more }) => {
-                let row =
-                    |(key, lsn, row): &(Bytes, Lsn, Bytes)| (rows::name_of(key), *lsn, rows::value_of(row));
-                let (rows, more) = (rows.iter().map(row).collect(), *more);
+                let (rows, more) = (rows.iter().map(found).collect(), *more);
                 Answer::Rows { rows, more, at: decided.lsn, epoch: decided.epoch }
+            }
+            (None, Action::Find { .. }, Body::Found { rows, next }) => {
+                let (rows, next) = (rows.iter().map(found).collect(), next.clone());
+                Answer::FoundBy { rows, next, at: decided.lsn, epoch: decided.epoch }
+            }
+            (None, Action::Indexes, Body::Indexes(all)) => {
+                let ready = all.iter().filter(|index| index.state == IndexState::Ready);
+                Answer::Indexes(ready.map(|index| (index.number, index.name.clone())).collect())
             }
             (None, Action::Count { .. } | Action::Feed(_), Body::Number(number)) => {
                 Answer::Number { number: *number, at: decided.lsn, epoch: decided.epoch }

@@ -211,6 +211,13 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     Profile { floor: MinInSync::StrictTwo, ..usual(Pr21, &[Isolate, Pause], &[Crash, Cut]) },
     usual(Pr22, &[Break, SlowDisk], &[Loss, Clog]),
     usual(Pr23, &[SlowDisk], &[Clog, Crash]),
+    Profile {
+        rules: &[DURABLE, SEMI, SYNC],
+        factors: &[3],
+        wide: true,
+        think_ms: (200, 500),
+        ..usual(Pr27, &[Isolate, Pause], &[Cut, CutLane, HalfHealed])
+    },
     Profile { rules: &[ASYNC, LOCAL], ships: true, ..usual(Pr31, &[Isolate, Crash], &[Cut, Pause, Clog]) },
     Profile { ships: true, ..crowded(usual(Pr36, &[SlowDisk, Pause], &[Crash, Isolate])) },
     Profile { ships: true, ..crowded(usual(Pr37, &[SlowDisk, Pause, Crash], &[Isolate, Power])) },
@@ -245,6 +252,7 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     },
     Profile { wide: true, ..usual(Pr111, &[SlowDisk], &[Clog, Crash]) },
     Profile { wide: true, ..usual(Pr112, &[SlowDisk], &[Clog, Crash]) },
+    Profile { wide: true, indexes: true, ..usual(Pr113, &[SlowDisk], &[Clog, Crash]) },
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

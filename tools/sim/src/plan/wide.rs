@@ -17,6 +17,8 @@ pub struct WidePlan {
     pub feeds: bool,
     /// Scans and counts.
     pub ranges: bool,
+    /// Reads at any replica, with bounds and tokens of many kinds.
+    pub bounds: bool,
 }
 
 impl WidePlan {
@@ -25,13 +27,13 @@ impl WidePlan {
         SEEDS.contains(&(seed % OF)).then(|| {
             let mut random = Stream::new(seed, Concern::Shape, 5);
             let mut often = || random.chance(750);
-            WidePlan { seed, batches: often(), feeds: often(), ranges: often() }
+            WidePlan { seed, batches: often(), feeds: often(), ranges: often(), bounds: often() }
         })
     }
 
     /// All of it, whatever the seed's number.
     pub fn all(seed: u64) -> WidePlan {
-        WidePlan { seed, batches: true, feeds: true, ranges: true }
+        WidePlan { seed, batches: true, feeds: true, ranges: true, bounds: true }
     }
 
     /// Where a client draws from what it asks of this: a stream of its own, so that no other draw moves.
@@ -48,7 +50,9 @@ mod tests {
     fn more_than_a_fifth_of_the_seeds_have_each_of_it() {
         let plans: Vec<WidePlan> = (0..4_600).filter_map(WidePlan::new).collect();
         let some = |has: fn(&WidePlan) -> bool| plans.iter().filter(|plan| has(plan)).count();
-        for seeds in [some(|plan| plan.batches), some(|plan| plan.ranges), some(|plan| plan.feeds)] {
+        let (batches, feeds) = (some(|plan| plan.batches), some(|plan| plan.feeds));
+        let (ranges, bounds) = (some(|plan| plan.ranges), some(|plan| plan.bounds));
+        for seeds in [batches, feeds, ranges, bounds] {
             assert!(seeds * 5 >= 4_600, "{seeds}");
         }
     }

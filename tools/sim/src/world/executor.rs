@@ -250,7 +250,7 @@ impl World {
     }
 
     fn request(&mut self, node: u32, conn: Conn, request: Request) {
-        self.checks.requests.received(conn, &request);
+        self.checks.requests.received(self.schedule.now(), conn, &request);
         let to = ClientRef { connection: conn, request: request.id };
         let (id, Some(process)) = (request.partition, &self.machine(node).process) else { return };
         let record = process.host.replica(id).and_then(|replica| replica.record());

@@ -2,13 +2,11 @@
 
 use super::{Event, Phase, World};
 use crate::check::{indexes, loads};
+use crate::rows;
 use types::index::{IndexState, Wanted};
 use types::{Indexes, PartitionId, PartitionRecord, ReadAt, TableRecord};
 use wire::RecordText;
 use wire::control::{AddIndex, AdminCommand, AlterTable, ClusterMap};
-
-/// What may be indexed.
-const CHOICES: [(&str, &[&str]); 3] = [("hues", &["hue"]), ("both", &["hue", "v"]), ("values", &["v"])];
 
 impl World {
     /// The operator wants another index, or one fewer.
@@ -18,7 +16,7 @@ impl World {
         }
         let random = self.faults.indexes();
         let wait = random.between(100_000, 2_500_000);
-        let (name, columns) = *random.pick(&CHOICES).expect("not empty");
+        let (name, columns) = *random.pick(&rows::INDEXES).expect("not empty");
         let (add, table) =
             (random.chance(650), random.pick(&self.plan.tables).map(|table| table.name.clone()));
         self.after(wait, Event::Index);

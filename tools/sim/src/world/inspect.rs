@@ -261,8 +261,11 @@ impl World {
     pub(super) fn show_answer(&mut self, node: u32, asked: &Asked, reply: &Reply) {
         let Some(member) = self.machine(node).member() else { return };
         let decided = matches!(reply.status, Status::Ok | Status::Refused(_));
-        if !decided || asked.any {
+        if !decided {
             return;
+        }
+        if let Some(read) = asked.any {
+            return self.look_at_age(asked.partition, read, reply);
         }
         let record = self.checks.epochs.newest(asked.partition).cloned();
         let Some(record) = record else { return };
@@ -278,6 +281,7 @@ impl World {
             let then = if secured { as_secured(then) } else { then };
             let at = reply.position();
             self.checks.survival.acknowledged(self.now(), at, &then);
+            self.checks.staleness.acknowledged(self.now(), asked.partition, at);
             // The next term may not have come to serve when the run ends: this is the newest that must be
             // there then.
             self.checks.tip(asked.partition, at);

@@ -29,6 +29,7 @@
 //! | `indexes` | indexes are wanted, and compared with the rows |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
+//! | `staleness` | how old reads at any replica are |
 //! | `states` | states of replicas are compared |
 //! | `inspect` | what is looked at after events and now and then |
 
@@ -59,6 +60,7 @@ mod operator;
 mod phases;
 mod schedule;
 mod stage;
+mod staleness;
 mod states;
 mod workload;
 
