@@ -94,7 +94,10 @@ impl Replica {
     /// What the primary never had is set aside before its files are installed (R9).
     fn install_if_whole(&mut self, ctx: &mut Ctx) {
         let incoming = &self.transfer.incoming;
-        let Some((at, history)) = incoming.installable(ctx.now.mono, self.readers.lowest()) else { return };
+        // Readers are not waited for where nobody can write until this copy counts (PR-136).
+        let closed = self.config.record().is_some_and(|record| !record.policy.allows(record.in_sync.len()));
+        let reads = self.readers.lowest().filter(|_| !closed);
+        let Some((at, history)) = incoming.installable(ctx.now.mono, reads) else { return };
         let common = self.data.log.common_with(history, Lsn::MAX);
         if !self.is_damaged() && self.data.log.holds(at)
             || self.data.is_aside(ctx, common, self.role.is_damaged())
