@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::table::Table;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use types::data::Schema;
 use types::{CatalogTable, PartitionId, Position, TableId, TableRecord, TableState};
 use wire::control::{AdminCommand, CreateTable};
@@ -17,6 +17,8 @@ use wire::{Op, RecordText, TableChange, TablePart};
 
 /// How often a call is made again because its table has another schema.
 const LOOKS: usize = 8;
+/// Between two tries to write a table whose rows are being copied.
+const HELD: Duration = Duration::from_millis(50);
 
 /// A database as its record says. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -56,11 +58,16 @@ impl Database {
         Table::new(self.record.clone())
     }
 
-    /// The table that a row of the catalog defines. None: it was dropped.
+    /// What a row of the catalog says.
+    pub fn read_row(&self, key: &[u8], stored: &[u8]) -> Result<(TableState, CatalogTable), ClientError> {
+        CatalogTable::decode(key, stored)
+            .map_err(|why| ClientError::Data { table: self.name().to_string(), why })
+    }
+
+    /// The table that a row of the catalog defines. None: it was dropped, or has no name yet.
     pub fn table_of_row(&self, key: &[u8], stored: &[u8]) -> Result<Option<Table>, ClientError> {
-        let (state, table) = CatalogTable::decode(key, stored)
-            .map_err(|why| ClientError::Data { table: self.name().to_string(), why })?;
-        Ok((state == TableState::Live).then(|| self.table(table)))
+        let (state, table) = self.read_row(key, stored)?;
+        Ok(state.is_named().then(|| self.table(table)))
     }
 
     /// A table of it.
@@ -199,11 +206,16 @@ impl Client {
         act: impl Fn(&mut Client, &Table) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         let mut done = act(self, table);
-        for _ in 0..LOOKS {
-            if !matches!(done, Err(ClientError::Stale)) {
-                break;
-            }
+        let (mut known, mut looks) = (table.schema().version(), 0);
+        let deadline = Instant::now() + self.timeout();
+        while matches!(done, Err(ClientError::Stale)) && looks < LOOKS && Instant::now() < deadline {
             let now = self.look_again(table)?;
+            match now.schema().version() == known {
+                // It is as it was known: its rows are being copied (PR-124), and nobody writes it meanwhile.
+                true => self.turn(Instant::now() + HELD)?,
+                false => looks += 1,
+            }
+            known = now.schema().version();
             done = act(self, &now);
         }
         done
@@ -211,6 +223,6 @@ impl Client {
 }
 
 /// Milliseconds since 1970.
-fn wall_ms() -> u64 {
+pub fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

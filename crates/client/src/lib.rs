@@ -26,7 +26,7 @@ pub use call::{Answer, Call, Completed, FailKind, Fate, LaneId, Loss, Outcome, T
 pub use client::{Client, Options};
 pub use conn::Traffic;
 pub use core::{Core, CoreConfig, Effect};
-pub use database::Database;
+pub use database::{Database, created, wall_ms};
 pub use error::ClientError;
 pub use index::IndexProgress;
 pub use job::{Job, JobOptions, JobReport, RunningJob};

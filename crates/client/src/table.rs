@@ -77,7 +77,7 @@ impl Table {
 
     /// What a write to several tables of a database does to this one's rows.
     pub fn part(&self, ops: Vec<RowOp>) -> TablePart {
-        TablePart { table: self.id(), schema: self.schema().version(), ops }
+        TablePart { table: self.id(), schema: self.schema().version(), ops, seen: Vec::new() }
     }
 
     /// A call to one partition of this table.

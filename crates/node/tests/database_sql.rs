@@ -142,3 +142,223 @@ fn databases_are_listed_and_dropped() {
     assert_eq!(Talk::within(&service, "bank").map(drop).expect_err("gone").code, "3D000");
     assert_eq!(main.good(names), "understudy");
 }
+
+#[test]
+fn tables_have_what_pgbench_asks_for() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let mut one = within(&service, "bank");
+    assert!(one.say("DROP TABLE IF EXISTS a, b, c").starts_with("DROP TABLE"));
+    one.good("CREATE TABLE a (at timestamp, filler char(4), n int) WITH (fillfactor=100)");
+    one.good("CREATE TABLE b (id serial, v int)");
+    one.good("INSERT INTO a VALUES ('2024-01-02 03:04:05+07', 'ab  ', 1), (NULL, NULL, 2)");
+    one.good("INSERT INTO a VALUES (CURRENT_TIMESTAMP, 'ab', 3), ('2024-01-02 03:04:05', 'ab', 1)");
+    // Rows alike are two rows, and nobody sees what tells them apart.
+    assert_eq!(one.good("SELECT count(*), min(n) FROM a WHERE filler = 'ab ' AND n = 1"), "2|1");
+    assert_eq!(
+        one.good("SELECT at::text, filler || '.', length(filler) FROM a WHERE n = 1 LIMIT 1"),
+        "2024-01-02 03:04:05|ab.|2"
+    );
+    assert_eq!(
+        one.good(
+            "SELECT attname FROM pg_attribute WHERE attrelid = 'a'::regclass AND attnum > 0 ORDER BY attnum"
+        ),
+        "at\nfiller\nn"
+    );
+    assert_eq!(one.good("SELECT count(*) FROM pg_index WHERE indrelid = 'a'::regclass"), "0");
+    assert!(one.say("SELECT row_id FROM a").starts_with("42703"));
+    assert!(one.say("INSERT INTO a (row_id) VALUES (1)").starts_with("42703"));
+    assert!(one.say("INSERT INTO a VALUES (NULL, 'abcde', 1)").starts_with("22001"));
+    one.good("ALTER TABLE a ADD COLUMN more int");
+    one.good("UPDATE a SET more = n + 1 WHERE n = 1");
+    assert_eq!(one.good("SELECT sum(more) FROM a"), "4");
+    assert_eq!(one.good("DELETE FROM a WHERE n = 1"), "DELETE 2");
+    assert_eq!(one.good("VACUUM ANALYZE a"), "VACUUM");
+    assert!(one.say("VACUUM nothing").starts_with("42P01"));
+    assert!(one.say("LOCK TABLE a").starts_with("25P01"));
+    // Numbers go on where the rows are gone, or begin again.
+    one.good("INSERT INTO b (v) VALUES (10), (20)");
+    assert_eq!(one.good("TRUNCATE a, b"), "TRUNCATE TABLE");
+    assert_eq!(one.good("SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b)"), "0|0");
+    let after: i64 = one.good("INSERT INTO b (v) VALUES (30) RETURNING id").parse().expect("a number");
+    assert!(after > 2, "{after}");
+    one.good("TRUNCATE b RESTART IDENTITY");
+    assert_eq!(one.good("INSERT INTO b (v) VALUES (30) RETURNING id"), "1");
+    assert!(one.say("TRUNCATE b, nothing").starts_with("42P01"));
+    assert_eq!(one.good("SELECT count(*) FROM b"), "1", "all or none");
+    assert_eq!(one.good("DROP TABLE IF EXISTS a, nothing, b"), "DROP TABLE");
+    assert!(one.say("SELECT * FROM b").starts_with("42P01"));
+}
+
+#[test]
+fn a_table_gets_a_key_with_its_rows() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let (here, there) = (service(&cluster), service(&cluster));
+    Talk::new(&here).good("CREATE DATABASE bank");
+    drop(Talk::new(&there));
+    let (mut one, mut two) = (within(&here, "bank"), within(&there, "bank"));
+    one.good("CREATE TABLE t (id int, number serial, v text)");
+    one.good("INSERT INTO t (id, v) SELECT n, 'x' FROM generate_series(1, 5000) AS s(n)");
+    two.good("INSERT INTO t (id, v) VALUES (7, 'twice')");
+    let refused = one.say("ALTER TABLE t ADD PRIMARY KEY (id)");
+    assert!(refused.starts_with("23505 could not create unique index \"t_pkey\""), "{refused}");
+    // Nothing is left of it.
+    assert_eq!(two.good("DELETE FROM t WHERE v = 'twice'"), "DELETE 1");
+    two.good("INSERT INTO t (v) VALUES ('none')");
+    assert!(one.say("ALTER TABLE t ADD PRIMARY KEY (id)").starts_with("23502"));
+    two.good("DELETE FROM t WHERE id IS NULL");
+    assert!(one.say("ALTER TABLE t ADD PRIMARY KEY (nothing)").starts_with("42703"));
+    assert_eq!(one.good("ALTER TABLE t ADD CONSTRAINT t_pkey PRIMARY KEY (id)"), "ALTER TABLE");
+    assert!(one.say("ALTER TABLE t ADD PRIMARY KEY (v)").starts_with("42P16"));
+    assert_eq!(two.good("SELECT count(*), sum(id) FROM t"), "5000|12502500");
+    assert_eq!(two.good("SELECT v FROM t WHERE id = 77"), "x");
+    assert!(two.say("INSERT INTO t (id) VALUES (77)").starts_with("23505"));
+    let known: i64 = one.good("SELECT max(number) FROM t").parse().expect("a number");
+    let next: i64 = one.good("INSERT INTO t (id) VALUES (9999) RETURNING number").parse().expect("a number");
+    assert!(next > known, "numbers go on: {next}");
+    assert_eq!(
+        one.good("SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass AND indisprimary"),
+        "1"
+    );
+}
+
+#[test]
+fn tables_are_made_and_taken_back_with_their_transaction() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let (mut one, mut two) = (within(&service, "bank"), within(&service, "bank"));
+    one.good("CREATE TABLE kept (id int PRIMARY KEY, v int)");
+    one.good("INSERT INTO kept VALUES (1, 10), (2, 20)");
+    let script = [
+        "CREATE TABLE made (id int PRIMARY KEY, v int)",
+        "INSERT INTO made VALUES (1, 1), (2, 2)",
+        "UPDATE made SET v = v + 1 WHERE id = 2",
+        "ALTER TABLE made ADD COLUMN w text",
+        "UPDATE made SET w = 'new' WHERE id = 1",
+        "TRUNCATE kept",
+        "INSERT INTO kept SELECT id + 10, v FROM made",
+    ];
+    for end in ["ROLLBACK", "COMMIT"] {
+        one.good("BEGIN");
+        script.iter().for_each(|text| drop(one.good(text)));
+        assert_eq!(one.good("SELECT id, v, w FROM made ORDER BY id"), "1|1|new\n2|3|-");
+        assert_eq!(one.good("SELECT count(*), sum(v) FROM kept"), "2|4");
+        assert!(two.say("SELECT * FROM made").starts_with("42P01"), "nobody else sees it");
+        assert_eq!(two.good("SELECT count(*), sum(v) FROM kept"), "2|30");
+        assert_eq!(one.good(end), end);
+        assert_eq!(one.say("SELECT count(*) FROM made").starts_with("42P01"), end == "ROLLBACK");
+    }
+    assert_eq!(two.good("SELECT count(*), sum(v) FROM kept"), "2|4");
+    assert_eq!(two.good("SELECT w FROM made WHERE id = 1"), "new");
+    // Back to a savepoint.
+    one.good("BEGIN");
+    one.good("SAVEPOINT s");
+    one.good("DROP TABLE made");
+    one.good("CREATE TABLE made (other text)");
+    assert_eq!(one.good("SELECT count(*) FROM made"), "0");
+    one.good("ROLLBACK TO SAVEPOINT s");
+    assert_eq!(one.good("SELECT count(*) FROM made"), "2");
+    one.good("COMMIT");
+    // Who was slower is told, and has done nothing.
+    one.good("BEGIN");
+    one.good("CREATE TABLE raced (id int)");
+    two.good("CREATE TABLE raced (id int, own int)");
+    assert!(one.say("COMMIT").starts_with("42P07"));
+    one.good("BEGIN");
+    one.good("TRUNCATE kept");
+    one.good("INSERT INTO kept VALUES (1, 1)");
+    two.good("ALTER TABLE kept ADD COLUMN w int");
+    assert!(one.say("COMMIT").starts_with("40001"));
+    assert_eq!(two.good("SELECT count(*) FROM kept"), "2");
+}
+
+#[test]
+fn pr123_a_transaction_loads_what_it_has_made_and_nobody_sees_it_before() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let (mut one, mut two) = (within(&service, "bank"), within(&service, "bank"));
+    one.good("CREATE TABLE t (id int, v char(84))");
+    one.good("INSERT INTO t VALUES (0, 'old')");
+    // More than one write takes.
+    let lines: String = (1..=60_000).map(|id| format!("{id}\t{}\n", "x".repeat(80))).collect();
+    for end in ["ROLLBACK", "COMMIT"] {
+        one.good("BEGIN");
+        one.good("TRUNCATE t");
+        one.good("INSERT INTO t VALUES (-1, 'first')");
+        assert_eq!(one.copy("COPY t FROM STDIN WITH (FREEZE ON)", &lines), "COPY 60000");
+        assert_eq!(one.good("SELECT count(*) FROM t"), "60001");
+        one.good("DELETE FROM t WHERE id = 60000");
+        one.good("UPDATE t SET v = 'second' WHERE id = -1");
+        assert_eq!(two.good("SELECT id, v FROM t"), "0|old");
+        assert_eq!(one.good(end), end);
+    }
+    assert_eq!(two.good("SELECT count(*), sum(id) FROM t"), "60000|1799969999");
+    assert_eq!(two.good("SELECT v FROM t WHERE id = -1"), "second");
+    // Rows of a table that others know are the transaction's like any others.
+    one.good("BEGIN");
+    assert_eq!(one.copy("COPY t FROM STDIN", "-5\ta\n-6\tb\n"), "COPY 2");
+    assert_eq!(one.good("SELECT count(*) FROM t WHERE id < -1"), "2");
+    assert_eq!(two.good("SELECT count(*) FROM t WHERE id < -1"), "0");
+    one.good("ROLLBACK");
+    one.good("BEGIN");
+    assert!(one.copy("COPY t FROM STDIN", &lines).starts_with("54000"));
+    one.good("ROLLBACK");
+    one.good("BEGIN");
+    one.good("CREATE TABLE u (id int)");
+    one.good("SAVEPOINT s");
+    assert!(one.say("COPY u FROM STDIN").starts_with("0A000"));
+    one.good("ROLLBACK");
+    assert_eq!(one.good("SELECT count(*) FROM t"), "60000");
+}
+
+#[test]
+fn statements_of_a_transaction_see_what_others_have_committed_and_wait_for_their_rows() {
+    let cluster = Cluster::start();
+    drop(cluster.ready());
+    let service = service(&cluster);
+    Talk::new(&service).good("CREATE DATABASE bank");
+    let (mut one, mut two) = (within(&service, "bank"), within(&service, "bank"));
+    one.good("CREATE TABLE t (id int PRIMARY KEY, v int)");
+    one.good("INSERT INTO t VALUES (1, 0), (2, 0)");
+    for (begin, seen) in [("BEGIN", "1"), ("BEGIN ISOLATION LEVEL REPEATABLE READ", "0")] {
+        one.good("UPDATE t SET v = 0");
+        one.good(begin);
+        assert_eq!(one.good("SELECT v FROM t WHERE id = 1"), "0");
+        two.good("UPDATE t SET v = 1 WHERE id = 1");
+        assert_eq!(one.good("SELECT v FROM t WHERE id = 1"), seen, "{begin}");
+        one.good("UPDATE t SET v = v + 1 WHERE id = 2");
+        one.good("COMMIT");
+        assert_eq!(two.good("SELECT v FROM t ORDER BY id"), "1\n1");
+    }
+    // What a statement has read must still be so when it is committed: here somebody of another node came.
+    let other = self::service(&cluster);
+    drop(Talk::new(&other));
+    let mut far = within(&other, "bank");
+    one.good("BEGIN");
+    one.good("UPDATE t SET v = v + 10 WHERE id = 1");
+    far.good("UPDATE t SET v = v + 100 WHERE id = 1");
+    assert!(one.say("COMMIT").starts_with("40001"));
+    // Those of one node take turns: nobody is told to do it again.
+    two.good("UPDATE t SET v = 0");
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let mut talk = within(&service, "bank");
+                for _ in 0..20 {
+                    talk.good("BEGIN");
+                    talk.good("UPDATE t SET v = v + 1 WHERE id = 1");
+                    talk.good("UPDATE t SET v = v + 1 WHERE v >= 0 AND id > 1");
+                    talk.good("COMMIT");
+                }
+            });
+        }
+    });
+    assert_eq!(two.good("SELECT v FROM t ORDER BY id"), "120\n120");
+}

@@ -80,11 +80,10 @@ pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Value, Failure> {
             let days = i32::from_be_bytes(bytes.try_into().map_err(|_| wrong())?);
             Value::Date(days.checked_add(EPOCH_DAYS).ok_or_else(far)?)
         }
-        Kind::Timestamptz => {
+        Kind::Timestamp | Kind::Timestamptz => {
             let micros = i64::from_be_bytes(bytes.try_into().map_err(|_| wrong())?);
             Value::Timestamp(micros.checked_add(EPOCH_MICROS).ok_or_else(far)?)
         }
-        Kind::Timestamp => return Err(text::no_timestamp()),
         Kind::Numeric => read_numeric(bytes).ok_or_else(wrong)??,
         Kind::Jsonb => match bytes.split_first() {
             Some((1, rest)) => text::parse(kind, utf8(rest)?)?,
@@ -99,7 +98,7 @@ pub fn parse(kind: Kind, bytes: &[u8]) -> Result<Value, Failure> {
             _ => return Err(wrong()),
         },
         kind if kind.element().is_some() => Value::Text(arrays::read_binary(kind, bytes)?),
-        Kind::Json | Kind::Text | Kind::Varchar | Kind::Name | Kind::Unknown => {
+        Kind::Json | Kind::Text | Kind::Varchar | Kind::Bpchar | Kind::Name | Kind::Unknown => {
             text::parse(kind, utf8(bytes)?)?
         }
         _ => {

@@ -55,11 +55,11 @@ impl<S: Service> Conversation<S> {
 
     /// Sends rows, each as a message of its own.
     pub(crate) async fn copy_out(&mut self, copy: CopyOut) -> Result<Result<(), Failure>, End> {
-        let CopyOut { format, names, mut rows } = copy;
-        self.link.copy_out(names.len());
+        let CopyOut { format, columns, mut rows } = copy;
+        self.link.copy_out(columns.len());
         let mut writer = Writer::new(format);
         let mut line = Vec::new();
-        if writer.header(&mut line, names.iter().map(String::as_str)) {
+        if writer.header(&mut line, columns.iter().map(|column| column.name.as_str())) {
             self.link.copy_data(&line)?;
         }
         let mut count = 0u64;
@@ -69,7 +69,7 @@ impl<S: Service> Conversation<S> {
                 Err(failure) => return Ok(Err(failure)),
             };
             line.clear();
-            writer.row(&mut line, &row);
+            writer.row(&mut line, &columns, &row);
             if let Err(failure) = self.link.copy_data(&line) {
                 return Ok(Err(failure));
             }

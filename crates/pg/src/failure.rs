@@ -77,7 +77,20 @@ pub mod code {
     pub const INTERNAL: &str = "XX000";
 }
 
+/// Said where a statement that was prepared has other columns now.
+const OTHER_SHAPE: &str = "cached plan must not change result type";
+
 impl Failure {
+    /// A statement that was prepared has other columns now.
+    pub fn other_shape() -> Failure {
+        Failure::new(code::UNSUPPORTED, OTHER_SHAPE).hint("a table has changed: prepare the statement again")
+    }
+
+    /// True if it says so.
+    pub(crate) fn is_of_another_shape(&self) -> bool {
+        self.code == code::UNSUPPORTED && self.message == OTHER_SHAPE
+    }
+
     /// An error of this code.
     pub fn new(code: &'static str, message: impl Into<String>) -> Failure {
         let message = message.into();

@@ -9,7 +9,7 @@ macro_rules! kinds {
             $(#[doc = concat!("`", $text, "`.")] $name,)+
         }
 
-        const ALL: [(Kind, u32, i16, &str); 48] = [$((Kind::$name, $oid, $size, $text),)+];
+        const ALL: [(Kind, u32, i16, &str); 49] = [$((Kind::$name, $oid, $size, $text),)+];
     };
 }
 
@@ -24,6 +24,8 @@ kinds! {
     Numeric 1700 -1 "numeric",
     Text 25 -1 "text",
     Varchar 1043 -1 "character varying",
+    // Blanks at the end of its values do not count.
+    Bpchar 1042 -1 "character",
     Name 19 64 "name",
     Date 1082 4 "date",
     Timestamp 1114 8 "timestamp without time zone",

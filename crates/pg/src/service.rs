@@ -37,6 +37,22 @@ pub struct Column {
     pub name: String,
     /// Its type.
     pub kind: Kind,
+    /// Texts are filled up with blanks to so many characters.
+    pub width: Option<u32>,
+}
+
+impl Column {
+    /// A column whose values are written as they are.
+    pub fn new(name: impl Into<String>, kind: Kind) -> Column {
+        Column { name: name.into(), kind, width: None }
+    }
+
+    /// The value as clients get it, if that is not as it is kept.
+    pub(crate) fn filled(&self, value: &Value) -> Option<Value> {
+        let (Some(width), Value::Text(text)) = (self.width, value) else { return None };
+        let lacks = (width as usize).saturating_sub(text.chars().count());
+        (lacks > 0).then(|| Value::Text(format!("{text}{}", " ".repeat(lacks))))
+    }
 }
 
 /// What is known of a statement before it is executed.
@@ -84,8 +100,8 @@ pub enum Outcome {
 pub struct CopyOut {
     /// How they are written.
     pub format: Format,
-    /// The names of their columns.
-    pub names: Vec<String>,
+    /// Their columns.
+    pub columns: Vec<Column>,
     /// The rows.
     pub rows: Rows,
 }
@@ -107,6 +123,18 @@ impl Rows {
     /// that the worker must send itself.
     pub fn stream(more: mpsc::Receiver<Result<Vec<Row>, Failure>>) -> Rows {
         Rows { ready: VecDeque::new(), more: Some(more) }
+    }
+
+    /// Waits for the first rows, or for the end. The error: there will be none.
+    pub async fn begun(&mut self) -> Result<(), Failure> {
+        match self.next().await {
+            None => Ok(()),
+            Some(Ok(row)) => {
+                self.ready.push_front(row);
+                Ok(())
+            }
+            Some(Err(failure)) => Err(failure),
+        }
     }
 
     /// The next row. `None`: there are no more.

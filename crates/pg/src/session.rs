@@ -6,7 +6,7 @@
 
 use crate::failure::{Failure, code};
 use crate::kind::Kind;
-use crate::service::{Cancel, Outcome, Row, Rows, Service, Session, Shape, Transaction};
+use crate::service::{Cancel, Column, Outcome, Row, Rows, Service, Session, Shape, Transaction};
 use crate::values::{self, Formats};
 use crate::wire::{Bind, End, Front, Link, Parse, Target};
 use std::collections::HashMap;
@@ -19,6 +19,9 @@ use types::data::Value;
 const MAX_KEPT: usize = 10_000;
 
 type PlanOf<S> = <<S as Service>::Session as Session>::Plan;
+
+/// How often a statement that has no name is planned again because its columns have changed.
+const REPLANS: usize = 3;
 
 struct Prepared<P> {
     /// `None`: an empty text.
@@ -174,7 +177,7 @@ impl<S: Service> Conversation<S> {
         last: bool,
     ) -> Result<Result<(), Failure>, End> {
         self.cancel.reset();
-        let (plan, shape) = match self.session.prepare(parsed, &[]).await {
+        let (mut plan, mut shape) = match self.session.prepare(parsed, &[]).await {
             Ok(planned) => planned,
             Err(failure) => return Ok(Err(failure)),
         };
@@ -187,7 +190,18 @@ impl<S: Service> Conversation<S> {
                 return Ok(Err(failure));
             }
         }
-        let executed = self.carry_out(plan, Vec::new()).await;
+        let mut executed = self.carry_out(plan, Vec::new()).await;
+        for _ in 0..REPLANS {
+            if !executed.as_ref().is_err_and(Failure::is_of_another_shape) {
+                break;
+            }
+            // The client was told nothing of its columns yet.
+            (plan, shape) = match self.session.prepare(parsed, &[]).await {
+                Ok(planned) => planned,
+                Err(failure) => return Ok(Err(failure)),
+            };
+            executed = self.carry_out(plan, Vec::new()).await;
+        }
         self.warn();
         let outcome = match executed {
             Ok(outcome) => outcome,
@@ -198,8 +212,7 @@ impl<S: Service> Conversation<S> {
                 let columns = shape.columns.unwrap_or_default();
                 let formats = Formats::text();
                 self.link.row_description(&columns, &formats);
-                let kinds: Vec<Kind> = columns.iter().map(|column| column.kind).collect();
-                match self.send_rows(&mut rows, &kinds, &formats, 0).await? {
+                match self.send_rows(&mut rows, &columns, &formats, 0).await? {
                     Ok((count, _)) => {
                         if let Err(failure) = self.end_if(last).await {
                             return Ok(Err(failure));
@@ -238,7 +251,7 @@ impl<S: Service> Conversation<S> {
     async fn send_rows(
         &mut self,
         rows: &mut Rows,
-        kinds: &[Kind],
+        columns: &[Column],
         formats: &Formats,
         limit: usize,
     ) -> Result<Result<(u64, bool), Failure>, End> {
@@ -252,7 +265,7 @@ impl<S: Service> Conversation<S> {
                 Some(Err(failure)) => return Ok(Err(failure)),
                 Some(Ok(row)) => row,
             };
-            if let Err(failure) = self.link.data_row(&row, kinds, formats) {
+            if let Err(failure) = self.link.data_row(&row, columns, formats) {
                 return Ok(Err(failure));
             }
             sent += 1;
@@ -477,9 +490,8 @@ impl<S: Service> Conversation<S> {
                 }
             }
         };
-        let columns = prepared.shape.columns.iter().flatten();
-        let kinds: Vec<Kind> = columns.map(|column| column.kind).collect();
-        match self.send_rows(&mut rows, &kinds, &formats, limit).await? {
+        let columns = prepared.shape.columns.as_deref().unwrap_or_default();
+        match self.send_rows(&mut rows, columns, &formats, limit).await? {
             Err(failure) => return Ok(Err(failure)),
             Ok((count, true)) => self.link.complete(&format!("{tag} {count}")),
             Ok((_, false)) => {

@@ -24,6 +24,16 @@ pub fn write(out: &mut String, value: &Value) {
     }
 }
 
+/// Appends the text of a value of a type: of a moment that is of no place without what says where it is.
+pub fn write_as(out: &mut String, kind: Kind, value: &Value) {
+    write(out, value);
+    if kind == Kind::Timestamp
+        && let Some(at) = out.rfind("+00")
+    {
+        out.replace_range(at..at + 3, "");
+    }
+}
+
 /// A value's text.
 pub fn to_text(value: &Value) -> String {
     let mut out = String::new();
@@ -56,9 +66,10 @@ pub fn parse(kind: Kind, text: &str) -> Result<Value, Failure> {
         Kind::Bytea => unescape(text).map(Value::Bytes).ok_or_else(wrong),
         Kind::Date => typed(ColumnType::Date, day_of(trimmed)),
         Kind::Timestamptz => typed(ColumnType::Timestamp, trimmed),
-        Kind::Timestamp => Err(no_timestamp()),
+        Kind::Timestamp => typed(ColumnType::Timestamp, of_no_place(trimmed)),
         Kind::Json | Kind::Jsonb => typed(ColumnType::Json, text),
         Kind::Text | Kind::Varchar | Kind::Unknown => Ok(Value::Text(text.to_string())),
+        Kind::Bpchar => Ok(Value::Text(text.trim_end_matches(' ').to_string())),
         Kind::Name => Ok(Value::Text(shortened(text, 63).to_string())),
         Kind::Char => Ok(Value::Text(text.chars().take(1).collect())),
         Kind::Oid | Kind::Xid => parse_oid(trimmed).map(Value::Int).ok_or_else(wrong),
@@ -95,12 +106,11 @@ fn day_of(text: &str) -> &str {
     if offset || ColumnType::Timestamp.parse(text).is_ok() { day } else { text }
 }
 
-/// Why the type without a time zone is refused.
-pub fn no_timestamp() -> Failure {
-    Failure::unsupported(
-        "type timestamp without time zone",
-        "use timestamptz: times are moments, kept in UTC",
-    )
+/// A day and a time without the offset behind it: PostgreSQL passes over it.
+fn of_no_place(text: &str) -> &str {
+    let time = text.find([' ', 'T']).map_or(text.len(), |at| at + 1);
+    let offset = text[time..].find(['+', '-', 'Z', 'z']).map(|at| time + at);
+    offset.map_or(text, |at| text[..at].trim_end())
 }
 
 /// True if a whole number can be one of this type.
@@ -118,10 +128,12 @@ pub fn fits(kind: Kind, number: i64) -> bool {
 fn refuse(kind: Kind, text: &str, error: &ValueError) -> Failure {
     let sentence = format!("invalid input syntax for type {}: \"{text}\"", kind.name());
     match kind {
-        Kind::Date | Kind::Timestamptz if error.why.starts_with("there is no such") => {
+        Kind::Date | Kind::Timestamp | Kind::Timestamptz if error.why.starts_with("there is no such") => {
             Failure::new("22008", format!("date/time field value out of range: \"{text}\""))
         }
-        Kind::Date | Kind::Timestamptz => Failure::new(code::BAD_DATE, sentence).hint(error.why.clone()),
+        Kind::Date | Kind::Timestamp | Kind::Timestamptz => {
+            Failure::new(code::BAD_DATE, sentence).hint(error.why.clone())
+        }
         Kind::Numeric if error.why.starts_with("at most") => {
             let message = format!("value \"{text}\" overflows numeric format");
             Failure::new(code::OUT_OF_RANGE, message).hint(error.why.clone())

@@ -84,7 +84,7 @@ pub fn write(
         binary::write(out, kind, value)?;
     } else {
         scratch.clear();
-        text::write(scratch, value);
+        text::write_as(scratch, kind, value);
         out.extend_from_slice(scratch.as_bytes());
     }
     let length = i32::try_from(out.len() - at - 4)
@@ -124,6 +124,14 @@ mod tests {
             "2000-01-01 00:00:01.5+00",
             "000000000016e360",
         ),
+        (
+            Kind::Timestamp,
+            ColumnType::Timestamp,
+            "2000-01-01T00:00:01.5Z",
+            "2000-01-01 00:00:01.5",
+            "000000000016e360",
+        ),
+        (Kind::Bpchar, ColumnType::Text, "ab", "ab", "6162"),
         (Kind::Json, ColumnType::Json, r#"{"a":1}"#, r#"{"a":1}"#, "7b2261223a317d"),
         (Kind::Jsonb, ColumnType::Json, "[1]", "[1]", "015b315d"),
     ];
@@ -178,7 +186,7 @@ mod tests {
             (Kind::Numeric, "NaN", "22P02"),
             (Kind::Date, "2001-02-29", "22008"),
             (Kind::Date, "yesterday", "22007"),
-            (Kind::Timestamp, "2001-01-01 00:00:00", "0A000"),
+            (Kind::Timestamp, "2001-01-01 25:00:00", "22008"),
             (Kind::Json, "{", "22P02"),
             (Kind::Bytea, r"\9", "22P02"),
         ];

@@ -46,7 +46,7 @@ impl Session for Waiting {
         parsed: &String,
         _: &[Option<Kind>],
     ) -> Result<(Arc<String>, Shape), Failure> {
-        let columns = Some(vec![Column { name: "n".into(), kind: Kind::Int8 }]);
+        let columns = Some(vec![Column::new("n", Kind::Int8)]);
         Ok((Arc::new(parsed.clone()), Shape { parameters: Vec::new(), columns }))
     }
 

@@ -63,7 +63,7 @@ impl Session for Counter {
             return Err(Failure::new("42601", "syntax error"));
         }
         let parameters = if parsed == "$1" { vec![Kind::Int8] } else { Vec::new() };
-        let columns = Some(vec![Column { name: "n".into(), kind: Kind::Int8 }]);
+        let columns = Some(vec![Column::new("n", Kind::Int8)]);
         Ok((Arc::new(parsed.clone()), Shape { parameters, columns }))
     }
 
@@ -125,8 +125,8 @@ impl Session for Counter {
         if *plan == "copy out" {
             let rows =
                 Rows::of(vec![vec![Value::Int(1), Value::Null], vec!["a\tb".into(), Value::Bool(true)]]);
-            let names = vec!["n".into(), "m".into()];
-            return Ok(Outcome::CopyOut(CopyOut { format: Format::text(), names, rows }));
+            let columns = vec![Column::new("n", Kind::Int8), Column::new("m", Kind::Text)];
+            return Ok(Outcome::CopyOut(CopyOut { format: Format::text(), columns, rows }));
         }
         if self.commits(&plan) {
             self.doomed = *plan == "doomed";

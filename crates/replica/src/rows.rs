@@ -12,27 +12,46 @@ use wire::{Outcome, RowOp, TableChange, TablePart};
 /// What a write comes to: its outcome, how many rows change, and how.
 pub(crate) type Evaluated = (Outcome, u32, Vec<Mutation>);
 
+/// The states that operations rest on: none of their rows has changed since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Since<'a> {
+    /// All on the same one, or on none.
+    All(Option<Position>),
+    /// Each on its own.
+    Each(&'a [Position]),
+}
+
+impl Since<'_> {
+    /// Of the operation with this number.
+    fn of(self, at: usize) -> Option<Position> {
+        match self {
+            Since::All(since) => since,
+            Since::Each(seen) => seen.get(at).copied(),
+        }
+    }
+}
+
 /// Runs the operations on the newest state: their outcome, how many rows change, and how.
 pub(crate) fn evaluate(
     engine: &dyn Engine,
     rules: Rules,
     scope: &Scope,
     ops: &[RowOp],
-    (mark, since): (Option<FeedMark>, Option<Position>),
+    (mark, since): (Option<FeedMark>, Since<'_>),
 ) -> Result<Evaluated, EngineError> {
     let mut mutations = Vec::with_capacity(ops.len() + 2);
     // A write sees its own earlier operations.
     let mut own: BTreeMap<Bytes, bool> = BTreeMap::new();
     let looks = ops.len() > 1 && ops.iter().any(|op| !matches!(op, RowOp::Put { .. }));
     let mut affected = 0;
-    for op in ops {
+    for (at, op) in ops.iter().enumerate() {
         let key = scope.keys().row_key(op.key());
         let exists = match (op, own.get(&key)) {
             (RowOp::Put { .. }, _) => true,
             (_, Some(exists)) => *exists,
             _ => {
                 let newest = engine.get(&key, ReadAt::Applied)?.map(|(lsn, _)| lsn);
-                let since = since.filter(|_| rules.first_committer_wins());
+                let since = since.of(at).filter(|_| rules.first_committer_wins());
                 if let Some(outcome) = unfit(op, newest, since) {
                     return Ok((outcome, 0, left(rules, mutations)));
                 }
@@ -115,6 +134,9 @@ pub(crate) fn parts_hash(changes: &[TableChange], parts: &[TablePart], since: Op
     for part in parts {
         [4, part.table.0.into(), part.ops.len() as u64].into_iter().for_each(|part| number(&mut hash, part));
         part.ops.iter().for_each(|op| hash_row(&mut hash, op));
+        for seen in &part.seen {
+            [6, seen.term.0, seen.lsn.0].into_iter().for_each(|part| number(&mut hash, part));
+        }
     }
     if let Some(since) = since {
         [5, since.term.0, since.lsn.0].into_iter().for_each(|part| number(&mut hash, part));

@@ -26,6 +26,25 @@ impl Scope {
         (table, schema): (TableId, u32),
         at: ReadAt,
     ) -> Result<Result<Scope, String>, EngineError> {
+        Scope::asked(engine, record, (table, schema), at, false)
+    }
+
+    /// The same for somebody who writes: not of a table that is held (PR-124).
+    pub fn of_writes(
+        engine: &dyn Engine,
+        record: &PartitionRecord,
+        (table, schema): (TableId, u32),
+    ) -> Result<Result<Scope, String>, EngineError> {
+        Scope::asked(engine, record, (table, schema), ReadAt::Applied, true)
+    }
+
+    fn asked(
+        engine: &dyn Engine,
+        record: &PartitionRecord,
+        (table, schema): (TableId, u32),
+        at: ReadAt,
+        writes: bool,
+    ) -> Result<Result<Scope, String>, EngineError> {
         if !record.is_of_database() {
             return Ok(Ok(Scope::BARE));
         }
@@ -34,21 +53,33 @@ impl Scope {
         }
         let value = engine.get(&catalog_key(table), at)?.map(|(_, value)| value);
         let standing = value.map(|value| standing_of(&value)).transpose().map_err(EngineError::Corrupt)?;
-        Ok(Scope::checked(table, standing, schema))
+        Ok(Scope::checked(table, standing, schema, writes))
     }
 
-    /// Of a table that the same write makes or changes.
+    /// Of a table that the same write makes or changes, and writes.
     pub fn of_changed(state: TableState, table: &CatalogTable, schema: u32) -> Result<Scope, String> {
-        Scope::checked(table.id, Some((state, table.schema.version())), schema)
+        Scope::checked(table.id, Some((state, table.schema.version())), schema, true)
     }
 
-    fn checked(table: TableId, standing: Option<(TableState, u32)>, schema: u32) -> Result<Scope, String> {
+    fn checked(
+        table: TableId,
+        standing: Option<(TableState, u32)>,
+        schema: u32,
+        writes: bool,
+    ) -> Result<Scope, String> {
         match standing {
-            Some((TableState::Live, version)) if version == schema => Ok(Scope(KeySpace::Table(table))),
-            Some((TableState::Live, version)) => {
+            None | Some((TableState::Dropping, _)) => {
+                Err(format!("there is no table {table} in the database"))
+            }
+            Some((_, version)) if version != schema => {
                 Err(format!("table {table} has version {version} of its columns, not {schema}"))
             }
-            _ => Err(format!("there is no table {table} in the database")),
+            Some((TableState::Held, _)) if writes => {
+                Err(format!("rows of table {table} are being copied: it is written when that is done"))
+            }
+            Some((TableState::Live | TableState::Held | TableState::Filling, _)) => {
+                Ok(Scope(KeySpace::Table(table)))
+            }
         }
     }
 

@@ -7,7 +7,9 @@ use crate::ddl::{on_a_client, option_text};
 use crate::driver::Handle;
 use client::{Client, ClientError};
 use pg::Failure;
-use sqlparser::ast::{AlterTable, AlterTableOperation, ColumnDef, SqlOption};
+use sqlparser::ast::{
+    AlterTable, AlterTableOperation, ColumnDef, Expr, IndexColumn, SqlOption, TableConstraint,
+};
 use std::time::{Duration, Instant};
 use types::PartitionRecord;
 use types::data::Column;
@@ -60,6 +62,32 @@ pub fn plan(catalog: &Catalog, alter: &AlterTable) -> Result<Option<Request>, Fa
     }
     let nothing = Request { name: request.name.clone(), ..Request::default() };
     Ok((request != nothing).then_some(request))
+}
+
+/// A key that a table is to get, which has none.
+#[derive(Clone, Debug)]
+pub struct AddKey {
+    /// The table's name.
+    pub table: String,
+    /// A table that there is not is skipped.
+    pub if_exists: bool,
+    /// The key's columns.
+    pub columns: Vec<String>,
+}
+
+/// The key that an ALTER TABLE gives, if that is all it does.
+pub fn added_key(alter: &AlterTable) -> Result<Option<AddKey>, Failure> {
+    let [AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(key), .. }] =
+        alter.operations.as_slice()
+    else {
+        return Ok(None);
+    };
+    let column = |column: &IndexColumn| match &column.column.expr {
+        Expr::Identifier(column) => Ok(folded(column)),
+        other => Err(Failure::unsupported(format!("{other} in a primary key"), "name columns")),
+    };
+    let columns = key.columns.iter().map(column).collect::<Result<_, _>>()?;
+    Ok(Some(AddKey { table: table_name(&alter.name)?, if_exists: alter.if_exists, columns }))
 }
 
 /// A column whose rows are there already: they have null in it.

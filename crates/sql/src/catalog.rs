@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::TableRecord;
+use types::{TableId, TableRecord};
 
 /// The definitions of all tables, as the cluster map has them.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +12,31 @@ pub struct Catalog {
     /// The database that they are in.
     database: String,
     tables: BTreeMap<String, Arc<TableRecord>>,
+    /// What of a database's tables is under way.
+    pub under_way: UnderWay,
+}
+
+/// Tables of a database whose rows are being copied, and those that get them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UnderWay {
+    /// Tables that nobody writes, with the moment at which somebody has said so last, in milliseconds since
+    /// 1970.
+    pub held: BTreeMap<TableId, u64>,
+    /// Tables that are being filled.
+    pub fills: Vec<Fill>,
+}
+
+/// A table that is being filled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fill {
+    /// Its id.
+    pub id: TableId,
+    /// The version of its columns.
+    pub version: u32,
+    /// Whose place it takes; its own id: of none.
+    pub of: TableId,
+    /// When it was made, in milliseconds since 1970.
+    pub since_ms: u64,
 }
 
 impl Catalog {
@@ -38,7 +63,30 @@ impl Catalog {
 
     /// The tables of a database.
     pub fn of_database(name: &str, revision: u64, tables: BTreeMap<String, Arc<TableRecord>>) -> Catalog {
-        Catalog { revision, database: name.into(), tables }
+        Catalog { revision, database: name.into(), tables, under_way: UnderWay::default() }
+    }
+
+    /// The same with what is under way.
+    pub fn with(self, under_way: UnderWay) -> Catalog {
+        Catalog { under_way, ..self }
+    }
+
+    /// The same tables without some, and with others: as a transaction sees them that has changed them.
+    pub fn overlaid<'a>(
+        &self,
+        revision: u64,
+        gone: impl Fn(TableId) -> bool,
+        more: impl Iterator<Item = &'a Arc<TableRecord>>,
+    ) -> Catalog {
+        let kept = self.tables.iter().filter(|(_, table)| !gone(table.id));
+        let mut tables: BTreeMap<_, _> = kept.map(|(name, table)| (name.clone(), table.clone())).collect();
+        tables.extend(more.map(|table| (table.name.clone(), table.clone())));
+        Catalog { revision, tables, ..self.clone() }
+    }
+
+    /// True if they are in a database, and not with partitions for themselves.
+    pub fn is_of_database(&self) -> bool {
+        !matches!(self.database.as_str(), "" | crate::DATABASE)
     }
 
     /// The name of the database that they are in.

@@ -6,7 +6,7 @@ use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
     CharacterLength, ColumnDef, ColumnOption, ConstraintCharacteristics, DataType, ExactNumberInfo, Expr,
-    GeneratedAs, TableConstraint,
+    GeneratedAs, TableConstraint, TimezoneInfo,
 };
 use types::data::rules::{MAX_CHARS, MAX_PRECISION};
 use types::data::{Column, Fallback, Identity, Rules, Value};
@@ -105,21 +105,14 @@ fn bounded(written: &DataType) -> Result<(Ty, Rules), Failure> {
         DataType::SmallInt(None) | DataType::Int2(None) => integer(16),
         DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => integer(32),
         DataType::Varchar(Some(length)) | DataType::CharacterVarying(Some(length)) => {
-            let CharacterLength::IntegerLength { length, unit: None } = length else {
-                return Err(Failure::unsupported(format!("type {written}"), "write varchar(20)"));
-            };
-            let most = u32::try_from(*length).ok().filter(|length| (1..=MAX_CHARS).contains(length));
-            let most = most.ok_or_else(|| {
-                let message = format!("length for type varchar must be 1 to {MAX_CHARS}");
-                Failure::new("22023", message)
-            })?;
-            (Ty::Text, Rules { max_chars: Some(most), ..none })
+            (Ty::Text, Rules { max_chars: Some(characters(length, "varchar")?), ..none })
         }
-        DataType::Char(_) | DataType::Character(_) => {
-            return Err(Failure::unsupported(
-                format!("type {written}"),
-                "use varchar(n): values are kept without the blanks that char(n) fills up with",
-            ));
+        DataType::Char(length) | DataType::Character(length) => {
+            let most = length.as_ref().map_or(Ok(1), |length| characters(length, "char"))?;
+            (Ty::Bpchar, Rules { max_chars: Some(most), padded: true, ..none })
+        }
+        DataType::Timestamp(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => {
+            (Ty::Timestamp, Rules { local: true, ..none })
         }
         DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => {
             let digits = match info {
@@ -139,6 +132,15 @@ fn bounded(written: &DataType) -> Result<(Ty, Rules), Failure> {
         }
         other => (data_type(other, true)?, none),
     })
+}
+
+/// How many characters a text of this type has at most.
+fn characters(length: &CharacterLength, of: &str) -> Result<u32, Failure> {
+    let CharacterLength::IntegerLength { length, unit: None } = length else {
+        return Err(Failure::unsupported(format!("type {of}({length})"), "write varchar(20)"));
+    };
+    let most = u32::try_from(*length).ok().filter(|length| (1..=MAX_CHARS).contains(length));
+    most.ok_or_else(|| Failure::new("22023", format!("length for type {of} must be 1 to {MAX_CHARS}")))
 }
 
 fn precision(precision: u64, scale: i64) -> Result<(u8, u8), Failure> {
@@ -227,6 +229,12 @@ mod tests {
             ("a character varying(2)", "character varying(2) [at most 2 characters]"),
             ("a text DEFAULT NULL", "text []"),
             ("a numeric(5,2) DEFAULT 1.005", "numeric(5,2) [5 digits, 2 after the point, default \"1.01\"]"),
+            (
+                "a char(3) DEFAULT 'ab'",
+                "character(3) [at most 3 characters, default \"ab\", blanks at its end do not count]",
+            ),
+            ("a char", "character(1) [at most 1 characters, blanks at its end do not count]"),
+            ("a timestamp DEFAULT now()", "timestamp without time zone [default now, of any place]"),
             ("a numeric(5)", "numeric(5,0) [5 digits, 0 after the point]"),
             ("a timestamptz DEFAULT now()", "timestamp with time zone [default now]"),
             ("a timestamptz DEFAULT CURRENT_TIMESTAMP", "timestamp with time zone [default now]"),
@@ -246,7 +254,7 @@ mod tests {
     #[test]
     fn what_is_not_kept_is_refused() {
         for (text, code) in [
-            ("a char(3)", "0A000"),
+            ("a char(0)", "22023"),
             ("a varchar(0)", "22023"),
             ("a varchar(3) DEFAULT 'abcd'", "22001"),
             ("a smallint DEFAULT 40000", "22003"),

@@ -1,17 +1,30 @@
 //! CREATE DATABASE and DROP DATABASE, and tables of the database that a session is in.
 
 use crate::bind::folded;
+use crate::catalog::{Catalog, Fill, UnderWay};
 use crate::ddl::{self, on_a_client};
 use crate::driver::Handle;
 use crate::fault;
-use client::{Client, ClientError, Table};
+use crate::read::CALL;
+use client::{Client, ClientError, Table, created};
 use pg::{Failure, code};
 use sqlparser::ast::{ObjectName, SqlOption};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
+use std::collections::BTreeSet;
 use types::data::Schema;
+use types::system::SEQUENCES;
+use types::{CatalogTable, TableId, TableRecord};
 use wire::control::{AdminCommand, CreateTable as Request};
+use wire::{RecordText, TableChange};
+
+/// How often tables are looked at again because somebody else has changed them.
+const LOOKS: usize = 8;
+/// A table that somebody holds and has not spoken of for so long is written again.
+const PATIENCE_MS: u64 = 60_000;
+/// A transaction fills a table for at most so long.
+const LONGEST_LOAD_MS: u64 = 6 * 3_600_000;
 
 /// CREATE DATABASE or DROP DATABASE as it is written. The parser's own knows no options.
 #[derive(Clone, Debug)]
@@ -92,9 +105,14 @@ pub async fn create(handle: &Handle, request: Request) -> Result<(), Failure> {
     if name == crate::DATABASE || handle.map().database(&name).is_some() {
         return Err(exists());
     }
-    on_a_client(handle, move |client| client.create_database(&request).map(drop)).await?;
+    let made = on_a_client(handle, move |client| client.create_database(&request).map(drop)).await;
+    made.map_err(|failure| if fault::is_taken(&failure) { exists() } else { failure })?;
     handle.wait_map(|map| map.database(&name).is_some()).await;
     Ok(())
+}
+
+fn missing_database(name: &str) -> Failure {
+    Failure::new("3D000", format!("database \"{name}\" does not exist"))
 }
 
 /// Drops a database. `used`: somebody of this node is in it.
@@ -110,7 +128,7 @@ pub async fn drop_one(
             false if name == crate::DATABASE => {
                 Err(Failure::new("42501", format!("database \"{name}\" is the cluster's own")))
             }
-            false => Err(Failure::new("3D000", format!("database \"{name}\" does not exist"))),
+            false => Err(missing_database(name)),
         };
     };
     if handle.database() == Some(record.id) {
@@ -121,73 +139,222 @@ pub async fn drop_one(
         let message = format!("database \"{name}\" is being accessed by other users");
         return Err(Failure::new("55006", message).hint(hint));
     }
-    let tables = handle.within(Some(record.id)).look().await?.all().count();
-    if tables > 0 && !force {
+    if !force && handle.within(Some(record.id)).look().await?.all().next().is_some() {
         let message = format!("cannot drop database \"{name}\" because it has tables");
         return Err(Failure::new("2BP01", message).hint(hint));
     }
     let asked = name.to_string();
-    on_a_client(handle, move |client| client.admin(AdminCommand::DropDatabase(asked)).map(drop)).await?;
+    let dropped =
+        on_a_client(handle, move |client| client.admin(AdminCommand::DropDatabase(asked)).map(drop)).await;
+    match dropped {
+        // Somebody else was faster.
+        Err(failure) if failure.code == "42P01" && !if_exists => return Err(missing_database(name)),
+        Err(failure) if failure.code != "42P01" => return Err(failure),
+        _ => {}
+    }
     handle.wait_map(|map| map.owner(record.id).is_none()).await;
     Ok(())
 }
 
-fn taken(name: &str, error: ClientError) -> Failure {
-    match error {
-        ClientError::NameTaken => Failure::new("42P07", format!("relation \"{name}\" already exists")),
-        other => fault::of_client(other),
+/// Changes tables of the session's database, all or none. `make` says what is to change from what there is;
+/// it is asked again where somebody else was faster. What others have left half done is cleared away with it.
+pub async fn change(
+    handle: &Handle,
+    make: impl Fn(&Catalog) -> Result<Vec<TableChange>, Failure>,
+) -> Result<(), Failure> {
+    let mut looks = 0;
+    loop {
+        let catalog = handle.look().await?;
+        let mut changes = make(&catalog)?;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let more: Vec<_> =
+            abandoned(&catalog).into_iter().filter(|change| !changes.contains(change)).collect();
+        changes.extend(more);
+        let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
+        match fault::decided(handle.call(call).await) {
+            Err(failure) if fault::is_stale(&failure) && looks < LOOKS => looks += 1,
+            Err(failure) => return Err(failure),
+            Ok(_) => return handle.look().await.map(drop),
+        }
     }
 }
 
-/// Makes a table in the session's database.
+/// What removes tables that nobody fills any more.
+fn abandoned(catalog: &Catalog) -> Vec<TableChange> {
+    let UnderWay { held, fills } = &catalog.under_way;
+    let over = |fill: &&Fill| match fill.of == fill.id {
+        true => client::wall_ms().saturating_sub(fill.since_ms) > LONGEST_LOAD_MS,
+        false => !held.contains_key(&fill.of),
+    };
+    let drop = |fill: &Fill| TableChange::Drop { table: fill.id, schema: fill.version };
+    fills.iter().filter(over).map(drop).collect()
+}
+
+/// Lets tables be written again that somebody has held and not spoken of for long.
+pub async fn lift_abandoned(handle: &Handle) -> Result<(), Failure> {
+    let catalog = handle.look().await?;
+    let over = |since: &u64| client::wall_ms().saturating_sub(*since) > PATIENCE_MS;
+    let over: Vec<TableId> =
+        catalog.under_way.held.iter().filter(|(_, since)| over(since)).map(|(id, _)| *id).collect();
+    for id in over {
+        let Some(table) = catalog.all().find(|table| table.id == id) else { continue };
+        let version = numbers(handle, 1).await?;
+        let to = as_of(table, version);
+        let mut changes = vec![TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) }];
+        changes.extend(fills_of(&catalog, id));
+        let call = handle.database_record()?.transact(changes, Vec::new(), None).within(CALL);
+        match fault::decided(handle.call(call).await) {
+            // Somebody was faster.
+            Err(failure) if fault::is_stale(&failure) => {}
+            done => drop(done?),
+        }
+    }
+    Ok(())
+}
+
+/// What removes the tables that are being filled for this one.
+fn fills_of(catalog: &Catalog, id: TableId) -> impl Iterator<Item = TableChange> {
+    let own = catalog.under_way.fills.iter().filter(move |fill| fill.of == id && fill.id != id);
+    own.map(|fill| TableChange::Drop { table: fill.id, schema: fill.version })
+}
+
+/// A table's definition under another version.
+pub fn as_of(table: &TableRecord, version: u32) -> CatalogTable {
+    let mut parts = table.schema.clone().into_parts();
+    parts.version = version;
+    let schema = Schema::from_parts(parts).expect("a version that was given out");
+    CatalogTable::new(table.id, &table.name, schema, table.created_ms)
+}
+
+/// Numbers that no table of the cluster had, the first of so many.
+pub async fn numbers(handle: &Handle, count: u32) -> Result<u32, Failure> {
+    on_a_client(handle, move |client| client.numbers(count)).await
+}
+
+/// Makes the table that numbers rows, if these columns need it.
+pub async fn counted(handle: &Handle, schema: &Schema) -> Result<(), Failure> {
+    if !schema.columns().iter().any(|column| column.rules.identity.is_some()) {
+        return Ok(());
+    }
+    if handle.within(None).catalog().is_some_and(|catalog| catalog.table(SEQUENCES).is_some()) {
+        return Ok(());
+    }
+    on_a_client(handle, ddl::counters).await?;
+    handle.within(None).wait_catalog(|catalog| catalog.table(SEQUENCES).is_some()).await;
+    Ok(())
+}
+
+/// The error of a name that a table has.
+pub fn taken(name: &str) -> Failure {
+    Failure::new("42P07", format!("relation \"{name}\" already exists"))
+}
+
+/// Makes a table in the session's database. False: there is one already, and that is allowed.
 pub async fn create_table(
     handle: &Handle,
     (name, schema): (String, Schema),
     if_not_exists: bool,
-) -> Result<(), Failure> {
-    let there = handle.look().await?.table(&name).is_some();
-    if there && if_not_exists {
-        return Ok(());
+) -> Result<bool, Failure> {
+    let exists = |catalog: &Catalog| catalog.table(&name).is_some();
+    if exists(&*handle.look().await?) {
+        return if if_not_exists { Ok(false) } else { Err(taken(&name)) };
     }
-    if there {
-        return Err(taken(&name, ClientError::NameTaken));
-    }
-    let database = handle.database_record()?;
-    let numbered = schema.columns().iter().any(|column| column.rules.identity.is_some());
-    let asked = name.clone();
-    let made = on_a_client(handle, move |client| {
-        if numbered {
-            ddl::counters(client)?;
-        }
-        Ok(client.create_table_in(&database, &asked, schema).map(drop))
+    counted(handle, &schema).await?;
+    let id = TableId(numbers(handle, 1).await?);
+    let table = CatalogTable::new(id, &name, schema, client::wall_ms());
+    let made = change(handle, |catalog| match exists(catalog) {
+        true => Err(taken(&name)),
+        false => Ok(vec![created(&table)]),
     });
-    made.await?.map_err(|error| taken(&name, error))?;
-    handle.look().await.map(drop)
+    match made.await {
+        Err(failure) if failure.code == "42P07" && if_not_exists => Ok(false),
+        Err(failure) if failure.code == "42P07" => Err(taken(&name)),
+        done => done.map(|()| true),
+    }
 }
 
-/// Drops tables of the session's database, one after the other.
-pub async fn drop_tables(handle: &Handle, names: Vec<String>, if_exists: bool) -> Result<(), Failure> {
-    let catalog = handle.look().await?;
-    let missing = names.iter().find(|name| catalog.table(name).is_none());
-    if let Some(name) = missing.filter(|_| !if_exists) {
-        return Err(Failure::new("42P01", format!("table \"{name}\" does not exist")));
+/// The error of a table that there is not.
+pub fn missing(name: &str) -> Failure {
+    Failure::new("42P01", format!("table \"{name}\" does not exist"))
+}
+
+/// Drops tables of the session's database in one entry. The names that there were not.
+pub async fn drop_tables(
+    handle: &Handle,
+    names: Vec<String>,
+    if_exists: bool,
+) -> Result<Vec<String>, Failure> {
+    let before = handle.look().await?;
+    let make = |catalog: &Catalog| {
+        let (found, lacking): (Vec<_>, Vec<_>) = names.iter().partition(|name| catalog.table(name).is_some());
+        if let Some(name) = lacking.first().filter(|_| !if_exists) {
+            return Err(missing(name));
+        }
+        let mut changes = Vec::new();
+        let mut ids = BTreeSet::new();
+        for table in found.into_iter().filter_map(|name| catalog.table(name)) {
+            if ids.insert(table.id) {
+                changes.push(TableChange::Drop { table: table.id, schema: table.schema.version() });
+                changes.extend(fills_of(catalog, table.id));
+            }
+        }
+        Ok(changes)
+    };
+    change(handle, make).await?;
+    Ok(names.iter().filter(|name| before.table(name).is_none()).cloned().collect())
+}
+
+/// Tables without a row under the names of these, in one entry.
+pub async fn truncate(handle: &Handle, names: &[String], restart: bool) -> Result<(), Failure> {
+    let first = numbers(handle, names.len() as u32).await?;
+    change(handle, |catalog| {
+        let mut changes = Vec::new();
+        let mut ids = BTreeSet::new();
+        for (name, id) in names.iter().zip(first..) {
+            let no = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
+            let table = catalog.table(name).ok_or_else(no)?;
+            if ids.insert(table.id) {
+                changes.push(TableChange::Drop { table: table.id, schema: table.schema.version() });
+                changes.extend(fills_of(catalog, table.id));
+                changes.push(created(&emptied(table, TableId(id), restart)));
+            }
+        }
+        Ok(changes)
+    })
+    .await
+}
+
+/// A table's definition for another id, which has none of its rows. Numbers go on, or begin again.
+pub fn emptied(table: &TableRecord, id: TableId, restart: bool) -> CatalogTable {
+    let mut parts = table.schema.clone().into_parts();
+    parts.version = 1;
+    for (at, column) in parts.columns.iter_mut().enumerate() {
+        let rules = &mut column.rules;
+        rules.counter = match rules.identity.is_some() && !rules.hidden && !restart {
+            true => rules.counter.or(Some((table.id.0, at as u32))),
+            false => None,
+        };
     }
-    for table in names.iter().filter_map(|name| catalog.table(name)) {
-        let table = Table::new(table.clone());
-        on_a_client(handle, move |client| client.drop_table_in(&table).map(drop)).await?;
+    let schema = Schema::from_parts(parts).expect("columns that a table has");
+    CatalogTable::new(id, &table.name, schema, client::wall_ms())
+}
+
+/// A database's tables are kept as it is.
+pub fn refuse_storage(request: &wire::control::AlterTable) -> Result<(), Failure> {
+    let others = wire::control::AlterTable { add_columns: Vec::new(), ..request.clone() };
+    if others == (wire::control::AlterTable { name: request.name.clone(), ..Default::default() }) {
+        return Ok(());
     }
-    handle.look().await.map(drop)
+    let hint = "a database's tables are kept as it is: `understudy database alter` changes that";
+    Err(Failure::unsupported("SET of a table in a database", hint))
 }
 
 /// ALTER TABLE in the session's database: new columns.
 pub async fn alter_table(handle: &Handle, request: wire::control::AlterTable) -> Result<(), Failure> {
+    refuse_storage(&request)?;
     let columns = request.add_columns.clone();
-    let others = wire::control::AlterTable { add_columns: Vec::new(), ..request.clone() };
-    let nothing = wire::control::AlterTable { name: request.name.clone(), ..Default::default() };
-    if others != nothing {
-        let hint = "a database's tables are kept as it is: `understudy database alter` changes that";
-        return Err(Failure::unsupported("SET of a table in a database", hint));
-    }
     let missing = || Failure::new("42P01", format!("relation \"{}\" does not exist", request.name));
     let table = handle.current().await?.table(&request.name).cloned().ok_or_else(missing)?;
     let name = request.name.clone();

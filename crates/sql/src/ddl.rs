@@ -8,7 +8,7 @@ use client::{Client, ClientError};
 use pg::{Failure, code};
 use sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, TableConstraint, Value as Literal};
 use std::time::Duration;
-use types::data::Schema;
+use types::data::{Column, ColumnType, Identity, Rules, Schema};
 use types::policy::Standby;
 use types::system::SEQUENCES;
 use types::{EngineKind, LogKind};
@@ -19,8 +19,27 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// Partitions of a table that does not say how many: as `understudy table create` has it.
 const PARTITIONS: u32 = 6;
 
-/// The cluster's request for a CREATE TABLE.
+/// The cluster's request for a CREATE TABLE of a table that has partitions for itself.
 pub fn request(create: &CreateTable) -> Result<Request, Failure> {
+    read(create, false)
+}
+
+/// What is wrong with a CREATE TABLE, in a database or outside of one.
+pub fn check(create: &CreateTable, within: bool) -> Result<(), Failure> {
+    read(create, within).map(drop)
+}
+
+/// The key of a table that has none: its rows are numbered, and nobody sees that.
+fn hidden_key(columns: &[Column]) -> Column {
+    let mut name = "row_id".to_string();
+    while columns.iter().any(|column| column.name == name) {
+        name.push('_');
+    }
+    let rules = Rules { identity: Some(Identity::Always), hidden: true, ..Rules::default() };
+    Column::new(name, ColumnType::Int).with(rules).not_null()
+}
+
+fn read(create: &CreateTable, within: bool) -> Result<Request, Failure> {
     refuse_rest(create)?;
     let name = table_name(&create.name)?;
     let mut key = Vec::new();
@@ -48,11 +67,16 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
             }
         }
     }
-    if key.is_empty() {
+    if key.is_empty() && !within {
         return Err(Failure::unsupported(
             "a table without a primary key",
-            "rows are found by their key: add PRIMARY KEY",
+            "its rows would be spread by nothing: add PRIMARY KEY, or make it in a database (CREATE DATABASE)",
         ));
+    }
+    if key.is_empty() {
+        let hidden = hidden_key(&made);
+        key.push(hidden.name.clone());
+        made.push(hidden);
     }
     for column in &mut made {
         column.nullable &= !key.contains(&column.name);
@@ -69,9 +93,26 @@ pub fn request(create: &CreateTable) -> Result<Request, Failure> {
         }
     };
     for option in options {
-        apply(option, &mut request)?;
+        match option {
+            SqlOption::KeyValue { key, value } if folded(key) == "fillfactor" => check_fill(value)?,
+            _ if within => {
+                let hint = "it is kept as its database: leave WITH (...) out, or make it in the database \"understudy\"";
+                return Err(Failure::unsupported("storage options of a table in a database", hint));
+            }
+            option => apply(option, &mut request)?,
+        }
     }
     Ok(request)
+}
+
+/// How full PostgreSQL fills its pages says nothing here.
+fn check_fill(value: &Expr) -> Result<(), Failure> {
+    let factor = option_text(value)?.parse::<u32>().ok();
+    if factor.is_some_and(|factor| (10..=100).contains(&factor)) {
+        return Ok(());
+    }
+    let message = format!("value {value} out of bounds for option \"fillfactor\"");
+    Err(Failure::new("22023", message).hint("valid values are between 10 and 100"))
 }
 
 fn invalid(error: types::data::SchemaError) -> Failure {
@@ -80,15 +121,8 @@ fn invalid(error: types::data::SchemaError) -> Failure {
 
 /// A table in a database is kept as that is: the name and the columns of a CREATE TABLE there.
 pub fn in_database(create: &CreateTable) -> Result<(String, Schema), Failure> {
-    let request = request(create)?;
-    match &create.table_options {
-        CreateTableOptions::None => Ok((request.name, request.schema)),
-        _ => {
-            let hint =
-                "it is kept as its database: leave WITH (...) out, or make it in the database \"understudy\"";
-            Err(Failure::unsupported("storage options of a table in a database", hint))
-        }
-    }
+    let request = read(create, true)?;
+    Ok((request.name, request.schema))
 }
 
 /// One option of WITH.
@@ -204,13 +238,20 @@ pub async fn create(handle: &Handle, request: Request, if_not_exists: bool) -> R
             .hint(format!("names that begin with {} are the cluster's own", types::system::PREFIX)));
     }
     let numbered = request.schema.columns().iter().any(|column| column.rules.identity.is_some());
-    on_a_client(handle, move |client| {
+    let made = on_a_client(handle, move |client| {
         if numbered {
             counters(client)?;
         }
         client.create_table(&request).map(drop)
-    })
-    .await?;
+    });
+    match made.await {
+        // Somebody else was faster.
+        Err(failure) if fault::is_taken(&failure) && !if_not_exists => {
+            return Err(Failure::new("42P07", format!("relation \"{name}\" already exists")));
+        }
+        Err(failure) if !fault::is_taken(&failure) => return Err(failure),
+        _ => {}
+    }
     handle.wait_catalog(|catalog| catalog.table(&name).is_some()).await;
     Ok(())
 }
@@ -241,7 +282,13 @@ pub async fn drop_tables(handle: &Handle, names: Vec<String>, if_exists: bool) -
     }
     for name in names.into_iter().filter(|name| catalog.table(name).is_some()) {
         let asked = name.clone();
-        on_a_client(handle, move |client| client.admin(AdminCommand::DropTable(asked)).map(drop)).await?;
+        let dropped =
+            on_a_client(handle, move |client| client.admin(AdminCommand::DropTable(asked)).map(drop));
+        match dropped.await {
+            // Somebody else was faster.
+            Err(failure) if failure.code == "42P01" && if_exists => {}
+            done => done?,
+        }
         handle.wait_catalog(|catalog| catalog.table(&name).is_none()).await;
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! they end. It runs on the sessions' own thread: between a statement and its answer no thread waits for
 //! another one but the partition's.
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, Fill, UnderWay};
 use crate::fault;
 use bytes::Bytes;
 use client::{Call, Client, Database, FailKind, LaneId, Map, Options, Outcome, Ticket};
@@ -20,7 +20,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use types::{Micros, TableId, TableRecord};
+use types::{Micros, TableId, TableRecord, TableState};
 use wire::request::{Outcome as Refusal, Snapshot};
 use wire::{Body, Op};
 
@@ -64,14 +64,20 @@ struct Looked {
 
 impl Shared {
     /// Keeps what was seen of a database's tables.
-    fn looked(&self, record: Arc<TableRecord>, tables: BTreeMap<String, Arc<TableRecord>>) -> Arc<Catalog> {
+    fn looked(
+        &self,
+        record: Arc<TableRecord>,
+        tables: BTreeMap<String, Arc<TableRecord>>,
+        under_way: UnderWay,
+    ) -> Arc<Catalog> {
         let mut databases = self.databases.write().unwrap_or_else(PoisonError::into_inner);
         let known = databases.get(&record.id).map(|looked| looked.catalog.clone());
         let catalog = match known {
-            Some(known) if known.is_like(&tables) => known,
+            Some(known) if known.is_like(&tables) && known.under_way == under_way => known,
+            Some(known) if known.is_like(&tables) => Arc::new(Catalog::clone(&known).with(under_way)),
             known => {
                 let revision = known.map_or(1, |known| known.revision + 1);
-                Arc::new(Catalog::of_database(&record.name, revision, tables))
+                Arc::new(Catalog::of_database(&record.name, revision, tables).with(under_way))
             }
         };
         databases.insert(record.id, Looked { catalog: catalog.clone(), record, outdated: false });
@@ -105,6 +111,8 @@ pub struct Handle {
     options: Options,
     /// The database that its session is in; none: that of the tables that have partitions for themselves.
     database: Option<TableId>,
+    /// The tables as a transaction sees them that has changed them.
+    overlay: Option<Arc<Catalog>>,
 }
 
 impl Driver {
@@ -113,7 +121,8 @@ impl Driver {
         let (asks, asked) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let options = Options { timeout: CONNECT, wait: true, ..options };
-        let handle = Handle { asks, shared: shared.clone(), options: options.clone(), database: None };
+        let handle =
+            Handle { asks, shared: shared.clone(), options: options.clone(), database: None, overlay: None };
         let task = Task { asked, shared, options, waiting: HashMap::new(), free: Vec::new() };
         Driver { handle, task: tokio::spawn(task.run()) }
     }
@@ -133,7 +142,17 @@ impl Drop for Driver {
 impl Handle {
     /// The same way, for a session in a database, or in none.
     pub fn within(&self, database: Option<TableId>) -> Handle {
-        Handle { database, ..self.clone() }
+        Handle { database, overlay: None, ..self.clone() }
+    }
+
+    /// The same way, for a transaction that sees other tables than there are.
+    pub fn seeing(&self, overlay: Option<Arc<Catalog>>) -> Handle {
+        Handle { overlay, ..self.clone() }
+    }
+
+    /// True if a transaction sees other tables here than there are.
+    pub fn is_overlaid(&self) -> bool {
+        self.overlay.is_some()
     }
 
     /// The database that its session is in, if it is in one.
@@ -151,6 +170,9 @@ impl Handle {
     /// The tables that there are now. Those of a database are read, unless nobody has said that they changed
     /// since the last look.
     pub async fn current(&self) -> Result<Arc<Catalog>, Failure> {
+        if let Some(overlay) = &self.overlay {
+            return Ok(overlay.clone());
+        }
         let Some(database) = self.database else { return self.catalog().ok_or_else(fault::not_ready) };
         let map = self.map();
         let good = |looked: &&Looked| {
@@ -168,11 +190,11 @@ impl Handle {
 
     /// The tables of the session's database, read from its partition.
     pub async fn look(&self) -> Result<Arc<Catalog>, Failure> {
-        if self.database.is_none() {
+        if self.database.is_none() || self.overlay.is_some() {
             return self.catalog().ok_or_else(fault::not_ready);
         }
         let database = self.database_record()?;
-        let mut tables = BTreeMap::new();
+        let (mut tables, mut under_way) = (BTreeMap::new(), UnderWay::default());
         let (mut from, mut at) = (Bytes::new(), Snapshot::Newest);
         loop {
             let op = Op::Scan { from, to: Bytes::new(), limit: PAGE, at };
@@ -183,13 +205,23 @@ impl Handle {
                 return Err(Failure::new(code::INTERNAL, "a catalog without rows"));
             };
             for (key, _, stored) in &rows {
-                if let Some(table) = database.table_of_row(key, stored).map_err(fault::of_client)? {
-                    tables.insert(table.name().to_string(), Arc::new(table.record().clone()));
+                let (state, table) = database.read_row(key, stored).map_err(fault::of_client)?;
+                match (state, table.held_ms, table.fills) {
+                    (TableState::Dropping, ..) => continue,
+                    (_, _, Some(of)) => {
+                        let (id, version, since_ms) = (table.id, table.schema.version(), table.created_ms);
+                        under_way.fills.push(Fill { id, version, of, since_ms });
+                        continue;
+                    }
+                    (_, Some(held_ms), _) => drop(under_way.held.insert(table.id, held_ms)),
+                    _ => {}
                 }
+                let record = database.table(table).record().clone();
+                tables.insert(record.name.clone(), Arc::new(record));
             }
             match rows.last() {
                 Some((last, ..)) if more => from = Bytes::from([last, &[0u8][..]].concat()),
-                _ => return Ok(self.shared.looked(database.record().clone(), tables)),
+                _ => return Ok(self.shared.looked(database.record().clone(), tables, under_way)),
             }
         }
     }
@@ -197,6 +229,9 @@ impl Handle {
     /// The tables that were there at the last look; `None` as long as nobody has looked, or the cluster was
     /// not found.
     pub fn catalog(&self) -> Option<Arc<Catalog>> {
+        if self.overlay.is_some() {
+            return self.overlay.clone();
+        }
         if let Some(database) = self.database {
             let databases = self.shared.databases.read().unwrap_or_else(PoisonError::into_inner);
             return databases.get(&database).map(|looked| looked.catalog.clone());

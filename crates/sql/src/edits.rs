@@ -68,7 +68,7 @@ pub async fn of_change(
                 After::Row(stored)
             }
         };
-        edits.push(Edit { key, existed: true, after });
+        edits.push(Edit { key, existed: true, after, since: None });
         seen.push(row);
     }
     let told = told(evaluator, change.returning.as_ref(), values, &seen).await?;
@@ -183,7 +183,8 @@ pub async fn of_insertion(
     let table = Table::new(insertion.table.clone());
     let rows = new_rows(evaluator, insertion, values, view).await?;
     let keys: Vec<Bytes> = rows.iter().map(|(_, key, _)| key.clone()).collect();
-    let planned = keys.iter().map(|key| Edit { key: key.clone(), existed: false, after: After::Same });
+    let planned =
+        keys.iter().map(|key| Edit { key: key.clone(), existed: false, after: After::Same, since: None });
     let Some(partition) = write::place(&table, &planned.collect::<Vec<_>>())? else {
         return Edits::new(table, Vec::new(), 0, insertion.returning.as_ref().map(|_| Vec::new()));
     };
@@ -208,7 +209,7 @@ pub async fn of_insertion(
             _ => (row, stored),
         };
         order.push(key.clone());
-        written.insert(key.clone(), Edit { key, existed, after: After::Row(row.1) });
+        written.insert(key.clone(), Edit { key, existed, after: After::Row(row.1), since: None });
         seen.push(row.0);
     }
     let told = told(evaluator, insertion.returning.as_ref(), values, &seen).await?;
@@ -297,7 +298,7 @@ pub async fn of_locking(
             told.push(row);
         }
     }
-    let lock = |key| Edit { key, existed: true, after: After::Same };
+    let lock = |key| Edit { key, existed: true, after: After::Same, since: None };
     // Outside of a transaction the locks are gone when the statement ends.
     let locks = if view.is_lasting() { found.into_iter().map(lock).collect() } else { Vec::new() };
     let count = told.len() as u64;

@@ -106,6 +106,11 @@ pub fn is_stale(failure: &Failure) -> bool {
     failure.code == SERIALIZATION && failure.message == STALE
 }
 
+/// True if a name is given to something else already.
+pub fn is_taken(failure: &Failure) -> bool {
+    failure.code == code::INTERNAL && failure.message.contains("exists already")
+}
+
 /// The cluster was not found yet.
 pub fn not_ready() -> Failure {
     Failure::new("57P03", "this node has not heard of its cluster yet").hint("try again")

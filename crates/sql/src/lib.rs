@@ -9,7 +9,8 @@
 //! | the evaluating engine: SQLite over the cluster's tables | [`engine`], [`evaluate`] |
 //! | COPY | [`copy`] |
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
-//! | ALTER TABLE | [`alter`] |
+//! | ALTER TABLE; a table's rows under another key | [`alter`], [`refill`] |
+//! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
 //! | reads of one row, counts, scans; tables; databases | [`read`], [`ddl`], [`database`] |
 //! | transactions | [`txn`] |
 //! | statements that write, what they do to rows, and its sending | [`statements`], [`edits`], [`write`] |
@@ -38,6 +39,7 @@ pub mod indexes;
 pub mod plan;
 pub mod range;
 pub mod read;
+pub mod refill;
 pub mod rows;
 pub mod sequences;
 pub mod session;
@@ -46,6 +48,7 @@ pub mod statements;
 pub mod system;
 pub mod txn;
 pub mod ty;
+pub mod upkeep;
 pub mod write;
 
 pub use session::{DATABASE, Sql, USER};

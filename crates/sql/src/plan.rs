@@ -1,7 +1,7 @@
 //! From a statement's text to what is to be done. Plans are kept by the text, for all sessions of a node.
 
-use crate::alter;
-use crate::bind::{Binder, Bound, Change, Insertion, Output, folded, table_name};
+use crate::alter::{self, AddKey};
+use crate::bind::{Binder, Bound, Change, Insertion, folded, table_name};
 use crate::catalog::Catalog;
 use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
 use crate::database::{self, DatabaseStatement};
@@ -11,8 +11,11 @@ use crate::indexes;
 use crate::settings::{self, variable_name};
 use crate::txn::Modes;
 use crate::ty::Ty;
+use crate::upkeep::{self, Upkeep};
 use pg::{Column, Failure, Kind, Shape, code};
-use sqlparser::ast::{ContextModifier, CreateTable, ObjectType, Reset, Set, Statement};
+use sqlparser::ast::{
+    ContextModifier, CreateTable, ObjectType, Reset, Set, Statement, Truncate, TruncateIdentityOption,
+};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
@@ -59,6 +62,17 @@ pub enum Work {
         /// A table that there is not is skipped.
         if_exists: bool,
     },
+    /// Take all rows of tables away.
+    Truncate {
+        /// The tables' names.
+        names: Vec<String>,
+        /// Numbers begin again.
+        restart: bool,
+    },
+    /// Give a table a key.
+    AddKey(AddKey),
+    /// Upkeep that PostgreSQL needs, and locks on tables.
+    Upkeep(Upkeep),
     /// Make a database.
     CreateDatabase(Box<wire::control::CreateTable>),
     /// Drop a database.
@@ -130,6 +144,7 @@ impl Work {
     /// True if it makes, alters or drops a table.
     pub fn defines(&self) -> bool {
         let tables = matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. });
+        let tables = tables || matches!(self, Work::Truncate { .. } | Work::AddKey(_));
         tables || self.is_about_databases() || matches!(self, Work::Indexes(_))
     }
 
@@ -148,7 +163,8 @@ impl Work {
             Work::Change(_) => "UPDATE",
             Work::CopyIn(_) => "COPY FROM",
             Work::CreateTable(_) => "CREATE TABLE",
-            Work::AlterTable(_) => "ALTER TABLE",
+            Work::AlterTable(_) | Work::AddKey(_) => "ALTER TABLE",
+            Work::Truncate { .. } => "TRUNCATE TABLE",
             Work::Indexes(change) => change.tag,
             Work::DropTables { .. } => "DROP TABLE",
             Work::CreateDatabase(_) => "CREATE DATABASE",
@@ -180,6 +196,7 @@ enum Said {
     Sql(Box<Statement>),
     Copy(CopyStatement),
     Database(DatabaseStatement),
+    Upkeep(Upkeep),
 }
 
 /// A statement that was read.
@@ -251,6 +268,8 @@ fn statements(parser: &mut Parser<'_>) -> Result<Vec<Said>, ParserError> {
             found.push(Said::Copy(copy));
         } else if let Some(statement) = database::parse(parser)? {
             found.push(Said::Database(statement));
+        } else if let Some(upkeep) = upkeep::parse(parser)? {
+            found.push(Said::Upkeep(upkeep));
         } else {
             found.push(Said::Sql(Box::new(parser.parse_statement()?)));
         }
@@ -310,15 +329,15 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
     let (work, params) = work(catalog, &parsed.statement, &types)?;
     let columns = match &work {
         Work::Query(bound) => {
-            let mut columns = told_columns(&bound.columns);
+            let mut columns = told_columns(bound);
             columns.truncate(columns.len() - usize::from(bound.locks.is_some()));
             Some(columns)
         }
         Work::Insert(Insertion { returning, .. }) | Work::Change(Change { returning, .. }) => {
-            returning.as_ref().map(|returning| told_columns(&returning.bound.columns))
+            returning.as_ref().map(|returning| told_columns(&returning.bound))
         }
-        Work::Show(name) => Some(vec![Column { name: name.clone(), kind: Kind::Text }]),
-        Work::Explain(_) => Some(vec![Column { name: "QUERY PLAN".into(), kind: Kind::Text }]),
+        Work::Show(name) => Some(vec![Column::new(name.clone(), Kind::Text)]),
+        Work::Explain(_) => Some(vec![Column::new("QUERY PLAN", Kind::Text)]),
         _ => None,
     };
     // A client that has said `smallint` sends it so.
@@ -341,8 +360,11 @@ pub fn plan(catalog: &Catalog, parsed: &Parsed, given: &[Option<Kind>]) -> Resul
     Ok(plan)
 }
 
-fn told_columns(columns: &Output) -> Vec<Column> {
-    columns.iter().map(|(name, ty)| Column { name: name.clone(), kind: ty.kind() }).collect()
+/// What clients are told of a query's columns.
+pub fn told_columns(bound: &Bound) -> Vec<Column> {
+    let widths = bound.widths.iter().copied().chain(std::iter::repeat(None));
+    let columns = bound.columns.iter().zip(widths);
+    columns.map(|((name, ty), width)| Column { name: name.clone(), kind: ty.kind(), width }).collect()
 }
 
 fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, Vec<Ty>), Failure> {
@@ -358,6 +380,10 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
         Said::Database(DatabaseStatement::Create { name, options }) => {
             let request = database::request(name, options)?;
             return Ok((Work::CreateDatabase(Box::new(request)), Vec::new()));
+        }
+        Said::Upkeep(upkeep) => {
+            upkeep.check(catalog)?;
+            return Ok((Work::Upkeep(upkeep.clone()), Vec::new()));
         }
         Said::Database(DatabaseStatement::Drop { name, if_exists, force }) => {
             let (name, if_exists, force) = (database::name(name)?, *if_exists, *force);
@@ -382,13 +408,17 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             let (change, params) = binder().update(update)?;
             (Work::Change(change), params)
         }
+        Statement::AlterTable(change) if alter::added_key(change)?.is_some() => {
+            let key = alter::added_key(change)?.expect("it was looked at");
+            (Work::AddKey(key), Vec::new())
+        }
         Statement::AlterTable(change) => (Work::AlterTable(alter::plan(catalog, change)?), Vec::new()),
         Statement::CreateIndex(index) => (Work::Indexes(indexes::create(catalog, index)?), Vec::new()),
         Statement::Drop { object_type: ObjectType::Index, if_exists, names, cascade: false, .. } => {
             (Work::Indexes(indexes::drop(catalog, names, *if_exists)?), Vec::new())
         }
         other => match explain::asked(other)? {
-            None => (utility(other)?, Vec::new()),
+            None => (utility(other, catalog.is_of_database())?, Vec::new()),
             Some((Statement::Query(query), json)) => {
                 let (bound, params) = binder().whole(query)?;
                 (Work::Explain(Explained { bound: Arc::new(bound), json }), params)
@@ -400,12 +430,12 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
     })
 }
 
-/// Statements without parameters.
-fn utility(statement: &Statement) -> Result<Work, Failure> {
+/// Statements without parameters; `within` a database, or outside of one.
+fn utility(statement: &Statement, within: bool) -> Result<Work, Failure> {
     Ok(match statement {
         Statement::CreateTable(create) => {
             // What is wrong with it is said when it is planned.
-            ddl::request(create)?;
+            ddl::check(create, within)?;
             Work::CreateTable(Box::new(create.clone()))
         }
         Statement::Drop {
@@ -419,6 +449,7 @@ fn utility(statement: &Statement) -> Result<Work, Failure> {
             let names = names.iter().map(table_name).collect::<Result<_, _>>()?;
             Work::DropTables { names, if_exists: *if_exists }
         }
+        Statement::Truncate(truncate) if within => truncated(truncate)?,
         Statement::StartTransaction { modes, statements, exception: None, begin, .. }
             if statements.is_empty() =>
         {
@@ -466,14 +497,25 @@ fn utility(statement: &Statement) -> Result<Work, Failure> {
     })
 }
 
+fn truncated(truncate: &Truncate) -> Result<Work, Failure> {
+    let strange = truncate.partitions.is_some() || truncate.on_cluster.is_some() || truncate.if_exists;
+    if strange {
+        return Err(Failure::new(code::SYNTAX, format!("syntax error in \"{truncate}\"")));
+    }
+    let names = truncate.table_names.iter().map(|table| table_name(&table.name)).collect::<Result<_, _>>()?;
+    let restart = matches!(truncate.identity, Some(TruncateIdentityOption::Restart));
+    Ok(Work::Truncate { names, restart })
+}
+
 /// What to do instead of a statement that is not understood.
 fn refused(statement: &Statement) -> Failure {
     let text = statement.to_string();
     let words: Vec<&str> = text.split_whitespace().take(2).collect();
     let (what, hint) = match statement {
-        Statement::Truncate(_) => {
-            ("TRUNCATE".to_string(), "DELETE rows, or drop the table and create it again")
-        }
+        Statement::Truncate(_) => (
+            "TRUNCATE of a table with partitions for itself".to_string(),
+            "DELETE rows, drop the table and create it again, or make it in a database",
+        ),
         _ => (words.join(" ").to_uppercase(), "docs/sql.md lists what is understood"),
     };
     Failure::unsupported(what, hint)

@@ -67,7 +67,10 @@ pub async fn get(handle: &Handle, table: &Table, key: &Bytes, view: &View) -> Re
     if let Some(written) = view.buffer.row((table.id(), partition), key) {
         return Ok(written.cloned());
     }
-    let op = Op::Get { key: key.clone(), at: view.at(partition) };
+    if view.is_empty(table) {
+        return Ok(None);
+    }
+    let op = Op::Get { key: key.clone(), at: view.at(table, partition) };
     got(handle.call(table.call(partition, op).within(CALL)).await, table, partition, view)
 }
 
@@ -84,8 +87,9 @@ pub async fn get_all(
     for keys in keys.chunks(FLYING) {
         let ask = |key: &Bytes| match view.buffer.row((table.id(), partition), key) {
             Some(written) => Err(written.cloned()),
+            None if view.is_empty(table) => Err(None),
             None => {
-                let op = Op::Get { key: key.clone(), at: view.at(partition) };
+                let op = Op::Get { key: key.clone(), at: view.at(table, partition) };
                 Ok(ask(handle, table.call(partition, op)))
             }
         };
@@ -133,7 +137,10 @@ pub async fn pin(handle: &Handle, partitions: Vec<(Table, PartitionId)>, view: &
     if !view.is_lasting() {
         return Ok(());
     }
-    let new = partitions.into_iter().filter(|(_, partition)| view.position(*partition).is_none());
+    let new = partitions.into_iter().filter(|(table, partition)| {
+        let unknown = view.position(*partition).is_none();
+        unknown && matches!(view.at(table, *partition), Snapshot::Begin)
+    });
     let hold = |(table, partition): (Table, PartitionId)| {
         let call = table.call(partition, Op::Hold { at: Snapshot::Begin });
         (ask(handle, call), table, partition)
@@ -180,11 +187,15 @@ pub fn encoded_key(table: &Table, key: &[Value]) -> Option<Bytes> {
 /// How many rows are in a part of a table.
 pub async fn count(handle: &Handle, table: &Table, range: &Range, view: &View) -> Result<i64, Failure> {
     let mut waiting = Vec::new();
-    for partition in &range.partitions {
-        let op = Op::Count { from: range.from.clone(), to: range.to.clone(), at: view.at(*partition) };
+    let mut sum = 0;
+    if view.is_empty(table) {
+        sum += view.buffer.grown(table.id(), (&range.from, &range.to));
+    }
+    for partition in range.partitions.iter().filter(|_| !view.is_empty(table)) {
+        let at = view.at(table, *partition);
+        let op = Op::Count { from: range.from.clone(), to: range.to.clone(), at };
         waiting.push((*partition, ask(handle, table.call(*partition, op))));
     }
-    let mut sum = 0;
     for (partition, answered) in waiting {
         let answer = fault::answer(answered.await.unwrap_or_else(|_| gone()))?;
         view.saw(table, partition, answer.snapshot());
@@ -268,10 +279,11 @@ impl Reader for Tables {
                 None => (false, part.from.clone()),
             };
             let begin = |partition: &PartitionId| {
-                let at = self.view.at(*partition);
+                let at = self.view.at(&scan.table, *partition);
                 Page { partition: *partition, by_index, from: from.clone(), at, first: true }
             };
-            scan.todo = part.partitions.iter().rev().map(begin).collect();
+            let there = part.partitions.iter().rev().filter(|_| !self.view.is_empty(&scan.table));
+            scan.todo = there.map(begin).collect();
             if part.partitions.contains(&self.view.buffer.partition()) {
                 let own = self.view.buffer.range(scan.table.id(), (&part.from, &part.to));
                 scan.own = own.map(|(key, row)| (key.clone(), Lsn::ZERO, row.clone())).collect();

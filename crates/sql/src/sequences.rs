@@ -42,7 +42,11 @@ impl Sequences {
         column: usize,
         count: usize,
     ) -> Result<Vec<i64>, Failure> {
-        let of = (table.id(), column);
+        let counter = table.schema().columns().get(column).and_then(|column| column.rules.counter);
+        let of = match counter {
+            Some((table, column)) => (TableId(table), column as usize),
+            None => (table.id(), column),
+        };
         let mut numbers = Vec::with_capacity(count);
         loop {
             self.kept(of, count, &mut numbers);

@@ -1,16 +1,18 @@
 //! A client's session: its transaction, its parameters, and the carrying out of plans.
 
+mod copying;
 mod define;
+mod utility;
+mod waiting;
 
 use crate::bind::Bound;
 use crate::copy::{self, CopyInput};
+use crate::database;
 use crate::driver::{Driver, Handle};
 use crate::edits;
-use crate::engine::Engine;
 use crate::evaluate::{Engines, Evaluator};
-use crate::explain;
 use crate::fault;
-use crate::plan::{Cache, Parsed, Plan, Work, plan};
+use crate::plan::{Cache, Parsed, Plan, Work, plan, told_columns};
 use crate::range::range;
 use crate::read::{self, Values};
 use crate::sequences::Sequences;
@@ -19,7 +21,7 @@ use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
-use crate::txn::{Modes, Open, View};
+use crate::txn::{Modes, Open, Turns, View};
 use bytes::Bytes;
 use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
@@ -44,6 +46,7 @@ pub struct Sql {
     engines: Arc<Engines>,
     sessions: Arc<Sessions>,
     sequences: Arc<Sequences>,
+    turns: Arc<Turns>,
     /// Ends with the service.
     _driver: Driver,
 }
@@ -53,8 +56,9 @@ impl Sql {
     pub fn start(options: Options) -> Sql {
         let driver = Driver::start(options);
         let (engines, sequences, sessions) = (Arc::default(), Arc::default(), Arc::default());
+        let turns = Arc::default();
         let handle = driver.handle().clone();
-        Sql { handle, caches: Mutex::default(), engines, sequences, sessions, _driver: driver }
+        Sql { handle, caches: Mutex::default(), engines, sequences, sessions, turns, _driver: driver }
     }
 
     /// The way of a session in this database, and what the catalogs call it.
@@ -104,6 +108,7 @@ impl pg::Service for Sql {
                 since: now(),
             }),
             copying: None,
+            turns: self.turns.clone(),
         })
     }
 
@@ -125,6 +130,8 @@ pub struct SqlSession {
     notices: Vec<Failure>,
     /// The COPY whose rows the client sends.
     copying: Option<CopyInput>,
+    /// Rows that sessions of this node want to write.
+    turns: Arc<Turns>,
 }
 
 impl pg::Session for SqlSession {
@@ -163,14 +170,22 @@ impl pg::Session for SqlSession {
         if self.evaluator.handle.database().is_none() || self.open.is_some() {
             return self.execute_once(plan, parameters).await;
         }
-        for _ in 0..LOOKS {
+        let mut looks = 0;
+        loop {
             match self.execute_once(plan.clone(), parameters.clone()).await {
                 // Nothing was done: its tables are looked at again.
-                Err(failure) if fault::is_stale(&failure) && self.open.is_none() => {}
+                Err(failure) if fault::is_stale(&failure) && self.open.is_none() && looks < LOOKS => {}
                 done => return done,
             }
+            // A table whose rows are being copied is written when that is done (PR-124).
+            match self.evaluator.handle.look().await?.under_way.held.is_empty() {
+                true => looks += 1,
+                false => {
+                    self.pause().await?;
+                    database::lift_abandoned(&self.evaluator.handle).await?;
+                }
+            }
         }
-        self.execute_once(plan, parameters).await
     }
 
     async fn copy_data(&mut self, piece: Bytes) -> Result<(), Failure> {
@@ -178,8 +193,13 @@ impl pg::Session for SqlSession {
     }
 
     async fn copy_done(&mut self) -> Result<String, Failure> {
-        let tag = self.copying.as_mut().ok_or_else(copy::copy_input::not_begun)?.finish().await?;
+        let copying = self.copying.as_mut().ok_or_else(copy::copy_input::not_begun)?;
+        let tag = copying.finish().await?;
+        let kept = copying.kept();
         self.copying = None;
+        if let Some((table, rows)) = kept {
+            self.take_copied(table, rows).await?;
+        }
         Ok(tag)
     }
 
@@ -232,6 +252,7 @@ impl pg::Session for SqlSession {
 impl SqlSession {
     async fn execute_once(&mut self, plan: Arc<Plan>, parameters: Vec<Value>) -> Result<Outcome, Failure> {
         let apart = plan.work.names_no_table();
+        self.see_own_tables();
         if !apart {
             self.evaluator.handle.current().await?;
         }
@@ -254,7 +275,7 @@ impl SqlSession {
         self.check_mode(&plan.work)?;
         let at_once = plan.work.defines() || self.copies_in(&plan);
         if self.grouped && self.open.is_none() && plan.work.writes() && !at_once {
-            self.open = Some(Open::begin(now(), true, Modes::default(), &self.settings));
+            self.open = Some(Open::begin(now(), true, Modes::default(), (&self.settings, &self.turns)));
         }
         let now = self.open.as_ref().map_or_else(now, |open| open.now);
         self.evaluator.asker = self.asker();
@@ -270,22 +291,14 @@ impl SqlSession {
             Work::Query(bound) => self.query(bound, values).await,
             Work::Insert(insertion) => self.write(Statement::Insert(insertion), values).await,
             Work::Change(change) => self.write(Statement::Change(change), values).await,
-            Work::CopyIn(_) if self.open.is_some() || self.grouped => {
-                let hint = "its rows are committed as they come: send it by itself, outside of BEGIN (drivers call it autocommit)";
-                Err(Failure::unsupported("COPY FROM inside of a transaction", hint))
-            }
-            Work::CopyIn(copy) => {
-                self.settings.check_secured(&copy.table)?;
-                let Evaluator { handle, sequences, .. } = self.evaluator.clone();
-                self.copying = Some(CopyInput::new(handle, sequences, copy, &values)?);
-                Ok(Outcome::CopyIn(copy.columns.len()))
-            }
+            Work::CopyIn(copy) => self.copy_in(copy, &values).await,
+            Work::Upkeep(upkeep) => self.upkeep(upkeep),
             Work::CopyOut(copy) => {
                 let Outcome::Rows(_, rows) = self.query(&copy.bound, values).await? else {
                     unreachable!("a query gives rows");
                 };
-                let names = copy.bound.columns.iter().map(|(name, _)| name.clone()).collect();
-                Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), names, rows }))
+                let columns = told_columns(&copy.bound);
+                Ok(Outcome::CopyOut(pg::CopyOut { format: copy.format.clone(), columns, rows }))
             }
             work if work.defines() => self.define(work).await,
             Work::Commit => {
@@ -342,7 +355,7 @@ impl SqlSession {
 
     async fn commit(&mut self, open: Open) -> Result<Outcome, Failure> {
         let before = open.before.clone();
-        match open.commit(&self.evaluator.handle, self.settings.patience()).await {
+        match open.commit(&self.evaluator.handle).await {
             Ok(()) => Ok(Outcome::Set("COMMIT".into(), self.settings.end(None))),
             Err(failure) => {
                 self.settings.end(Some(before));
@@ -363,7 +376,7 @@ impl SqlSession {
         let done = |tag: &str| Ok(Outcome::Done(tag.into()));
         if let Work::Begin(modes, tag) = work {
             match &mut self.open {
-                None => self.open = Some(Open::begin(now(), false, *modes, &self.settings)),
+                None => self.open = Some(Open::begin(now(), false, *modes, (&self.settings, &self.turns))),
                 Some(open) => {
                     let known = !std::mem::take(&mut open.implicit);
                     open.set(*modes)?;
@@ -419,18 +432,28 @@ impl SqlSession {
     async fn write(&mut self, statement: Statement<'_>, values: Values) -> Result<Outcome, Failure> {
         self.settings.check_secured(statement.table())?;
         if self.open.is_none() {
-            return statements::alone(&self.evaluator, statement, &values).await;
+            let turn = self.alone_in_turn(&statement, &values).await?;
+            let done = statements::alone(&self.evaluator, statement, &values).await;
+            drop(turn);
+            return done;
         }
-        let view = self.view()?;
-        let edits = tokio::select! {
-            edits = statement.edits(&self.evaluator, &values, &view) => edits,
-            () = self.evaluator.cancel.wait() => return Err(canceled()),
+        self.first_in_turn(&statement, &values).await?;
+        let mut edits = loop {
+            let view = self.view()?;
+            let edits = tokio::select! {
+                edits = statement.edits(&self.evaluator, &values, &view) => edits?,
+                () = self.evaluator.cancel.wait() => return Err(canceled()),
+            };
+            if !self.all_in_turn(&edits).await? {
+                break edits;
+            }
         };
-        // Nobody but a running portal reads by it now: what is written next need not be copied.
-        drop(view);
-        let mut edits = edits?;
+        let handle = self.evaluator.handle.clone();
         if let Some(open) = &mut self.open {
-            open.take(&mut edits)?;
+            match open.definitions().has_loaded(edits.table.id()) {
+                true => open.write_loaded(&handle, &mut edits).await?,
+                false => open.take(&mut edits)?,
+            }
         }
         Ok(statement.outcome(edits.count, edits.told))
     }
@@ -445,70 +468,7 @@ impl SqlSession {
         let fresh = plan(&catalog, &known.parsed, &known.given)?;
         match fresh.shape == known.shape {
             true => Ok(fresh),
-            false => Err(Failure::new(code::UNSUPPORTED, "cached plan must not change result type")
-                .hint("a table has changed: prepare the statement again")),
-        }
-    }
-
-    fn utility(&mut self, work: &Work) -> Result<Outcome, Failure> {
-        let done = |tag: &str| Ok(Outcome::Done(tag.into()));
-        match work {
-            Work::Set(assignments) | Work::SetLocal(assignments) => {
-                let local = matches!(work, Work::SetLocal(_));
-                if local && self.open.is_none() {
-                    self.warn("25P01", "SET LOCAL can only be used in transaction blocks");
-                    return done("SET");
-                }
-                let mut told = Vec::new();
-                for (name, value) in assignments {
-                    told.extend(match value {
-                        Some(value) => self.settings.change_for(name, value, local)?,
-                        None => self.settings.reset(name)?,
-                    });
-                }
-                self.listed.rename(&self.settings.get("application_name")?);
-                Ok(Outcome::Set("SET".into(), told))
-            }
-            Work::SetSession(modes) => {
-                if let Some(isolation) = modes.isolation {
-                    self.settings.change("default_transaction_isolation", isolation.name())?;
-                }
-                if let Some(read_only) = modes.read_only {
-                    let truth = if read_only { "on" } else { "off" };
-                    let told = self.settings.change("default_transaction_read_only", truth)?;
-                    return Ok(Outcome::Set("SET".into(), told));
-                }
-                done("SET")
-            }
-            Work::Reset(None, tag) => {
-                self.settings.reset_all();
-                match *tag {
-                    "DISCARD ALL" => Ok(Outcome::Forget(None, (*tag).into())),
-                    tag => done(tag),
-                }
-            }
-            Work::Deallocate(name) => {
-                let tag = if name.is_some() { "DEALLOCATE" } else { "DEALLOCATE ALL" };
-                Ok(Outcome::Forget(name.clone(), tag.into()))
-            }
-            Work::Reset(Some(name), tag) => Ok(Outcome::Set((*tag).into(), self.settings.reset(name)?)),
-            Work::Explain(explained) => {
-                let rows = explain::explain(&self.evaluator.handle, explained, &Engine::open()?)?;
-                Ok(Outcome::Rows("EXPLAIN", Rows::of(rows)))
-            }
-            Work::Show(name) => {
-                let value = match (name.as_str(), &self.open) {
-                    ("transaction_isolation", Some(open)) => open.isolation.name().to_string(),
-                    ("transaction_isolation", None) => self.settings.isolation().name().to_string(),
-                    ("transaction_read_only", open) => {
-                        let only = open.as_ref().map_or(self.settings.read_only(), |open| open.read_only);
-                        (if only { "on" } else { "off" }).to_string()
-                    }
-                    _ => self.settings.get(name)?,
-                };
-                Ok(Outcome::Rows("SHOW", Rows::of(vec![vec![Value::Text(value)]])))
-            }
-            _ => unreachable!("handled by the caller"),
+            false => Err(Failure::other_shape()),
         }
     }
 
@@ -520,12 +480,16 @@ impl SqlSession {
         table: &Arc<TableRecord>,
         values: &Values,
     ) -> Result<Outcome, Failure> {
-        let view = self.view()?;
-        let mut edits = tokio::select! {
-            edits = edits::of_locking(&self.evaluator, bound, table, values, &view) => edits?,
-            () = self.evaluator.cancel.wait() => return Err(canceled()),
+        let mut edits = loop {
+            let view = self.view()?;
+            let edits = tokio::select! {
+                edits = edits::of_locking(&self.evaluator, bound, table, values, &view) => edits?,
+                () = self.evaluator.cancel.wait() => return Err(canceled()),
+            };
+            if !self.all_in_turn(&edits).await? {
+                break edits;
+            }
         };
-        drop(view);
         if let Some(open) = &mut self.open {
             open.take(&mut edits)?;
         }
@@ -552,7 +516,15 @@ impl SqlSession {
         }
         let together = evaluator.handle.database().is_some() && bound.sources.len() > 1;
         if self.open.is_none() && !together {
-            return Ok(Outcome::Rows("SELECT", evaluator.start_alone(bound.clone(), values)?));
+            let mut rows = evaluator.start_alone(bound.clone(), values)?;
+            if evaluator.handle.database().is_some() {
+                // What is stale is found at once, and planned again.
+                tokio::select! {
+                    begun = rows.begun() => begun?,
+                    () = evaluator.cancel.wait() => return Err(canceled()),
+                }
+            }
+            return Ok(Outcome::Rows("SELECT", rows));
         }
         let view = if self.open.is_some() { view } else { View::lasting() };
         let partitions = read::partitions(&bound.sources, &values);

@@ -19,7 +19,7 @@ macro_rules! types {
 
         impl Ty {
             /// All types, by the number that they have in the engine's statements.
-            pub const ALL: [Ty; 43] = [$(Ty::$name),+];
+            pub const ALL: [Ty; 45] = [$(Ty::$name),+];
 
             /// What clients know it as.
             pub fn kind(self) -> Kind {
@@ -116,6 +116,10 @@ types! {
     JsonArray,
     /// `aclitem[]`.
     AclArray,
+    /// `timestamp` without time zone.
+    Timestamp,
+    /// `char(n)`: a text whose blanks at the end do not count, kept without them.
+    Bpchar,
 }
 
 use Ty::*;
@@ -123,9 +127,12 @@ use Ty::*;
 impl Ty {
     /// Of a column.
     pub fn of_column(column: &Column) -> Ty {
-        match column.rules.bits {
-            Some(_) => Ty::Int4,
-            None => Ty::of(column.column_type),
+        let rules = &column.rules;
+        match (rules.bits, rules.local, rules.padded) {
+            (Some(_), ..) => Ty::Int4,
+            (_, true, _) => Ty::Timestamp,
+            (.., true) => Ty::Bpchar,
+            _ => Ty::of(column.column_type),
         }
     }
 
@@ -153,7 +160,7 @@ impl Ty {
             Float4 | Float8 => ColumnType::Float,
             Bytea => ColumnType::Bytes,
             Date => ColumnType::Date,
-            Timestamptz => ColumnType::Timestamp,
+            Timestamp | Timestamptz => ColumnType::Timestamp,
             Json => ColumnType::Json,
             _ => ColumnType::Text,
         }
@@ -167,7 +174,6 @@ impl Ty {
             Kind::Float4 | Kind::Float8 => Float8,
             Kind::Text | Kind::Varchar | Kind::Name => Text,
             Kind::VarcharArray => TextArray,
-            Kind::Timestamp => return Err(pg::text::no_timestamp()),
             Kind::Json | Kind::Jsonb => Json,
             Kind::Unknown => return Ok(None),
             // They are looked up by name when the statement is executed.
@@ -209,7 +215,7 @@ impl Ty {
 
     /// True if its values are texts for the engine, none of them an array.
     pub fn is_textual(self) -> bool {
-        matches!(self, Text | Name | Char | NodeTree | PgLsn | Inet | Interval | Member)
+        matches!(self, Text | Bpchar | Name | Char | NodeTree | PgLsn | Inet | Interval | Member)
     }
 
     /// A rank among numbers; `None`: it is none.
@@ -238,7 +244,9 @@ impl Ty {
                 | (Int4, Int8)
                 | (Oid | Regproc | Regclass | Regtype | Regnamespace, Oid)
                 | (Oid, Int8 | Regproc | Regclass | Regtype | Regnamespace)
-                | (Name | Char | NodeTree | PgLsn | Inet | Interval | Member, Text)
+                | (Bpchar | Name | Char | NodeTree | PgLsn | Inet | Interval | Member, Text)
+                | (Timestamp, Timestamptz)
+                | (Timestamptz, Timestamp)
                 | (Text, NodeTree)
         )
     }
@@ -251,8 +259,9 @@ impl Ty {
                 self == other
                     || matches!(
                         (self, other),
-                        (Date, Timestamptz)
-                            | (Name | Char | NodeTree, Text)
+                        (Date, Timestamp | Timestamptz)
+                            | (Timestamp, Timestamptz)
+                            | (Bpchar | Name | Char | NodeTree, Text)
                             | (Int2 | Int4 | Int8 | Regproc | Regclass | Regtype | Regnamespace, Oid)
                             | (Int2Vector, Int2Array)
                             | (OidVector, OidArray)
@@ -264,8 +273,10 @@ impl Ty {
     /// True if its values become the other type's when they are stored in a column.
     pub fn assigns(self, other: Ty) -> bool {
         let numbers = self.is_number() && other.is_number();
-        let text = other == Text && self != Member;
-        numbers || self.becomes(other) || text || matches!((self, other), (Timestamptz, Date) | (Oid, Int8))
+        let text = matches!(other, Text | Bpchar) && self != Member;
+        let others =
+            matches!((self, other), (Timestamptz, Date | Timestamp) | (Timestamp, Date) | (Oid, Int8));
+        numbers || self.becomes(other) || text || others
     }
 
     /// True if its values can be compared with each other for equality.
@@ -289,6 +300,7 @@ pub fn written(column: &Column) -> String {
     let rules = &column.rules;
     match (column.column_type, rules.bits, rules.max_chars, rules.digits) {
         (ColumnType::Int, Some(16), ..) => "smallint".into(),
+        (ColumnType::Text, _, Some(most), _) if rules.padded => format!("character({most})"),
         (ColumnType::Text, _, Some(most), _) => format!("character varying({most})"),
         (ColumnType::Decimal, .., Some((precision, scale))) => format!("numeric({precision},{scale})"),
         _ => Ty::of_column(column).name().into(),

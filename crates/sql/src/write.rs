@@ -5,6 +5,7 @@ use crate::fault::{self, Decided};
 use crate::read::CALL;
 use crate::rows::fitted;
 use crate::txn::Edit;
+use crate::txn::buffer::Written;
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, Object, code};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use types::data::{Row, Value};
 use types::{PartitionId, Position, TableId};
 use wire::message::MAX_OPS;
-use wire::{Body, Op, RowOp};
+use wire::{Body, Op, RowOp, TableChange, TablePart};
 
 /// The most bytes of keys and rows in one write. The wire's limit is a little higher.
 const MAX_BYTES: usize = 14 << 20;
@@ -59,17 +60,21 @@ impl Batch {
     }
 }
 
-/// Writes rows of several tables of the session's database, all or none, if no row of them has changed since.
+/// Changes tables of the session's database and writes rows of several, all or none, if no row of them has
+/// changed since.
 pub async fn send_parts(
     handle: &Handle,
-    tables: &BTreeMap<TableId, Table>,
-    parts: Vec<(TableId, Vec<RowOp>)>,
-    since: Position,
+    (changes, tables): (Vec<TableChange>, &BTreeMap<TableId, Table>),
+    parts: Vec<Written>,
 ) -> Result<Decided, Failure> {
     let database = handle.database_record()?;
-    let part = |(table, ops): (TableId, Vec<RowOp>)| tables.get(&table).map(|table| table.part(ops));
-    let parts = parts.into_iter().filter_map(part).collect();
-    let call = database.transact(Vec::new(), parts, Some(since));
+    let part = |Written { table, ops, seen }: Written| {
+        let known =
+            tables.get(&table).ok_or_else(|| Failure::new(code::INTERNAL, "rows of an unknown table"));
+        known.map(|table| TablePart { seen, ..table.part(ops) })
+    };
+    let parts = parts.into_iter().map(part).collect::<Result<_, _>>()?;
+    let call = database.transact(changes, parts, None);
     fault::decided(handle.call(call.within(CALL)).await)
 }
 
@@ -129,7 +134,7 @@ fn object(table: &Table) -> Object {
 }
 
 /// A key with the names of its columns.
-fn shown(table: &Table, key: &[u8]) -> Option<String> {
+pub(crate) fn shown(table: &Table, key: &[u8]) -> Option<String> {
     let schema = table.schema();
     let values = types::data::decode_key(schema, key).ok()?;
     let names: Vec<&str> = schema.key_columns().map(|column| column.name.as_str()).collect();

@@ -42,6 +42,14 @@ pub struct CatalogTable {
     pub schema: Schema,
     /// When it was created, milliseconds since 1970.
     pub created_ms: u64,
+    /// Since when nobody writes it, because its rows are being copied into another id, milliseconds since
+    /// 1970. Whoever copies says so again and again; a hold that nobody has renewed is lifted by anybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_ms: Option<u64>,
+    /// It is being filled, and takes the place of this table when that is done; its own id if of none. Until
+    /// then nobody sees it by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fills: Option<TableId>,
     /// What this version does not know.
     #[serde(flatten)]
     pub unknown: Unknown,
@@ -55,18 +63,45 @@ pub enum TableState {
     Live = 1,
     /// It was dropped: nobody reads or writes it, and its rows are being removed.
     Dropping = 2,
+    /// It is read, and written by nobody (PR-124).
+    Held = 3,
+    /// It is read and written by whoever knows its id, and has no name yet.
+    Filling = 4,
 }
 
 impl TableState {
     fn from_number(number: u8) -> Option<TableState> {
-        [TableState::Live, TableState::Dropping].into_iter().find(|state| *state as u8 == number)
+        use TableState::*;
+        [Live, Dropping, Held, Filling].into_iter().find(|state| *state as u8 == number)
+    }
+
+    /// True if tables of the database are known by its name.
+    pub fn is_named(self) -> bool {
+        matches!(self, TableState::Live | TableState::Held)
     }
 }
 
 impl CatalogTable {
     /// A table of these columns. Whether it may be made is another question ([`CatalogTable::fault`]).
     pub fn new(id: TableId, name: &str, schema: Schema, created_ms: u64) -> CatalogTable {
-        CatalogTable { id, name: name.into(), schema, created_ms, unknown: Unknown::default() }
+        CatalogTable {
+            id,
+            name: name.into(),
+            schema,
+            created_ms,
+            held_ms: None,
+            fills: None,
+            unknown: Unknown::default(),
+        }
+    }
+
+    /// How far it is, unless it is being removed.
+    pub fn state(&self) -> TableState {
+        match (self.fills, self.held_ms) {
+            (Some(_), _) => TableState::Filling,
+            (None, Some(_)) => TableState::Held,
+            (None, None) => TableState::Live,
+        }
     }
 
     /// What is wrong with it by itself, as a sentence.
@@ -77,6 +112,9 @@ impl CatalogTable {
         }
         if self.id == TableId(0) {
             return Some("a table's id was not given out".into());
+        }
+        if self.fills.is_some() && self.held_ms.is_some() {
+            return Some(format!("table `{}` is filled and held", self.name));
         }
         if self.schema.version() == u32::MAX {
             return Some(format!("table `{}` could never be changed after such a version", self.name));
@@ -91,6 +129,9 @@ impl CatalogTable {
     pub fn change_fault(&self, before: &CatalogTable) -> Option<String> {
         let (old, new) = (&before.schema, &self.schema);
         let name = &before.name;
+        if self.fills.is_some() && before.fills.is_none() {
+            return Some(format!("table `{name}` is seen by others and cannot be filled anew"));
+        }
         if self.id != before.id {
             return Some(format!("table `{name}` has another id"));
         }
@@ -214,7 +255,7 @@ mod tests {
         let one = table(&[("id", Int), ("name", Text)], 3);
         let key = one.stored_key();
         assert_eq!(key[..], [3, 0x63, 0, 0, 0, 7]);
-        for state in [TableState::Live, TableState::Dropping] {
+        for state in [TableState::Live, TableState::Dropping, TableState::Held, TableState::Filling] {
             let value = one.encode(state);
             assert_eq!(CatalogTable::decode(&key[2..], &value), Ok((state, one.clone())));
             assert_eq!(standing_of(&value), Ok((state, 3)));

@@ -261,6 +261,9 @@ fn validate_parts(changes: &[TableChange], parts: &[TablePart]) -> Result<(), St
     if tables.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err("a write names a table twice".into());
     }
+    if parts.iter().any(|part| !part.seen.is_empty() && part.seen.len() != part.ops.len()) {
+        return Err("a write rests on other states than it has changes of rows".into());
+    }
     let ops = parts.iter().flat_map(|part| &part.ops);
     validate_rows(ops.clone().count(), ops)
 }

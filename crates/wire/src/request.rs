@@ -107,6 +107,8 @@ pub struct TablePart {
     pub schema: u32,
     /// The changes, in order.
     pub ops: Vec<RowOp>,
+    /// For each of them the state that it rests on, where that is not the whole request's; or none.
+    pub seen: Vec<Position>,
 }
 
 /// A change of a database's tables.

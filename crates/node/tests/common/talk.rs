@@ -90,6 +90,27 @@ impl Talk {
         self.ask(text).unwrap_or_else(|failure| panic!("{text}: {failure:?}"))
     }
 
+    /// COPY FROM STDIN with these lines: its tag, or the error.
+    pub fn copy(&mut self, text: &str, lines: &str) -> String {
+        let said = self.good(text);
+        assert!(said.starts_with("CopyIn"), "{text}: {said}");
+        let session = &mut self.session;
+        self.runtime.block_on(async {
+            let done = match session.copy_data(lines.to_string().into()).await {
+                Ok(()) => session.copy_done().await,
+                Err(failure) => Err(failure),
+            };
+            match done {
+                Ok(tag) => tag,
+                Err(failure) => {
+                    let failure = session.copy_ended(failure).await;
+                    session.failed();
+                    format!("{} {}", failure.code, failure.message)
+                }
+            }
+        })
+    }
+
     pub fn ask(&mut self, text: &str) -> Result<String, Failure> {
         let (session, mut last) = (&mut self.session, String::new());
         self.runtime.block_on(async {

@@ -1,6 +1,7 @@
 //! Rows as lines.
 
 use super::{Csv, Format, Header};
+use crate::service::Column;
 use crate::text;
 use types::data::Value;
 
@@ -34,9 +35,9 @@ impl Writer {
         true
     }
 
-    /// Appends a row.
-    pub fn row(&mut self, out: &mut Vec<u8>, row: &[Value]) {
-        for (place, value) in row.iter().enumerate() {
+    /// Appends a row of these columns.
+    pub fn row(&mut self, out: &mut Vec<u8>, columns: &[Column], row: &[Value]) {
+        for (place, (value, column)) in row.iter().zip(columns).enumerate() {
             self.separate(out, place);
             if value.is_null() {
                 out.extend_from_slice(self.format.null.as_bytes());
@@ -44,7 +45,8 @@ impl Writer {
             }
             let mut scratch = std::mem::take(&mut self.scratch);
             scratch.clear();
-            text::write(&mut scratch, value);
+            let filled = column.filled(value);
+            text::write_as(&mut scratch, column.kind, filled.as_ref().unwrap_or(value));
             match &self.format.csv {
                 None => escaped(out, &scratch, self.format.delimiter),
                 Some(csv) => self.quoted(out, csv, &scratch, csv.force_quote.has(place), row.len() == 1),
@@ -103,12 +105,15 @@ fn escaped(out: &mut Vec<u8>, text: &str, delimiter: u8) {
 mod tests {
     use super::super::{Columns, Reader};
     use super::*;
+    use crate::kind::Kind;
 
     fn written(format: &Format, names: &[&str], rows: &[Vec<Value>]) -> String {
         let mut writer = Writer::new(format.clone());
         let mut out = Vec::new();
         writer.header(&mut out, names.iter().copied());
-        rows.iter().for_each(|row| writer.row(&mut out, row));
+        let column = |at: usize| Column::new(names.get(at).copied().unwrap_or_default(), Kind::Text);
+        let columns: Vec<Column> = (0..rows.first().map_or(0, Vec::len)).map(column).collect();
+        rows.iter().for_each(|row| writer.row(&mut out, &columns, row));
         String::from_utf8(out).expect("text")
     }
 

@@ -113,7 +113,8 @@ impl Link {
                 0,
                 column.kind.oid(),
                 column.kind.size(),
-                -1,
+                // As PostgreSQL counts it.
+                column.width.and_then(|width| i32::try_from(width).ok()).map_or(-1, |width| width + 4),
                 format,
             )
         };
@@ -121,10 +122,12 @@ impl Link {
     }
 
     /// Rows are most of what is sent: they are written without a message in between.
-    pub fn data_row(&mut self, row: &[Value], kinds: &[Kind], formats: &Formats) -> Result<(), Failure> {
+    pub fn data_row(&mut self, row: &[Value], columns: &[Column], formats: &Formats) -> Result<(), Failure> {
         self.row.clear();
-        for (at, (value, kind)) in row.iter().zip(kinds).enumerate() {
-            values::write(&mut self.row, &mut self.scratch, *kind, formats.is_binary(at), value)?;
+        for (at, (value, column)) in row.iter().zip(columns).enumerate() {
+            let filled = column.filled(value);
+            let value = filled.as_ref().unwrap_or(value);
+            values::write(&mut self.row, &mut self.scratch, column.kind, formats.is_binary(at), value)?;
         }
         let length = i32::try_from(self.row.len() + 6)
             .map_err(|_| Failure::new(code::LIMIT, "a row is longer than the protocol can say"))?;
@@ -175,7 +178,9 @@ impl Link {
 
     /// Something that the client should know, of a statement that is done all the same.
     pub fn warning(&mut self, failure: &Failure) {
-        self.push(NoticeResponse::new(fields("WARNING", failure)));
+        // What was done all the same is no more than a note.
+        let severity = if failure.code == "00000" { "NOTICE" } else { "WARNING" };
+        self.push(NoticeResponse::new(fields(severity, failure)));
     }
 }
 

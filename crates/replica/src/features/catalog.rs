@@ -4,7 +4,7 @@
 //! Only the primary thinks. What it finds out is in its entries, so backups apply the catalog's rows like any
 //! others.
 
-use crate::rows::{self, Evaluated};
+use crate::rows::{self, Evaluated, Since};
 use crate::scope::Scope;
 use crate::settings::Settings;
 use bytes::Bytes;
@@ -91,23 +91,23 @@ fn apply_changes(mut tables: Tables, changes: &[Change]) -> Result<Tables, Refus
                 if tables.contains_key(&table.id) {
                     return Err(Refused::Bad(format!("the id {} was given to two tables", table.id)));
                 }
-                (table.id, table.clone(), TableState::Live)
+                (table.id, table.clone(), table.state())
             }
             Change::Alter(from, to) => {
-                let before = live(&tables, to.id, *from).ok_or_else(stale)?;
+                let before = known(&tables, to.id, *from).ok_or_else(stale)?;
                 if let Some(fault) = to.change_fault(before) {
                     return Err(Refused::Bad(fault));
                 }
-                (to.id, to.clone(), TableState::Live)
+                (to.id, to.clone(), to.state())
             }
             Change::Drop(id, schema) => {
-                (*id, live(&tables, *id, *schema).ok_or_else(stale)?.clone(), TableState::Dropping)
+                (*id, known(&tables, *id, *schema).ok_or_else(stale)?.clone(), TableState::Dropping)
             }
         };
         let named = |(other, (state, there)): (&TableId, &(TableState, CatalogTable))| {
-            *other != id && *state == TableState::Live && there.name == table.name
+            *other != id && state.is_named() && there.name == table.name
         };
-        if state == TableState::Live && tables.iter().any(named) {
+        if state.is_named() && tables.iter().any(named) {
             return Err(Refused::Outcome(Outcome::NameTaken));
         }
         tables.insert(id, (state, table));
@@ -120,10 +120,10 @@ fn apply_changes(mut tables: Tables, changes: &[Change]) -> Result<Tables, Refus
     Ok(tables)
 }
 
-/// The table with this id, if it is live and of this version.
-fn live(tables: &Tables, id: TableId, schema: u32) -> Option<&CatalogTable> {
+/// The table with this id, if it is of this version and not being removed.
+fn known(tables: &Tables, id: TableId, schema: u32) -> Option<&CatalogTable> {
     let (state, table) = tables.get(&id)?;
-    (*state == TableState::Live && table.schema.version() == schema).then_some(table)
+    (*state != TableState::Dropping && table.schema.version() == schema).then_some(table)
 }
 
 /// What a write to a database's tables comes to: its outcome, how many rows change, and how.
@@ -150,7 +150,7 @@ pub(crate) fn evaluate_parts(
     for part in parts {
         let scope = match changed.get(&part.table) {
             Some((state, table)) => Scope::of_changed(*state, table, part.schema),
-            None => Scope::of(engine, record, (part.table, part.schema), ReadAt::Applied)?,
+            None => Scope::of_writes(engine, record, (part.table, part.schema))?,
         };
         // The database's own id is that of no table.
         let Some(scope) = scope.ok().filter(|scope| scope.keys() == KeySpace::Table(part.table)) else {
@@ -159,6 +159,7 @@ pub(crate) fn evaluate_parts(
         if let Some(fault) = scope.fault(&part.ops) {
             return Ok(Err(Refused::Bad(fault)));
         }
+        let since = if part.seen.is_empty() { Since::All(since) } else { Since::Each(&part.seen) };
         let (outcome, rows, more) = rows::evaluate(engine, rules, &scope, &part.ops, (None, since))?;
         if outcome != Outcome::Done {
             return Ok(Err(Refused::Outcome(outcome)));
@@ -272,7 +273,7 @@ mod tests {
 
     fn part(table: TableId, schema: u32, keys: &[&str]) -> TablePart {
         let put = |key: &&str| RowOp::Put { key: Bytes::copy_from_slice(key.as_bytes()), row: "row".into() };
-        TablePart { table, schema, ops: keys.iter().map(put).collect() }
+        TablePart { table, schema, ops: keys.iter().map(put).collect(), seen: Vec::new() }
     }
 
     /// A partition in memory that does one write after the other.
@@ -371,6 +372,65 @@ mod tests {
         let before = ReadAt::Lsn(Lsn(1));
         let old = Scope::of(&world.engine, &record(), (PETS, 1), before).expect("no error");
         assert!(old.is_ok(), "an earlier state has the schema that it had");
+    }
+
+    #[test]
+    fn pr123_a_table_that_is_filled_has_no_name_until_it_gets_one() {
+        let mut world = World::new();
+        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["old"])]).expect("made");
+        let filling = CatalogTable { fills: Some(PETS), ..table(TOWNS, "pets", 1, 0) };
+        world.write(&[TableChange::Create(RecordText::new(&filling))], &[]).expect("its name is not taken");
+        world.write(&[], &[part(TOWNS, 1, &["new"])]).expect("who knows its id writes it");
+        let taken = Refused::Outcome(Outcome::NameTaken);
+        let named = TableChange::Alter { from: 1, to: RecordText::new(&table(TOWNS, "pets", 9, 0)) };
+        assert_eq!(world.write(std::slice::from_ref(&named), &[]), Err(taken), "both would have the name");
+        world
+            .write(&[TableChange::Drop { table: PETS, schema: 1 }, named], &[])
+            .expect("one takes the other's place");
+        assert_eq!(world.rows(TOWNS, 9), Ok(vec!["new".into()]));
+        assert!(world.rows(PETS, 1).is_err());
+        let again = CatalogTable { fills: Some(PETS), ..table(TOWNS, "pets", 10, 0) };
+        let again = TableChange::Alter { from: 9, to: RecordText::new(&again) };
+        assert!(matches!(world.write(&[again], &[]), Err(Refused::Bad(_))), "others know it");
+    }
+
+    #[test]
+    fn pr124_a_table_whose_rows_are_copied_is_read_and_not_written() {
+        let mut world = World::new();
+        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["a"])]).expect("made");
+        let held = |version| CatalogTable { held_ms: Some(1), ..table(PETS, "pets", version, 0) };
+        let hold = TableChange::Alter { from: 1, to: RecordText::new(&held(9)) };
+        assert_eq!(world.write(std::slice::from_ref(&hold), &[part(PETS, 9, &["b"])]), Err(STALE));
+        world.write(&[hold], &[]).expect("held");
+        for version in [1, 9] {
+            assert_eq!(world.write(&[], &[part(PETS, version, &["b"])]), Err(STALE), "{version}");
+            let write = Scope::of_writes(&world.engine, &record(), (PETS, version)).expect("no error");
+            assert!(write.is_err(), "by itself neither: {version}");
+        }
+        assert_eq!(world.rows(PETS, 9), Ok(vec!["a".into()]));
+        assert_eq!(world.write(&[create(TOWNS, "pets")], &[]), Err(Refused::Outcome(Outcome::NameTaken)));
+        // Somebody has lifted the hold, and written: whoever has copied cannot put the copy there.
+        let lift = TableChange::Alter { from: 9, to: RecordText::new(&table(PETS, "pets", 12, 0)) };
+        world.write(&[lift], &[part(PETS, 12, &["b"])]).expect("lifted");
+        assert_eq!(world.write(&[TableChange::Drop { table: PETS, schema: 9 }], &[]), Err(STALE));
+        assert_eq!(world.rows(PETS, 12), Ok(vec!["a".into(), "b".into()]));
+    }
+
+    #[test]
+    fn each_row_of_a_write_may_rest_on_a_state_of_its_own() {
+        let mut world = World::new();
+        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["a", "b"])]).expect("made at 1");
+        world.write(&[], &[part(PETS, 1, &["b"])]).expect("changed at 2");
+        let update = |key: &str| RowOp::Update { key: key.to_string().into(), row: "new".into() };
+        let rests = |seen: Vec<Position>| TablePart {
+            ops: vec![update("a"), update("b")],
+            seen,
+            ..part(PETS, 1, &[])
+        };
+        let changed = Refused::Outcome(Outcome::Changed);
+        assert_eq!(world.write(&[], &[rests(vec![at(1), at(1)])]), Err(changed.clone()));
+        assert_eq!(world.write(&[], &[rests(vec![at(2), at(1)])]), Err(changed));
+        assert_eq!(world.write(&[], &[rests(vec![at(1), at(2)])]), Ok(2));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::features::catalog::{self, KnownCatalog, Refused};
 use crate::features::index::{KnownIndexes, definitions_at};
 use crate::features::job::{self, JobWork};
 use crate::output::Output;
-use crate::rows::{Evaluated, evaluate, parts_hash, request_hash};
+use crate::rows::{Evaluated, Since, evaluate, parts_hash, request_hash};
 use crate::scope::Scope;
 use crate::serve::too_few;
 use crate::session::{self, Seen};
@@ -103,14 +103,14 @@ impl Writing<'_> {
             return Ok(Answer::only(status));
         }
         let engine = self.data.engine.as_ref();
-        let scope = Scope::of(engine, self.record, (request.table, request.schema), ReadAt::Applied)?;
+        let scope = Scope::of_writes(engine, self.record, (request.table, request.schema))?;
         let Ok(scope) = scope else { return self.log_write(request, hash, refused(Outcome::Stale)) };
         if let Some(fault) = scope.fault(ops) {
             return Ok(Answer::only(Status::Bad(fault)));
         }
         let evaluated = match since.is_some_and(|since| !self.data.on_history(since)) {
             true => refused(Outcome::Changed),
-            false => evaluate(engine, self.rules, &scope, ops, (mark, since))?,
+            false => evaluate(engine, self.rules, &scope, ops, (mark, Since::All(since)))?,
         };
         self.log_write(request, hash, evaluated)
     }
@@ -134,7 +134,9 @@ impl Writing<'_> {
             Err(fault) => return Ok(Answer::only(Status::Bad(fault))),
         };
         let engine = self.data.engine.as_ref();
-        let evaluated = match since.is_some_and(|since| !self.data.on_history(since)) {
+        let seen: BTreeSet<Position> =
+            parts.iter().flat_map(|part| &part.seen).copied().chain(since).collect();
+        let evaluated = match seen.into_iter().any(|since| !self.data.on_history(since)) {
             true => Err(Refused::Outcome(Outcome::Changed)),
             false => catalog::evaluate_parts(engine, self.record, self.rules, (&read, parts), since)?,
         };

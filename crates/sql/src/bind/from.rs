@@ -261,10 +261,9 @@ impl Binder<'_> {
         let number = self.sources[source].uses;
         self.sources[source].uses += 1;
         let engine = self.alias();
-        let columns = table.schema.columns().iter().enumerate().map(|(at, column)| Visible {
-            name: column.name.clone(),
-            ty: Ty::of_column(column),
-            what: What::Column(at),
+        let columns = table.schema.visible().map(|at| {
+            let column = &table.schema.columns()[at];
+            Visible { name: column.name.clone(), ty: Ty::of_column(column), what: What::Column(at) }
         });
         let relation = Relation {
             schema: if alias.is_none() { "public" } else { "" },

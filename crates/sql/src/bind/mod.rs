@@ -242,6 +242,8 @@ pub struct Binder<'a> {
     may_lock: bool,
     /// Conditions of each use.
     pushed: Vec<(Use, Condition)>,
+    /// To how many characters columns of the last query are filled up.
+    widths: Vec<Option<u32>>,
 }
 
 impl<'a> Binder<'a> {
@@ -262,6 +264,7 @@ impl<'a> Binder<'a> {
             repeated: false,
             may_lock: false,
             pushed: Vec::new(),
+            widths: Vec::new(),
         }
     }
 

@@ -209,6 +209,7 @@ impl Binder<'_> {
     pub(super) fn list(&mut self, items: Vec<(&str, Typed)>) -> (String, Output) {
         let mut texts = Vec::new();
         let mut columns = Output::new();
+        self.widths = self.widths_of(&items);
         for (at, (name, typed)) in items.into_iter().enumerate() {
             texts.push(format!("{} AS o{at}", self.text(&typed)));
             columns.push((name.to_string(), typed.ty.expect("decided")));

@@ -229,7 +229,7 @@ fn refuse_other_types(name: &str, types: &[Option<Ty>]) -> Result<(), Failure> {
             "cast to double precision: value::float8",
         ));
     }
-    if ["+", "-"].contains(&name) && has(Ty::Timestamptz) {
+    if ["+", "-"].contains(&name) && (has(Ty::Timestamp) || has(Ty::Timestamptz)) {
         return Err(Failure::unsupported(
             "arithmetic with intervals",
             "compare times, or extract(epoch FROM time)",
@@ -278,8 +278,9 @@ pub fn data_type(written: &DataType, column: bool) -> Result<Ty, Failure> {
         DataType::Bytea => Ty::Bytea,
         DataType::Date => Ty::Date,
         DataType::Timestamp(None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => Ty::Timestamptz,
+        DataType::Timestamp(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Ty::Timestamp,
         DataType::TimestampNtz(_) | DataType::Timestamp(..) => {
-            return bounded("use timestamptz: times are moments, kept in UTC to the microsecond");
+            return bounded("use timestamp or timestamptz: times are kept to the microsecond");
         }
         DataType::JSON | DataType::JSONB => Ty::Json,
         DataType::Regclass if !column => Ty::Regclass,

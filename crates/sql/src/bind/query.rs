@@ -23,6 +23,8 @@ pub struct Bound {
     pub text: String,
     /// Its columns.
     pub columns: Output,
+    /// To how many characters its columns are filled up with blanks, if they are; those at the end may lack.
+    pub widths: Vec<Option<u32>>,
     /// The tables it reads.
     pub sources: Vec<Source>,
     /// The system tables it reads, by their number among all of them.
@@ -134,9 +136,9 @@ impl<'a> Binder<'a> {
         }
         all.extend(Some(with).filter(|with| !with.is_empty()));
         let text = if all.is_empty() { body } else { format!("WITH {} {body}", all.join(", ")) };
-        let Binder { sources, systems, names, slots, .. } = self;
+        let Binder { sources, systems, names, slots, widths, .. } = self;
         let Special { point, counts, locks } = special;
-        Bound { text, columns, sources, systems, names, slots, point, counts, locks }
+        Bound { text, columns, widths, sources, systems, names, slots, point, counts, locks }
     }
 
     /// A query in an expression or in FROM.
@@ -169,9 +171,11 @@ impl<'a> Binder<'a> {
         let depth = self.scopes.len();
         let mut body = self.body(&query.body)?;
         let locked = if locks.is_empty() { None } else { Some(self.lock(locks, &mut body)?) };
+        let mut widths = Vec::new();
         let (mut text, columns, selected) = match body {
             Body::Select(mut selected) => {
                 let columns = self.settle(&mut selected.items, wanted)?;
+                widths = self.widths_of(&selected.items);
                 (self.written(&selected), columns, Some(selected))
             }
             other => {
@@ -192,6 +196,8 @@ impl<'a> Binder<'a> {
         text.push_str(&order);
         text.push_str(&limit);
         self.commons.pop();
+        // Queries within this one were there before.
+        self.widths = widths;
         Ok((commons, text, columns, special))
     }
 
@@ -394,6 +400,16 @@ impl<'a> Binder<'a> {
             columns.push((name.clone(), typed.ty.expect("decided")));
         }
         Ok(columns)
+    }
+
+    /// To how many characters values of each of these are filled up with blanks.
+    pub(super) fn widths_of<Name>(&self, items: &[(Name, Typed)]) -> Vec<Option<u32>> {
+        let width = |typed: &Typed| {
+            let (of, at) = typed.column?;
+            let rules = &self.sources[of.source].table.schema.columns().get(at)?.rules;
+            rules.max_chars.filter(|_| rules.padded)
+        };
+        items.iter().map(|(_, typed)| width(typed)).collect()
     }
 
     fn written(&mut self, selected: &Selected) -> String {

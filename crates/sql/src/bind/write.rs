@@ -134,10 +134,10 @@ impl Binder<'_> {
         let width = table.schema.columns().len();
         let mut scope = Scope::default();
         for (number, name) in [name].iter().chain(beside).enumerate() {
-            let columns = table.schema.columns().iter().enumerate().map(|(at, column)| Visible {
-                name: column.name.clone(),
-                ty: Ty::of_column(column),
-                what: What::Column(number * width + at),
+            let columns = table.schema.visible().map(|at| {
+                let column = &table.schema.columns()[at];
+                let what = What::Column(number * width + at);
+                Visible { name: column.name.clone(), ty: Ty::of_column(column), what }
             });
             scope.relations.push(Relation {
                 schema: "",
@@ -316,6 +316,9 @@ pub fn constant(catalog: &Catalog, expr: &Expr, name: &str, ty: Ty) -> Result<Op
     if let (Form::Slot(slot @ (Slot::Now | Slot::Today)), Ty::Date) = (&typed.form, ty) {
         return Ok(Some(slot.clone()));
     }
+    if let (Form::Slot(Slot::Now), Ty::Timestamp) = (&typed.form, ty) {
+        return Ok(Some(Slot::Now));
+    }
     match binder.assigned(typed, ty, name)?.form {
         Form::Slot(slot) => Ok(Some(slot)),
         Form::Engine(_) => Ok(None),
@@ -329,7 +332,8 @@ pub(super) fn is_default(expr: &Expr) -> bool {
 
 /// A column that is to be written.
 pub(super) fn target_column(table: &TableRecord, name: &str) -> Result<usize, Failure> {
-    table.schema.column_index(name).ok_or_else(|| {
+    let seen = |at: &usize| !table.schema.columns()[*at].rules.hidden;
+    table.schema.column_index(name).filter(seen).ok_or_else(|| {
         let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
         Failure::new("42703", message)
     })
@@ -339,12 +343,11 @@ pub(super) fn target_column(table: &TableRecord, name: &str) -> Result<usize, Fa
 fn target_columns(table: &TableRecord, insert: &Insert) -> Result<Vec<usize>, Failure> {
     if insert.columns.is_empty() {
         // Without names, values are for the first columns.
-        let all = table.schema.columns().len();
         let given = match insert.source.as_deref().map(|query| query.body.as_ref()) {
-            Some(SetExpr::Values(values)) => values.rows.first().map_or(all, |row| row.len()),
-            _ => all,
+            Some(SetExpr::Values(values)) => values.rows.first().map_or(usize::MAX, |row| row.len()),
+            _ => usize::MAX,
         };
-        return Ok((0..given.min(all)).collect());
+        return Ok(table.schema.visible().take(given).collect());
     }
     let mut found = Vec::new();
     for name in &insert.columns {

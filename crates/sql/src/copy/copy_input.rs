@@ -11,6 +11,7 @@ use crate::fault::{self, Decided};
 use crate::read::Values;
 use crate::rows::Filler;
 use crate::sequences::Sequences;
+use crate::txn::buffer;
 use crate::ty::Ty;
 use crate::write::{self, encoded, whole};
 use bytes::Bytes;
@@ -82,6 +83,19 @@ pub struct CopyInput {
     unknown: u64,
     /// What went wrong with a batch first.
     trouble: Option<Failure>,
+    /// Whose rows they are until the end.
+    into: Into,
+}
+
+/// Where rows of a COPY go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Into {
+    /// They are stored as they come, and stay.
+    Table,
+    /// They are stored as they come, in a table that a transaction has made: it takes them back.
+    Made,
+    /// A transaction takes all of them in when the last one has come.
+    Transaction,
 }
 
 impl CopyInput {
@@ -89,7 +103,7 @@ impl CopyInput {
     pub fn new(
         handle: Handle,
         sequences: Arc<Sequences>,
-        copy: &CopyIn,
+        (copy, into): (&CopyIn, Into),
         values: &Values,
     ) -> Result<CopyInput, Failure> {
         let table = Table::new(copy.table.clone());
@@ -116,6 +130,7 @@ impl CopyInput {
             stored: 0,
             unknown: 0,
             trouble: None,
+            into,
         })
     }
 
@@ -131,6 +146,10 @@ impl CopyInput {
     /// Everything has come. The tag of what was done.
     pub async fn finish(&mut self) -> Result<String, Failure> {
         self.rows(true).await?;
+        if self.into == Into::Transaction {
+            let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
+            return Ok(format!("COPY {rows}"));
+        }
         // What is one write is done as a whole or not at all.
         let rows = self.forming.values().next().map_or(0, |batch| batch.ops.len());
         let whole = self.holding && self.forming.len() == 1 && rows <= MAX_OPS;
@@ -144,12 +163,24 @@ impl CopyInput {
         Ok(format!("COPY {}", self.stored))
     }
 
+    /// The rows that a transaction takes in, if it does.
+    pub fn kept(&mut self) -> Option<(Table, Vec<RowOp>)> {
+        if self.into != Into::Transaction {
+            return None;
+        }
+        let rows = std::mem::take(&mut self.forming).into_values().flat_map(|batch| batch.ops);
+        Some((self.table.clone(), rows.collect()))
+    }
+
     /// Waits for what is on its way. The reason with what became of the rows.
     pub async fn give_up(&mut self, why: Failure) -> Failure {
         self.forming.clear();
         while !self.flying.is_empty() {
             // The first error is told.
             let _ = self.wait().await;
+        }
+        if self.into != Into::Table {
+            return why;
         }
         let mut outcome = match self.stored {
             0 => "nothing was written".to_string(),
@@ -208,6 +239,16 @@ impl CopyInput {
 
     /// Sends what is full, or too much to wait.
     async fn send_full(&mut self, partition: PartitionId) -> Result<(), Failure> {
+        if self.into == Into::Transaction {
+            let rows: usize = self.forming.values().map(|batch| batch.ops.len()).sum();
+            if self.forming_bytes <= buffer::MAX_BYTES && rows <= MAX_OPS {
+                return Ok(());
+            }
+            let most = buffer::MAX_BYTES;
+            let message = format!("a transaction writes at most {MAX_OPS} rows, and {most} bytes of them");
+            let hint = "COPY by itself, or into a table that the transaction has made or truncated";
+            return Err(Failure::new(code::LIMIT, message).hint(hint));
+        }
         if self.holding {
             if self.forming_bytes < HELD_BYTES {
                 return Ok(());

@@ -96,12 +96,13 @@ fn copy_in(
 /// The columns that are named; all if none is.
 fn chosen(table: &TableRecord, columns: &[Ident]) -> Result<Vec<usize>, Failure> {
     if columns.is_empty() {
-        return Ok((0..table.schema.columns().len()).collect());
+        return Ok(table.schema.visible().collect());
     }
     let mut found = Vec::new();
     for column in columns {
         let name = folded(column);
-        let Some(at) = table.schema.column_index(&name) else {
+        let seen = |at: &usize| !table.schema.columns()[*at].rules.hidden;
+        let Some(at) = table.schema.column_index(&name).filter(seen) else {
             let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name);
             return Err(Failure::new("42703", message));
         };

@@ -136,9 +136,6 @@ fn given(copy: &CopyStatement) -> Result<Given<'_>, Failure> {
             _ => return Err(Failure::new(code::SYNTAX, format!("option \"{name}\" not recognized"))),
         }
     }
-    if given.freeze == Some(true) {
-        return Err(Failure::unsupported("COPY FREEZE", "leave it out"));
-    }
     Ok(given)
 }
 

@@ -51,7 +51,7 @@ pub fn decode(kept: ValueRef<'_>, ty: Ty) -> Result<Value, Failure> {
         (ValueRef::Integer(number), Ty::Bool) => Value::Bool(number != 0),
         (ValueRef::Integer(number), ty) if ty.column() == ColumnType::Int => Value::Int(number),
         (ValueRef::Integer(number), Ty::Date) => Value::Date(i32::try_from(number).map_err(|_| wrong())?),
-        (ValueRef::Integer(number), Ty::Timestamptz) => Value::Timestamp(number),
+        (ValueRef::Integer(number), Ty::Timestamp | Ty::Timestamptz) => Value::Timestamp(number),
         (ValueRef::Text(bytes), ty) if ty.column() == ColumnType::Text => {
             Value::Text(text(bytes)?.to_string())
         }

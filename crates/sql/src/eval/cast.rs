@@ -13,6 +13,7 @@ pub fn exists(from: Ty, to: Ty) -> bool {
     from == to
         || from == Text
         || to == Text
+        || to == Bpchar
         || (from.is_number() && to.is_number())
         || from.becomes(to)
         || (from.is_textual() && to.is_textual() && from != Member && to != Member)
@@ -22,7 +23,10 @@ pub fn exists(from: Ty, to: Ty) -> bool {
         )
         || (matches!(from, Oid | Int4 | Int8) && to.is_reg())
         || matches!((from.element(), to.element()), (Some(from), Some(to)) if exists(from, to))
-        || matches!((from, to), (Bool, Int4) | (Int4, Bool) | (Date, Timestamptz) | (Timestamptz, Date))
+        || matches!(
+            (from, to),
+            (Bool, Int4) | (Int4, Bool) | (Date | Timestamptz, Timestamp) | (Timestamp | Timestamptz, Date)
+        )
 }
 
 /// The value as one of another type. Null stays null.
@@ -31,7 +35,11 @@ pub fn cast(value: Value, from: Ty, to: Ty) -> Result<Value, Failure> {
         (Value::Null, _) => return Ok(Value::Null),
         (value, to) if from == to => return check(value, to),
         (Value::Bool(truth), Ty::Text) => Value::Text(truth.to_string()),
-        (value, Ty::Text) => Value::Text(pg::text::to_text(&value)),
+        (value, Ty::Text | Ty::Bpchar) => {
+            let mut text = String::new();
+            pg::text::write_as(&mut text, from.kind(), &value);
+            if to == Ty::Bpchar { pg::text::parse(to.kind(), &text)? } else { Value::Text(text) }
+        }
         (Value::Text(text), to) if from.element().is_some() && to.element().is_some() => {
             elements(&text, from, to)?
         }
@@ -53,7 +61,8 @@ pub fn cast(value: Value, from: Ty, to: Ty) -> Result<Value, Failure> {
         }
         (Value::Float(number), Ty::Float4 | Ty::Float8) => Value::Float(number),
         (Value::Float(number), Ty::Numeric) => Value::Decimal(numeric::from_float(number)?),
-        (Value::Date(days), Ty::Timestamptz) => {
+        (moment @ Value::Timestamp(_), Ty::Timestamp | Ty::Timestamptz) => moment,
+        (Value::Date(days), Ty::Timestamp | Ty::Timestamptz) => {
             Value::Timestamp(i64::from(days).checked_mul(MICROS_PER_DAY).ok_or_else(|| out_of_range(to))?)
         }
         (Value::Timestamp(micros), Ty::Date) => Value::Date(micros.div_euclid(MICROS_PER_DAY) as i32),

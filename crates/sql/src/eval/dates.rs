@@ -30,6 +30,11 @@ pub fn functions() -> Vec<Function> {
         field(a, true).map(|number| Value::Float(number.to_f64()))
     });
     add("date_trunc", &[Text, Timestamptz], Timestamptz, truncated);
+    add("extract", &[Text, Timestamp], Numeric, |a| field(a, true).map(Value::Decimal));
+    add("date_part", &[Text, Timestamp], Float8, |a| {
+        field(a, true).map(|number| Value::Float(number.to_f64()))
+    });
+    add("date_trunc", &[Text, Timestamp], Timestamp, truncated);
     all
 }
 

@@ -35,7 +35,7 @@ impl Attribute {
         let ty = Ty::of_column(column);
         let kind = match (column.column_type, rules.bits, rules.max_chars) {
             (ColumnType::Int, Some(16), _) => Kind::Int2,
-            (ColumnType::Text, _, Some(_)) => Kind::Varchar,
+            (ColumnType::Text, _, Some(_)) if !rules.padded => Kind::Varchar,
             _ => ty.kind(),
         };
         let modifier = match (rules.max_chars, rules.digits) {
@@ -70,7 +70,8 @@ impl Attribute {
 
     /// At most so many characters.
     pub fn most_characters(&self) -> Option<i64> {
-        (self.kind == Kind::Varchar && self.modifier >= BIAS).then(|| self.modifier - BIAS)
+        (matches!(self.kind, Kind::Varchar | Kind::Bpchar) && self.modifier >= BIAS)
+            .then(|| self.modifier - BIAS)
     }
 
     /// So many digits, and how many of them stand after the point.
@@ -86,7 +87,7 @@ fn digits(modifier: i64) -> (i64, i64) {
 /// What PostgreSQL writes behind a type's name for this modifier.
 pub fn bounds(kind: Kind, modifier: i64) -> String {
     match kind {
-        Kind::Varchar if modifier >= BIAS => format!("({})", modifier - BIAS),
+        Kind::Varchar | Kind::Bpchar if modifier >= BIAS => format!("({})", modifier - BIAS),
         Kind::Numeric if modifier >= BIAS => {
             let (precision, scale) = digits(modifier);
             format!("({precision},{scale})")
@@ -112,7 +113,8 @@ fn default(column: &Column, ty: Ty, kind: Kind) -> Option<String> {
         Slot::Today => "CURRENT_DATE".into(),
         Slot::Const(Value::Bool(truth)) => truth.to_string(),
         Slot::Const(value) => {
-            let text = pg::text::to_text(&value);
+            let mut text = String::new();
+            pg::text::write_as(&mut text, ty.kind(), &value);
             // A sign would be an operator.
             let number = ty.is_number() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
             if number { text } else { format!("{}::{}", literal(&text), kind.name()) }

@@ -48,7 +48,7 @@ fn namespaces(filling: &mut Filling) {
 
 fn classes(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
-        let keyed = matches!(relation.of, Of::Table(_));
+        let keyed = matches!(&relation.of, Of::Table(table) if !table.schema.has_hidden_key());
         let storage = if relation.kind() == "v" { 0 } else { relation.oid };
         filling.row(&[
             ("oid", int(relation.oid)),
@@ -174,6 +174,9 @@ fn indexes(facts: &Facts, filling: &mut Filling) {
 fn constraints(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
         let Of::Table(table) = &relation.of else { continue };
+        if table.schema.has_hidden_key() {
+            continue;
+        }
         filling.row(&[
             ("oid", int(constraint_oid(table))),
             ("conname", text(format!("{}_pkey", table.name))),

@@ -103,6 +103,8 @@ pub fn named_type(name: &str) -> Option<Ty> {
         "float8" => Ty::Float8,
         "varchar" => Ty::Text,
         "timestamptz" => Ty::Timestamptz,
+        "timestamp" => Ty::Timestamp,
+        "bpchar" => Ty::Bpchar,
         name => {
             Ty::ALL.into_iter().find(|ty| ty.element().is_none() && ty.name() == name).or(match name {
                 "int2vector" => Some(Ty::Int2Vector),

@@ -94,8 +94,10 @@ pub fn relations(catalog: &Catalog) -> Vec<Relation> {
         let schema = if system::is_reserved(&table.name) { UNDERSTUDY } else { PUBLIC };
         let (name, of) = (table.name.clone(), Of::Table(table.clone()));
         found.push(Relation { oid: table_oid(table), name, schema, of });
-        let (name, of) = (format!("{}_pkey", table.name), Of::Key(table.clone()));
-        found.push(Relation { oid: key_oid(table), name, schema, of });
+        if !table.schema.has_hidden_key() {
+            let (name, of) = (format!("{}_pkey", table.name), Of::Key(table.clone()));
+            found.push(Relation { oid: key_oid(table), name, schema, of });
+        }
         for index in &table.indexes.wanted {
             let (name, of) = (index.name.clone(), Of::Index(table.clone(), index.clone()));
             found.push(Relation { oid: index_oid(table, index), name, schema, of });
@@ -171,7 +173,7 @@ impl Relation {
             Attribute::of(column, not_null)
         };
         match &self.of {
-            Of::Table(table) => (0..table.schema.columns().len()).map(|at| of(table, at)).collect(),
+            Of::Table(table) => table.schema.visible().map(|at| of(table, at)).collect(),
             Of::Key(table) => table.schema.key().iter().map(|at| of(table, *at)).collect(),
             Of::Index(table, index) => index.columns.iter().map(|at| of(table, *at)).collect(),
             Of::System(table) => {

@@ -71,7 +71,7 @@ fn columns(facts: &Facts, filling: &mut Filling) {
             let octets = if attribute.ty == Ty::Text { int(octets(most)) } else { Value::Null };
             let (precision, radix, scale) = digits(&attribute);
             let of_time = match attribute.ty {
-                Ty::Timestamptz => int(6),
+                Ty::Timestamp | Ty::Timestamptz => int(6),
                 Ty::Date => int(0),
                 _ => Value::Null,
             };
@@ -149,7 +149,9 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
                 ("enforced", yes(true)),
             ]);
         };
-        add(format!("{}_pkey", table.name), "PRIMARY KEY");
+        if !table.schema.has_hidden_key() {
+            add(format!("{}_pkey", table.name), "PRIMARY KEY");
+        }
         for (at, attribute) in relation.attributes().into_iter().enumerate() {
             if attribute.not_null {
                 add(format!("{}_{}_{}_not_null", relation.schema, relation.oid, at + 1), "CHECK");
@@ -161,6 +163,9 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
 fn key_columns(facts: &Facts, filling: &mut Filling, ordered: bool) {
     for relation in facts.relations().values() {
         let Of::Table(table) = &relation.of else { continue };
+        if table.schema.has_hidden_key() {
+            continue;
+        }
         for (at, column) in table.schema.key_columns().enumerate() {
             let mut cells = vec![
                 ("constraint_catalog", database(facts)),

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use pg::{Failure, code};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use types::{PartitionId, TableId};
+use types::{PartitionId, Position, TableId};
 use wire::RowOp;
 
 /// The most bytes of keys and rows that a transaction keeps. A write may have twice as many.
@@ -33,6 +33,8 @@ pub struct Edit {
     pub existed: bool,
     /// What becomes of it.
     pub after: After,
+    /// At which state it saw that.
+    pub since: Option<Position>,
 }
 
 impl Edit {
@@ -65,6 +67,17 @@ pub struct Buffer {
     tables: BTreeMap<TableId, BTreeMap<Bytes, Edit>>,
     rows: usize,
     bytes: usize,
+}
+
+/// What is written of one table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// The table.
+    pub table: TableId,
+    /// Row by row.
+    pub ops: Vec<RowOp>,
+    /// The states at which the rows were seen: one for each, or none if nobody else knows the table.
+    pub seen: Vec<Position>,
 }
 
 /// What was in a buffer under a key before a write.
@@ -175,7 +188,7 @@ impl Buffer {
         }
         self.bytes -= before.bytes();
         // Whether there was a row is what the first write saw.
-        edit.existed = before.existed;
+        (edit.existed, edit.since) = (before.existed, before.since);
         match edit.existed || edit.after != After::Gone {
             true => {
                 self.bytes += edit.bytes();
@@ -188,6 +201,14 @@ impl Buffer {
             }
         }
         Some(before)
+    }
+
+    /// Takes the rows of a table out, as operations. What was written of it cannot be undone any more.
+    pub fn take_out(&mut self, table: TableId) -> Vec<RowOp> {
+        let rows = self.tables.remove(&table).unwrap_or_default();
+        self.rows -= rows.len();
+        self.bytes -= rows.values().map(Edit::bytes).sum::<usize>();
+        rows.into_values().filter_map(Edit::operation).collect()
     }
 
     /// Goes back to how it was when `undo` had this length.
@@ -208,12 +229,19 @@ impl Buffer {
     }
 
     /// The operations that write it all, table by table, if every row must be as it was seen.
-    pub fn operations(&self) -> Vec<(TableId, Vec<RowOp>)> {
+    pub fn operations(&self) -> Vec<Written> {
         let of = |(table, rows): (&TableId, &BTreeMap<Bytes, Edit>)| {
-            let ops: Vec<RowOp> = rows.values().cloned().filter_map(Edit::operation).collect();
-            (*table, ops)
+            let mut written = Written { table: *table, ops: Vec::new(), seen: Vec::new() };
+            for edit in rows.values().cloned() {
+                let since = edit.since;
+                if let Some(op) = edit.operation() {
+                    written.ops.push(op);
+                    written.seen.extend(since);
+                }
+            }
+            written
         };
-        self.tables.iter().map(of).filter(|(_, ops)| !ops.is_empty()).collect()
+        self.tables.iter().map(of).filter(|written| !written.ops.is_empty()).collect()
     }
 }
 
@@ -223,7 +251,7 @@ mod tests {
 
     fn edit(key: &str, existed: bool, after: Option<&str>) -> Edit {
         let after = after.map_or(After::Gone, |row| After::Row(Bytes::copy_from_slice(row.as_bytes())));
-        Edit { key: Bytes::copy_from_slice(key.as_bytes()), existed, after }
+        Edit { key: Bytes::copy_from_slice(key.as_bytes()), existed, after, since: None }
     }
 
     fn shown(buffer: &Buffer) -> String {
@@ -237,7 +265,7 @@ mod tests {
             };
             format!("{sign}{}{}", text(op.key()), op.row().map_or(String::new(), text))
         };
-        buffer.operations().iter().flat_map(|(_, ops)| ops).map(one).collect::<Vec<_>>().join(" ")
+        buffer.operations().iter().flat_map(|written| &written.ops).map(one).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! While a transaction is open its states are kept by the primaries, which would forget them seconds after
 //! their last use.
 
-use super::view::View;
+use super::view::Known;
 use crate::driver::Handle;
 use crate::read::CALL;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,9 +29,9 @@ struct KeeperState {
 
 impl Keeper {
     /// Starts. `limit` is how long the client may be silent.
-    pub fn start(handle: Handle, view: View, limit: Duration) -> Keeper {
+    pub fn start(handle: Handle, known: Known, limit: Duration) -> Keeper {
         let state = Arc::new(KeeperState { silent: Mutex::default(), over: AtomicBool::new(false) });
-        let task = tokio::spawn(keep(handle, view, limit, state.clone()));
+        let task = tokio::spawn(keep(handle, known, limit, state.clone()));
         Keeper { state, task }
     }
 
@@ -53,14 +53,14 @@ impl Drop for Keeper {
     }
 }
 
-async fn keep(handle: Handle, view: View, limit: Duration, state: Arc<KeeperState>) {
+async fn keep(handle: Handle, known: Known, limit: Duration, state: Arc<KeeperState>) {
     loop {
         tokio::time::sleep(EACH.min(limit)).await;
         let silent = *state.silent.lock().unwrap_or_else(PoisonError::into_inner);
         if silent.is_some_and(|since| since.elapsed() >= limit) {
             return state.over.store(true, Ordering::Release);
         }
-        for (table, partition, position) in view.all() {
+        for (table, partition, position) in known.all() {
             let call = table.call(partition, Op::Hold { at: Snapshot::At(position) });
             // A state that is lost is noticed by whoever reads or commits.
             handle.submit(call.within(CALL), drop);

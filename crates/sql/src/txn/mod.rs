@@ -5,29 +5,39 @@
 //! | --- | --- |
 //! | one transaction: modes, savepoints, its end | here |
 //! | what it has written | [`buffer`] |
+//! | which tables it has made and dropped | [`defined`] |
 //! | at which states it reads | [`view`] |
 //! | keeping those states | [`keeper`] |
+//! | rows that several transactions of a node want | [`turns`] |
 
 pub mod buffer;
+pub mod defined;
 pub mod keeper;
+pub mod turns;
 pub mod view;
 
 pub use buffer::{After, Buffer, Edit};
-pub use view::View;
+pub use defined::{Definitions, Loads};
+pub use turns::{Held, Turns};
+pub use view::{Known, View};
 
+use crate::database;
 use crate::driver::Handle;
 use crate::edits::Edits;
 use crate::fault::{self, Decided};
+use crate::read::CALL;
 use crate::settings::Settings;
 use crate::write::{self, Batch};
-use buffer::Undo;
+use buffer::{Undo, Written};
+use bytes::Bytes;
 use client::Table;
 use keeper::Keeper;
-use pg::{Failure, code};
+use pg::{Cancel, Failure, code};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use types::TableId;
+use types::{TableId, TableRecord};
+use wire::RowOp;
 
 /// How far a transaction is kept apart from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +73,7 @@ struct Savepoint {
     /// How much there was to undo.
     undo: usize,
     settings: Settings,
+    definitions: Definitions,
 }
 
 /// A transaction that is open.
@@ -84,6 +95,12 @@ pub struct Open {
     /// A statement has read or written.
     queried: bool,
     view: View,
+    /// The states of all statements that still read.
+    known: Known,
+    /// The rows whose turn it has.
+    turns: Held,
+    definitions: Definitions,
+    loads: Loads,
     /// The tables whose rows are written.
     tables: BTreeMap<TableId, Table>,
     undo: Vec<Undo>,
@@ -93,7 +110,12 @@ pub struct Open {
 
 impl Open {
     /// Begins.
-    pub fn begin(now: i64, implicit: bool, modes: Modes, settings: &Settings) -> Open {
+    pub fn begin(
+        now: i64,
+        implicit: bool,
+        modes: Modes,
+        (settings, turns): (&Settings, &Arc<Turns>),
+    ) -> Open {
         Open {
             implicit,
             failed: false,
@@ -104,6 +126,10 @@ impl Open {
             before: settings.clone(),
             queried: false,
             view: View::lasting(),
+            known: Known::default(),
+            turns: Held::new(turns),
+            definitions: Definitions::default(),
+            loads: Loads::default(),
             tables: BTreeMap::new(),
             undo: Vec::new(),
             savepoints: Vec::new(),
@@ -133,14 +159,36 @@ impl Open {
     /// A statement that reads or writes begins: at which states it reads, and what the transaction has
     /// written until now.
     pub fn statement(&mut self, handle: &Handle, patience: Duration) -> Result<View, Failure> {
+        // Everybody else's commits are seen by the next statement, unless the client wants it otherwise.
+        if self.queried && self.isolation == Isolation::Committed && handle.database().is_some() {
+            self.view = self.view.with_nothing_seen();
+        }
         self.queried = true;
+        self.known.add(&self.view);
         let keeper =
-            self.keeper.get_or_insert_with(|| Keeper::start(handle.clone(), self.view.clone(), patience));
+            self.keeper.get_or_insert_with(|| Keeper::start(handle.clone(), self.known.clone(), patience));
         match keeper.busy() {
             true => Ok(self.view.clone()),
-            false => Err(Failure::new("25P03", "the transaction was idle for too long")
-                .hint("it is rolled back; SET idle_in_transaction_session_timeout says how long it may be")),
+            false => Err(silent()),
         }
+    }
+
+    /// The client may have been silent too long.
+    fn check_patience(&self) -> Result<(), Failure> {
+        match self.keeper.as_ref().is_none_or(Keeper::busy) {
+            true => Ok(()),
+            false => Err(silent()),
+        }
+    }
+
+    /// Waits until nobody else of this node has written these rows and not committed. True if it had to wait:
+    /// then they may be others than before.
+    pub async fn take_turns(&mut self, rows: Vec<turns::Row>, cancel: &Cancel) -> Result<bool, Failure> {
+        let mut waited = false;
+        for row in rows {
+            waited |= self.turns.take(row, cancel).await?;
+        }
+        Ok(waited)
     }
 
     /// A statement has ended.
@@ -152,7 +200,63 @@ impl Open {
 
     /// True if nothing is written yet.
     pub fn is_unwritten(&self) -> bool {
-        self.view.buffer.is_empty()
+        self.view.buffer.is_empty() && self.definitions.is_empty()
+    }
+
+    /// What it has done to tables.
+    pub fn definitions(&self) -> &Definitions {
+        &self.definitions
+    }
+
+    /// Does something to tables, of which nobody else knows before COMMIT.
+    pub fn define(&mut self, act: impl FnOnce(&mut Definitions)) {
+        act(&mut self.definitions);
+        self.view.making(self.definitions.made());
+    }
+
+    /// True if rows of a table that it has made are in its buffer.
+    pub fn has_written(&self, table: TableId) -> bool {
+        self.view.buffer.range(table, (&Bytes::new(), &Bytes::new())).next().is_some()
+    }
+
+    /// Has the rows of a table that it has made written into the partition itself from now on, where nobody
+    /// else sees them.
+    pub async fn load(&mut self, handle: &Handle, record: &Arc<TableRecord>) -> Result<(), Failure> {
+        if !self.savepoints.is_empty() {
+            let hint = "its rows could not be taken back by themselves: RELEASE the savepoint first";
+            return Err(Failure::unsupported("loading a table behind a savepoint", hint));
+        }
+        if self.definitions.has_loaded(record.id) {
+            return Ok(());
+        }
+        let version = database::numbers(handle, 1).await?;
+        let (database, table) = (handle.database_record()?, Table::new(record.clone()));
+        self.loads.add(handle, table.clone());
+        let call = database.transact(vec![defined::filling(record)], Vec::new(), None).within(CALL);
+        fault::decided(handle.call(call).await)?;
+        let ops = Arc::make_mut(&mut self.view.buffer).take_out(record.id);
+        self.define(|definitions| definitions.load(record.id, version));
+        if !ops.is_empty() {
+            Batch { partition: Some(database.partition()), ops }.send(handle, &table, None).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes rows of a table that it has loaded: at once.
+    pub async fn write_loaded(&self, handle: &Handle, edits: &mut Edits) -> Result<(), Failure> {
+        if !self.savepoints.is_empty() {
+            let hint = "its rows could not be taken back by themselves: RELEASE the savepoint first";
+            return Err(Failure::unsupported("writing to a table that was loaded, behind a savepoint", hint));
+        }
+        let list = std::mem::take(&mut edits.edits);
+        let ops: Vec<RowOp> = list.into_iter().filter_map(Edit::operation).collect();
+        if ops.is_empty() {
+            return Ok(());
+        }
+        match (Batch { partition: edits.partition, ops }).send(handle, &edits.table, None).await? {
+            Decided::Done(_) => Ok(()),
+            _ => Err(fault::conflict()),
+        }
     }
 
     /// Takes a statement's writes in. All of a transaction's lie in one partition.
@@ -172,7 +276,9 @@ impl Open {
                 "a transaction that writes in several partitions",
             ));
         }
-        let list = std::mem::take(&mut edits.edits);
+        let mut list = std::mem::take(&mut edits.edits);
+        let since = self.view.position(partition).filter(|_| !self.definitions.has_made(edits.table.id()));
+        list.iter_mut().for_each(|edit| edit.since = since);
         Arc::make_mut(&mut self.view.buffer).take((edits.table.id(), partition), list, &mut self.undo)?;
         self.tables.insert(edits.table.id(), edits.table.clone());
         if self.savepoints.is_empty() {
@@ -184,7 +290,8 @@ impl Open {
     /// SAVEPOINT.
     pub fn save(&mut self, name: &str, settings: &Settings) {
         let (name, settings) = (name.to_string(), settings.clone());
-        self.savepoints.push(Savepoint { name, undo: self.undo.len(), settings });
+        let definitions = self.definitions.clone();
+        self.savepoints.push(Savepoint { name, undo: self.undo.len(), settings, definitions });
     }
 
     fn savepoint(&self, name: &str) -> Result<usize, Failure> {
@@ -196,7 +303,9 @@ impl Open {
     pub fn back_to(&mut self, name: &str) -> Result<Settings, Failure> {
         let at = self.savepoint(name)?;
         self.savepoints.truncate(at + 1);
-        let Savepoint { undo, settings, .. } = &self.savepoints[at];
+        let Savepoint { undo, settings, definitions, .. } = &self.savepoints[at];
+        self.definitions = definitions.clone();
+        self.view.making(self.definitions.made());
         Arc::make_mut(&mut self.view.buffer).back(&mut self.undo, *undo);
         self.failed = false;
         Ok(settings.clone())
@@ -213,18 +322,24 @@ impl Open {
     }
 
     /// COMMIT: one write of everything, if nothing of it has changed since it was read.
-    pub async fn commit(mut self, handle: &Handle, patience: Duration) -> Result<(), Failure> {
+    pub async fn commit(self, handle: &Handle) -> Result<(), Failure> {
         let mut parts = self.view.buffer.operations();
+        parts.retain(|part| !self.definitions.has_dropped(part.table));
+        if !self.definitions.is_empty() {
+            self.check_patience()?;
+            return self.commit_tables(handle, parts).await;
+        }
         if parts.is_empty() {
             return Ok(());
         }
-        self.statement(handle, patience)?;
+        self.check_patience()?;
         let partition = self.view.buffer.partition();
-        let Some(since) = self.view.position(partition) else {
+        let Some(since) = parts.iter().flat_map(|part| &part.seen).max().copied() else {
             return Err(Failure::new(code::INTERNAL, "a transaction writes what it has not read"));
         };
+        let alike = parts.iter().flat_map(|part| &part.seen).all(|seen| *seen == since);
         let catalog = handle.catalog().ok_or_else(fault::not_ready)?;
-        for known in parts.iter().filter_map(|(table, _)| self.tables.get(table)) {
+        for known in parts.iter().filter_map(|part| self.tables.get(&part.table)) {
             let now = catalog.table(known.name()).filter(|now| now.id == known.id());
             if now.is_none_or(|now| now.schema.version() != known.schema().version()) {
                 let name = known.name();
@@ -233,20 +348,19 @@ impl Open {
             }
         }
         // Which row it was is known if there is but one.
-        let (first, ops) = &parts[0];
-        let first = self.tables.get(first).cloned().ok_or_else(|| {
+        let first = self.tables.get(&parts[0].table).cloned().ok_or_else(|| {
             Failure::new(code::INTERNAL, "a transaction writes a table that it does not know")
         })?;
-        let only = match (parts.len(), ops.as_slice()) {
+        let only = match (parts.len(), parts[0].ops.as_slice()) {
             (1, [only]) => Some(only.key().clone()),
             _ => None,
         };
         let decided = match parts.len() {
-            1 => {
-                let batch = Batch { partition: Some(partition), ops: parts.remove(0).1 };
+            1 if alike => {
+                let batch = Batch { partition: Some(partition), ops: parts.remove(0).ops };
                 batch.send(handle, &first, Some(since)).await?
             }
-            _ => write::send_parts(handle, &self.tables, parts, since).await?,
+            _ => write::send_parts(handle, (Vec::new(), &self.tables), parts).await?,
         };
         match decided {
             Decided::Done(_) => Ok(()),
@@ -254,4 +368,28 @@ impl Open {
             Decided::Changed => Err(fault::conflict()),
         }
     }
+
+    /// COMMIT of what was done to tables, with all rows.
+    async fn commit_tables(mut self, handle: &Handle, parts: Vec<Written>) -> Result<(), Failure> {
+        let changes = self.definitions.changes();
+        let catalog = handle.current().await?;
+        for part in &parts {
+            if let Some(record) = catalog.all().find(|record| record.id == part.table) {
+                // One that the transaction has made may have got columns since.
+                self.tables.insert(part.table, Table::new(record.clone()));
+            }
+        }
+        match write::send_parts(handle, (changes, &self.tables), parts).await? {
+            Decided::Done(_) => {
+                self.loads.committed(&self.definitions);
+                handle.seeing(None).look().await.map(drop)
+            }
+            Decided::Exists | Decided::Changed => Err(fault::conflict()),
+        }
+    }
+}
+
+fn silent() -> Failure {
+    Failure::new("25P03", "the transaction was idle for too long")
+        .hint("it is rolled back; SET idle_in_transaction_session_timeout says how long it may be")
 }

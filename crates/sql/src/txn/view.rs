@@ -4,18 +4,49 @@
 use super::buffer::Buffer;
 use client::Table;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use types::{PartitionId, Position};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use types::{PartitionId, Position, TableId};
 use wire::request::Snapshot;
+
+/// The states at which partitions were read.
+type Seen = Mutex<BTreeMap<PartitionId, (Table, Position)>>;
+
+/// The states of a transaction's statements, as long as somebody reads by them.
+#[derive(Clone, Debug, Default)]
+pub struct Known(Arc<Mutex<Vec<Weak<Seen>>>>);
+
+impl Known {
+    /// A statement reads by this view.
+    pub fn add(&self, view: &View) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|seen| seen.strong_count() > 0 && !seen.ptr_eq(&Arc::downgrade(&view.seen)));
+        known.push(Arc::downgrade(&view.seen));
+    }
+
+    /// All states that somebody may still read.
+    pub fn all(&self) -> Vec<(Table, PartitionId, Position)> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = known.iter().filter_map(Weak::upgrade).map(|seen| states(&seen));
+        states.flatten().collect()
+    }
+}
+
+fn states(seen: &Seen) -> Vec<(Table, PartitionId, Position)> {
+    let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.iter().map(|(partition, (table, position))| (table.clone(), *partition, *position)).collect()
+}
 
 /// What a statement sees. Cheap to clone; clones share what was seen, and have the writes that there were.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    seen: Arc<Mutex<BTreeMap<PartitionId, (Table, Position)>>>,
+    seen: Arc<Seen>,
     /// What the transaction has written.
     pub buffer: Arc<Buffer>,
     /// Each partition is read at one state, the first that was seen of it.
     lasting: bool,
+    /// Tables that the transaction has made, which nobody else knows; with whether there are rows of them in
+    /// the partition already.
+    made: Arc<BTreeMap<TableId, bool>>,
 }
 
 impl View {
@@ -24,13 +55,32 @@ impl View {
         View { lasting: true, ..View::default() }
     }
 
+    /// The same with nothing seen yet: for the next statement of a transaction.
+    pub fn with_nothing_seen(&self) -> View {
+        View { seen: Arc::default(), ..self.clone() }
+    }
+
     /// True if each partition is read at one state, however often.
     pub fn is_lasting(&self) -> bool {
         self.lasting
     }
 
-    /// At which state a partition is to be read.
-    pub fn at(&self, partition: PartitionId) -> Snapshot {
+    /// These are the tables that the transaction has made.
+    pub fn making(&mut self, made: BTreeMap<TableId, bool>) {
+        self.made = Arc::new(made);
+    }
+
+    /// True if the partition has no row of this table and does not even know it: the transaction has made it.
+    pub fn is_empty(&self, table: &Table) -> bool {
+        self.made.get(&table.id()) == Some(&false)
+    }
+
+    /// At which state a table is to be read in a partition. One that the transaction has made is as it is: it
+    /// is changed by nobody else.
+    pub fn at(&self, table: &Table, partition: PartitionId) -> Snapshot {
+        if self.made.contains_key(&table.id()) {
+            return Snapshot::Newest;
+        }
         match (self.lasting, self.position(partition)) {
             (true, Some(position)) => Snapshot::At(position),
             (true, None) => Snapshot::Begin,
@@ -40,6 +90,9 @@ impl View {
 
     /// A partition was read at this state. A write that rests on several states rests on the oldest of them.
     pub fn saw(&self, table: &Table, partition: PartitionId, position: Position) {
+        if self.made.contains_key(&table.id()) {
+            return;
+        }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.get_mut(&partition) {
             None => drop(seen.insert(partition, (table.clone(), position))),
@@ -52,11 +105,5 @@ impl View {
     pub fn position(&self, partition: PartitionId) -> Option<Position> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.get(&partition).map(|(_, position)| *position)
-    }
-
-    /// All states that were read.
-    pub fn all(&self) -> Vec<(Table, PartitionId, Position)> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.iter().map(|(partition, (table, position))| (table.clone(), *partition, *position)).collect()
     }
 }

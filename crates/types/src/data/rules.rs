@@ -32,9 +32,27 @@ pub struct Rules {
     /// Of an int: rows that give no value are numbered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
+    /// Of an int that is numbered: by the counter of this column of this table, whose rows the table has
+    /// taken over; `None`: by its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counter: Option<(u32, u32)>,
+    /// Of a text: blanks at its end do not count, and are not kept (SQL's `char(n)`).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub padded: bool,
+    /// Of a timestamp: it is a day and a time of whatever clock (SQL's `timestamp` without a time zone).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub local: bool,
+    /// Nobody sees it in SQL: the key of a table that has no other.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub hidden: bool,
     /// Fields of a later release.
     #[serde(flatten)]
     pub unknown: BTreeMap<String, serde_json::Value>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(truth: &bool) -> bool {
+    !truth
 }
 
 /// A default.
@@ -97,6 +115,15 @@ impl Rules {
         if self.identity.is_some() && (of != ColumnType::Int || self.default.is_some()) {
             return Some(format!("numbers for {of}, or for what has a default"));
         }
+        if self.counter.is_some() && self.identity.is_none() {
+            return Some(format!("a counter for {of} that is not numbered"));
+        }
+        if self.padded && self.max_chars.is_none() {
+            return Some(format!("blanks at the end of {of} without a length"));
+        }
+        if self.local && of != ColumnType::Timestamp {
+            return Some(format!("the time of a place for {of}"));
+        }
         let default = self.default.as_ref()?;
         match default {
             Fallback::Now if matches!(of, ColumnType::Timestamp | ColumnType::Date) => None,
@@ -137,6 +164,10 @@ impl Rules {
             (Value::Decimal(number), Some((precision, scale)), _) => {
                 let rounded = rounded(number, scale).ok_or(Breach::Digits(precision, scale))?;
                 Value::Decimal(rounded)
+            }
+            (Value::Text(mut text), ..) if self.padded => {
+                text.truncate(text.trim_end_matches(' ').len());
+                Value::Text(text)
             }
             (Value::Text(text), _, Some(most)) => Value::Text(without_blanks(text, most as usize)),
             (value, ..) => value,
@@ -189,6 +220,9 @@ impl fmt::Display for Rules {
             Identity::ByDefault => "numbered by default".to_string(),
             Identity::Always => "always numbered".to_string(),
         }));
+        let marks = [(self.padded, "blanks at its end do not count"), (self.local, "of any place")];
+        words.extend(marks.iter().filter(|(there, _)| *there).map(|(_, mark)| mark.to_string()));
+        words.extend(self.hidden.then(|| "hidden".to_string()));
         f.write_str(&words.join(", "))
     }
 }

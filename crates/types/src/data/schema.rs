@@ -190,6 +190,16 @@ impl Schema {
         &self.values
     }
 
+    /// The columns that SQL shows, as indexes, in order: all but a hidden key.
+    pub fn visible(&self) -> impl Iterator<Item = usize> {
+        (0..self.parts.columns.len()).filter(|at| !self.parts.columns[*at].rules.hidden)
+    }
+
+    /// True if the key is one that SQL does not show: the table has none of its own.
+    pub fn has_hidden_key(&self) -> bool {
+        self.key_columns().any(|column| column.rules.hidden)
+    }
+
     /// How many leading columns of the key choose the partition.
     pub fn partition_by(&self) -> usize {
         self.parts.partition_by

@@ -128,3 +128,52 @@ pub fn pgbench() {
         assert_ne!(changed, "0");
     });
 }
+
+/// pgbench's own bank in a database: made by `pgbench -i`, and its own transactions in all three ways to send
+/// statements. What accounts, tellers and branches have is what the history says.
+pub fn pgbench_bank() {
+    if !runs("pgbench", "--version") {
+        return println!("skipped: pgbench is not installed");
+    }
+    with_cluster(|url| {
+        rows(url, "CREATE DATABASE bank");
+        let bank = &format!("{}/bank", url.rsplit_once('/').expect("a database").0);
+        run(Command::new("pgbench").args(["-i", "-q", bank]));
+        assert_eq!(rows(bank, "SELECT count(*) FROM pgbench_accounts"), "100000");
+        let again = Command::new("pgbench").args(["-i", "-q", bank]).output().expect("it runs");
+        assert!(again.status.success(), "a second time: {}", String::from_utf8_lossy(&again.stderr));
+        let mut done = 0;
+        for (number, mode) in ["simple", "extended", "prepared"].into_iter().enumerate() {
+            for script in ["tpcb-like", "simple-update", "select-only"] {
+                let mut command = Command::new("pgbench");
+                command.args([
+                    "-M",
+                    mode,
+                    "-b",
+                    script,
+                    "-c",
+                    "10",
+                    "-j",
+                    "2",
+                    "-t",
+                    "20",
+                    "--max-tries=1000",
+                ]);
+                // Once it clears the history away and has its tables vacuumed.
+                if number > 0 || script != "tpcb-like" {
+                    command.arg("-n");
+                }
+                let said = run(command.arg(bank));
+                println!("{mode} {script}: {said}");
+                assert!(said.contains("number of transactions actually processed: 200/200"), "{said}");
+                assert!(said.contains("number of failed transactions: 0"), "{said}");
+                done += if script == "select-only" { 0 } else { 200 };
+            }
+        }
+        let total = |what: &str| rows(bank, &format!("SELECT sum({what}"));
+        let history = total("delta) FROM pgbench_history");
+        assert_eq!(rows(bank, "SELECT count(*) FROM pgbench_history"), done.to_string());
+        assert_eq!(total("abalance) FROM pgbench_accounts"), history);
+        assert_eq!(total("tbalance) FROM pgbench_tellers"), total("bbalance) FROM pgbench_branches"));
+    });
+}

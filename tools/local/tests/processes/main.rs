@@ -45,6 +45,7 @@ const TESTS: &[Test] = &[
     ("pgjdbc_works", drivers::jdbc),
     ("node_postgres_works", drivers::node),
     ("pgbench_works_with_scripts_of_its_own", drivers::pgbench),
+    ("pgbenchs_own_bank_in_a_database", drivers::pgbench_bank),
     ("sqllogictest_scripts_outlive_a_node", logic::scripts_outlive_a_node),
     ("demo_kill_and_second_act", demos::kill),
     ("demo_stop", demos::stop),

@@ -1,0 +1,89 @@
+//! COPY FROM STDIN, by itself and in transactions, and upkeep.
+
+use super::SqlSession;
+use crate::copy::copy_input::Into;
+use crate::copy::{CopyIn, CopyInput};
+use crate::edits::Edits;
+use crate::evaluate::Evaluator;
+use crate::read::{self, Values};
+use crate::txn::{After, Edit};
+use crate::upkeep::{Upkeep, What};
+use crate::write::duplicate;
+use client::Table;
+use pg::{Failure, Outcome};
+use std::collections::BTreeSet;
+use wire::RowOp;
+
+impl SqlSession {
+    /// The client is to send rows. Those of a table that the transaction has made are stored as they come,
+    /// where nobody else sees them; those of another one are the transaction's like any others.
+    pub(super) async fn copy_in(&mut self, copy: &CopyIn, values: &Values) -> Result<Outcome, Failure> {
+        self.settings.check_secured(&copy.table)?;
+        let Evaluator { handle, sequences, .. } = self.evaluator.clone();
+        let into = match &mut self.open {
+            None if self.grouped => {
+                let hint =
+                    "its rows are committed as they come: send it by itself, or within BEGIN and COMMIT";
+                return Err(Failure::unsupported("COPY FROM among other statements of a message", hint));
+            }
+            None => Into::Table,
+            Some(open) if open.definitions().has_made(copy.table.id) => {
+                open.load(&handle, &copy.table).await?;
+                Into::Made
+            }
+            Some(_) if handle.database().is_some() => Into::Transaction,
+            Some(_) => {
+                let hint = "its rows are committed as they come: send it by itself, outside of BEGIN (drivers call it autocommit)";
+                return Err(Failure::unsupported("COPY FROM inside of a transaction", hint));
+            }
+        };
+        self.copying = Some(CopyInput::new(handle, sequences, (copy, into), values)?);
+        Ok(Outcome::CopyIn(copy.columns.len()))
+    }
+
+    /// Rows of a COPY become the transaction's.
+    pub(super) async fn take_copied(&mut self, table: Table, rows: Vec<RowOp>) -> Result<(), Failure> {
+        let view = self.view()?;
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = rows.iter().find(|op| !seen.insert(op.key().clone())) {
+            return Err(duplicate(&table, Some(twice.key())));
+        }
+        let Some(first) = rows.first() else { return Ok(()) };
+        let partition = table.partition_of(first.key()).map_err(crate::fault::of_client)?;
+        let keys: Vec<_> = rows.iter().map(|op| op.key().clone()).collect();
+        let there = read::get_all(&self.evaluator.handle, &table, partition, &keys, &view).await?;
+        if let Some(at) = there.iter().position(Option::is_some) {
+            return Err(duplicate(&table, Some(&keys[at])));
+        }
+        drop(view);
+        let edit = |op: RowOp| match op {
+            RowOp::Insert { key, row } => {
+                Some(Edit { key, existed: false, after: After::Row(row), since: None })
+            }
+            _ => None,
+        };
+        let edits: Vec<Edit> = rows.into_iter().filter_map(edit).collect();
+        let count = edits.len() as u64;
+        let mut edits = Edits { table, partition: Some(partition), edits, count, told: None };
+        match &mut self.open {
+            Some(open) => open.take(&mut edits),
+            None => Ok(()),
+        }
+    }
+
+    /// What PostgreSQL does for tables, and there is nothing to do for here.
+    pub(super) fn upkeep(&mut self, upkeep: &Upkeep) -> Result<Outcome, Failure> {
+        let explicit = self.open.as_ref().is_some_and(|open| !open.implicit);
+        match upkeep.what {
+            What::Vacuum if self.open.is_some() || self.grouped => {
+                return Err(Failure::new("25001", "VACUUM cannot run inside a transaction block"));
+            }
+            What::Lock if !explicit => {
+                return Err(Failure::new("25P01", "LOCK TABLE can only be used in transaction blocks"));
+            }
+            _ => {}
+        }
+        self.notices.push(Failure::new("00000", upkeep.note()));
+        Ok(Outcome::Done(upkeep.tag().into()))
+    }
+}

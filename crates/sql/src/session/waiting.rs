@@ -1,0 +1,71 @@
+//! Waiting for rows that other sessions of this node have written and not committed, as PostgreSQL does.
+
+use super::SqlSession;
+use crate::edits::Edits;
+use crate::read::{self, Values};
+use crate::statements::Statement;
+use crate::txn::turns::Row;
+use crate::txn::{Held, Isolation};
+use client::Table;
+use pg::Failure;
+use types::data::Value;
+
+/// A statement that writes more rows waits for none of them.
+const MOST: usize = 1_000;
+
+impl SqlSession {
+    /// True if the transaction's statements see what others have committed until then: only there it helps to
+    /// wait for these.
+    fn takes_turns(&self) -> bool {
+        let committed = self.open.as_ref().is_some_and(|open| open.isolation == Isolation::Committed);
+        committed && self.evaluator.handle.database().is_some()
+    }
+
+    /// Waits for the one row that a statement changes, before it is read.
+    pub(super) async fn first_in_turn(
+        &mut self,
+        statement: &Statement<'_>,
+        values: &Values,
+    ) -> Result<(), Failure> {
+        let Some(row) = only_row(statement, values).filter(|_| self.takes_turns()) else { return Ok(()) };
+        if let Some(open) = &mut self.open {
+            open.take_turns(vec![row], &self.evaluator.cancel).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for a statement by itself, which has the row until it is done.
+    pub(super) async fn alone_in_turn(
+        &self,
+        statement: &Statement<'_>,
+        values: &Values,
+    ) -> Result<Option<Held>, Failure> {
+        let row = only_row(statement, values).filter(|_| self.evaluator.handle.database().is_some());
+        let Some(row) = row else { return Ok(None) };
+        let mut held = Held::new(&self.turns);
+        held.take(row, &self.evaluator.cancel).await?;
+        Ok(Some(held))
+    }
+
+    /// Waits for the rows that a statement changes or locks. True if it had to wait: they are to be
+    /// read again.
+    pub(super) async fn all_in_turn(&mut self, edits: &Edits) -> Result<bool, Failure> {
+        if !self.takes_turns() || edits.edits.len() > MOST {
+            return Ok(false);
+        }
+        let there = edits.edits.iter().filter(|edit| edit.existed);
+        let rows = there.map(|edit| (edits.table.id(), edit.key.clone())).collect();
+        match &mut self.open {
+            Some(open) => open.take_turns(rows, &self.evaluator.cancel).await,
+            None => Ok(false),
+        }
+    }
+}
+
+/// The row that a statement changes, if its whole key is given.
+fn only_row(statement: &Statement<'_>, values: &Values) -> Option<Row> {
+    let Statement::Change(change) = statement else { return None };
+    let key: Vec<Value> = change.point.as_ref()?.iter().map(|slot| values.of(slot)).collect();
+    let table = Table::new(change.table.clone());
+    Some((table.id(), read::encoded_key(&table, &key)?))
+}

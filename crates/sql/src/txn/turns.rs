@@ -1,0 +1,206 @@
+//! Rows that several transactions of this node want to write: they take turns, so that each reads what
+//! the one before it has committed. Safety does not rest on it: COMMIT finds out what others have
+//! changed, whoever they are.
+
+use bytes::Bytes;
+use pg::{Cancel, Failure};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use types::TableId;
+
+/// The longest wait. After it the row is read without a turn, and COMMIT finds out.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// A row of a table, by its encoded key.
+pub type Row = (TableId, Bytes);
+
+/// Who has which row, on one node.
+#[derive(Debug, Default)]
+pub struct Turns {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rows: HashMap<Row, Queue>,
+    /// What each transaction waits for.
+    waiting: HashMap<u64, Row>,
+    /// The number of the last transaction.
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Queue {
+    holder: u64,
+    next: VecDeque<(u64, oneshot::Sender<()>)>,
+}
+
+impl Turns {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes a row, or a place in its queue. The error: all would wait for each other.
+    fn ask(&mut self, who: u64, row: &Row) -> Result<Option<oneshot::Receiver<()>>, Failure> {
+        if !self.rows.contains_key(row) {
+            self.rows.insert(row.clone(), Queue { holder: who, next: VecDeque::new() });
+            return Ok(None);
+        }
+        let holds = |state: &State, row: &Row| state.rows.get(row).map(|queue| queue.holder);
+        let mut holder = holds(self, row);
+        while let Some(other) = holder {
+            if other == who {
+                return Err(Failure::new("40P01", "deadlock detected").hint("do the transaction again"));
+            }
+            holder = self.waiting.get(&other).and_then(|row| holds(self, row));
+        }
+        let (turn, comes) = oneshot::channel();
+        if let Some(queue) = self.rows.get_mut(row) {
+            queue.next.push_back((who, turn));
+        }
+        self.waiting.insert(who, row.clone());
+        Ok(Some(comes))
+    }
+
+    /// Gives a row to whoever waits for it first.
+    fn pass(&mut self, row: &Row) {
+        let Some(queue) = self.rows.get_mut(row) else { return };
+        while let Some((who, turn)) = queue.next.pop_front() {
+            // Who is gone does not take it.
+            if turn.send(()).is_ok() {
+                queue.holder = who;
+                self.waiting.remove(&who);
+                return;
+            }
+        }
+        self.rows.remove(row);
+    }
+}
+
+/// The rows that one transaction has. They are passed on when it is dropped.
+#[derive(Debug)]
+pub struct Held {
+    turns: Arc<Turns>,
+    who: u64,
+    rows: BTreeSet<Row>,
+    /// What it waits for, or waited for when that was given up.
+    wanted: Option<Row>,
+}
+
+impl Held {
+    /// A transaction that has none.
+    pub fn new(turns: &Arc<Turns>) -> Held {
+        let mut state = turns.state();
+        state.last += 1;
+        Held { turns: turns.clone(), who: state.last, rows: BTreeSet::new(), wanted: None }
+    }
+
+    /// Waits for a row. True if somebody had it: then it may be another one than before. Who has waited too
+    /// long goes on without it.
+    pub async fn take(&mut self, row: Row, cancel: &Cancel) -> Result<bool, Failure> {
+        self.settle();
+        if self.rows.contains(&row) {
+            return Ok(false);
+        }
+        let asked = self.turns.state().ask(self.who, &row)?;
+        let Some(comes) = asked else {
+            self.rows.insert(row);
+            return Ok(false);
+        };
+        self.wanted = Some(row);
+        let waited = tokio::select! {
+            // Whether it came is looked up.
+            _ = comes => Ok(true),
+            () = tokio::time::sleep(LONGEST) => Ok(false),
+            () = cancel.wait() => Err(crate::statements::canceled()),
+        };
+        self.settle();
+        waited
+    }
+
+    /// It waits no more. Has the row, if that has come.
+    fn settle(&mut self) {
+        let Some(row) = self.wanted.take() else { return };
+        let mut state = self.turns.state();
+        state.waiting.remove(&self.who);
+        let Some(queue) = state.rows.get_mut(&row) else { return };
+        queue.next.retain(|(who, _)| *who != self.who);
+        if queue.holder == self.who {
+            self.rows.insert(row);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.settle();
+        let mut state = self.turns.state();
+        for row in &self.rows {
+            state.pass(row);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str) -> Row {
+        (TableId(1), Bytes::copy_from_slice(name.as_bytes()))
+    }
+
+    #[tokio::test]
+    async fn a_row_is_passed_on_in_the_order_of_asking() {
+        let (turns, cancel) = (Arc::new(Turns::default()), Cancel::default());
+        let mut first = Held::new(&turns);
+        assert_eq!(first.take(row("a"), &cancel).await, Ok(false));
+        assert_eq!(first.take(row("a"), &cancel).await, Ok(false), "it has it");
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut waiting = Vec::new();
+        for number in 0..3 {
+            let (mut held, cancel, order) = (Held::new(&turns), cancel.clone(), order.clone());
+            let task = tokio::spawn(async move {
+                let waited = held.take(row("a"), &cancel).await;
+                order.lock().expect("no panic").push(number);
+                waited
+            });
+            // It stands in the queue before the next one asks.
+            while turns.state().waiting.len() <= number {
+                tokio::task::yield_now().await;
+            }
+            waiting.push(task);
+        }
+        drop(first);
+        for task in waiting {
+            assert_eq!(task.await.expect("no panic"), Ok(true));
+        }
+        assert_eq!(*order.lock().expect("no panic"), [0, 1, 2]);
+        assert!(turns.state().rows.is_empty() && turns.state().waiting.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_each_other_is_told_and_who_gives_up_leaves_the_queue() {
+        let (turns, cancel) = (Arc::new(Turns::default()), Cancel::default());
+        let (mut one, mut two) = (Held::new(&turns), Held::new(&turns));
+        assert_eq!(one.take(row("a"), &cancel).await, Ok(false));
+        assert_eq!(two.take(row("b"), &cancel).await, Ok(false));
+        let stop = Cancel::default();
+        let (stopped, task) =
+            (stop.clone(), tokio::spawn(async move { (one.take(row("b"), &stop).await, one) }));
+        while turns.state().waiting.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(two.take(row("a"), &cancel).await.map_err(|failure| failure.code), Err("40P01"));
+        stopped.ask();
+        let (waited, one) = task.await.expect("no panic");
+        assert_eq!(waited.map_err(|failure| failure.code), Err("57014"));
+        drop(two);
+        assert!(!turns.state().rows.contains_key(&row("b")), "nobody waits for it any more");
+        drop(one);
+        assert!(turns.state().rows.is_empty());
+    }
+}
