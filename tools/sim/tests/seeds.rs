@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 45] = [
+const FOUND: [(u64, &str); 46] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -62,6 +62,7 @@ const FOUND: [(u64, &str); 45] = [
     (90427, "I13 (PR-109): a copy that never gets level kept a node from leaving"),
     (90576, "R8 (PR-108): answers of a member that came back were not taken"),
     (200647, "I1: a checker: an abort that is told when it is secured, while a stricter policy comes in"),
+    (300161, "I2: a checker: an old primary that is alone answers late, after an operator had another lead"),
     (200308, "I13 (PR-136): a copy that was whole waited for readers, and the partition for the copy"),
     (1174171686847, "I13 (PR-135): a copy that found no room was waited for"),
 ];

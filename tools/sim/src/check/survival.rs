@@ -66,9 +66,14 @@ impl Survival {
     /// True if it was acknowledged after an operator had another lead, by an old primary that was alone in
     /// its set: the operator was told that it goes on until it hears of the new term, and that this is lost.
     fn acknowledged_in_vain(&self, one: &Acknowledged) -> bool {
-        let alone = one.record.in_sync.len() == 1;
-        let forced = self.forced.get(&one.record.id);
-        forced.is_some_and(|(at, term)| alone && one.at.term < *term && *at < one.time)
+        let after = self.forced.get(&one.record.id).is_some_and(|(at, _)| *at < one.time);
+        after && self.is_forced_over(&one.record, one.at.term)
+    }
+
+    /// True if an operator had another lead than the primary of this term, which was alone in its set: nobody
+    /// can tell it.
+    pub fn is_forced_over(&self, record: &PartitionRecord, term: Term) -> bool {
+        record.in_sync.len() == 1 && self.forced.get(&record.id).is_some_and(|(_, forced)| term < *forced)
     }
 
     /// Commits of a partition that are lost, and that this node acknowledged alone in its set, in the process

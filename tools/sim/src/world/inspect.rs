@@ -277,7 +277,10 @@ impl World {
         let rests = rests_on_primary(&then.policy);
         // A refusal that is no entry says how things are, as a read does: no epoch fences it.
         let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
-        let verdict = self.checks.serving.answered(asked.partition, asked.term, member, looked || rests);
+        // What it tells after an operator had another lead reaches nobody, or is compared with all else that
+        // clients see.
+        let fresh = (looked || rests) && !self.checks.survival.is_forced_over(&then, asked.term);
+        let verdict = self.checks.serving.answered(asked.partition, asked.term, member, fresh);
         self.checks.expect("I2", self.now(), verdict);
         let secured = tells_what_is_secured(asked, reply);
         if asked.writes && (reply.status == Status::Ok || secured) {
