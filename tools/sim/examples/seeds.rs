@@ -108,6 +108,10 @@ fn plain(words: &[String]) {
         summary.violations.len()
     );
     println!(
+        "{} failovers, median {} ms, at most {} ms",
+        summary.failovers, summary.failover_median_ms, summary.failover_most_ms
+    );
+    println!(
         "{} operations, {} s, changes {}, twice {}, {:?} {}",
         summary.operations,
         summary.simulated_seconds,

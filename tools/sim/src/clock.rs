@@ -42,6 +42,11 @@ impl Clock {
         self.rate = parts_in_a_million;
     }
 
+    /// True if it runs neither fast nor slow.
+    pub fn is_even(&self) -> bool {
+        self.rate == 0
+    }
+
     /// The wall clock jumps.
     pub fn jump(&mut self, ms: i64) {
         self.wall_off += ms;

@@ -11,6 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use wal::cached::{Contents, Names};
 use wal::{File, Files};
 
+/// The numbers of errors: no open file, and a disk that fails.
+const EMFILE: i32 = 24;
+const EIO: i32 = 5;
+
 /// What is wrong with a disk just now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trouble {
@@ -22,6 +26,10 @@ pub struct Trouble {
     pub misdirect: bool,
     /// The next read gives a flipped bit; what is on the disk is right.
     pub flip_read: bool,
+    /// So many reads of a log fail.
+    pub fail_reads: u32,
+    /// No file can be made or opened in a directory: a pattern of calls that are refused, of 64 in a row.
+    pub no_files: u64,
 }
 
 #[derive(Debug)]
@@ -34,6 +42,10 @@ struct DiskState {
     syncs: u64,
     failed_syncs: u64,
     refused: bool,
+    /// Files that were asked for.
+    opens: u32,
+    /// What calls were made to fail with since the last look.
+    met: Vec<&'static str>,
 }
 
 /// A disk. Clones share it; it outlives the processes that use it.
@@ -54,6 +66,8 @@ impl Disk {
             syncs: 0,
             failed_syncs: 0,
             refused: false,
+            opens: 0,
+            met: Vec::new(),
         };
         Disk { state: Arc::new(Mutex::new(state)) }
     }
@@ -73,6 +87,11 @@ impl Disk {
         self.state().refused
     }
 
+    /// What calls for files of directories were made to fail with since the last look, by name.
+    pub fn take_met(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.state().met)
+    }
+
     /// Changes what is wrong.
     pub fn set_trouble(&self, change: impl FnOnce(&mut Trouble)) {
         change(&mut self.state().trouble);
@@ -87,7 +106,7 @@ impl Disk {
         for contents in files.values_mut() {
             contents.lose_power(Some(&mut below));
         }
-        *trouble = Trouble { full: trouble.full, ..Trouble::default() };
+        *trouble = Trouble { full: trouble.full, no_files: trouble.no_files, ..Trouble::default() };
         let live: Vec<u64> = names.all().map(|(_, id)| id).collect();
         files.retain(|id, _| live.contains(id));
     }
@@ -121,6 +140,24 @@ impl Disk {
                 *byte ^= bits;
             }
         });
+        true
+    }
+
+    /// A file whose name begins so loses its end, at any byte. True if there was one with something in it.
+    pub fn cut(&self, prefix: &str) -> bool {
+        let mut state = self.state();
+        let DiskState { names, files, random, .. } = &mut *state;
+        let named = names.all().filter(|(name, _)| name.starts_with(prefix) && !name.contains("spare"));
+        let used = |id: &u64| files[id].disk().iter().any(|byte| *byte != 0);
+        let candidates: Vec<u64> = named.map(|(_, id)| id).filter(used).collect();
+        let Some(id) = random.pick(&candidates).copied() else { return false };
+        let contents = files.get_mut(&id).expect("names have files");
+        let bytes = contents.disk();
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+        // The filling behind what is used is cut as often as that.
+        let most = if random.chance(700) { used } else { bytes.len() };
+        let at = random.below(most as u64) as usize;
+        contents.damage(|bytes| bytes.truncate(at));
         true
     }
 
@@ -248,6 +285,18 @@ impl DiskState {
         Ok(())
     }
 
+    /// A file is asked for: an error if the process is given none.
+    fn give_file(&mut self) -> io::Result<()> {
+        self.opens = self.opens.wrapping_add(1);
+        match self.trouble.no_files >> (self.opens % 64) & 1 {
+            0 => Ok(()),
+            _ => {
+                self.met.push("log-no-file");
+                Err(io::Error::from_raw_os_error(EMFILE))
+            }
+        }
+    }
+
     fn flip(&mut self, bytes: &mut [u8]) {
         if self.trouble.flip_read && !bytes.is_empty() {
             self.trouble.flip_read = false;
@@ -272,6 +321,7 @@ impl Directory {
 impl Files for Directory {
     fn create(&self, name: &str, preallocate: u64) -> io::Result<Arc<dyn File>> {
         let mut state = self.disk.state();
+        state.give_file()?;
         if state.trouble.full && preallocate > 0 {
             return Err(state.no_room());
         }
@@ -281,7 +331,9 @@ impl Files for Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn File>> {
-        let id = self.disk.state().names.find(&self.path(name))?;
+        let mut state = self.disk.state();
+        let id = state.names.find(&self.path(name))?;
+        state.give_file()?;
         Ok(Arc::new(Handle { disk: self.disk.clone(), id }))
     }
 
@@ -317,6 +369,11 @@ impl File for Handle {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
+        if state.trouble.fail_reads > 0 {
+            state.trouble.fail_reads -= 1;
+            state.met.push("log-read-failed");
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         let Some(contents) = state.files.get(&self.id) else {
             return Err(io::Error::other("the disk was replaced"));
         };
@@ -394,6 +451,34 @@ mod tests {
             disk.lose_power();
             assert_eq!(disk.read("meta").expect("is there"), b"new");
         }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_read_or_opened_for_a_while_is_what_it_was() {
+        let disk = disk();
+        let files = disk.directory("log");
+        let file = files.create("a", 8).expect("creates");
+        file.write_at(0, b"whole").expect("writes");
+        file.sync_data().expect("syncs");
+        disk.set_trouble(|trouble| (trouble.fail_reads, trouble.no_files) = (1, u64::MAX));
+        let mut bytes = [0; 5];
+        assert_eq!(file.read_at(0, &mut bytes).unwrap_err().raw_os_error(), Some(EIO));
+        assert_eq!(file.read_at(0, &mut bytes).expect("one alone fails"), 5);
+        assert_eq!(&bytes, b"whole");
+        assert_eq!(files.create("b", 8).err().and_then(|error| error.raw_os_error()), Some(EMFILE));
+        assert_eq!(files.open("a").err().and_then(|error| error.raw_os_error()), Some(EMFILE));
+        disk.set_trouble(|trouble| trouble.no_files = 0);
+        files.open("a").expect("opens");
+    }
+
+    #[test]
+    fn a_file_that_is_cut_is_shorter_for_good() {
+        let disk = disk();
+        disk.replace("log/1", b"12345678").expect("writes");
+        assert!(disk.cut("log/") && !disk.cut("nothing"));
+        disk.lose_power();
+        let left = disk.read("log/1").expect("reads");
+        assert!(left.len() < 8 && b"12345678".starts_with(&left));
     }
 
     #[test]

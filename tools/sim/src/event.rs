@@ -79,6 +79,8 @@ pub enum Event {
     Force(ForceStep),
     /// A fault strikes.
     InjectFault,
+    /// A fault strikes of those that have a rhythm of their own.
+    InjectOwn,
     /// A fault is over.
     Cure(Cure),
     /// Everything is looked at.
@@ -93,6 +95,12 @@ pub enum Cure {
     Unstall(u32),
     Fast(u32),
     Room(u32),
+    /// The log can be read again.
+    Reads(u32),
+    /// The log's process is given open files again.
+    LogFiles(u32),
+    /// There is room for the metastore.
+    MetaRoom,
     /// The same under the LSM engines, and of open files.
     Trees(u32),
     Rate(u32),
@@ -172,6 +180,7 @@ pub fn numbers_of(event: &Event) -> [u64; 6] {
         Event::GoOn { node, incarnation, partition } => {
             [31, u64::from(*node), *incarnation, u64::from(partition.0), 0, 0]
         }
+        Event::InjectOwn => plain(32, 0, 0),
     }
 }
 

@@ -103,6 +103,16 @@ faults! {
     LsmSyncFails = "lsm-sync-fails";
     /// A node's process is given no open file for some of what its LSM engines do, for a while.
     FewFiles = "few-files";
+    /// Reads of a node's log fail, at a start or later; what is on the disk is right.
+    ReadFails = "read-fails";
+    /// A node's process is given no open file for some of what its log does, for a while.
+    FewLogFiles = "few-log-files";
+    /// A file of a node's log loses its end.
+    LogCut = "log-cut";
+    /// The metastore's disk is full for a while.
+    MetaFull = "meta-full";
+    /// A sync of the metastore's journal fails.
+    MetaSyncFails = "meta-sync-fails";
 }
 
 impl Fault {
@@ -110,16 +120,39 @@ impl Fault {
     pub const DEPOSING: [Fault; 6] =
         [Fault::Crash, Fault::Power, Fault::Pause, Fault::Isolate, Fault::Cut, Fault::Restart];
 
+    /// True if it concerns one node alone, and what that does for others.
+    pub fn is_of_one(self) -> bool {
+        use Fault::{Alter, Break, ControllerCrash, Delay, Drain, Duplication, Loss, PowerAll, Reorder};
+        use Fault::{MetaDown, MetaFull, MetaLost, MetaSlow, MetaStale, MetaSyncFails, Switchover, TwoLead};
+        let of_all = matches!(self, PowerAll | Loss | Duplication | Delay | Reorder | Break)
+            || matches!(self, ControllerCrash | MetaDown | MetaSlow | MetaLost | MetaStale | TwoLead)
+            || matches!(self, MetaFull | MetaSyncFails | Switchover | Drain | Alter);
+        !of_all
+    }
+
+    /// True if whoever leads cannot do so any longer, and is missed at once. An executor that stands still is
+    /// vouched for by its heartbeats a while longer (N18).
+    pub fn takes_primary(self) -> bool {
+        use Fault::{Crash, DiskLoss, Isolate, Pause, Power, Restart};
+        matches!(self, Crash | Power | Restart | Pause | Isolate | DiskLoss)
+    }
+
     /// True if it can cost what one disk holds.
     pub fn faults_disk(self) -> bool {
-        use Fault::{DirectoryLoss, DiskLoss, Misdirect, QuietRot, ReadFlip, Rot};
-        matches!(self, DirectoryLoss | DiskLoss | Rot | QuietRot | Misdirect | ReadFlip)
+        use Fault::{DirectoryLoss, DiskLoss, LogCut, Misdirect, QuietRot, ReadFails, ReadFlip, Rot};
+        matches!(self, DirectoryLoss | DiskLoss | Rot | QuietRot | Misdirect | ReadFlip | ReadFails | LogCut)
     }
 
     /// False for classes that only some seeds have, by their numbers: the others stay what they were.
     pub fn is_drawn(self) -> bool {
         use Fault::{DirectoryLoss, FewFiles, LsmFull, LsmSyncFails, QuietRot};
-        !matches!(self, QuietRot | DirectoryLoss | LsmFull | LsmSyncFails | FewFiles)
+        !matches!(self, QuietRot | DirectoryLoss | LsmFull | LsmSyncFails | FewFiles) && !self.is_own()
+    }
+
+    /// True for classes that strike beside the others, in a rhythm of their own ([`crate::plan::own`]).
+    pub fn is_own(self) -> bool {
+        use Fault::{FewLogFiles, LogCut, MetaFull, MetaSyncFails, ReadFails};
+        matches!(self, ReadFails | FewLogFiles | LogCut | MetaFull | MetaSyncFails)
     }
 
     /// True if a process forgets what was in its memory.

@@ -135,6 +135,11 @@ impl LsmFiles {
         self.troubles.entry(node).or_default().clone()
     }
 
+    /// True while something is wrong, or will soon be, under the engines of a node.
+    pub fn is_troubled(&self, node: u32) -> bool {
+        self.troubles.get(&node).is_some_and(|trouble| trouble.is_there())
+    }
+
     /// What engines' calls were made to fail with since the last look, by name.
     pub fn take_injected(&self) -> Vec<&'static str> {
         self.troubles.values().flat_map(|trouble| trouble.take_injected()).collect()

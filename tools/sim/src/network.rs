@@ -152,6 +152,17 @@ impl Network {
         &mut self.weather
     }
 
+    /// True if nothing is lost, late, doubled or broken but by cuts.
+    pub fn is_fair(&self) -> bool {
+        self.weather == Weather::default()
+    }
+
+    /// Directions in which something does not pass, or is slow.
+    pub fn troubled(&self) -> impl Iterator<Item = (Endpoint, Endpoint)> {
+        let lanes = self.cut_lanes.iter().map(|(from, to, _)| (*from, *to));
+        self.cut.iter().copied().chain(lanes).chain(self.clogged.keys().copied())
+    }
+
     /// True if messages pass in both directions.
     pub fn reachable(&self, a: Endpoint, b: Endpoint, lane: Lane) -> bool {
         !self.is_cut(a, b, lane) && !self.is_cut(b, a, lane)

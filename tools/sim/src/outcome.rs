@@ -54,6 +54,9 @@ pub struct Outcome {
     pub primary_changes: u64,
     /// The most changes of one partition's primary.
     pub most_changes: u64,
+    /// How long each failover took after which nothing else befell: from the fault that took the primary to
+    /// the first request that the next one served. Virtual microseconds.
+    pub failovers: Vec<u64>,
     /// How often each class of faults struck.
     pub faults: BTreeMap<&'static str, u64>,
     /// The hash of the trace.
@@ -104,6 +107,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
         simulated_us: world.now(),
         primary_changes: world.checks().epochs.primary_changes(),
         most_changes: world.checks().epochs.most_changes(),
+        failovers: world.checks().availability.failovers().to_vec(),
         faults: world.injections().clone(),
         trace_hash: hash,
         event_hash: world.trace().structure(),

@@ -22,6 +22,8 @@ pub enum Concern {
     Operator = 7,
     /// What becomes of engines on real files.
     Engines = 8,
+    /// When faults strike that have a rhythm of their own.
+    OwnFaults = 9,
 }
 
 /// A stream of numbers.

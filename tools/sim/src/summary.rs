@@ -25,6 +25,14 @@ pub struct Summary {
     pub primary_changes: u64,
     /// Seeds in which one partition's primary changed twice or more.
     pub double_failovers: u64,
+    /// Failovers whose time was taken: a fault took the primary, the others could do without it, and nothing
+    /// else befell them.
+    pub failovers: u64,
+    /// The median of their times, from the fault until the next primary served its first request: virtual
+    /// milliseconds.
+    pub failover_median_ms: u64,
+    /// The longest of them, virtual milliseconds.
+    pub failover_most_ms: u64,
     /// In how many seeds each class of faults struck.
     pub faults: BTreeMap<String, u64>,
     /// A hash of all seeds' traces, in order.
@@ -94,7 +102,7 @@ pub fn run_all(
     });
     let outcomes = outcomes.into_inner().expect("all threads have ended");
     let mut summary = Summary::default();
-    let (mut hashes, mut events, mut simulated) = (Vec::new(), Vec::new(), 0);
+    let (mut hashes, mut events, mut simulated, mut failovers) = (Vec::new(), Vec::new(), 0, Vec::new());
     for (turn, outcome) in outcomes.values().enumerate() {
         // What other threads were ahead is left out, so that the summary does not depend on their speed.
         if outcome.seed != seeds.start + turn as u64 || until_found && !summary.violations.is_empty() {
@@ -102,9 +110,14 @@ pub fn run_all(
         }
         summary.add(outcome);
         simulated += outcome.simulated_us;
+        failovers.extend(&outcome.failovers);
         hashes.extend_from_slice(&outcome.trace_hash.to_le_bytes());
         events.extend_from_slice(&outcome.event_hash.to_le_bytes());
     }
+    failovers.sort_unstable();
+    summary.failovers = failovers.len() as u64;
+    summary.failover_median_ms = failovers.get(failovers.len() / 2).map_or(0, |us: &u64| us / 1000);
+    summary.failover_most_ms = failovers.last().map_or(0, |us| us / 1000);
     summary.simulated_seconds = simulated / 1_000_000;
     summary.trace_hash = format!("{:016x}", xxh3_64(&hashes));
     summary.event_hash = format!("{:016x}", xxh3_64(&events));

@@ -78,6 +78,8 @@ fn a_hundred_seeds_keep_every_promise() {
         violation.trace.iter().for_each(|line| println!("    {line}"));
     }
     assert!(summary.violations.is_empty(), "{} violations", summary.violations.len());
+    assert!(summary.failovers >= SEEDS / 4, "{} failovers were timed", summary.failovers);
+    assert!(summary.failover_median_ms < 300, "the median is {} ms", summary.failover_median_ms);
     assert!(summary.operations > SEEDS * 200, "{} operations", summary.operations);
     assert!(summary.primary_changes * 10 >= SEEDS * 6, "{} seeds change a primary", summary.primary_changes);
     assert!(
@@ -90,7 +92,14 @@ fn a_hundred_seeds_keep_every_promise() {
         assert!(seeds * 10 >= SEEDS, "{change} in {seeds} seeds");
     }
     // Not only was a disk in trouble: calls of an engine met it.
-    for failed in ["lsm-no-room", "lsm-no-open-file", "lsm-sync-failed"] {
+    for failed in [
+        "lsm-no-room",
+        "lsm-no-open-file",
+        "lsm-sync-failed",
+        "log-read-failed",
+        "log-no-file",
+        "meta-stopped",
+    ] {
         let seeds = summary.faults.get(failed).copied().unwrap_or(0);
         assert!(seeds * 50 >= SEEDS, "{failed} in {seeds} seeds");
     }

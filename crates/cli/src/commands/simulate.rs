@@ -108,6 +108,10 @@ fn words(summary: &Summary, context: &mut Context) {
         "a primary changed in {} seeds, twice or more in {}",
         summary.primary_changes, summary.double_failovers
     ));
+    out.line(format!(
+        "{} failovers, in the median {} ms from the fault to the next answer, at most {} ms",
+        summary.failovers, summary.failover_median_ms, summary.failover_most_ms
+    ));
     for (fault, seeds) in &summary.faults {
         out.line(format!("  {fault}: {seeds} seeds"));
     }

@@ -1,34 +1,141 @@
-//! I13: what could be served is served soon.
+//! I13: what could be served is served soon, and whoever takes a primary's place does so quickly.
 
 use std::collections::BTreeMap;
-use types::PartitionId;
+use types::{PartitionId, Term};
 
 /// A partition that could be served is closed for so long at most. Microseconds.
 pub const CLOSED_US: u64 = 2_000_000;
+/// Where acknowledgements rest on the primary alone, it is missed and waited for this long as well (PR-85).
+/// Microseconds.
+pub const WAITED_US: u64 = 2_500_000;
+/// A partition that may not acknowledge anything for want of a copy is given one within this, where there are
+/// nodes enough. Microseconds.
+pub const BLOCKED_US: u64 = 5_000_000;
+/// From the fault that takes a primary until another serves. Microseconds.
+pub const FAILOVER_US: u64 = 1_000_000;
+
+/// What is seen of a partition.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Nobody serves it, and somebody could.
+    pub closed: bool,
+    /// When a fault last concerned it, microseconds.
+    pub hit: u64,
+    /// The primary is waited for before another leads.
+    pub waits: bool,
+}
+
+/// A primary that a fault has taken.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    term: Term,
+    at: u64,
+    /// When another came to serve.
+    serves: Option<u64>,
+}
 
 /// Partitions that nobody serves although somebody could.
 #[derive(Debug, Default)]
 pub struct Availability {
     /// Since when, in microseconds; none: that was told.
     closed: BTreeMap<PartitionId, Option<u64>>,
+    /// The same of partitions that may not acknowledge anything.
+    blocked: BTreeMap<PartitionId, Option<u64>>,
+    taken: BTreeMap<PartitionId, Taken>,
+    failovers: Vec<u64>,
 }
 
 impl Availability {
     /// A partition was looked at, at the time `now` in microseconds. The error comes once per interruption.
-    pub fn look(&mut self, id: PartitionId, now: u64, closed: bool) -> Result<(), String> {
-        if !closed {
+    pub fn look(&mut self, id: PartitionId, now: u64, look: Look) -> Result<(), String> {
+        if !look.closed {
             self.closed.remove(&id);
             return Ok(());
         }
-        let since = self.closed.entry(id).or_insert(Some(now));
-        match *since {
-            Some(began) if now - began > CLOSED_US => {
-                *since = None;
-                Err(format!("{id} has not been served for {} ms, and could be", (now - began) / 1000))
-            }
-            _ => Ok(()),
+        let most = if look.waits { CLOSED_US + WAITED_US } else { CLOSED_US };
+        match lasts(self.closed.entry(id).or_insert(Some(now)), now, look.hit, most) {
+            Some(ms) => Err(format!("{id} has not been served for {ms} ms, and could be")),
+            None => Ok(()),
         }
     }
+
+    /// The same of a partition that may not acknowledge anything for want of a copy, although there are nodes
+    /// enough. `hit` says when a fault last concerned any node.
+    pub fn look_blocked(&mut self, id: PartitionId, now: u64, blocked: bool, hit: u64) -> Result<(), String> {
+        if !blocked {
+            self.blocked.remove(&id);
+            return Ok(());
+        }
+        match lasts(self.blocked.entry(id).or_insert(Some(now)), now, hit, BLOCKED_US) {
+            Some(ms) => {
+                Err(format!("{id} could have been given another copy for {ms} ms, and waits for one"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A fault takes the primary of this term, while the others can go on without it.
+    pub fn takes(&mut self, id: PartitionId, now: u64, term: Term) {
+        self.taken.insert(id, Taken { term, at: now, serves: None });
+    }
+
+    /// Something else befalls a partition, or its primary is there again: how long its failover takes says
+    /// nothing.
+    pub fn forget(&mut self, id: PartitionId) {
+        self.taken.remove(&id);
+    }
+
+    /// Partitions whose primary was taken and whose next has not answered anybody yet, with the term that
+    /// ended.
+    pub fn taken(&self) -> impl Iterator<Item = (PartitionId, Term)> {
+        self.taken.iter().map(|(id, taken)| (*id, taken.term))
+    }
+
+    /// A primary of this term came to serve.
+    pub fn serves(&mut self, id: PartitionId, now: u64, term: Term) {
+        if let Some(taken) = self.taken.get_mut(&id).filter(|taken| taken.term < term) {
+            taken.serves = taken.serves.or(Some(now));
+        }
+    }
+
+    /// The first request was served in this term.
+    pub fn answers(&mut self, id: PartitionId, now: u64, term: Term) {
+        if let Some(taken) = self.taken.get(&id).filter(|taken| taken.term < term && taken.serves.is_some()) {
+            self.failovers.push(now - taken.at);
+            self.taken.remove(&id);
+        }
+    }
+
+    /// Nothing else has befallen a partition whose primary was taken: whether another serves in time. The
+    /// error comes once.
+    pub fn waits(&mut self, id: PartitionId, now: u64) -> Result<(), String> {
+        let Some(taken) = self.taken.get(&id).copied() else { return Ok(()) };
+        if taken.serves.unwrap_or(now) - taken.at <= FAILOVER_US {
+            return Ok(());
+        }
+        self.taken.remove(&id);
+        Err(format!(
+            "{id}: a fault took its primary of {} {} ms ago, and no other serves",
+            taken.term,
+            (now - taken.at) / 1000
+        ))
+    }
+
+    /// How long each failover took, from the fault until the first request was served. Microseconds.
+    pub fn failovers(&self) -> &[u64] {
+        &self.failovers
+    }
+}
+
+/// For how many milliseconds something has lasted that should not last longer than `most` microseconds, from
+/// `since` or the last fault on; none if that is not too long, or was told.
+fn lasts(since: &mut Option<u64>, now: u64, hit: u64, most: u64) -> Option<u64> {
+    let span = now - (*since)?.max(hit);
+    if span <= most {
+        return None;
+    }
+    *since = None;
+    Some(span / 1000)
 }
 
 #[cfg(test)]
@@ -36,18 +143,63 @@ mod tests {
     use super::*;
     use crate::check::lineage::tests::P;
 
+    const CLOSED: Look = Look { closed: true, hit: 0, waits: false };
+
     #[test]
     fn a_partition_that_stays_closed_is_rejected_once_and_one_that_opens_in_between_is_not() {
         let mut availability = Availability::default();
         for now in [0, CLOSED_US] {
-            availability.look(P, now, true).expect("not long");
+            availability.look(P, now, CLOSED).expect("not long");
         }
-        availability.look(P, CLOSED_US + 1, true).expect_err("too long");
-        availability.look(P, CLOSED_US + 2, true).expect("told already");
-        availability.look(P, CLOSED_US + 3, false).expect("open");
+        availability.look(P, CLOSED_US + 1, CLOSED).expect_err("too long");
+        availability.look(P, CLOSED_US + 2, CLOSED).expect("told already");
+        availability.look(P, CLOSED_US + 3, Look { closed: false, ..CLOSED }).expect("open");
         for now in [2 * CLOSED_US, 3 * CLOSED_US] {
-            availability.look(P, now, true).expect("not long");
+            availability.look(P, now, CLOSED).expect("not long");
         }
-        availability.look(P, 3 * CLOSED_US + 1, true).expect_err("again");
+        availability.look(P, 3 * CLOSED_US + 1, CLOSED).expect_err("again");
+    }
+
+    #[test]
+    fn a_partition_is_given_time_from_the_last_fault_that_concerned_it() {
+        let mut availability = Availability::default();
+        availability.look(P, 0, CLOSED).expect("not long");
+        let hit = Look { hit: 50, ..CLOSED };
+        availability.look(P, CLOSED_US + 50, hit).expect("not long since the fault");
+        availability.look(P, CLOSED_US + 51, hit).expect_err("too long");
+        let mut waiting = Availability::default();
+        let waits = Look { waits: true, ..CLOSED };
+        waiting.look(P, 0, waits).expect("not long");
+        waiting.look(P, CLOSED_US + WAITED_US, waits).expect("its primary is waited for");
+        waiting.look(P, CLOSED_US + WAITED_US + 1, waits).expect_err("not for ever");
+    }
+
+    #[test]
+    fn a_partition_that_waits_for_a_copy_is_given_one() {
+        let mut availability = Availability::default();
+        availability.look_blocked(P, 0, true, 0).expect("not long");
+        availability.look_blocked(P, BLOCKED_US + 5, true, 5).expect("not long since the fault");
+        availability.look_blocked(P, BLOCKED_US + 6, true, 5).expect_err("too long");
+        availability.look_blocked(P, BLOCKED_US + 7, false, 5).expect("it has one");
+        availability.look_blocked(P, 2 * BLOCKED_US, true, 5).expect("not long again");
+    }
+
+    #[test]
+    fn a_failover_takes_less_than_a_second() {
+        let mut availability = Availability::default();
+        availability.takes(P, 10, Term(1));
+        availability.answers(P, 20, Term(2));
+        assert_eq!(availability.taken().count(), 1, "nobody serves in that term");
+        availability.serves(P, 200, Term(2));
+        availability.answers(P, 260, Term(1));
+        availability.answers(P, 270, Term(2));
+        assert_eq!(availability.failovers(), [260]);
+        availability.takes(P, 300, Term(2));
+        availability.waits(P, 300 + FAILOVER_US).expect("in time");
+        availability.waits(P, 301 + FAILOVER_US).expect_err("too late");
+        availability.waits(P, 302 + FAILOVER_US).expect("told already");
+        availability.takes(P, 300, Term(2));
+        availability.forget(P);
+        availability.waits(P, 301 + FAILOVER_US).expect("something else befell it");
     }
 }

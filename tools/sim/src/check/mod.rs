@@ -7,6 +7,8 @@
 //! | `epochs` | I10, R1, R6: configurations |
 //! | `serving` | I2, R5: one primary at a time |
 //! | `survival` | I1: acknowledged commits |
+//! | `ends` | F04: what the dead had |
+//! | `availability` | I13: what could be served is served soon |
 //! | `agree` | I3, I6: commits and states of replicas |
 //! | `storage` | I12, R10: what was durable |
 //! | `requests` | R12: one answer |
@@ -17,7 +19,7 @@
 //! | `staleness` | I5, PR-27: how old reads at any replica are |
 //! | `states` | the rows at every position of a log |
 //! | `indexes` | I15: index rows are what the rows say |
-//! | `world/online` | I16: a node is removed that is a member of nothing, and stays out |
+//! | `removed` | I16: a node is removed that is a member of nothing, and stays out |
 //! | `loads` | PR-39: bulk loads, whole or not at all |
 //! | `jobs` | PR-47, PR-82: what a job said of its records |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
@@ -31,15 +33,19 @@ pub mod availability;
 pub mod batches;
 pub mod cluster_snapshots;
 pub mod effects;
+pub mod ends;
 pub mod epochs;
 pub mod history;
 pub mod indexes;
 pub mod jobs;
+#[cfg(test)]
+mod known_bad;
 pub mod lineage;
 pub mod linear;
 pub mod loads;
 pub mod ranges;
 pub mod registers;
+pub mod removed;
 pub mod report;
 pub mod requests;
 pub mod serving;
@@ -94,6 +100,8 @@ pub struct Checks {
     pub serving: serving::Serving,
     /// Acknowledged commits.
     pub survival: survival::Survival,
+    /// What replicas had when their process ended.
+    pub ends: ends::Ends,
     /// Replicas that agree.
     pub agreement: agree::Agreement,
     /// Disks.
@@ -102,6 +110,8 @@ pub struct Checks {
     pub availability: availability::Availability,
     /// Reads at any replica.
     pub staleness: staleness::Staleness,
+    /// Nodes that were removed.
+    pub removed: removed::Removed,
     /// Requests.
     pub requests: requests::Requests,
     /// The newest committed entry of each partition's newest term.
@@ -143,7 +153,7 @@ impl Checks {
 
     /// A process ended.
     pub fn ended(&mut self, now: u64, member: Member) {
-        self.survival.ended(now, member.node);
+        self.survival.ended(now, member.node, self.storage.of_node(member.node));
     }
 
     /// A backup says that it misses its primary.
@@ -248,7 +258,7 @@ impl Checks {
         let acknowledged: BTreeSet<(PartitionId, Position)> =
             told.operations.iter().filter_map(|op| Some((op.partition, op.acknowledged()?))).collect();
         if !self.failovers.is_empty() {
-            let verdict = report::check(&self.failovers, &acknowledged, self.survival.lost());
+            let verdict = report::check(&self.failovers, &acknowledged, self.survival.missed());
             self.expect("I14", now, verdict);
         }
         let tips = self.tips.clone();

@@ -112,6 +112,12 @@ impl Storage {
         self.proven.get(&(node, id)).copied()
     }
 
+    /// What a node was proven to hold of every partition.
+    pub fn of_node(&self, node: NodeId) -> impl Iterator<Item = (PartitionId, Position)> {
+        let all = (node, PartitionId(0))..=(node, PartitionId(u32::MAX));
+        self.proven.range(all).map(|((_, id), at)| (*id, *at))
+    }
+
     /// A process starts on what the disk has.
     pub fn starts(&mut self, node: NodeId, id: PartitionId, start: Start) -> Result<(), String> {
         self.forget_given(|of, other| (of, other) == (node, id));

@@ -2,9 +2,13 @@
 //! was said.
 
 use crate::check::lineage::Lineage;
-use crate::check::wanted::{rests_on_primary, survives_restart};
+use crate::check::wanted::{rests_on_primary, survives_restart, wanted};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Epoch, Member, NodeId, PartitionId, PartitionRecord, Position, Term};
+
+/// A primary that commits rest on is not given up while nothing has been wrong with it for so long. It is the
+/// time for which nodes and controllers would have had to miss it, microseconds.
+const WAITED_US: u64 = 1_000_000;
 
 /// An acknowledged commit.
 #[derive(Clone, Debug)]
@@ -25,16 +29,44 @@ pub struct LossyFailover {
     pub served: u64,
 }
 
+/// An acknowledged commit that is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Missed {
+    /// The configuration in which a primary without it was first seen to serve.
+    pub epoch: Epoch,
+    /// True if it changed rows.
+    pub changes_rows: bool,
+}
+
+/// A term took the lead from a primary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sealed {
+    /// The primary.
+    pub from: Member,
+    /// For how long nothing had been wrong with it; zero if something was. Microseconds.
+    pub sound_us: u64,
+    /// For how long it could have been missed, in the incarnation that led. Microseconds.
+    pub missed_us: u64,
+}
+
 /// What was acknowledged, and what became of it.
 #[derive(Debug, Default)]
 pub struct Survival {
     acknowledged: BTreeMap<PartitionId, Vec<Acknowledged>>,
     /// Acknowledged commits that are lost, and since when.
     lost: BTreeMap<(PartitionId, Position), u64>,
+    /// The same, and where a primary without them was first seen to serve.
+    missed: BTreeMap<(PartitionId, Position), Missed>,
     /// When a process of this node last ended.
     ended: BTreeMap<NodeId, u64>,
     /// When this node's disk was last harmed.
     faulted: BTreeMap<NodeId, u64>,
+    /// Until when what this node's disk has was in doubt: from a harm until that is made good.
+    doubtful: BTreeMap<NodeId, u64>,
+    /// Up to where this node's disk had a partition's log when its last process ended.
+    durable: BTreeMap<(NodeId, PartitionId), Position>,
+    /// Terms that took the lead from a primary.
+    sealed: BTreeMap<(PartitionId, Term), Sealed>,
     /// Partitions that had a failover which may have lost something: the last of them.
     lossy: BTreeMap<PartitionId, LossyFailover>,
     /// When an operator last forced a promotion, and its term.
@@ -48,14 +80,26 @@ impl Survival {
         all.push(Acknowledged { at, time, record: record.clone() });
     }
 
-    /// A process ended: what was in its memory is gone.
-    pub fn ended(&mut self, time: u64, node: NodeId) {
+    /// A process ended: what was in its memory is gone, and of each partition's log the disk has this.
+    pub fn ended(&mut self, time: u64, node: NodeId, durable: impl Iterator<Item = (PartitionId, Position)>) {
         self.ended.insert(node, time);
+        self.durable.extend(durable.map(|(partition, at)| ((node, partition), at)));
+    }
+
+    /// A term takes the lead from a primary.
+    pub fn sealed(&mut self, partition: PartitionId, term: Term, sealed: Sealed) {
+        self.sealed.insert((partition, term), sealed);
     }
 
     /// A disk lost or changed what it held.
     pub fn faulted(&mut self, time: u64, node: NodeId) {
         self.faulted.insert(node, time);
+        self.doubtful.insert(node, u64::MAX);
+    }
+
+    /// What a disk lost or changed has been made good.
+    pub fn made_good(&mut self, time: u64, node: NodeId) {
+        self.doubtful.insert(node, time);
     }
 
     /// An operator had another lead, and was told what that may lose.
@@ -97,6 +141,11 @@ impl Survival {
         &self.lost
     }
 
+    /// Acknowledged commits that are lost, and where they were first seen to be.
+    pub fn missed(&self) -> &BTreeMap<(PartitionId, Position), Missed> {
+        &self.missed
+    }
+
     /// The last failover that may have lost something of this partition, and said so.
     pub fn lossy(&self, partition: PartitionId) -> Option<LossyFailover> {
         self.lossy.get(&partition).copied()
@@ -122,9 +171,14 @@ impl Survival {
         let gone: Vec<&Acknowledged> =
             all.iter().filter(|one| !kept.contains(&one.at) && !known(one)).collect();
         for one in &gone {
-            self.may_be_lost(one, last, record)?;
+            self.may_be_lost(one, last, record, lineage)?;
         }
         let gone: Vec<Position> = gone.iter().map(|one| one.at).collect();
+        let missed = |at: &Position| {
+            let changes_rows = lineage.get(id, *at).is_some_and(|known| !known.changes.is_empty());
+            ((id, *at), Missed { epoch: record.epoch, changes_rows })
+        };
+        self.missed.extend(gone.iter().map(missed));
         self.lost.extend(gone.into_iter().map(|at| ((id, at), time)));
         Ok(())
     }
@@ -135,6 +189,7 @@ impl Survival {
         one: &Acknowledged,
         last: Option<&PartitionRecord>,
         record: &PartitionRecord,
+        lineage: &Lineage,
     ) -> Result<(), String> {
         let what = format!("{} {} was acknowledged under '{}'", record.id, one.at, one.record.policy);
         if self.acknowledged_in_vain(one) {
@@ -148,7 +203,9 @@ impl Survival {
         }
         let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);
         if policies().any(rests_on_primary) {
-            return Ok(());
+            let kept = self.still_has(one, record, lineage);
+            return kept
+                .map_or(Ok(()), |why| Err(format!("{what}, {why}, and it is lost in {}", record.epoch)));
         }
         let survives = policies().any(survives_restart);
         let since = if survives { &self.faulted } else { &self.ended };
@@ -163,6 +220,39 @@ impl Survival {
                 Err(format!("{what}, {keeper} has forgotten nothing, and it is lost in {}", record.epoch))
             }
         }
+    }
+}
+
+impl Survival {
+    /// Why a commit that rested on its primary alone had to be kept; none: it may be lost. Where that
+    /// primary's disk leads, what was durable there is kept. Nobody else leads while nothing is wrong with
+    /// the primary (PR-19, PR-85).
+    fn still_has(&self, one: &Acknowledged, record: &PartitionRecord, lineage: &Lineage) -> Option<String> {
+        let holder = &one.record.primary;
+        let since = |times: &BTreeMap<NodeId, u64>| times.get(&holder.node).is_some_and(|at| *at >= one.time);
+        if since(&self.doubtful) {
+            return None;
+        }
+        let policies = || std::iter::once(&one.record.policy).chain(&one.record.next_policy);
+        let promised = policies().all(|policy| wanted(policy, 0).durable);
+        let durable = self.durable.get(&(holder.node, record.id));
+        let was_durable = durable.is_some_and(|tip| lineage.has(record.id, *tip, one.at));
+        if !record.primary.same_store(holder) {
+            let remembers = !since(&self.ended) || promised || was_durable;
+            let sealed = self.sealed.get(&(record.id, record.term));
+            let sealed = sealed.filter(|sealed| sealed.from == *holder && remembers)?;
+            let (sound, missed) = (sealed.sound_us / 1000, sealed.missed_us / 1000);
+            return match sealed {
+                _ if sealed.sound_us >= WAITED_US => {
+                    Some(format!("nothing had been wrong with {holder} for {sound} ms"))
+                }
+                _ if sealed.sound_us == 0 && sealed.missed_us < WAITED_US => {
+                    Some(format!("{holder} had been missed for {missed} ms"))
+                }
+                _ => None,
+            };
+        }
+        (promised || was_durable).then(|| format!("the disk of {holder} had it and leads"))
     }
 }
 
@@ -207,7 +297,7 @@ mod tests {
         survival.serves(30, &lineage(), None, &after(false), at(2, 2)).expect("it is there");
         survival.acknowledged(10, at(1, 2), &under("durable", LogKind::Disk));
         for node in 1..=3 {
-            survival.ended(20, NodeId(node));
+            survival.ended(20, NodeId(node), std::iter::empty());
         }
         assert!(survival.serves(30, &lineage(), None, &after(true), at(2, 2)).is_err());
         for node in 1..=3 {
@@ -220,10 +310,10 @@ mod tests {
     fn a_commit_in_memory_may_go_only_with_all_memories() {
         let mut survival = Survival::default();
         survival.acknowledged(10, at(1, 2), &under("semi", LogKind::Disk));
-        survival.ended(20, NodeId(1));
-        survival.ended(20, NodeId(2));
+        survival.ended(20, NodeId(1), std::iter::empty());
+        survival.ended(20, NodeId(2), std::iter::empty());
         assert!(survival.serves(30, &lineage(), None, &after(true), at(2, 2)).is_err());
-        survival.ended(20, NodeId(3));
+        survival.ended(20, NodeId(3), std::iter::empty());
         survival.serves(30, &lineage(), None, &after(true), at(2, 2)).expect("nobody remembers");
         assert_eq!(survival.lost().len(), 1);
     }
@@ -234,7 +324,7 @@ mod tests {
         let (left, joined) = (record(1, 1, &[2]), record(1, 1, &[2, 4]));
         let mut survival = Survival::default();
         survival.acknowledged(10, at(1, 2), &under);
-        (2..=3).for_each(|node| survival.ended(20, NodeId(node)));
+        (2..=3).for_each(|node| survival.ended(20, NodeId(node), std::iter::empty()));
         assert!(survival.serves(30, &lineage(), Some(&under), &after(true), at(2, 2)).is_err());
         assert!(survival.serves(30, &lineage(), Some(&joined), &after(true), at(2, 2)).is_err());
         survival
@@ -264,6 +354,45 @@ mod tests {
             survival.serves(30, &later, None, &after(false), at(3, 2)).is_err(),
             "of the forced term itself"
         );
+    }
+
+    #[test]
+    fn what_its_primarys_disk_had_is_not_lost_where_that_disk_leads() {
+        let lost = |policy: &str, durable: Option<Position>, leader: &[u32], faulted: bool| {
+            let mut survival = Survival::default();
+            survival.acknowledged(10, at(1, 2), &under(policy, LogKind::Disk));
+            let id = record(1, 1, &[1]).id;
+            survival.ended(20, NodeId(1), durable.map(|at| (id, at)).into_iter());
+            if faulted {
+                survival.faulted(25, NodeId(1));
+            }
+            let after = PartitionRecord { lossy: true, ..record(2, 2, leader) };
+            survival.serves(30, &lineage(), None, &after, at(2, 2))
+        };
+        lost("local", None, &[2, 3], false).expect("another leads");
+        lost("local", None, &[1, 2], false).expect_err("its policy promises that");
+        lost("local", None, &[1, 2], true).expect("its disk was harmed");
+        lost("async", Some(at(1, 1)), &[1, 2], false).expect("it was not on the disk");
+        lost("async", Some(at(1, 2)), &[1, 2], false).expect_err("it was on the disk");
+    }
+
+    #[test]
+    fn a_primary_with_which_nothing_is_wrong_is_not_given_up() {
+        let lost = |sound_us: u64, missed_us: u64, ended: bool| {
+            let mut survival = Survival::default();
+            survival.acknowledged(10, at(1, 2), &under("async", LogKind::Disk));
+            let sealed = Sealed { from: record(1, 1, &[1]).primary, sound_us, missed_us };
+            survival.sealed(after(true).id, after(true).term, sealed);
+            if ended {
+                survival.ended(20, NodeId(1), std::iter::empty());
+            }
+            survival.serves(30, &lineage(), None, &after(true), at(2, 2))
+        };
+        lost(0, WAITED_US, false).expect("it was missed");
+        lost(0, WAITED_US - 1, false).expect_err("it was not waited for");
+        lost(0, WAITED_US - 1, true).expect("what it had in memory is gone");
+        lost(WAITED_US - 1, 0, false).expect("it has just come back");
+        lost(WAITED_US, 0, false).expect_err("nobody can have missed it");
     }
 
     #[test]

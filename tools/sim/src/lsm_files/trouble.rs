@@ -65,6 +65,12 @@ impl Trouble {
         state.full | state.few_files != 0
     }
 
+    /// True while something is wrong, or will be with the next sync.
+    pub fn is_there(&self) -> bool {
+        let state = self.state();
+        state.full | state.few_files != 0 || state.failing_sync.is_some() || state.failed
+    }
+
     /// True if a call was refused since the process started that may succeed later. What came of it can be
     /// shown long after: it may have waited for room for a tail.
     pub fn has_refused(&self) -> bool {

@@ -9,6 +9,8 @@ pub struct Health {
     sync_us: u64,
     stuck_until: u64,
     impaired: bool,
+    /// What was lost or changed can look like a torn end.
+    tears: bool,
     told_syncs: u64,
     restarted_since_fault: bool,
 }
@@ -16,7 +18,14 @@ pub struct Health {
 impl Default for Health {
     fn default() -> Health {
         let restarted_since_fault = false;
-        Health { sync_us: SYNC_US, stuck_until: 0, impaired: false, told_syncs: 0, restarted_since_fault }
+        Health {
+            sync_us: SYNC_US,
+            stuck_until: 0,
+            impaired: false,
+            tears: false,
+            told_syncs: 0,
+            restarted_since_fault,
+        }
     }
 }
 
@@ -34,6 +43,11 @@ impl Health {
     /// Syncs take as long as they do when nothing is wrong.
     pub fn speed_up(&mut self) {
         self.sync_us = SYNC_US;
+    }
+
+    /// True if syncs take no longer than they do when nothing is wrong.
+    pub fn is_quick(&self) -> bool {
+        self.sync_us == SYNC_US
     }
 
     /// The disk does nothing until this time.
@@ -74,7 +88,7 @@ impl Health {
 
     /// The disk lost or changed something that counts.
     pub fn impair(&mut self) {
-        self.impaired = true;
+        (self.impaired, self.tears) = (true, true);
         self.restarted_since_fault = false;
     }
 
@@ -83,6 +97,17 @@ impl Health {
         let before = self.restarted_since_fault;
         self.impair();
         self.restarted_since_fault = before || runs;
+    }
+
+    /// The disk lost something in a way that shows. What it lost before may look like a torn end.
+    pub fn impair_plainly(&mut self, tears_before: bool) {
+        self.impair();
+        self.tears = tears_before;
+    }
+
+    /// True if what was lost or changed can look like a torn end.
+    pub fn tears(&self) -> bool {
+        self.tears
     }
 
     /// A process started: what rots silently was found.
@@ -97,7 +122,7 @@ impl Health {
 
     /// Whatever was lost is made good.
     pub fn recovers(&mut self) {
-        self.impaired = false;
+        (self.impaired, self.tears) = (false, false);
     }
 
     /// So many syncs of the disk failed by now. True if there are some that nobody was told of.

@@ -87,6 +87,16 @@ impl Starts {
         }
     }
 
+    /// When the process of this member ended, if it has.
+    pub fn ended_at(&self, member: &Member) -> Option<u64> {
+        self.lives.iter().rev().find(|(lived, _)| lived == member).and_then(|(_, ended)| *ended)
+    }
+
+    /// The member that runs here, or ran last.
+    pub fn last(&self) -> Option<Member> {
+        self.lives.last().map(|(member, _)| *member)
+    }
+
     /// How many processes ran on this machine.
     pub fn lives(&self) -> usize {
         self.lives.len()

@@ -1,6 +1,7 @@
 //! What a seed is made of: nodes, tables, policies, and which faults are switched on.
 
 pub mod copies;
+pub mod own;
 pub mod profiles;
 pub mod wide;
 pub mod workload;
@@ -8,6 +9,7 @@ pub mod workload;
 use crate::faults::Fault;
 use crate::random::{Concern, Stream};
 use copies::CopyPlan;
+use own::OwnFaults;
 use std::collections::BTreeSet;
 use types::{EngineKind, Finding, LogKind, PartitionId, Policy};
 use types::{Rules, policy::Standby};
@@ -75,6 +77,8 @@ pub struct RunPlan {
     pub joins: u32,
     /// Nodes have a second directory for replicas.
     pub directories: bool,
+    /// Faults that strike beside the others.
+    pub own: OwnFaults,
 }
 
 /// The most nodes of a plan.
@@ -117,6 +121,7 @@ impl RunPlan {
                 false => 0,
             },
             directories: !planted && [1, 3, 9, 14].contains(&(seed % 17)),
+            own: if planted { OwnFaults::default() } else { OwnFaults::new(seed) },
         };
         match profile {
             Some(finding) => profiles::bias(&mut plan, finding, &mut random),

@@ -1,26 +1,48 @@
-//! I13: in a healed world a partition that has somebody to serve it is served.
+//! I13: a partition that has somebody to serve it is served, also while faults go on, and whoever takes a
+//! primary's place does so quickly.
 
 use super::{Phase, World};
+use crate::check::availability::Look;
+use crate::faults::Fault;
 use types::policy::Below;
 use types::{Member, PartitionId, PartitionRecord};
 
 impl World {
-    /// Looks at who is served, once the last fault is over.
+    /// Looks at who is served.
     pub(super) fn look_at_availability(&mut self) {
-        if self.stage.phase() != Phase::Healed || !self.plan.recoverable {
-            return;
-        }
-        let look = |record: &PartitionRecord| (record.id, self.could_be_served(record));
-        let closed: Vec<(PartitionId, bool)> = self.checks.epochs.records().map(look).collect();
+        self.look_for_trouble();
+        let look = |record: &PartitionRecord| (record.id, self.look_at_partition(record));
+        let looks: Vec<(PartitionId, Look)> = self.checks.epochs.records().map(look).collect();
         let now = self.now();
-        for (id, closed) in closed {
-            let verdict = self.checks.availability.look(id, now, closed);
+        for (id, look) in looks {
+            let verdict = self.checks.availability.look(id, now, look);
+            self.checks.expect("I13", now, verdict);
+        }
+        self.look_at_blocked();
+        self.look_at_failovers();
+    }
+
+    /// Partitions that acknowledge nothing for want of a copy, although there are sound nodes enough.
+    fn look_at_blocked(&mut self) {
+        let now = self.now();
+        let hit = self.soundness.last_hit(1..=self.plan.nodes);
+        let look = |record: &PartitionRecord| (record.id, self.waits_for_copy(record));
+        let looks: Vec<(PartitionId, bool)> = self.checks.epochs.records().map(look).collect();
+        for (id, blocked) in looks {
+            let verdict = self.checks.availability.look_blocked(id, now, blocked, hit);
             self.checks.expect("I13", now, verdict);
         }
     }
 
-    /// True if nobody serves a partition, and every member that is in sync runs or never will. Where a copy
-    /// is lacking, one on a disk that hangs is waited for as long as on one that is slow.
+    fn look_at_partition(&self, record: &PartitionRecord) -> Look {
+        let healed = self.stage.phase() == Phase::Healed && self.plan.recoverable;
+        let could = healed && self.could_be_served(record) || self.should_be_served(record);
+        let hit = self.soundness.last_hit(record.members().map(|member| member.node.0));
+        Look { closed: could && !self.is_serving(record), hit, waits: self.waits_for_primary(record) }
+    }
+
+    /// True if every member that is in sync runs or never will, and they are enough. Where a copy is lacking,
+    /// that is another matter ([`World::look_at_blocked`]).
     fn could_be_served(&self, record: &PartitionRecord) -> bool {
         let comes = |member: &Member| {
             let machine = self.machine(member.node.0);
@@ -28,8 +50,64 @@ impl World {
         };
         let strict = record.policy.below == Below::Strict;
         let short = strict && record.in_sync.len() < usize::from(record.policy.min_in_sync);
-        let hangs = self.machines.iter().any(|machine| machine.health.hangs());
-        let awaited = record.in_sync.iter().any(comes) || short && hangs;
-        !self.is_serving(record) && !self.is_closed_for_good(record) && !awaited
+        !self.is_closed_for_good(record) && !record.in_sync.iter().any(comes) && !short
+    }
+
+    /// The partitions that this node leads and serves.
+    pub(super) fn served_by(&self, node: u32) -> Vec<PartitionRecord> {
+        let led = |record: &&PartitionRecord| record.primary.node.0 == node && self.is_serving(record);
+        self.checks.epochs.records().filter(led).cloned().collect()
+    }
+
+    /// A fault has befallen a node, or all, and taken the primary of these partitions: if the others can do
+    /// without, another is to serve them soon.
+    pub(super) fn note_fault(&mut self, fault: Fault, node: u32, led: &[PartitionRecord]) {
+        self.disturbs(fault.is_of_one().then_some(node));
+        if !fault.takes_primary() {
+            return;
+        }
+        self.look_for_trouble();
+        let now = self.now();
+        for record in led {
+            let others_do = self.should_be_served(record) && !self.soundness.is_sound(node);
+            if others_do && !self.waits_for_primary(record) {
+                self.checks.availability.takes(record.id, now, record.term);
+            }
+        }
+    }
+
+    /// Of partitions whose primary was taken: whether another serves in time, if nothing else befalls them.
+    fn look_at_failovers(&mut self) {
+        let taken: Vec<_> = self.checks.availability.taken().collect();
+        let now = self.now();
+        for (id, term) in taken {
+            let Some(newest) = self.checks.epochs.newest(id).cloned() else { continue };
+            let old = self.checks.epochs.get(id, term.began()).map(|record| record.primary);
+            let ended = newest.term > term || old.is_none_or(|old| !self.soundness.is_sound(old.node.0));
+            if ended && self.should_be_served(&newest) {
+                let verdict = self.checks.availability.waits(id, now);
+                self.checks.expect("I13", now, verdict);
+            } else {
+                self.checks.availability.forget(id);
+            }
+        }
+    }
+
+    /// A fault befalls a node, or everything: how long failovers under way take says nothing any more.
+    pub(super) fn disturbs(&mut self, node: Option<u32>) {
+        let now = self.now();
+        match node {
+            Some(node) => self.soundness.hits(node, now),
+            None => self.soundness.hits_all(now),
+        }
+        let taken: Vec<_> = self.checks.availability.taken().collect();
+        for (id, _) in taken {
+            let record = self.checks.epochs.newest(id);
+            let concerns =
+                |node| record.is_some_and(|record| record.members().any(|member| member.node.0 == node));
+            if node.is_none_or(concerns) {
+                self.checks.availability.forget(id);
+            }
+        }
     }
 }

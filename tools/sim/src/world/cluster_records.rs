@@ -4,14 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use types::config::NodeRecord;
 use types::{NodeId, StoreId, TableId, TableRecord};
 
-/// What a node's record says that was written.
-pub(super) enum NodeNews {
-    /// The node is a part of the cluster; it begins to be marked so.
-    Marked(Vec<&'static str>),
-    /// It was removed before, and is let in again on the disk that it had then.
-    LetInAgain,
-}
-
 /// Tables and nodes as the metastore has them, and what is remembered of those that it had.
 #[derive(Debug)]
 pub(super) struct ClusterRecords {
@@ -59,11 +51,8 @@ impl ClusterRecords {
         before.is_some_and(|before| before.policy.factor != factor)
     }
 
-    /// A node's record was written.
-    pub fn write_node(&mut self, id: NodeId, record: NodeRecord) -> NodeNews {
-        if self.removed.contains(&record.store) {
-            return NodeNews::LetInAgain;
-        }
+    /// A node's record was written. Gives what it begins to be marked as, in words.
+    pub fn write_node(&mut self, id: NodeId, record: NodeRecord) -> Vec<&'static str> {
         let known = self.nodes.get(&id);
         let begins = |mark| record.is_marked(mark) && !known.is_some_and(|known| known.is_marked(mark));
         let marks = [(NodeRecord::JOINING, "joins"), (NodeRecord::DECOMMISSIONING, "leaves")];
@@ -72,14 +61,14 @@ impl ClusterRecords {
             self.added.insert(id);
         }
         self.nodes.insert(id, record);
-        NodeNews::Marked(words)
+        words
     }
 
-    /// A node's record is gone. False if there was none.
-    pub fn remove_node(&mut self, id: NodeId) -> bool {
-        let Some(gone) = self.nodes.remove(&id) else { return false };
+    /// A node's record is gone. Gives its disk; none if there was no record.
+    pub fn remove_node(&mut self, id: NodeId) -> Option<StoreId> {
+        let gone = self.nodes.remove(&id)?;
         self.removed.insert(gone.store);
-        true
+        Some(gone.store)
     }
 
     /// True if the node with this disk was removed.

@@ -28,9 +28,16 @@ impl World {
     pub(super) fn controller_process_start(&mut self, id: u32) {
         let incarnation = self.counts.next_process();
         let down = self.control.meta.is_down(self.now());
-        let Some(loaded) = self.control.meta.load().filter(|_| !down) else {
+        let opened = if down { Ok(None) } else { self.control.meta.open() };
+        let opened = opened.unwrap_or_else(|reason| {
+            let sentence = format!("the metastore cannot be opened again: {reason}");
+            self.checks.fault("I12", self.now(), sentence);
+            None
+        });
+        let Some(loaded) = opened else {
             return self.after(100_000, Event::ControllerStart { id });
         };
+        self.note_changes();
         if !self.control.controllers.start(id, incarnation, self.settings.rules) {
             return;
         }
@@ -119,6 +126,9 @@ impl World {
         }
         let outcome = Box::new(self.control.meta.txn(txn));
         self.note_changes();
+        if self.control.meta.has_failed() {
+            return self.restart_metastore();
+        }
         if told {
             let wait = 30 + self.schedule.timing().below(self.control.meta.slow_us());
             self.after(wait, Event::MetaDone { id, incarnation, tag, outcome });

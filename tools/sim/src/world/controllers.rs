@@ -55,6 +55,14 @@ impl Controllers {
         true
     }
 
+    /// True if all run, hear of changes, and one plans.
+    pub fn are_well(&self, now: u64) -> bool {
+        let well = |process: &ControllerProcess| {
+            process.running.is_some() && process.stale_until <= now && !process.plans
+        };
+        self.0.iter().all(well)
+    }
+
     /// The process ends. False if none ran.
     pub fn end(&mut self, id: u32) -> bool {
         self.get_mut(id).running.take().is_some()

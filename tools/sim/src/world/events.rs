@@ -79,6 +79,7 @@ impl World {
             Event::Nodes => self.want_nodes(),
             Event::Force(step) => self.force(step),
             Event::InjectFault => self.inject(),
+            Event::InjectOwn => self.inject_own(),
             Event::Cure(cure) => self.cure(cure),
             Event::Inspect => self.inspect(),
         }

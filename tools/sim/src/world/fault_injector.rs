@@ -29,7 +29,9 @@ impl World {
             }
             (node, _) => node,
         };
+        let led = self.served_by(node);
         if self.inflict(fault, node) {
+            self.note_fault(fault, node, &led);
             self.injected(fault.name());
             self.trace.note(self.now(), format_args!("fault: {fault}, n{node}"));
         }
@@ -79,6 +81,11 @@ impl World {
             | Fault::MetaStale
             | Fault::TwoLead => self.trouble_control(fault),
             Fault::Switchover | Fault::Drain | Fault::Alter => self.cut_or_isolate(fault, node),
+            Fault::ReadFails
+            | Fault::FewLogFiles
+            | Fault::LogCut
+            | Fault::MetaFull
+            | Fault::MetaSyncFails => unreachable!("{fault} has a rhythm of its own"),
         }
     }
 
@@ -191,6 +198,7 @@ impl World {
             let us = self.faults.random().between(100_000, 3_000_000);
             self.machine(node).disk.set_trouble(|trouble| trouble.full = true);
             self.after(us, Event::Cure(Cure::Room(node)));
+            self.disturbs(Some(node));
             self.injected("full-for-tail");
         }
     }
@@ -379,6 +387,9 @@ impl World {
             }
             Cure::Fast(node) => self.machine_mut(node).health.speed_up(),
             Cure::Room(node) => self.machine(node).disk.set_trouble(|trouble| trouble.full = false),
+            Cure::Reads(node) => self.machine(node).disk.set_trouble(|trouble| trouble.fail_reads = 0),
+            Cure::LogFiles(node) => self.machine(node).disk.set_trouble(|trouble| trouble.no_files = 0),
+            Cure::MetaRoom => self.control.meta.fill(false),
             Cure::Trees(node) => {
                 let trouble = self.machines.files_mut().trouble(node);
                 trouble.fill(None);
@@ -414,7 +425,7 @@ impl World {
 
     /// True if a node may forget what is in its memory: in recoverable seeds, what is nowhere else must stay
     /// somewhere.
-    fn may_forget(&self, node: u32, fault: Fault) -> bool {
+    pub(super) fn may_forget(&self, node: u32, fault: Fault) -> bool {
         if !self.plan.recoverable {
             return true;
         }

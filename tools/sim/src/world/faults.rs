@@ -7,6 +7,7 @@ use types::PartitionId;
 /// Where decisions of faults and of operators are drawn from, each from a stream of its own.
 pub(super) struct Faults {
     injector: Stream,
+    own: Stream,
     online: Stream,
     indexes: Stream,
     /// The operator who goes on without the node that has everything.
@@ -18,6 +19,7 @@ impl Faults {
     pub fn new(seed: u64) -> Faults {
         Faults {
             injector: Stream::new(seed, Concern::Faults, 0),
+            own: Stream::new(seed, Concern::OwnFaults, 1),
             online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
             indexes: Stream::new(seed, Concern::Workload, 1 << 32),
             forced: Forced::new(Stream::new(seed, Concern::Operator, 1)),
@@ -27,6 +29,11 @@ impl Faults {
     /// Which fault strikes, whom, and how long.
     pub fn random(&mut self) -> &mut Stream {
         &mut self.injector
+    }
+
+    /// The same for faults that have a rhythm of their own.
+    pub fn own(&mut self) -> &mut Stream {
+        &mut self.own
     }
 
     /// How many copies and nodes are wanted.

@@ -4,11 +4,10 @@ use super::World;
 use super::lsm::place;
 use crate::check::requests::Asked;
 use crate::check::storage::Start;
-use crate::check::wanted::{rests_on_primary, survives_restart, wanted};
-use crate::node::{FIRST, Machine, PartFiles, Process, SECOND};
-use replica::ClientRef;
+use crate::check::survival::Sealed;
+use crate::check::wanted::{rests_on_primary, survives_restart};
+use crate::node::{FIRST, PartFiles, SECOND};
 use std::collections::BTreeSet;
-use types::policy::Below;
 use types::{LogKind, Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
 use wire::control::Role;
 use wire::job::JobState;
@@ -42,8 +41,32 @@ impl World {
         );
         self.note_members(&record);
         self.note_forced(&record);
+        self.note_sealed(&record);
         let verdict = self.checks.epochs.written(self.now(), record);
         self.checks.expect("I10", self.now(), verdict);
+    }
+
+    /// A term that somebody takes the lead in: how the primary before was, who may be missed.
+    fn note_sealed(&mut self, record: &PartitionRecord) {
+        let Some(before) = record.before.as_ref().filter(|_| record.term.began() == record.epoch) else {
+            return;
+        };
+        let (now, primary, node) = (self.now(), before.primary, before.primary.node.0);
+        let machine = self.machine(node);
+        let process = machine.process.as_ref().filter(|process| process.member == primary);
+        let replica = process.and_then(|process| process.host.replica(record.id));
+        let damaged = machine.process.as_ref().is_some_and(|process| {
+            process.host.replica(record.id).is_none_or(|replica| replica.is_damaged())
+        });
+        let sound = replica.is_some() && !damaged && self.soundness.is_sound(node);
+        let ended = machine.starts.ended_at(&primary).unwrap_or(u64::MAX);
+        let there_until = ended.min(self.soundness.last_sound(node));
+        let sealed = Sealed {
+            from: primary,
+            sound_us: if sound { self.soundness.sound_for(node, now) } else { 0 },
+            missed_us: if damaged { u64::MAX } else { now - there_until.min(now) },
+        };
+        self.checks.survival.sealed(record.id, record.term, sealed);
     }
 
     /// A replica's change of its log.
@@ -125,7 +148,7 @@ impl World {
             end: part.end.lsn.max(persisted),
             damaged,
             torn: part.torn_end,
-            faulted: self.machine(node).health.is_impaired(),
+            faulted: self.machine(node).health.tears(),
         };
         let verdict = self.checks.storage.starts(NodeId(node), id, start);
         self.checks.expect("I12", self.now(), verdict);
@@ -155,111 +178,6 @@ impl World {
         }
     }
 
-    /// An answer is ready: what it acknowledges must be where the recorded set and policy want it (I1, F04,
-    /// PR-16).
-    pub(super) fn released(&mut self, node: u32, to: ClientRef, reply: &Reply) {
-        let Some(process) = &self.machine(node).process else { return };
-        let member = process.member;
-        let Some(asked) = self.checks.requests.get(to.connection, to.request) else { return };
-        let replica = process.host.replica(asked.partition);
-        let term = replica.and_then(|replica| replica.record()).map(|record| record.term).unwrap_or_default();
-        self.checks.requests.answered(to.connection, to.request, term);
-        if !asked.writes || !matches!(reply.status, Status::Ok | Status::Refused(_)) {
-            return;
-        }
-        let process = self.machine(node).process.as_ref();
-        let asked_here = process.and_then(|process| process.host.replica(asked.partition));
-        let committed = asked_here.map_or(Lsn::ZERO, |replica| replica.marks().committed());
-        if reply.lsn > committed {
-            let sentence =
-                format!("{}: an answer for {} leaves at committed {committed}", asked.partition, reply.lsn);
-            self.checks.fault("R12", self.now(), sentence);
-        }
-        if reply.status != Status::Ok {
-            return;
-        }
-        let Some(record) = self.checks.epochs.newest(asked.partition).cloned() else { return };
-        if record.primary != member {
-            return;
-        }
-        let at = reply.position();
-        let too_few = record.in_sync.len() < usize::from(record.policy.min_in_sync);
-        if record.policy.below == Below::Strict && too_few {
-            let sentence =
-                format!("{} {at} is acknowledged with {} members", record.id, record.in_sync.len());
-            return self.checks.fault("I1", self.now(), format!("PR-21: {sentence}"));
-        }
-        let policies: Vec<Policy> =
-            std::iter::once(&record.policy).chain(&record.next_policy).cloned().collect();
-        // What committed before the next policy was recorded, and was told when it was secured, need not be
-        // what the next one wants: the entry that brings it in sees to that.
-        let policies = if tells_what_is_secured(&asked, reply) { &policies[..1] } else { &policies[..] };
-        for policy in policies {
-            if let Some(sentence) = self.not_covered(&record, policy, at) {
-                return self.checks.fault("I1", self.now(), sentence);
-            }
-        }
-        self.check_copies(&record, reply, at);
-    }
-
-    /// Who of the recorded set lacks what the policy wants of it.
-    fn not_covered(&self, record: &PartitionRecord, policy: &Policy, at: Position) -> Option<String> {
-        for (rank, member) in record.in_sync.iter().enumerate() {
-            let need = wanted(policy, rank);
-            let machine = self.machine(member.node.0);
-            let alive = machine.process.as_ref().filter(|process| process.member == *member);
-            let Some(process) = alive else { continue };
-            let received = self.holds(process, record.id, at);
-            let durable =
-                !need.durable || machine.health.is_impaired() || self.is_proven(machine, record.id, at);
-            let replica = process.host.replica(record.id);
-            let applied = replica.is_some_and(|replica| replica.engine().applied().lsn >= at.lsn);
-            if need.received && !received || !durable || need.applied && !applied {
-                return Some(format!(
-                    "{} {at} is acknowledged under '{policy}' in {}, and {member} has it received {received}, durable {durable}, applied {applied}",
-                    record.id, record.epoch
-                ));
-            }
-        }
-        None
-    }
-
-    /// True if the replica's log has this entry.
-    fn holds(&self, process: &Process, id: PartitionId, at: Position) -> bool {
-        let Some(replica) = process.host.replica(id) else { return false };
-        match replica.log().tail().at(at.lsn) {
-            Some((here, _)) => here == at,
-            None => self.checks.lineage.has(id, replica.log().end(), at),
-        }
-    }
-
-    fn is_proven(&self, machine: &Machine, id: PartitionId, at: Position) -> bool {
-        let proven = self.checks.storage.holds(NodeId(machine.id), id);
-        let persisted = machine.process.as_ref().and_then(|process| process.host.replica(id));
-        let persisted = persisted.map(|replica| replica.engine().persisted());
-        [proven, persisted].into_iter().flatten().any(|tip| self.checks.lineage.has(id, tip, at))
-    }
-
-    /// I14: no more copies are named than there are.
-    fn check_copies(&mut self, record: &PartitionRecord, reply: &Reply, at: Position) {
-        // Who was evicted a moment ago may still have been counted: whoever has it, has it. "The reply says
-        // what was secured": a member whose recorded life has ended, be the next one running or not, had it
-        // when it said so.
-        let has = |machine: &&Machine| match &machine.process {
-            Some(process) => {
-                let ended = |member: &Member| member.node.0 == machine.id && *member != process.member;
-                self.holds(process, record.id, at) || record.in_sync.iter().any(ended)
-            }
-            None => true,
-        };
-        let copies = self.machines.iter().filter(has).count();
-        if usize::from(reply.copies) > copies {
-            let sentence =
-                format!("{} {at}: {} copies are named, there are {copies}", record.id, reply.copies);
-            self.checks.fault("I14", self.now(), sentence);
-        }
-    }
-
     /// An answer leaves a node.
     pub(super) fn show_answer(&mut self, node: u32, asked: &Asked, reply: &Reply) {
         let Some(member) = self.machine(node).member() else { return };
@@ -275,6 +193,7 @@ impl World {
         // What counts is what was recorded for the term that answered.
         let then = self.acknowledging(asked, &record);
         let rests = rests_on_primary(&then.policy);
+        self.checks.availability.answers(asked.partition, self.now(), asked.term);
         // A refusal that is no entry says how things are, as a read does: no epoch fences it.
         let looked = !asked.writes || !asked.numbered && reply.status != Status::Ok;
         // What it tells after an operator had another lead reaches nobody, or is compared with all else that
@@ -357,6 +276,7 @@ impl World {
         if newest.is_none_or(|newest| newest.term != record.term) {
             return;
         }
+        self.checks.availability.serves(record.id, self.now(), record.term);
         let written = self.checks.epochs.get(record.id, record.term.began()).cloned();
         let written = written.unwrap_or_else(|| record.clone());
         let last = self.checks.epochs.get(record.id, types::Epoch(written.epoch.0.saturating_sub(1)));
@@ -368,6 +288,8 @@ impl World {
     /// Now and then: states, cover, and who is good again. Every state is read again if `all` are.
     pub(super) fn look_at_all(&mut self, all: bool) {
         for node in 1..=self.plan.nodes {
+            let met = self.machine(node).disk.take_met();
+            met.into_iter().for_each(|what| self.injected(what));
             let unread = self.unread(node, all);
             self.look_at_states(node, &unread);
             self.look_at_indexes(node, &unread);
@@ -436,7 +358,7 @@ impl World {
         let machine = self.machine(node);
         let Some(process) = machine.process.as_ref().filter(|_| machine.health.is_impaired()) else { return };
         let trouble = machine.disk.trouble();
-        if trouble.fail_sync || trouble.misdirect || trouble.flip_read {
+        if trouble.fail_sync || trouble.misdirect || trouble.flip_read || trouble.fail_reads > 0 {
             return;
         }
         let member = process.member;
@@ -449,6 +371,7 @@ impl World {
         let rots = self.machines.files().is_damaged(node);
         if good && !rots && machine.starts.lives() > 1 && machine.health.has_restarted() {
             self.machine_mut(node).health.recovers();
+            self.checks.survival.made_good(self.now(), NodeId(node));
         }
     }
 
@@ -575,7 +498,7 @@ impl World {
 
 /// True if the answer says what an aborted job has done: that must not be lost where acknowledgements may be
 /// (PR-82).
-fn tells_what_is_secured(asked: &Asked, reply: &Reply) -> bool {
+pub(super) fn tells_what_is_secured(asked: &Asked, reply: &Reply) -> bool {
     match (asked.ends_job, &reply.body) {
         (Some(aborts), Body::Job(status)) => aborts || status.state != JobState::Committed,
         _ => false,

@@ -2,6 +2,7 @@
 
 use super::disks::tails_on;
 use super::{Event, World};
+use crate::check::ends::Last;
 use crate::network::{Endpoint, Lane};
 use crate::node::{
     FIRST, Heard, Links, Logs, Process, Reports, SECOND, SecondDirectory, Turn, Watched, lease_manager,
@@ -105,6 +106,7 @@ impl World {
         // What is only wanted for now is no reason to give a disk up.
         let passes = self.machines.files_mut().trouble(node).is_passing();
         let machine = self.machine_mut(node);
+        let passes = passes || machine.disk.trouble().no_files != 0;
         let hopeless = !passes && machine.starts.fail();
         if hopeless && !dead && !self.may_lose_disk(node) {
             // Nothing to be done with this disk, and no good copy elsewhere yet: the operator waits.
@@ -240,7 +242,14 @@ impl World {
             return;
         };
         machine.starts.ended(now);
+        self.disturbs(Some(node));
         let (incarnation, member) = (process.incarnation, process.member);
+        let last = |replica: &Replica| {
+            let (end, applied) = (replica.log().end(), replica.engine().applied().lsn);
+            (replica.id(), Last { end, applied })
+        };
+        self.checks.ends.ended(member, process.host.replicas().map(last));
+        let machine = self.machine_mut(node);
         if how == End::Power {
             machine.disk.lose_power();
         }
@@ -287,7 +296,15 @@ impl World {
     pub(super) fn faults(&mut self, node: u32) {
         let machine = self.machine_mut(node);
         machine.health.impair();
+        self.disturbs(Some(node));
         self.checks.survival.faulted(self.now(), types::NodeId(node));
+    }
+
+    /// The same, but whatever a start finds of it shows: nothing can be taken for a torn end.
+    pub(super) fn faults_soundly(&mut self, node: u32) {
+        let tears = self.machine(node).health.tears();
+        self.faults(node);
+        self.machine_mut(node).health.impair_plainly(tears);
     }
 
     /// Keeps the list of damaged replicas, and tells it when it changes.

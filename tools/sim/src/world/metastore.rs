@@ -2,7 +2,7 @@
 
 use crate::disk::Disk;
 use controller::{Txn, TxnError, TxnOutcome};
-use metastore::{Changes, Embedded, Metastore};
+use metastore::{Changes, Embedded, MetaError, Metastore};
 use std::io;
 use wire::RecordText;
 
@@ -19,6 +19,8 @@ pub(super) struct Meta {
     slow_us: u64,
     /// Answers that are lost, per thousand.
     lost: u64,
+    /// Its machine went down, and the journal could not be opened again yet.
+    closed: bool,
     /// Up to this revision the checkers have seen what was written.
     seen: u64,
 }
@@ -57,12 +59,47 @@ impl Meta {
     pub fn new(disk: Disk) -> Meta {
         let store =
             Embedded::open(Journal { disk: disk.clone() }).expect("an empty disk holds an empty store");
-        Meta { disk, store, down_until: 0, slow_us: TXN_US, lost: 0, seen: 0 }
+        Meta { disk, store, down_until: 0, slow_us: TXN_US, lost: 0, closed: false, seen: 0 }
     }
 
     /// True if it answers nothing now.
     pub fn is_down(&self, now: u64) -> bool {
         self.down_until > now
+    }
+
+    /// True if it answers everything, quickly.
+    pub fn is_well(&self, now: u64) -> bool {
+        let is_sound = self.disk.trouble() == Default::default();
+        !self.is_down(now) && self.slow_us == TXN_US && self.lost == 0 && is_sound
+    }
+
+    /// Its disk is full, or not any more.
+    pub fn fill(&self, full: bool) {
+        self.disk.set_trouble(|trouble| trouble.full = full);
+    }
+
+    /// The next sync of its journal fails.
+    pub fn fail_sync(&self) {
+        self.disk.set_trouble(|trouble| trouble.fail_sync = true);
+    }
+
+    /// True if something failed and nothing is accepted any more (F08).
+    pub fn has_failed(&mut self) -> bool {
+        self.closed || self.store.range("").is_err()
+    }
+
+    /// Opens the journal again, if the store has failed and that works now. The error says that it is
+    /// damaged.
+    fn reopen(&mut self) -> Result<(), String> {
+        if !self.has_failed() {
+            return Ok(());
+        }
+        match Embedded::open(Journal { disk: self.disk.clone() }) {
+            Ok(store) => (self.store, self.closed) = (store, false),
+            Err(error @ MetaError::Damaged(_)) => return Err(error.to_string()),
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// What a transaction takes at most.
@@ -80,8 +117,8 @@ impl Meta {
         self.down_until = until;
         if power {
             self.disk.lose_power();
-            let store = Embedded::open(Journal { disk: self.disk.clone() });
-            self.store = store.map_err(|error| error.to_string())?;
+            self.closed = true;
+            self.reopen()?;
         }
         Ok(())
     }
@@ -100,11 +137,22 @@ impl Meta {
     /// Its troubles are over.
     pub fn heal(&mut self) {
         self.down_until = 0;
+        self.disk.set_trouble(|trouble| *trouble = Default::default());
         self.clear();
     }
 
-    /// Everything in it, for a controller that starts.
-    pub fn load(&mut self) -> Option<controller::Input> {
+    /// Everything in it, for a controller that starts, which opens it if it had failed. None: it cannot now.
+    /// The error says that it is damaged.
+    pub fn open(&mut self) -> Result<Option<controller::Input>, String> {
+        self.reopen()?;
+        Ok(self.load())
+    }
+
+    /// Everything in it.
+    fn load(&mut self) -> Option<controller::Input> {
+        if self.closed {
+            return None;
+        }
         let all = self.store.range("").ok()?;
         Some(controller::Input::Loaded { revision: all.revision, entries: all.entries })
     }
@@ -132,11 +180,21 @@ impl Meta {
 
     /// What was written since the last call, in order: each key, and its record if there is one now.
     pub fn news(&mut self) -> Vec<(String, Option<RecordText>)> {
-        let Ok(Changes::Since { revision, changes }) = self.store.changes_since(self.seen) else {
-            return Vec::new();
-        };
-        self.seen = revision;
-        changes.into_iter().map(|change| (change.key, change.value.map(|value| text_of(&value)))).collect()
+        match self.store.changes_since(self.seen) {
+            Ok(Changes::Since { revision, changes }) => {
+                self.seen = revision;
+                let text = |value: Option<Vec<u8>>| value.map(|value| text_of(&value));
+                changes.into_iter().map(|change| (change.key, text(change.value))).collect()
+            }
+            // It was opened again, with what nobody knew the outcome of.
+            Ok(Changes::Reload) => {
+                let Ok(all) = self.store.range("") else { return Vec::new() };
+                let seen = std::mem::replace(&mut self.seen, all.revision);
+                let newer = all.entries.into_iter().filter(|entry| entry.revision > seen);
+                newer.map(|entry| (entry.key, Some(text_of(&entry.value)))).collect()
+            }
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Records whose keys begin so.

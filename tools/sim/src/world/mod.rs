@@ -9,6 +9,7 @@
 //! | `controllers`, `metastore`, `operator`, `cluster_records` | the control plane, and what it has written |
 //! | `workload` | all clients |
 //! | `faults` | what decides which fault strikes |
+//! | `soundness` | since when nothing has been wrong with whom |
 //! | `counts` | what is counted |
 //!
 //! What concerns several of them is methods of the world, by what they are about:
@@ -24,7 +25,7 @@
 //! | `failback`, `decommission` | who comes back by the log; replicas that have moved away |
 //! | `control` | what controllers and the operator ask is carried out |
 //! | `clients` | the clients' side |
-//! | `fault_injector` | when which fault strikes |
+//! | `fault_injector`, `own_faults` | when which fault strikes |
 //! | `forced` | an operator forces a promotion |
 //! | `indexes` | indexes are wanted, and compared with the rows |
 //! | `online` | copies and nodes come and go |
@@ -32,7 +33,10 @@
 //! | `staleness` | how old reads at any replica are |
 //! | `states` | states of replicas are compared |
 //! | `inspect` | what is looked at after events and now and then |
+//! | `acknowledge` | what an answer that is ready acknowledges |
+//! | `availability` | who is served, and how quickly another takes a primary's place |
 
+mod acknowledge;
 mod availability;
 mod clients;
 mod cluster_records;
@@ -57,8 +61,10 @@ mod machines;
 mod metastore;
 mod online;
 mod operator;
+mod own_faults;
 mod phases;
 mod schedule;
+mod soundness;
 mod stage;
 mod staleness;
 mod states;
@@ -85,6 +91,7 @@ use fleet::Fleet;
 use metastore::Meta;
 use operator::Operator;
 use schedule::Schedule;
+use soundness::Soundness;
 use stage::Stage;
 use std::collections::BTreeMap;
 use types::{Micros, Rules};
@@ -111,6 +118,7 @@ pub struct World {
     control: ControlPlane,
     clients: Workload,
     faults: Faults,
+    soundness: Soundness,
 }
 
 impl World {
@@ -142,6 +150,7 @@ impl World {
             },
             clients,
             faults: Faults::new(seed),
+            soundness: Soundness::default(),
             plan,
         }
     }

@@ -1,7 +1,6 @@
 //! What an operator changes while everything works: how many copies there are, and which nodes there are
 //! (I16).
 
-use super::cluster_records::NodeNews;
 use super::{Event, Phase, World};
 use crate::network::{Endpoint, Lane};
 use crate::world::machines::End;
@@ -83,32 +82,21 @@ impl World {
     pub(super) fn note_node(&mut self, node: u32, text: Option<&RecordText>) {
         let id = NodeId(node);
         let Some(text) = text else {
-            if !self.control.records.remove_node(id) {
-                return;
-            }
+            let Some(store) = self.control.records.remove_node(id) else { return };
             self.trace.note(self.now(), format_args!("n{node} is removed"));
             self.injected("node-removed");
-            let held = self.checks.epochs.records().find(|record| record.member_on(id).is_some());
-            if let Some(partition) = held.map(|record| record.id) {
-                let sentence = format!("n{node} is removed, and is a member of {partition}");
-                self.checks.fault("I16", self.now(), sentence);
-            }
-            return;
+            let now = self.now();
+            let verdict = self.checks.removed.leaves(id, store, self.checks.epochs.records());
+            return self.checks.expect("I16", now, verdict);
         };
         let record = match text.read::<NodeRecord>() {
             Ok(record) => record,
             Err(reason) => return self.checks.fault("I10", self.now(), reason),
         };
-        match self.control.records.write_node(id, record) {
-            NodeNews::LetInAgain => {
-                let sentence = format!("n{node} was removed, and is let in again on its old disk");
-                self.checks.fault("I16", self.now(), sentence);
-            }
-            NodeNews::Marked(marks) => {
-                for what in marks {
-                    self.trace.note(self.now(), format_args!("n{node} {what}"));
-                }
-            }
+        let (now, verdict) = (self.now(), self.checks.removed.is_written(id, record.store));
+        self.checks.expect("I16", now, verdict);
+        for what in self.control.records.write_node(id, record) {
+            self.trace.note(now, format_args!("n{node} {what}"));
         }
     }
 

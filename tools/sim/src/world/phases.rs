@@ -60,6 +60,9 @@ impl World {
             }
             let wait = self.plan.think_us / 2;
             self.after(wait, Event::InjectFault);
+            if !self.plan.own.faults.is_empty() {
+                self.after(self.plan.own.think_us / 2, Event::InjectOwn);
+            }
             if self.plan.workload.factors {
                 self.after(40_000, Event::Factor);
             }
@@ -85,6 +88,7 @@ impl World {
     /// Faults end; a part of the world that has what is needed is healed, the rest is dead for good.
     fn heal(&mut self) {
         self.stage.begin(Phase::Healed, self.now());
+        self.disturbs(None);
         let dead = self.left_dead();
         let stuck = self.faults.random().chance(350);
         self.trace.note(self.now(), format_args!("phase: healed, dead {dead:?}, stuck {stuck}"));

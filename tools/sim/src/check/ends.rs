@@ -1,0 +1,45 @@
+//! What replicas had when their process ended: whoever is dead has not received what came later (F04).
+
+use std::collections::BTreeMap;
+use types::{Lsn, Member, PartitionId, Position};
+
+/// How far a replica was when its process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Last {
+    /// Where its log ended.
+    pub end: Position,
+    /// What it had executed.
+    pub applied: Lsn,
+}
+
+/// How far each was.
+#[derive(Debug, Default)]
+pub struct Ends(BTreeMap<(Member, PartitionId), Last>);
+
+impl Ends {
+    /// A process of this member ended, with its replicas here.
+    pub fn ended(&mut self, member: Member, replicas: impl Iterator<Item = (PartitionId, Last)>) {
+        self.0.extend(replicas.map(|(id, last)| ((member, id), last)));
+    }
+
+    /// How far this member's replica was when its process ended; none if it did not end, or had none.
+    pub fn of(&self, member: &Member, partition: PartitionId) -> Option<Last> {
+        self.0.get(&(*member, partition)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::epochs::tests::member;
+    use crate::check::lineage::tests::{P, at};
+
+    #[test]
+    fn who_runs_has_no_end_and_who_ended_has_what_it_had() {
+        let mut ends = Ends::default();
+        let last = Last { end: at(1, 5), applied: Lsn(4) };
+        ends.ended(member(1), std::iter::once((P, last)));
+        assert_eq!(ends.of(&member(1), P), Some(last));
+        assert_eq!(ends.of(&member(2), P), None);
+    }
+}

@@ -1,0 +1,149 @@
+//! An answer is ready: what it acknowledges must be where the recorded set and policy want it, and who is
+//! dead has no more than it had (I1, I14, F04).
+
+use super::World;
+use super::inspect::tells_what_is_secured;
+use crate::check::wanted::{Wanted, wanted};
+use crate::node::{Machine, Process};
+use replica::ClientRef;
+use types::policy::Below;
+use types::{Lsn, Member, NodeId, PartitionId, PartitionRecord, Policy, Position};
+use wire::{Reply, Status};
+
+impl World {
+    /// An answer is ready: what it acknowledges must be where the recorded set and policy want it (I1, F04,
+    /// PR-16).
+    pub(super) fn released(&mut self, node: u32, to: ClientRef, reply: &Reply) {
+        let Some(process) = &self.machine(node).process else { return };
+        let member = process.member;
+        let Some(asked) = self.checks.requests.get(to.connection, to.request) else { return };
+        let replica = process.host.replica(asked.partition);
+        let term = replica.and_then(|replica| replica.record()).map(|record| record.term).unwrap_or_default();
+        self.checks.requests.answered(to.connection, to.request, term);
+        if !asked.writes || !matches!(reply.status, Status::Ok | Status::Refused(_)) {
+            return;
+        }
+        let process = self.machine(node).process.as_ref();
+        let asked_here = process.and_then(|process| process.host.replica(asked.partition));
+        let committed = asked_here.map_or(Lsn::ZERO, |replica| replica.marks().committed());
+        if reply.lsn > committed {
+            let sentence =
+                format!("{}: an answer for {} leaves at committed {committed}", asked.partition, reply.lsn);
+            self.checks.fault("R12", self.now(), sentence);
+        }
+        if reply.status != Status::Ok {
+            return;
+        }
+        let Some(record) = self.checks.epochs.newest(asked.partition).cloned() else { return };
+        if record.primary != member {
+            return;
+        }
+        let at = reply.position();
+        let too_few = record.in_sync.len() < usize::from(record.policy.min_in_sync);
+        if record.policy.below == Below::Strict && too_few {
+            let sentence =
+                format!("{} {at} is acknowledged with {} members", record.id, record.in_sync.len());
+            return self.checks.fault("I1", self.now(), format!("PR-21: {sentence}"));
+        }
+        let policies: Vec<Policy> =
+            std::iter::once(&record.policy).chain(&record.next_policy).cloned().collect();
+        // What committed before the next policy was recorded, and was told when it was secured, need not be
+        // what the next one wants: the entry that brings it in sees to that.
+        let policies = if tells_what_is_secured(&asked, reply) { &policies[..1] } else { &policies[..] };
+        for policy in policies {
+            if let Some(sentence) = self.not_covered(&record, policy, at) {
+                return self.checks.fault("I1", self.now(), sentence);
+            }
+        }
+        self.check_copies(&record, reply, at);
+    }
+
+    /// Who of the recorded set lacks what the policy wants of it.
+    fn not_covered(&self, record: &PartitionRecord, policy: &Policy, at: Position) -> Option<String> {
+        for (rank, member) in record.in_sync.iter().enumerate() {
+            let need = wanted(policy, rank);
+            let machine = self.machine(member.node.0);
+            let alive = machine.process.as_ref().filter(|process| process.member == *member);
+            let Some(process) = alive else {
+                // Whoever is gone had it before, or it was never covered.
+                if let Some(lacks) = self.lacked(record, member, need, at) {
+                    return Some(format!(
+                        "{} {at} is acknowledged under '{policy}' in {}, and {member}, which has ended, {lacks}",
+                        record.id, record.epoch
+                    ));
+                }
+                continue;
+            };
+            let received = self.holds(process, record.id, at);
+            let durable =
+                !need.durable || machine.health.is_impaired() || self.is_proven(machine, record.id, at);
+            let replica = process.host.replica(record.id);
+            let applied = replica.is_some_and(|replica| replica.engine().applied().lsn >= at.lsn);
+            if need.received && !received || !durable || need.applied && !applied {
+                return Some(format!(
+                    "{} {at} is acknowledged under '{policy}' in {}, and {member} has it received {received}, durable {durable}, applied {applied}",
+                    record.id, record.epoch
+                ));
+            }
+        }
+        None
+    }
+
+    /// What a member that has ended did not have of an entry when it ended; none if it had what was needed,
+    /// or nobody can tell.
+    fn lacked(
+        &self,
+        record: &PartitionRecord,
+        member: &Member,
+        need: Wanted,
+        at: Position,
+    ) -> Option<&'static str> {
+        let last = self.checks.ends.of(member, record.id)?;
+        let had = self.checks.lineage.has(record.id, last.end, at);
+        let applied = last.applied >= at.lsn;
+        match () {
+            () if need.received && !had => Some("did not have it"),
+            () if need.applied && !applied => Some("had not executed it"),
+            () => None,
+        }
+    }
+
+    /// True if the replica's log has this entry.
+    fn holds(&self, process: &Process, id: PartitionId, at: Position) -> bool {
+        let Some(replica) = process.host.replica(id) else { return false };
+        match replica.log().tail().at(at.lsn) {
+            Some((here, _)) => here == at,
+            None => self.checks.lineage.has(id, replica.log().end(), at),
+        }
+    }
+
+    fn is_proven(&self, machine: &Machine, id: PartitionId, at: Position) -> bool {
+        let proven = self.checks.storage.holds(NodeId(machine.id), id);
+        let persisted = machine.process.as_ref().and_then(|process| process.host.replica(id));
+        let persisted = persisted.map(|replica| replica.engine().persisted());
+        [proven, persisted].into_iter().flatten().any(|tip| self.checks.lineage.has(id, tip, at))
+    }
+
+    /// I14: no more copies are named than there are.
+    fn check_copies(&mut self, record: &PartitionRecord, reply: &Reply, at: Position) {
+        // Who was evicted a moment ago may still have been counted: whoever has it, has it. "The reply says
+        // what was secured": a member whose recorded life has ended, be the next one running or not, had it
+        // when it said so.
+        let has = |machine: &&Machine| match &machine.process {
+            Some(process) => {
+                let ended = |member: &Member| member.node.0 == machine.id && *member != process.member;
+                self.holds(process, record.id, at) || record.in_sync.iter().any(ended)
+            }
+            None => {
+                let last = machine.starts.last().and_then(|member| self.checks.ends.of(&member, record.id));
+                last.is_none_or(|last| self.checks.lineage.has(record.id, last.end, at))
+            }
+        };
+        let copies = self.machines.iter().filter(has).count();
+        if usize::from(reply.copies) > copies {
+            let sentence =
+                format!("{} {at}: {} copies are named, there are {copies}", record.id, reply.copies);
+            self.checks.fault("I14", self.now(), sentence);
+        }
+    }
+}
