@@ -51,7 +51,8 @@ impl Controller {
         }
         let next_clean =
             required.disk && node.clean_start && present.incarnation.0 == recorded.incarnation.0 + 1;
-        (present.same_store(recorded) && (required.survives || next_clean)).then_some(present)
+        let same_store = present.same_store(recorded) || !self.settings.rules.new_disks_do_not_count();
+        (same_store && (required.survives || next_clean)).then_some(present)
     }
 
     /// True if this partition's data on the node are sound and the node is connected and alive.

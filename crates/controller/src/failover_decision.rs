@@ -158,7 +158,8 @@ impl Controller {
         let decision = |lossy, compared, candidates| {
             Some(FailoverDecision { cause: Cause::Restarted, lossy, compared, candidates })
         };
-        if required.rests && required.disk && self.worth_waiting_for(now, record, node) {
+        let waits = self.settings.rules.lone_primaries_are_waited_for();
+        if waits && required.rests && required.disk && self.worth_waiting_for(now, record, node) {
             // What was acknowledged may be nowhere else: its own disk is asked first (PR-85). If that disk
             // may lack an unsynced tail, the others are compared with it (F06).
             let complete = required.survives
@@ -289,7 +290,8 @@ impl Controller {
         if !silent && self.arbitration.settling(record.id, now.mono) {
             return None;
         }
-        if rests && !self.has_given_up(record) && !self.waited_for_primary(now, record) {
+        let waits = self.settings.rules.lone_primaries_are_waited_for();
+        if waits && rests && !self.has_given_up(record) && !self.waited_for_primary(now, record) {
             return None;
         }
         Some(decision())

@@ -6,7 +6,7 @@ use crate::keys::Key;
 use crate::ledger::Purpose;
 use crate::txn::Txn;
 use types::config::{Cause, PartitionRecord, PreviousTerm};
-use types::{Epoch, Member, Now};
+use types::{Epoch, Member, Now, Rules};
 use wire::RecordText;
 use wire::control::{Propose, Proposed};
 
@@ -58,7 +58,7 @@ impl Controller {
             return self.submit(Purpose::Propose(job), txn);
         }
         let may = self.failure_detector.member(job.conn) == Some(current.primary)
-            && admissible(&current, &job.record).is_ok()
+            && admissible(self.settings.rules, &current, &job.record).is_ok()
             && self.present(&current, &job.record)
             && self.grants_eviction(now, &current, &job.record.in_sync);
         if !may || job.attempts > ATTEMPTS {
@@ -106,7 +106,7 @@ impl Controller {
 }
 
 /// Checks that a primary may turn `old` into `new` at all. The error is a sentence.
-pub(crate) fn admissible(old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
+pub(crate) fn admissible(rules: Rules, old: &PartitionRecord, new: &PartitionRecord) -> Result<(), String> {
     new.validate()?;
     if (new.id, new.table, new.epoch) != (old.id, old.table, old.epoch.next()) {
         return Err(format!("partition {}: {} does not follow {}", old.id, new.epoch, old.epoch));
@@ -114,7 +114,9 @@ pub(crate) fn admissible(old: &PartitionRecord, new: &PartitionRecord) -> Result
     if let Some(stranger) = new.in_sync.iter().find(|member| !old.holds(member)) {
         return Err(format!("partition {}: {stranger} would count without having caught up", old.id));
     }
-    policy_step(old, new)?;
+    if rules.policies_change_in_three_steps() {
+        policy_step(old, new)?;
+    }
     match new.primary == old.primary {
         true => same_term(old, new),
         false => handed_over(old, new),

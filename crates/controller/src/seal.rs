@@ -125,7 +125,9 @@ impl Controller {
             let record = self.sealed_record(plan, failover);
             assert_eq!(record.validate(), Ok(()), "R1: a seal must be a sound record");
             assert!(
-                record.primary.same_store(&plan.candidate.recorded) || plan.cause == Cause::Forced,
+                record.primary.same_store(&plan.candidate.recorded)
+                    || plan.cause == Cause::Forced
+                    || !self.settings.rules.new_disks_do_not_count(),
                 "PR-17: {} is promoted for the disk of {}",
                 record.primary,
                 plan.candidate.recorded

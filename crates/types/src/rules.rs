@@ -71,21 +71,29 @@ rules! {
         "A backup answers from a state below the reader's token, or older than was allowed.";
     Pr01 "PR-01" restarts_lead_nothing:
         "A restarted primary goes on in its old term and uses LSNs twice.";
+    Pr02 "PR-02" old_leases_end_first: "The new primary serves while the old one's lease runs.";
     Pr05 "PR-05" answers_except_what_is_sealed:
         "One answer renews the lease of partitions that are sealed.";
     Pr06 "PR-06" promises_are_waited_for:
         "Promises that were forgotten, or never made, are not waited for.";
+    Pr08 "PR-08" forced_terms_name_their_loss:
+        "An operator forces a promotion and does not learn what it costs.";
     Pr15 "PR-15" joiners_have_what_is_committed: "A member joins that lacks what was committed.";
     Pr16 "PR-16" every_possible_set_counts: "One set alone counts while a change is in flight.";
+    Pr17 "PR-17" new_disks_do_not_count:
+        "A member that restarted, or whose disk is new, counts as what it was.";
     Pr18 "PR-18" torn_ends_are_reported:
         "The end of the log, although synced, is taken for torn, and durable goes back unseen.";
     Pr21 "PR-21" strict_stops_below_min: "committed moves on below min_in_sync.";
     Pr22 "PR-22" duplicates_wait: "A duplicate is answered before the original is committed.";
     Pr23 "PR-23" refusals_wait: "A refusal shows what is not committed.";
+    Pr24 "PR-24" policies_change_in_three_steps:
+        "The policy in the log and the one in the metastore differ.";
     Pr27 "PR-27" freshness_ends_with_the_lease:
         "A primary that is cut off, and who follows it, take what they have for fresh.";
     Pr31 "PR-31" engines_publish_what_is_secured:
         "An engine publishes what a failover can still take back, and what is given up is in no tail.";
+    Pr35 "PR-35" logs_meet_the_files: "Log and engine files do not meet, or disagree.";
     Pr36 "PR-36" files_are_known_by_digest: "A file is taken for another one of the same number.";
     Pr37 "PR-37" installations_have_own_directories:
         "Files are installed where an open tree has its own, and vanish when that is closed.";
@@ -103,6 +111,12 @@ rules! {
         "An index keeps the row of a value that was changed or removed.";
     Pr82 "PR-82" aborts_wait_until_secured:
         "What an aborted job is said to have done was on its primary alone, and is lost.";
+    Pr85 "PR-85" lone_primaries_are_waited_for:
+        "Where acknowledgements rest on the primary alone, a failover gives up what its healthy disk holds.";
+    Pr106 "PR-106" who_failed_is_admitted_where_all_waits:
+        "A partition with too few copies to acknowledge anything waits for the time that a member is to stay away.";
+    Pr110 "PR-110" who_is_away_makes_room:
+        "A partition with too few copies to acknowledge anything is bringing one level on a node that has died.";
     Pr111 "PR-111" scans_are_at_committed: "A scan shows what is not committed at the position that it names.";
     Pr112 "PR-112" refused_writes_change_nothing:
         "A write of several rows that is refused leaves those that came before the one that refused it.";

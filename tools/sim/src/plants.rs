@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 56] = [
+pub const FOUND: [(Finding, u64); 64] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -26,16 +26,21 @@ pub const FOUND: [(Finding, u64); 56] = [
     (Finding::F22, 2),
     (Finding::F25, 1),
     (Finding::Pr01, 9),
+    (Finding::Pr02, 1),
     (Finding::Pr05, 0),
     (Finding::Pr06, 20),
+    (Finding::Pr08, 0),
     (Finding::Pr15, 47),
     (Finding::Pr16, 0),
+    (Finding::Pr17, 3),
     (Finding::Pr18, 2),
     (Finding::Pr21, 0),
     (Finding::Pr22, 0),
     (Finding::Pr23, 0),
+    (Finding::Pr24, 15),
     (Finding::Pr27, 5),
     (Finding::Pr31, 0),
+    (Finding::Pr35, 7),
     (Finding::Pr36, 0),
     (Finding::Pr37, 0),
     (Finding::Pr39, 2),
@@ -47,6 +52,9 @@ pub const FOUND: [(Finding, u64); 56] = [
     (Finding::Pr80, 3),
     (Finding::Pr81, 0),
     (Finding::Pr82, 19),
+    (Finding::Pr85, 0),
+    (Finding::Pr106, 279),
+    (Finding::Pr110, 133),
     (Finding::Pr111, 0),
     (Finding::Pr112, 0),
     (Finding::Pr113, 0),

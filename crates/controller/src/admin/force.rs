@@ -98,7 +98,7 @@ impl Controller {
             candidate: Candidate { recorded, present },
             in_sync,
             cause: Cause::Forced,
-            lossy: true,
+            lossy: self.settings.rules.forced_terms_name_their_loss(),
             suspected_ms: suspicion.map_or(now.wall_ms, |suspicion| suspicion.asked_ms),
             last_heard_ms: suspicion.map_or(now.wall_ms, |suspicion| suspicion.last_heard_ms),
         }

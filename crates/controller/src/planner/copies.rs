@@ -109,7 +109,7 @@ impl Controller {
         copies: &BTreeMap<NodeId, usize>,
     ) -> Option<Member> {
         let away = record.catching_up.iter().find(|member| !self.is_live(now, member.node))?;
-        if !starves(record) {
+        if !starves(record) || !self.settings.rules.who_is_away_makes_room() {
             return None;
         }
         let without = PartitionRecord { catching_up: Vec::new(), ..record.clone() };
@@ -147,7 +147,8 @@ impl Controller {
             }
         }
         // Whoever failed often is better than nobody: without another copy nothing is acknowledged (PR-106).
-        let failed = placement.iter().find(|node| here(node)).filter(|_| starves(record))?;
+        let starves = starves(record) && self.settings.rules.who_failed_is_admitted_where_all_waits();
+        let failed = placement.iter().find(|node| here(node)).filter(|_| starves)?;
         self.records.node(*failed).map(|node| node.member())
     }
 

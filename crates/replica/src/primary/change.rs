@@ -269,6 +269,10 @@ impl Primary {
                 // A change under way may be given another aim: what is in force stays so until the entry of
                 // that one.
                 let aim = first_aim(&record.policy, policy);
+                if !view.rules.policies_change_in_three_steps() {
+                    // The planted bug: the record names the new policy alone, at once.
+                    return self.propose(view, ctx, Cause::Policy, |record| record.policy = aim);
+                }
                 if aim != *record.next_policy.as_ref().unwrap_or(&record.policy) {
                     self.propose(view, ctx, Cause::Policy, |record| record.next_policy = Some(aim));
                 }

@@ -50,7 +50,8 @@ impl Replica {
         let wait_until =
             if handed_over { Micros::ZERO } else { ctx.leases.promised_until(self.identity.id, record.term) };
         // A partition's very first term has nobody before it.
-        let wait_until = if record.before.is_none() { Micros::ZERO } else { wait_until };
+        let waits = record.before.is_some() && self.identity.rules.old_leases_end_first();
+        let wait_until = if waits { wait_until } else { Micros::ZERO };
         ctx.leases.lead(self.identity.id, Some(record.term));
         let mut leader = Primary::begin(now, record, Promotion::begin(now, wait_until, fresh_at));
         // PR-01 without its rule: the process takes its old term up again as if nothing had been.

@@ -138,7 +138,8 @@ impl Replica {
         let common = self.data.log.common_with(&history, Lsn::MAX);
         let at = offer.at;
         // True if the log here goes on from the primary's position.
-        let agrees = !self.is_damaged() && self.data.log.holds(at);
+        let follows = !self.identity.rules.logs_meet_the_files() && at.lsn <= self.data.log.end().lsn;
+        let agrees = !self.is_damaged() && (self.data.log.holds(at) || follows);
         if agrees {
             self.data.marks.commit(at.lsn, self.data.log.end().lsn);
             self.data.marks.secure(at.lsn);

@@ -45,6 +45,7 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, random: &mut Stream) {
     plan.workload.jobs = profile.jobs;
     plan.workload.indexes = profile.indexes;
     plan.workload.wide = None;
+    plan.workload.forces = profile.forces;
     plan.think_us = 1_000 * random.between(profile.think_ms.0, profile.think_ms.1);
     if profile.wide {
         plan.workload.wide = Some(WidePlan::all(random.next()));
@@ -95,6 +96,8 @@ struct Profile {
     jobs: bool,
     /// Clients ask for more than single rows.
     wide: bool,
+    /// An operator forces a promotion.
+    forces: bool,
     /// The engines are on real files.
     trees: bool,
 }
@@ -128,6 +131,7 @@ const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fa
         loads: false,
         jobs: false,
         wide: false,
+        forces: false,
         trees: false,
     }
 }
@@ -188,12 +192,19 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     usual(F22, &[Loss, Break], &[Crash, Duplication]),
     Profile { rules: &[ASYNC, LOCAL, SEMI], ..usual(F25, &[Delay, Cut], &[Clog, Pause]) },
     Profile { rules: &[DURABLE, SEMI], ..usual(Pr01, &[Crash], &[Power, SlowDisk]) },
+    usual(Pr02, &[Isolate, Pause], &[Cut, CutOneWay, HalfHealed]),
     usual(Pr05, &[HalfHealed, Isolate], &[CutLane, Cut]),
     Profile {
         factors: &[2],
         floor: MinInSync::One,
         think_ms: (200, 500),
         ..usual(Pr06, &[Crash, Isolate, MetaSlow], &[MetaLost, HalfHealed])
+    },
+    Profile {
+        floor: MinInSync::One,
+        forces: true,
+        think_ms: (3_000, 6_000),
+        ..usual(Pr08, &[Pause], &[Isolate, Crash])
     },
     Profile {
         rules: &[DURABLE, SEMI],
@@ -207,10 +218,21 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
         think_ms: (200, 500),
         ..usual(Pr16, &[Alter, MetaSlow, Clog], &[MetaLost, SlowDisk, Delay])
     },
+    Profile {
+        rules: &[DURABLE, SEMI],
+        recoverable: 500,
+        think_ms: (250, 600),
+        ..usual(Pr17, &[DiskLoss, Crash], &[Isolate, Power])
+    },
     Profile { rules: &[DURABLE], think_ms: (200, 500), ..usual(Pr18, &[Rot], &[ReadFlip]) },
     Profile { floor: MinInSync::StrictTwo, ..usual(Pr21, &[Isolate, Pause], &[Crash, Cut]) },
     usual(Pr22, &[Break, SlowDisk], &[Loss, Clog]),
     usual(Pr23, &[SlowDisk], &[Clog, Crash]),
+    Profile {
+        rules: &[ASYNC, LOCAL, DURABLE],
+        think_ms: (200, 500),
+        ..usual(Pr24, &[Alter, Crash, Clog], &[Isolate, SlowDisk, Delay])
+    },
     Profile {
         rules: &[DURABLE, SEMI, SYNC],
         factors: &[3],
@@ -219,6 +241,11 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
         ..usual(Pr27, &[Isolate, Pause], &[Cut, CutLane, HalfHealed])
     },
     Profile { rules: &[ASYNC, LOCAL], ships: true, ..usual(Pr31, &[Isolate, Crash], &[Cut, Pause, Clog]) },
+    Profile {
+        rules: &[ASYNC, LOCAL],
+        ships: true,
+        ..crowded(usual(Pr35, &[Isolate, Crash], &[Pause, SlowDisk]))
+    },
     Profile { ships: true, ..crowded(usual(Pr36, &[SlowDisk, Pause], &[Crash, Isolate])) },
     Profile { ships: true, ..crowded(usual(Pr37, &[SlowDisk, Pause, Crash], &[Isolate, Power])) },
     Profile { tables: 1, ships: true, loads: true, ..usual(Pr39, &[Crash, Loss], &[Isolate, Restart]) },
@@ -249,6 +276,26 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
         factors: &[3],
         jobs: true,
         ..usual(Pr82, &[Isolate, Crash], &[Cut, Pause, Clog])
+    },
+    Profile {
+        rules: &[ASYNC, LOCAL],
+        floor: MinInSync::One,
+        ..usual(Pr85, &[Crash, Isolate], &[Power, Pause])
+    },
+    Profile {
+        floor: MinInSync::StrictTwo,
+        factors: &[2],
+        nodes: &[2],
+        think_ms: (200, 500),
+        ..usual(Pr106, &[Isolate], &[Pause, Cut])
+    },
+    Profile {
+        floor: MinInSync::StrictTwo,
+        factors: &[2, 3],
+        nodes: &[4],
+        ships: true,
+        think_ms: (250, 600),
+        ..usual(Pr110, &[Crash, Power, SlowDisk], &[Isolate, Pause])
     },
     Profile { wide: true, ..usual(Pr111, &[SlowDisk], &[Clog, Crash]) },
     Profile { wide: true, ..usual(Pr112, &[SlowDisk], &[Clog, Crash]) },
