@@ -30,6 +30,8 @@ impl WorkloadPlan {
     /// What a seed has. A planted run has no more than its profile says: what once found something without
     /// the rest still does.
     pub fn new(seed: u64, clients: u32, operations: u64, planted: bool) -> WorkloadPlan {
+        let wide = WidePlan::new(seed).filter(|_| !planted);
+        let mut forced = Stream::new(seed, Concern::Operator, 0);
         WorkloadPlan {
             clients,
             operations,
@@ -38,8 +40,8 @@ impl WorkloadPlan {
             factors: !planted && [7, 8, 12, 15].contains(&(seed % 19)),
             loads: !planted && seed % 6 == 1,
             jobs: !planted && [1, 6].contains(&(seed % 7)),
-            forces: !planted && Stream::new(seed, Concern::Operator, 0).chance(30),
-            wide: WidePlan::new(seed).filter(|_| !planted),
+            forces: !planted && (forced.chance(30) || wide.is_some() && forced.chance(150)),
+            wide,
         }
     }
 }
