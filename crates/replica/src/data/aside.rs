@@ -2,9 +2,9 @@
 //! while it was alone, and that the one which an operator forced never had.
 //!
 //! It is set aside piece by piece before anything takes its place, each piece as a tail of its own: first
-//! rows of the engine, where the log does not reach back any more, then entries read back from the log. What
-//! is in memory goes last, with whatever gives it up. Nothing changes meanwhile: appends are ignored and
-//! copies wait, and both come again.
+//! what the log on the disk does not have any more, as rows of the engine or, where they are still in memory,
+//! as entries (PR-137), then entries read back from the log. What is in memory and in the log goes last, with
+//! whatever gives it up. Nothing changes meanwhile: appends are ignored and copies wait, and both come again.
 
 use crate::context::Ctx;
 use crate::data::Data;
@@ -14,7 +14,7 @@ use crate::settings::Settings;
 use std::collections::BTreeSet;
 use types::config::TailReport;
 use types::engine::{Version, space};
-use types::{Engine, EngineError, Lsn, Micros, NodeId, PartitionId, ReadAt};
+use types::{Engine, EngineError, LogKind, Lsn, Micros, NodeId, PartitionId, ReadAt};
 use wire::Entry;
 use wire::entry::Kind;
 
@@ -30,6 +30,10 @@ pub(crate) struct Aside {
     above: Lsn,
     /// Rows of the engine are looked through.
     rows: Option<Rows>,
+    /// Entries in memory that are not in the log on the disk any more are to be written.
+    memory: bool,
+    /// Whatever is here up to this entry is written, or will be once the two above are done.
+    upto: Lsn,
     /// The next entry to be read back.
     next: Lsn,
     /// When it was asked for, if it has not come.
@@ -55,27 +59,29 @@ impl Aside {
     /// Of a log that has `above` in common with the primary's. Files of this log hold all up to `published`;
     /// what is in a log that is not `readable` cannot be read back.
     pub fn new(above: Lsn, log: &LogState, published: Lsn, readable: bool) -> Aside {
-        let upto = log.base().lsn;
+        let (upto, base) = (log.base().lsn, log.tail().base().lsn);
+        let memory = above >= base;
         // Files may be of another log than this, or gone.
-        let rows = (above < upto && published >= upto).then(|| Rows::new(upto));
-        let next = if readable { above.max(upto) } else { log.tail().base().lsn }.next();
-        Aside { above, rows, next, asked_at: None, failures: 0 }
+        let rows = (!memory && above < upto && published >= upto).then(|| Rows::new(upto));
+        let written = if memory || rows.is_some() { upto } else { Lsn::ZERO };
+        let next = if readable && !memory { above.max(upto) } else { base }.next();
+        Aside { above, rows, memory, upto: written, next, asked_at: None, failures: 0 }
     }
 
-    /// True if rows of the engine are to be looked at.
+    /// True if something is to be written that the log on the disk does not have.
     pub fn has_rows(&self) -> bool {
-        self.rows.is_some()
+        self.rows.is_some() || self.memory
     }
 
     /// True once all up to `base` is set aside, behind which everything is in memory.
     fn is_done(&self, base: Lsn) -> bool {
-        self.rows.is_none() && self.next > base
+        !self.has_rows() && self.next > base
     }
 
     /// From where entries are to be read back now: rows come first, and what was asked for is waited for.
     fn reads(&mut self, now: Micros, base: Lsn, resend: Micros) -> Option<Lsn> {
         let waits = self.asked_at.is_some_and(|at| now.since(at) < Micros(resend.0 * 10));
-        if self.rows.is_some() || self.next > base || waits {
+        if self.has_rows() || self.next > base || waits {
             return None;
         }
         self.asked_at = Some(now);
@@ -89,7 +95,7 @@ impl Aside {
         base: Lsn,
         entries: Result<Vec<Entry>, String>,
     ) -> Option<Result<Vec<Entry>, String>> {
-        if self.next != from || self.rows.is_some() {
+        if self.next != from || self.has_rows() {
             return None;
         }
         let mut entries = match entries {
@@ -194,15 +200,21 @@ impl Data {
     /// Sets aside what is in memory above `common`, the last entry that the primary has too (R9).
     /// [`Data::is_aside`] comes first.
     pub fn cut_aside(&mut self, common: Lsn, out: &mut Vec<Output>) {
-        let entries = self.log.take_tail(common);
+        let mut entries = self.log.take_tail(common);
+        let written = self.aside.as_deref().filter(|aside| aside.above <= common);
+        let written = written.map_or(Lsn::ZERO, |aside| aside.upto);
+        entries.retain(|entry| entry.lsn() > written);
         self.set_aside(entries, out);
     }
 
     /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is
-    /// in memory. Until then it goes on with it; to be asked again. `damaged`: so is the engine, or the log.
+    /// in memory and in the log on the disk. Until then it goes on with it; to be asked again. `damaged`: so is
+    /// the engine, or the log.
     pub fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn, damaged: bool) -> bool {
         let base = self.log.tail().base().lsn;
-        if common >= base {
+        // What is in memory alone would be lost with the process, while its tail waits for room (PR-137).
+        let on_disk = if self.log.kind() == LogKind::Disk { self.log.base().lsn } else { Lsn::ZERO };
+        if common >= base.max(on_disk.min(self.log.end().lsn)) {
             return true;
         }
         if self.aside.as_ref().is_none_or(|aside| aside.above > common) {
@@ -250,6 +262,11 @@ impl Data {
     /// Looks at the next rows of the engine.
     pub fn aside_rows(&mut self, ctx: &mut Ctx) {
         let Some(mut aside) = self.aside.take() else { return };
+        if std::mem::take(&mut aside.memory) {
+            let entries = self.log.tail().run(aside.above.next(), usize::MAX);
+            let entries = entries.filter(|entry| entry.lsn() <= aside.upto);
+            self.set_aside(entries.cloned().collect(), ctx.out);
+        }
         if let Some(mut rows) = aside.rows.take() {
             let (owner, above) = ((self.identity.id, self.identity.me.node), aside.above);
             match next_rows(self.engine.as_ref(), ctx.settings, above, &mut rows) {
