@@ -118,7 +118,7 @@ impl Controller {
         for record in self.records.partitions() {
             let Some(node) = self.records.node(record.primary.node) else { continue };
             let present = node.member();
-            if present == record.primary {
+            if present == record.primary && !self.is_missed_unsaid(now, record) {
                 continue;
             }
             let here = |member: &Member| {
@@ -142,7 +142,10 @@ impl Controller {
             self.records.node(record.primary.node).filter(|node| node.member() != record.primary);
         let decision = match other_incarnation {
             Some(node) => self.after_restart(now, record, node),
-            None => self.after_suspicion(now, record).or_else(|| self.after_another_restart(now, record)),
+            None => self
+                .after_suspicion(now, record)
+                .or_else(|| self.after_another_restart(now, record))
+                .or_else(|| self.after_all_backups_restarted(now, record)),
         };
         decision.filter(|decision| !decision.candidates.is_empty())
     }
@@ -227,6 +230,31 @@ impl Controller {
             compared: record.lossy,
             candidates: vec![itself],
         })
+    }
+
+    /// Who was started again is no member in its new life, so it misses nobody: where that has befallen all
+    /// backups, and nobody hears the primary, a controller sees for itself that it is gone (PR-138). Only
+    /// those count that have forgotten nothing.
+    fn after_all_backups_restarted(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
+        let missed = self.is_missed_unsaid(now, record);
+        let waited = self.gathered(now, record, self.settings.restart_reconcile);
+        (missed && waited).then(|| FailoverDecision {
+            cause: Cause::Restarted,
+            lossy: false,
+            compared: false,
+            candidates: self.candidates(now, record, false),
+        })
+    }
+
+    /// True if nobody is heard to hear the primary, and no backup is there in the life that could say that it
+    /// misses it. Not where acknowledgements rest on the primary alone: it is waited for (PR-85).
+    fn is_missed_unsaid(&self, now: Now, record: &PartitionRecord) -> bool {
+        let suspect = self.settings.suspect;
+        let heard = self.failure_detector.hears(&record.primary, now.mono, suspect)
+            || self.failure_detector.heard_by_anyone(&record.primary, now.mono, suspect);
+        let speaks = |member: &Member| self.failure_detector.hears(member, now.mono, self.settings.alive);
+        let mut backups = record.in_sync.iter().filter(|member| **member != record.primary);
+        !self.requirements(record).rests && !heard && !backups.any(speaks)
     }
 
     /// True if the old primary's own disk is there, sound, and not given up yet (PR-85).

@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 48] = [
+const FOUND: [(u64, &str); 54] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -65,6 +65,15 @@ const FOUND: [(u64, &str); 48] = [
     (300161, "I2: a checker: an old primary that is alone answers late, after an operator had another lead"),
     (200308, "I13 (PR-136): a copy that was whole waited for readers, and the partition for the copy"),
     (1174171686847, "I13 (PR-135): a copy that found no room was waited for"),
+    (
+        66096830390,
+        "R9 (PR-137): what only memory and an engine's files had was lost while its tail waited for room",
+    ),
+    (400336, "I13: a checker: who was paused for a moment goes on, whatever else is wrong with it"),
+    (400404, "I13 (PR-138): all backups had been started again, and nobody missed the primary"),
+    (400504, "I13: a checker: the same as 400336"),
+    (400310, "R9: a checker: of rows that one entry writes twice the first is nowhere"),
+    (500488, "I12 (PR-139): a copy by rows was said to be on the disk before its tree was named complete"),
     (101101, "I5 (PR-114): what was before a bulk load was shown as fresh while that was being installed"),
     (100148, "I13: a checker: nobody may lead where all nodes are drained or leave"),
 ];

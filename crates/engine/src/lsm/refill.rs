@@ -78,8 +78,11 @@ impl LsmEngine {
     pub(super) fn end_install(&mut self, base: Position) -> Result<(), EngineError> {
         self.end_flush()?;
         self.flush_at(base)?;
+        // A restart finds an empty tree until the pointer says that this one is complete (PR-139).
+        self.persisted = Position::ZERO;
         let pointer = Pointer { number: self.number, complete: true };
         pointer.write(&self.dir, &self.environment).map_err(not_written)?;
+        self.persisted = base;
         self.environment.made_durable();
         Ok(())
     }

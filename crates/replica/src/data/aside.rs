@@ -208,8 +208,8 @@ impl Data {
     }
 
     /// True once all above `common`, the last entry that the primary has too, is set aside, but for what is
-    /// in memory and in the log on the disk. Until then it goes on with it; to be asked again. `damaged`: so is
-    /// the engine, or the log.
+    /// in memory and in the log on the disk. Until then it goes on with it; to be asked again. `damaged`: so
+    /// is the engine, or the log.
     pub fn is_aside(&mut self, ctx: &mut Ctx, common: Lsn, damaged: bool) -> bool {
         let base = self.log.tail().base().lsn;
         // What is in memory alone would be lost with the process, while its tail waits for room (PR-137).

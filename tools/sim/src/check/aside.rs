@@ -2,7 +2,7 @@
 
 use super::lineage::Known;
 use crate::rows;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::config::TailReport;
 use types::engine::{Version, space};
 use types::{Lsn, NodeId, PartitionId, Position};
@@ -72,13 +72,16 @@ impl Aside {
     ) -> Option<Position> {
         let mut later: BTreeSet<&str> = BTreeSet::new();
         for known in given_up {
-            let has = |(name, value): &(String, Option<u64>)| {
-                let row = (node, partition, known.at.lsn, name.clone(), *value);
-                later.contains(name.as_str()) || value.is_none() || self.rows.contains(&row)
+            // Of what an entry itself writes again only the last is left.
+            let last: BTreeMap<&str, Option<u64>> =
+                known.changes.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            let has = |(name, value): (&&str, &Option<u64>)| {
+                let row = (node, partition, known.at.lsn, name.to_string(), *value);
+                later.contains(name) || value.is_none() || self.rows.contains(&row)
             };
             let in_rows = self.of_rows.iter().any(|report| covers(report, node, partition, known.at));
-            let there = self.entries.contains(&(node, partition, known.at))
-                || in_rows && known.changes.iter().all(has);
+            let there =
+                self.entries.contains(&(node, partition, known.at)) || in_rows && last.iter().all(has);
             if !known.changes.is_empty() && !there {
                 return Some(known.at);
             }

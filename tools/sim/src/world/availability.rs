@@ -4,6 +4,7 @@
 use super::{Phase, World};
 use crate::check::availability::Look;
 use crate::faults::Fault;
+use crate::network::Endpoint;
 use types::policy::Below;
 use types::{Member, PartitionId, PartitionRecord};
 
@@ -84,13 +85,22 @@ impl World {
             let Some(newest) = self.checks.epochs.newest(id).cloned() else { continue };
             let old = self.checks.epochs.get(id, term.began()).map(|record| record.primary);
             let ended = newest.term > term || old.is_none_or(|old| !self.soundness.is_sound(old.node.0));
-            if ended && self.should_be_served(&newest) {
+            let back = newest.term == term && self.goes_on_serving(&newest);
+            if ended && !back && self.should_be_served(&newest) {
                 let verdict = self.checks.availability.waits(id, now);
                 self.checks.expect("I13", now, verdict);
             } else {
                 self.checks.availability.forget(id);
             }
         }
+    }
+
+    /// True if the primary is there again, reaches everybody, and serves: whatever else is wrong with it.
+    fn goes_on_serving(&self, record: &PartitionRecord) -> bool {
+        let node = Endpoint::Node(record.primary.node.0);
+        let reaches = !self.network.troubled().any(|(from, to)| from == node || to == node);
+        let goes_on = self.machine(record.primary.node.0).standing.goes_on();
+        goes_on && reaches && self.is_serving(record)
     }
 
     /// A fault befalls a node, or everything: how long failovers under way take says nothing any more.

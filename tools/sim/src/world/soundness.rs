@@ -151,7 +151,27 @@ impl World {
 
     /// True if a partition could be served by what is sound, whatever became of the others.
     pub(super) fn should_be_served(&self, record: &PartitionRecord) -> bool {
-        self.stage.phase() != Phase::Setup && self.is_shared_sound() && self.able(record).is_some()
+        self.stage.phase() != Phase::Setup
+            && self.is_shared_sound()
+            && !self.is_split(record)
+            && self.able(record).is_some()
+    }
+
+    /// True if members that are in sync do not reach each other, and all of them reach the controllers: who is
+    /// to lead may have to wait for the others.
+    fn is_split(&self, record: &PartitionRecord) -> bool {
+        let counts =
+            |end: &Endpoint| record.in_sync.iter().any(|member| Endpoint::Node(member.node.0) == *end);
+        let is_controller = |end: &Endpoint| matches!(end, Endpoint::Controller(_));
+        let cut_off: BTreeSet<Endpoint> = self
+            .network
+            .troubled()
+            .flat_map(|(from, to)| [(from, to), (to, from)])
+            .filter(|(_, other)| is_controller(other))
+            .map(|(end, _)| end)
+            .collect();
+        let reaches = |end: &Endpoint| counts(end) && !cut_off.contains(end);
+        self.network.troubled().any(|(from, to)| reaches(&from) && reaches(&to))
     }
 
     /// True if a partition may acknowledge nothing before it has another copy, and there are nodes enough for
