@@ -42,9 +42,15 @@ pub fn answer(outcome: Outcome) -> Result<Answer, Failure> {
 
 /// Somebody else has changed what was read.
 pub fn conflict() -> Failure {
-    Failure::new(SERIALIZATION, "could not serialize access due to concurrent update")
-        .hint("nothing was changed; do the transaction again")
+    Failure::new(SERIALIZATION, CONFLICT).hint("nothing was changed; do the transaction again")
 }
+
+/// True if what a write rests on has changed, or is lost, and nothing was done.
+pub fn is_conflict(failure: &Failure) -> bool {
+    failure.code == SERIALIZATION && failure.message == CONFLICT
+}
+
+const CONFLICT: &str = "could not serialize access due to concurrent update";
 
 /// The code of a transaction that is to be done again.
 pub const SERIALIZATION: &str = "40001";
@@ -85,6 +91,7 @@ pub fn of_client(error: ClientError) -> Failure {
         ClientError::Admin { status: 5, .. } => Failure::new("42501", sentence),
         ClientError::Unindexable | ClientError::TooMuch => Failure::new("54000", sentence),
         ClientError::NewerSchema { .. } => Failure::new("40001", sentence),
+        ClientError::Changed => conflict(),
         ClientError::Stale => stale(),
         ClientError::NameTaken => Failure::new("42P07", sentence),
         ClientError::NoDatabase(_) => Failure::new("3D000", sentence),

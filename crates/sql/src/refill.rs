@@ -3,8 +3,9 @@
 //! One entry holds the table and makes another one, which nobody sees by its name. From there on nobody
 //! writes the rows (PR-124), and they are copied in slices, each a write like any other. One last entry
 //! drops the table and gives its name to the other one. It names the version under which the table is
-//! held, and so it is refused if anybody has lifted the hold meanwhile. Whoever copies says again and
-//! again that it does.
+//! held, and so it is refused if anybody has lifted the hold meanwhile. Each entry rests on the
+//! one before it: if that is lost with a primary, all rows are copied again, under another id. Whoever
+//! copies says again and again that it does.
 
 use crate::alter::AddKey;
 use crate::database::as_of;
@@ -16,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::data::{Row, Schema, SchemaError};
-use types::{CatalogTable, TableId};
+use types::{CatalogTable, Position, TableId};
 use wire::request::Snapshot;
 use wire::{Body, Op, RecordText, RowOp, TableChange};
 
@@ -57,9 +58,12 @@ struct Refill<'a> {
     from: Table,
     to: Table,
     renewed: Instant,
+    /// The newest entry of it.
+    last: Position,
 }
 
-/// Gives a table a key. `Stale`: it has changed meanwhile, and nothing was done.
+/// Gives a table a key. `Stale`: it has changed meanwhile, and nothing was done. `Changed`: rows that were
+/// copied are lost, and nothing was done.
 pub fn add_key(client: &mut Client, database: &Database, table: &Table, key: &AddKey) -> Result<(), Failure> {
     let schema = keyed(table, &key.columns)?;
     let numbers = client.numbers(2).map_err(fault::of_client)?;
@@ -68,12 +72,13 @@ pub fn add_key(client: &mut Client, database: &Database, table: &Table, key: &Ad
     let filling = CatalogTable { fills: Some(table.id()), created_ms: wall_ms(), ..new.clone() };
     let from = table.schema().version();
     let changes = vec![TableChange::Alter { from, to: RecordText::new(&held) }, created(&filling)];
-    client.call(database.transact(changes, Vec::new(), None)).map_err(fault::of_client)?;
+    let begun = client.call(database.transact(changes, Vec::new(), None)).map_err(fault::of_client)?;
     let mut refill = Refill {
         from: database.table(held),
         to: database.table(new.clone()),
         database: database.clone(),
         renewed: Instant::now(),
+        last: begun.position(),
         client,
     };
     let done = refill.copy().and_then(|()| refill.switch(new));
@@ -127,8 +132,11 @@ impl Refill<'_> {
         if let Some(twice) = ops.iter().find(|op| !seen.insert(op.key().clone())) {
             return Err(self.duplicate(Some(twice.key())));
         }
-        match self.client.call(self.to.write(self.database.partition(), ops)) {
-            Ok(_) => Ok(()),
+        match self.client.call(self.to.write_since(self.database.partition(), ops, self.last)) {
+            Ok(answer) => {
+                self.last = answer.position();
+                Ok(())
+            }
             Err(ClientError::Exists) => Err(self.duplicate(None)),
             Err(error) => Err(fault::of_client(error)),
         }
@@ -150,7 +158,7 @@ impl Refill<'_> {
         let held = CatalogTable { held_ms: Some(wall_ms()), ..as_of(self.from.record(), version) };
         let from = self.from.schema().version();
         let changes = vec![TableChange::Alter { from, to: RecordText::new(&held) }];
-        self.client.call(self.database.transact(changes, Vec::new(), None)).map_err(fault::of_client)?;
+        self.transact(changes)?;
         (self.from, self.renewed) = (self.database.table(held), Instant::now());
         Ok(())
     }
@@ -163,7 +171,13 @@ impl Refill<'_> {
             TableChange::Drop { table: self.from.id(), schema: self.from.schema().version() },
             TableChange::Alter { from: self.to.schema().version(), to: RecordText::new(&to) },
         ];
-        self.client.call(self.database.transact(changes, Vec::new(), None)).map_err(fault::of_client)?;
+        self.transact(changes)
+    }
+
+    /// Changes tables, where all that was copied until now is.
+    fn transact(&mut self, changes: Vec<TableChange>) -> Result<(), Failure> {
+        let call = self.database.transact(changes, Vec::new(), Some(self.last));
+        self.last = self.client.call(call).map_err(fault::of_client)?.position();
         Ok(())
     }
 

@@ -196,6 +196,9 @@ impl pg::Session for SqlSession {
         let copying = self.copying.as_mut().ok_or_else(copy::copy_input::not_begun)?;
         let tag = copying.finish().await?;
         let kept = copying.kept();
+        if let Some(open) = &mut self.open {
+            open.copied(copying.acknowledged());
+        }
         self.copying = None;
         if let Some((table, rows)) = kept {
             self.take_copied(table, rows).await?;

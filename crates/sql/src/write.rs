@@ -61,11 +61,11 @@ impl Batch {
 }
 
 /// Changes tables of the session's database and writes rows of several, all or none, if no row of them has
-/// changed since.
+/// changed since. With `since` it is done only where that entry is on the primary's log.
 pub async fn send_parts(
     handle: &Handle,
     (changes, tables): (Vec<TableChange>, &BTreeMap<TableId, Table>),
-    parts: Vec<Written>,
+    (parts, since): (Vec<Written>, Option<Position>),
 ) -> Result<Decided, Failure> {
     let database = handle.database_record()?;
     let part = |Written { table, ops, seen }: Written| {
@@ -74,7 +74,7 @@ pub async fn send_parts(
         known.map(|table| TablePart { seen, ..table.part(ops) })
     };
     let parts = parts.into_iter().map(part).collect::<Result<_, _>>()?;
-    let call = database.transact(changes, parts, None);
+    let call = database.transact(changes, parts, since);
     fault::decided(handle.call(call.within(CALL)).await)
 }
 

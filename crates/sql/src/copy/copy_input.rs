@@ -11,7 +11,7 @@ use crate::fault::{self, Decided};
 use crate::read::Values;
 use crate::rows::Filler;
 use crate::sequences::Sequences;
-use crate::txn::buffer;
+use crate::txn::{Acknowledged, buffer};
 use crate::ty::Ty;
 use crate::write::{self, encoded, whole};
 use bytes::Bytes;
@@ -58,6 +58,13 @@ struct Flying {
     bytes: usize,
 }
 
+/// What of a COPY is stored.
+#[derive(Default)]
+struct Stored {
+    rows: u64,
+    acknowledged: Acknowledged,
+}
+
 /// A COPY FROM STDIN under way.
 pub struct CopyInput {
     handle: Handle,
@@ -78,7 +85,7 @@ pub struct CopyInput {
     done: UnboundedSender<(u64, Outcome)>,
     ended: UnboundedReceiver<(u64, Outcome)>,
     /// Rows that are stored.
-    stored: u64,
+    stored: Stored,
     /// Rows of which it is not known whether they are stored.
     unknown: u64,
     /// What went wrong with a batch first.
@@ -127,7 +134,7 @@ impl CopyInput {
             sent: 0,
             done,
             ended,
-            stored: 0,
+            stored: Stored::default(),
             unknown: 0,
             trouble: None,
             into,
@@ -160,7 +167,12 @@ impl CopyInput {
         while !self.flying.is_empty() {
             self.wait().await?;
         }
-        Ok(format!("COPY {}", self.stored))
+        Ok(format!("COPY {}", self.stored.rows))
+    }
+
+    /// The entries that stored its rows.
+    pub fn acknowledged(&self) -> &Acknowledged {
+        &self.stored.acknowledged
     }
 
     /// The rows that a transaction takes in, if it does.
@@ -182,13 +194,13 @@ impl CopyInput {
         if self.into != Into::Table {
             return why;
         }
-        let mut outcome = match self.stored {
+        let mut outcome = match self.stored.rows {
             0 => "nothing was written".to_string(),
             1 => "1 row of this COPY is stored and stays, it is not undone".to_string(),
             rows => format!("{rows} rows of this COPY are stored and stay, they are not undone"),
         };
         if self.unknown > 0 {
-            let begin = if self.stored == 0 { String::new() } else { format!("{outcome}; ") };
+            let begin = if self.stored.rows == 0 { String::new() } else { format!("{outcome}; ") };
             outcome = format!("{begin}of {} rows it is not known whether they are stored", self.unknown);
         }
         let hint = why.hint.as_ref().map_or(outcome.clone(), |hint| format!("{hint} ({outcome})"));
@@ -323,8 +335,9 @@ impl CopyInput {
         let rows = flying.keys.len() as u64;
         let unknown = matches!(outcome, Outcome::Unknown(_));
         let failure = match fault::decided(outcome) {
-            Ok(Decided::Done(_)) => {
-                self.stored += rows;
+            Ok(Decided::Done(answer)) => {
+                self.stored.rows += rows;
+                self.stored.acknowledged.add(answer.position());
                 return Ok(());
             }
             Ok(Decided::Exists | Decided::Changed) => self.duplicate(&flying).await,

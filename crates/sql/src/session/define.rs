@@ -20,6 +20,8 @@ use wire::control::AlterTable as AlterRequest;
 
 /// Between two looks whether a table can be written again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How often the rows of a table are copied again because some were lost with a primary.
+const LOSSES: usize = 3;
 
 impl SqlSession {
     /// The plan of a statement. What is wrong with it may be right since somebody looked at the database's
@@ -224,6 +226,7 @@ impl SqlSession {
     /// Gives a table a key, with its rows.
     async fn add_key(&mut self, key: &AddKey) -> Result<(), Failure> {
         let handle = self.evaluator.handle.clone();
+        let mut losses = 0;
         loop {
             database::lift_abandoned(&handle).await?;
             let catalog = handle.look().await?;
@@ -241,6 +244,17 @@ impl SqlSession {
                 };
                 match ddl::on_a_client(&handle, work).await? {
                     Err(failure) if fault::is_stale(&failure) => {}
+                    Err(failure) if fault::is_conflict(&failure) => {
+                        losses += 1;
+                        if losses > LOSSES {
+                            let message = format!(
+                                "rows of \"{}\" that were copied were lost with a primary",
+                                key.table
+                            );
+                            return Err(Failure::new(fault::SERIALIZATION, message)
+                                .hint("nothing was changed; try again when the cluster is calm"));
+                        }
+                    }
                     done => {
                         handle.look().await?;
                         return done;

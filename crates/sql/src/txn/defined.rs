@@ -4,6 +4,7 @@
 //! loads them into the partition itself, under an id that nobody else sees: there may be any number of
 //! them. COMMIT gives the id its name, in the entry that writes all the rest.
 
+use super::acknowledged::Acknowledged;
 use crate::catalog::Catalog;
 use crate::database::as_of;
 use crate::driver::Handle;
@@ -12,7 +13,7 @@ use client::{Table, created};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use types::{CatalogTable, TableId, TableRecord};
+use types::{CatalogTable, Position, TableId, TableRecord};
 use wire::{RecordText, TableChange};
 
 /// Begins the revisions of catalogs that a transaction sees: no other catalog has one of these.
@@ -130,12 +131,29 @@ pub fn filling(record: &TableRecord) -> TableChange {
 #[derive(Default)]
 pub struct Loads {
     tables: Vec<(Handle, Table)>,
+    /// What COMMIT rests on.
+    acknowledged: Acknowledged,
 }
 
 impl Loads {
     /// Rows of this one are in the partition.
     pub fn add(&mut self, handle: &Handle, table: Table) {
         self.tables.push((handle.seeing(None), table));
+    }
+
+    /// Something of them was stored by this entry.
+    pub fn stored(&mut self, at: Position) {
+        self.acknowledged.add(at);
+    }
+
+    /// The same of a COPY.
+    pub fn copied(&mut self, acknowledged: &Acknowledged) {
+        self.acknowledged.join(acknowledged);
+    }
+
+    /// All that was stored of them.
+    pub fn acknowledged(&self) -> Acknowledged {
+        self.acknowledged.clone()
     }
 
     /// The transaction has committed: those that it still has have their names.

@@ -6,16 +6,19 @@
 //! | one transaction: modes, savepoints, its end | here |
 //! | what it has written | [`buffer`] |
 //! | which tables it has made and dropped | [`defined`] |
+//! | what of them is stored already | [`acknowledged`] |
 //! | at which states it reads | [`view`] |
 //! | keeping those states | [`keeper`] |
 //! | rows that several transactions of a node want | [`turns`] |
 
+pub mod acknowledged;
 pub mod buffer;
 pub mod defined;
 pub mod keeper;
 pub mod turns;
 pub mod view;
 
+pub use acknowledged::Acknowledged;
 pub use buffer::{After, Buffer, Edit};
 pub use defined::{Definitions, Loads};
 pub use turns::{Held, Turns};
@@ -233,17 +236,21 @@ impl Open {
         let (database, table) = (handle.database_record()?, Table::new(record.clone()));
         self.loads.add(handle, table.clone());
         let call = database.transact(vec![defined::filling(record)], Vec::new(), None).within(CALL);
-        fault::decided(handle.call(call).await)?;
+        match fault::decided(handle.call(call).await)? {
+            Decided::Done(answer) => self.loads.stored(answer.position()),
+            Decided::Exists | Decided::Changed => return Err(fault::conflict()),
+        }
         let ops = Arc::make_mut(&mut self.view.buffer).take_out(record.id);
         self.define(|definitions| definitions.load(record.id, version));
         if !ops.is_empty() {
-            Batch { partition: Some(database.partition()), ops }.send(handle, &table, None).await?;
+            let batch = Batch { partition: Some(database.partition()), ops };
+            self.store(handle, (batch, &table)).await?;
         }
         Ok(())
     }
 
     /// Writes rows of a table that it has loaded: at once.
-    pub async fn write_loaded(&self, handle: &Handle, edits: &mut Edits) -> Result<(), Failure> {
+    pub async fn write_loaded(&mut self, handle: &Handle, edits: &mut Edits) -> Result<(), Failure> {
         if !self.savepoints.is_empty() {
             let hint = "its rows could not be taken back by themselves: RELEASE the savepoint first";
             return Err(Failure::unsupported("writing to a table that was loaded, behind a savepoint", hint));
@@ -253,10 +260,23 @@ impl Open {
         if ops.is_empty() {
             return Ok(());
         }
-        match (Batch { partition: edits.partition, ops }).send(handle, &edits.table, None).await? {
-            Decided::Done(_) => Ok(()),
-            _ => Err(fault::conflict()),
+        self.store(handle, (Batch { partition: edits.partition, ops }, &edits.table)).await
+    }
+
+    /// Stores rows of a table that is loaded.
+    async fn store(&mut self, handle: &Handle, (batch, table): (Batch, &Table)) -> Result<(), Failure> {
+        match batch.send(handle, table, None).await? {
+            Decided::Done(answer) => {
+                self.loads.stored(answer.position());
+                Ok(())
+            }
+            Decided::Exists | Decided::Changed => Err(fault::conflict()),
         }
+    }
+
+    /// A COPY has stored rows of a table that is loaded.
+    pub fn copied(&mut self, acknowledged: &Acknowledged) {
+        self.loads.copied(acknowledged);
     }
 
     /// Takes a statement's writes in. All of a transaction's lie in one partition.
@@ -360,7 +380,7 @@ impl Open {
                 let batch = Batch { partition: Some(partition), ops: parts.remove(0).ops };
                 batch.send(handle, &first, Some(since)).await?
             }
-            _ => write::send_parts(handle, (Vec::new(), &self.tables), parts).await?,
+            _ => write::send_parts(handle, (Vec::new(), &self.tables), (parts, None)).await?,
         };
         match decided {
             Decided::Done(_) => Ok(()),
@@ -379,7 +399,9 @@ impl Open {
                 self.tables.insert(part.table, Table::new(record.clone()));
             }
         }
-        match write::send_parts(handle, (changes, &self.tables), parts).await? {
+        // A table gets its name only where all of its rows are.
+        let since = self.loads.acknowledged().newest(handle).await?;
+        match write::send_parts(handle, (changes, &self.tables), (parts, since)).await? {
             Decided::Done(_) => {
                 self.loads.committed(&self.definitions);
                 handle.seeing(None).look().await.map(drop)
