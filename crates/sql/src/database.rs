@@ -176,7 +176,10 @@ pub async fn change(
         match fault::decided(handle.call(call).await) {
             Err(failure) if fault::is_stale(&failure) && looks < LOOKS => looks += 1,
             Err(failure) => return Err(failure),
-            Ok(_) => return handle.look().await.map(drop),
+            Ok(_) => {
+                handle.look_again().await;
+                return Ok(());
+            }
         }
     }
 }
@@ -373,7 +376,8 @@ pub async fn alter_table(handle: &Handle, request: wire::control::AlterTable) ->
         altered.map(drop)
     })
     .await?;
-    handle.look().await.map(drop)
+    handle.look_again().await;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -226,6 +226,14 @@ impl Handle {
         }
     }
 
+    /// Tables were changed: they are read again. If that fails, whoever needs them does it: what is done is
+    /// done, and nobody is told an error.
+    pub async fn look_again(&self) {
+        let Some(database) = self.database else { return };
+        self.shared.outdate(database);
+        drop(self.seeing(None).look().await);
+    }
+
     /// The tables that were there at the last look; `None` as long as nobody has looked, or the cluster was
     /// not found.
     pub fn catalog(&self) -> Option<Arc<Catalog>> {

@@ -256,7 +256,7 @@ impl SqlSession {
                         }
                     }
                     done => {
-                        handle.look().await?;
+                        handle.look_again().await;
                         return done;
                     }
                 }

@@ -404,7 +404,8 @@ impl Open {
         match write::send_parts(handle, (changes, &self.tables), (parts, since)).await? {
             Decided::Done(_) => {
                 self.loads.committed(&self.definitions);
-                handle.seeing(None).look().await.map(drop)
+                handle.look_again().await;
+                Ok(())
             }
             Decided::Exists | Decided::Changed => Err(fault::conflict()),
         }
