@@ -493,7 +493,8 @@ impl SqlSession {
                 break edits;
             }
         };
-        if let Some(open) = &mut self.open {
+        // Nobody else writes rows of a table that the transaction has made.
+        if let Some(open) = self.open.as_mut().filter(|open| !open.definitions().has_made(table.id)) {
             open.take(&mut edits)?;
         }
         Ok(Outcome::Rows("SELECT", Rows::of(edits.told.unwrap_or_default())))
