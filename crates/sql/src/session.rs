@@ -193,24 +193,18 @@ impl pg::Session for SqlSession {
     }
 
     async fn copy_done(&mut self) -> Result<String, Failure> {
-        let copying = self.copying.as_mut().ok_or_else(copy::copy_input::not_begun)?;
-        let tag = copying.finish().await?;
-        let kept = copying.kept();
-        if let Some(open) = &mut self.open {
-            open.copied(copying.acknowledged());
-        }
-        self.copying = None;
-        if let Some((table, rows)) = kept {
-            self.take_copied(table, rows).await?;
-        }
+        let tag = self.finish_copy().await?;
+        self.rest();
         Ok(tag)
     }
 
     async fn copy_ended(&mut self, why: Failure) -> Failure {
-        match self.copying.take() {
+        let why = match self.copying.take() {
             Some(mut copy_input) => copy_input.give_up(why).await,
             None => why,
-        }
+        };
+        self.rest();
+        why
     }
 
     fn transaction(&self) -> Transaction {
@@ -283,10 +277,18 @@ impl SqlSession {
         let now = self.open.as_ref().map_or_else(now, |open| open.now);
         self.evaluator.asker = self.asker();
         let done = self.carry_out(&plan.work, Values { parameters, now }).await;
+        // The client is not silent while it sends rows.
+        if self.copying.is_none() {
+            self.rest();
+        }
+        done
+    }
+
+    /// A statement has ended, and the client may be silent.
+    fn rest(&self) {
         if let Some(open) = &self.open {
             open.idle();
         }
-        done
     }
 
     async fn carry_out(&mut self, work: &Work, values: Values) -> Result<Outcome, Failure> {

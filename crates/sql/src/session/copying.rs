@@ -1,7 +1,7 @@
 //! COPY FROM STDIN, by itself and in transactions, and upkeep.
 
 use super::SqlSession;
-use crate::copy::copy_input::Into;
+use crate::copy::copy_input::{Into, not_begun};
 use crate::copy::{CopyIn, CopyInput};
 use crate::edits::Edits;
 use crate::evaluate::Evaluator;
@@ -20,6 +20,9 @@ impl SqlSession {
     pub(super) async fn copy_in(&mut self, copy: &CopyIn, values: &Values) -> Result<Outcome, Failure> {
         self.settings.check_secured(&copy.table)?;
         let Evaluator { handle, sequences, .. } = self.evaluator.clone();
+        if let Some(open) = &self.open {
+            open.busy()?;
+        }
         let into = match &mut self.open {
             None if self.grouped => {
                 let hint =
@@ -41,8 +44,23 @@ impl SqlSession {
         Ok(Outcome::CopyIn(copy.columns.len()))
     }
 
+    /// All rows of a COPY have come. The error: those that are on their way are to be waited for.
+    pub(super) async fn finish_copy(&mut self) -> Result<String, Failure> {
+        let copying = self.copying.as_mut().ok_or_else(not_begun)?;
+        let tag = copying.finish().await?;
+        let kept = copying.kept();
+        if let Some(open) = &mut self.open {
+            open.copied(copying.acknowledged());
+        }
+        self.copying = None;
+        if let Some((table, rows)) = kept {
+            self.take_copied(table, rows).await?;
+        }
+        Ok(tag)
+    }
+
     /// Rows of a COPY become the transaction's.
-    pub(super) async fn take_copied(&mut self, table: Table, rows: Vec<RowOp>) -> Result<(), Failure> {
+    async fn take_copied(&mut self, table: Table, rows: Vec<RowOp>) -> Result<(), Failure> {
         let view = self.view()?;
         let mut seen = BTreeSet::new();
         if let Some(twice) = rows.iter().find(|op| !seen.insert(op.key().clone())) {

@@ -176,8 +176,8 @@ impl Open {
         }
     }
 
-    /// The client may have been silent too long.
-    fn check_patience(&self) -> Result<(), Failure> {
+    /// The client is silent no more. The error: it was for too long.
+    pub fn busy(&self) -> Result<(), Failure> {
         match self.keeper.as_ref().is_none_or(Keeper::busy) {
             true => Ok(()),
             false => Err(silent()),
@@ -346,13 +346,13 @@ impl Open {
         let mut parts = self.view.buffer.operations();
         parts.retain(|part| !self.definitions.has_dropped(part.table));
         if !self.definitions.is_empty() {
-            self.check_patience()?;
+            self.busy()?;
             return self.commit_tables(handle, parts).await;
         }
         if parts.is_empty() {
             return Ok(());
         }
-        self.check_patience()?;
+        self.busy()?;
         let partition = self.view.buffer.partition();
         let Some(since) = parts.iter().flat_map(|part| &part.seen).max().copied() else {
             return Err(Failure::new(code::INTERNAL, "a transaction writes what it has not read"));
