@@ -264,6 +264,12 @@ fn tables_are_made_and_taken_back_with_their_transaction() {
     one.good("ROLLBACK TO SAVEPOINT s");
     assert_eq!(one.good("SELECT count(*) FROM made"), "2");
     one.good("COMMIT");
+    // A message by itself sees them at its end as its last statement has made them.
+    let message = "INSERT INTO kept VALUES (50, 5); CREATE TABLE y (id int); INSERT INTO y VALUES (1);
+                   ALTER TABLE y ADD COLUMN z int";
+    one.good(message);
+    assert_eq!(two.good("SELECT id, z FROM y"), "1|-");
+    assert_eq!(two.good("DELETE FROM kept WHERE id = 50"), "DELETE 1");
     // Who was slower is told, and has done nothing.
     one.good("BEGIN");
     one.good("CREATE TABLE raced (id int)");
@@ -316,6 +322,21 @@ fn pr123_a_transaction_loads_what_it_has_made_and_nobody_sees_it_before() {
     assert!(one.say("COPY u FROM STDIN").starts_with("0A000"));
     one.good("ROLLBACK");
     assert_eq!(one.good("SELECT count(*) FROM t"), "60000");
+    // Who sends rows is not silent, and what it has loaded it can lock.
+    one.good("SET idle_in_transaction_session_timeout = '200ms'");
+    one.good("BEGIN");
+    assert_eq!(one.good("SELECT count(*) FROM t WHERE id = -1"), "1");
+    one.good("TRUNCATE t");
+    let long = std::time::Duration::from_millis(600);
+    assert_eq!(one.copy_after("COPY t FROM STDIN", long, "7\tx\n"), "COPY 1");
+    assert_eq!(one.good("SELECT id FROM t FOR UPDATE"), "7");
+    one.good("COMMIT");
+    assert_eq!(two.good("SELECT count(*), sum(id) FROM t"), "1|7");
+    one.good("BEGIN");
+    assert_eq!(one.good("SELECT count(*) FROM t"), "1");
+    assert_eq!(one.copy("COPY t FROM STDIN", "8\ty\n"), "COPY 1");
+    one.rest(long);
+    assert!(one.say("COMMIT").starts_with("25P03"));
 }
 
 #[test]

@@ -227,6 +227,8 @@ impl pg::Session for SqlSession {
 
     async fn end_group(&mut self) -> Result<(), Failure> {
         self.grouped = false;
+        // The last statement may have made tables otherwise.
+        self.see_own_tables();
         match self.open.take_if(|open| open.implicit) {
             None => Ok(()),
             Some(open) if open.failed => {

@@ -92,8 +92,16 @@ impl Talk {
 
     /// COPY FROM STDIN with these lines: its tag, or the error.
     pub fn copy(&mut self, text: &str, lines: &str) -> String {
+        self.copy_after(text, Duration::ZERO, lines)
+    }
+
+    /// The same, the lines so long after the statement.
+    pub fn copy_after(&mut self, text: &str, pause: Duration, lines: &str) -> String {
         let said = self.good(text);
         assert!(said.starts_with("CopyIn"), "{text}: {said}");
+        if !pause.is_zero() {
+            self.rest(pause);
+        }
         let session = &mut self.session;
         self.runtime.block_on(async {
             let done = match session.copy_data(lines.to_string().into()).await {
