@@ -157,8 +157,8 @@ impl World {
             && self.able(record).is_some()
     }
 
-    /// True if members that are in sync do not reach each other, and all of them reach the controllers: who is
-    /// to lead may have to wait for the others.
+    /// True if members that are in sync do not reach each other, and all of them reach the controllers: who
+    /// is to lead may have to wait for the others.
     fn is_split(&self, record: &PartitionRecord) -> bool {
         let counts =
             |end: &Endpoint| record.in_sync.iter().any(|member| Endpoint::Node(member.node.0) == *end);
