@@ -168,8 +168,11 @@ fn tables_have_what_pgbench_asks_for() {
         "at\nfiller\nn"
     );
     assert_eq!(one.good("SELECT count(*) FROM pg_index WHERE indrelid = 'a'::regclass"), "0");
-    assert!(one.say("SELECT row_id FROM a").starts_with("42703"));
-    assert!(one.say("INSERT INTO a (row_id) VALUES (1)").starts_with("42703"));
+    assert!(one.say("SELECT ctid FROM a").starts_with("42703"));
+    assert!(one.say("INSERT INTO a (ctid) VALUES (1)").starts_with("42703"));
+    assert!(one.say("ALTER TABLE a ADD COLUMN ctid int").starts_with("42701"));
+    assert!(one.say("CREATE TABLE c (\"ctid\" int)").starts_with("42701"));
+    one.good("ALTER TABLE a ADD COLUMN row_id int");
     assert!(one.say("INSERT INTO a VALUES (NULL, 'abcde', 1)").starts_with("22001"));
     one.good("ALTER TABLE a ADD COLUMN more int");
     one.good("UPDATE a SET more = n + 1 WHERE n = 1");

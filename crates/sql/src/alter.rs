@@ -225,6 +225,7 @@ mod tests {
         for (text, code) in [
             ("u ADD COLUMN x text", "42P01"),
             ("t ADD COLUMN name text", "42701"),
+            ("t ADD COLUMN IF NOT EXISTS ctid text", "42701"),
             ("t ADD COLUMN x text NOT NULL", "0A000"),
             ("t ADD COLUMN x int DEFAULT 1", "0A000"),
             ("t ADD COLUMN x serial", "0A000"),

@@ -11,9 +11,16 @@ use sqlparser::ast::{
 use types::data::rules::{MAX_CHARS, MAX_PRECISION};
 use types::data::{Column, Fallback, Identity, Rules, Value};
 
+/// The name of a column that nobody sees. As in PostgreSQL no column that is seen has it.
+pub const HIDDEN: &str = "ctid";
+
 /// Reads a column. A primary key that it is told to be is added to `key`.
 pub fn read(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure> {
     let name = folded(&column.name);
+    if name == HIDDEN {
+        let message = format!("column name \"{name}\" conflicts with a system column name");
+        return Err(Failure::new("42701", message));
+    }
     let (ty, rules) = bounded(&column.data_type)?;
     let mut made = Column::new(name.clone(), ty.column()).with(rules);
     made.nullable = made.rules.identity.is_none();

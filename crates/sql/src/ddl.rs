@@ -30,13 +30,9 @@ pub fn check(create: &CreateTable, within: bool) -> Result<(), Failure> {
 }
 
 /// The key of a table that has none: its rows are numbered, and nobody sees that.
-fn hidden_key(columns: &[Column]) -> Column {
-    let mut name = "row_id".to_string();
-    while columns.iter().any(|column| column.name == name) {
-        name.push('_');
-    }
+fn hidden_key() -> Column {
     let rules = Rules { identity: Some(Identity::Always), hidden: true, ..Rules::default() };
-    Column::new(name, ColumnType::Int).with(rules).not_null()
+    Column::new(columns::HIDDEN, ColumnType::Int).with(rules).not_null()
 }
 
 fn read(create: &CreateTable, within: bool) -> Result<Request, Failure> {
@@ -74,7 +70,7 @@ fn read(create: &CreateTable, within: bool) -> Result<Request, Failure> {
         ));
     }
     if key.is_empty() {
-        let hidden = hidden_key(&made);
+        let hidden = hidden_key();
         key.push(hidden.name.clone());
         made.push(hidden);
     }
