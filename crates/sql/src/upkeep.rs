@@ -38,12 +38,17 @@ impl Upkeep {
         }
     }
 
-    /// What it comes to instead.
-    pub fn note(&self) -> &'static str {
+    /// What it comes to instead: a notice, or a warning where the client counts on what is not done.
+    pub fn note(&self) -> Failure {
+        let notice = |message: &str| Failure::new("00000", message);
         match self.what {
-            What::Vacuum => "VACUUM does nothing here: room is made by merges, beside other work",
-            What::Analyze => "ANALYZE does nothing here: no statistics are kept",
-            What::Lock => "LOCK TABLE locks nothing here: COMMIT finds out what others have changed",
+            What::Vacuum => notice("VACUUM does nothing here: room is made by merges, beside other work"),
+            What::Analyze => notice("ANALYZE does nothing here: no statistics are kept"),
+            What::Lock => {
+                let message = "LOCK TABLE locks nothing here, and protects nothing: others go on writing";
+                Failure::new("01000", message)
+                    .hint("COMMIT compares only rows that were written, or locked by SELECT ... FOR UPDATE")
+            }
         }
     }
 
@@ -143,5 +148,9 @@ mod tests {
             assert_eq!(parsed(text), Some((tag, tables)), "{text}");
         }
         assert_eq!(parsed("SELECT 1"), None);
+        // Who locks a table counts on it.
+        for (what, code) in [(What::Lock, "01000"), (What::Vacuum, "00000"), (What::Analyze, "00000")] {
+            assert_eq!(Upkeep { what, tables: Vec::new() }.note().code, code, "{what:?}");
+        }
     }
 }

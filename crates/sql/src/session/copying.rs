@@ -101,7 +101,7 @@ impl SqlSession {
             }
             _ => {}
         }
-        self.notices.push(Failure::new("00000", upkeep.note()));
+        self.notices.push(upkeep.note());
         Ok(Outcome::Done(upkeep.tag().into()))
     }
 }
