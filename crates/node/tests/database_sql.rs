@@ -326,11 +326,11 @@ fn pr123_a_transaction_loads_what_it_has_made_and_nobody_sees_it_before() {
     one.good("ROLLBACK");
     assert_eq!(one.good("SELECT count(*) FROM t"), "60000");
     // Who sends rows is not silent, and what it has loaded it can lock.
-    one.good("SET idle_in_transaction_session_timeout = '200ms'");
+    one.good("SET idle_in_transaction_session_timeout = '800ms'");
     one.good("BEGIN");
     assert_eq!(one.good("SELECT count(*) FROM t WHERE id = -1"), "1");
     one.good("TRUNCATE t");
-    let long = std::time::Duration::from_millis(600);
+    let long = std::time::Duration::from_millis(2000);
     assert_eq!(one.copy_after("COPY t FROM STDIN", long, "7\tx\n"), "COPY 1");
     assert_eq!(one.good("SELECT id FROM t FOR UPDATE"), "7");
     one.good("COMMIT");

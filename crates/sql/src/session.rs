@@ -278,6 +278,10 @@ impl SqlSession {
         }
         let now = self.open.as_ref().map_or_else(now, |open| open.now);
         self.evaluator.asker = self.asker();
+        // Also while it makes tables, which reads at no state.
+        if let Some(open) = &self.open {
+            open.heard();
+        }
         let done = self.carry_out(&plan.work, Values { parameters, now }).await;
         // The client is not silent while it sends rows.
         if self.copying.is_none() {

@@ -194,6 +194,13 @@ impl Open {
         Ok(waited)
     }
 
+    /// A statement begins. Whether the client was silent too long is told to those that read or write.
+    pub fn heard(&self) {
+        if let Some(keeper) = &self.keeper {
+            keeper.busy();
+        }
+    }
+
     /// A statement has ended.
     pub fn idle(&self) {
         if let Some(keeper) = &self.keeper {
