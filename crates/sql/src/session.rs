@@ -21,7 +21,7 @@ use crate::statements::{self, Statement, canceled};
 use crate::system::facts::Asker;
 use crate::system::relations;
 use crate::system::sessions::{self, Listed, Sessions};
-use crate::txn::{Modes, Open, Turns, View};
+use crate::txn::{Modes, Open, Turns, View, turns};
 use bytes::Bytes;
 use client::{Options, Table};
 use pg::{Cancel, Failure, Kind, Login, Outcome, Rows, Session, Shape, Transaction, code};
@@ -217,7 +217,7 @@ impl pg::Session for SqlSession {
 
     fn failed(&mut self) {
         if let Some(open) = &mut self.open {
-            open.failed = true;
+            open.fail();
         }
     }
 
@@ -448,14 +448,15 @@ impl SqlSession {
             drop(turn);
             return done;
         }
-        self.first_in_turn(&statement, &values).await?;
+        let until = turns::deadline();
+        self.first_in_turn(&statement, &values, until).await?;
         let mut edits = loop {
             let view = self.view()?;
             let edits = tokio::select! {
                 edits = statement.edits(&self.evaluator, &values, &view) => edits?,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
             };
-            if !self.all_in_turn(&edits).await? {
+            if !self.all_in_turn(&edits, until).await? {
                 break edits;
             }
         };
@@ -491,13 +492,14 @@ impl SqlSession {
         table: &Arc<TableRecord>,
         values: &Values,
     ) -> Result<Outcome, Failure> {
+        let until = turns::deadline();
         let mut edits = loop {
             let view = self.view()?;
             let edits = tokio::select! {
                 edits = edits::of_locking(&self.evaluator, bound, table, values, &view) => edits?,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
             };
-            if !self.all_in_turn(&edits).await? {
+            if !self.all_in_turn(&edits, until).await? {
                 break edits;
             }
         };

@@ -4,10 +4,11 @@ use super::SqlSession;
 use crate::edits::Edits;
 use crate::read::{self, Values};
 use crate::statements::Statement;
-use crate::txn::turns::Row;
+use crate::txn::turns::{Row, deadline};
 use crate::txn::{Held, Isolation};
 use client::Table;
 use pg::Failure;
+use tokio::time::Instant;
 use types::data::Value;
 
 /// A statement that writes more rows waits for none of them.
@@ -26,10 +27,11 @@ impl SqlSession {
         &mut self,
         statement: &Statement<'_>,
         values: &Values,
+        until: Instant,
     ) -> Result<(), Failure> {
         let Some(row) = only_row(statement, values).filter(|_| self.takes_turns()) else { return Ok(()) };
         if let Some(open) = &mut self.open {
-            open.take_turns(vec![row], &self.evaluator.cancel).await?;
+            open.take_turns(vec![row], (until, &self.evaluator.cancel)).await?;
         }
         Ok(())
     }
@@ -43,20 +45,20 @@ impl SqlSession {
         let row = only_row(statement, values).filter(|_| self.evaluator.handle.database().is_some());
         let Some(row) = row else { return Ok(None) };
         let mut held = Held::new(&self.turns);
-        held.take(row, &self.evaluator.cancel).await?;
+        held.take(row, (deadline(), &self.evaluator.cancel)).await?;
         Ok(Some(held))
     }
 
     /// Waits for the rows that a statement changes or locks. True if it had to wait: they are to be
     /// read again.
-    pub(super) async fn all_in_turn(&mut self, edits: &Edits) -> Result<bool, Failure> {
+    pub(super) async fn all_in_turn(&mut self, edits: &Edits, until: Instant) -> Result<bool, Failure> {
         if !self.takes_turns() || edits.edits.len() > MOST {
             return Ok(false);
         }
         let there = edits.edits.iter().filter(|edit| edit.existed);
         let rows = there.map(|edit| (edits.table.id(), edit.key.clone())).collect();
         match &mut self.open {
-            Some(open) => open.take_turns(rows, &self.evaluator.cancel).await,
+            Some(open) => open.take_turns(rows, (until, &self.evaluator.cancel)).await,
             None => Ok(false),
         }
     }

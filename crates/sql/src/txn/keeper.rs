@@ -1,6 +1,7 @@
 //! While a transaction is open its states are kept by the primaries, which would forget them seconds after
 //! their last use.
 
+use super::turns::Leaver;
 use super::view::Known;
 use crate::driver::Handle;
 use crate::read::CALL;
@@ -28,10 +29,10 @@ struct KeeperState {
 }
 
 impl Keeper {
-    /// Starts. `limit` is how long the client may be silent.
-    pub fn start(handle: Handle, known: Known, limit: Duration) -> Keeper {
+    /// Starts. `limit` is how long the client may be silent: then its rows are others'.
+    pub fn start(handle: Handle, kept: (Known, Leaver), limit: Duration) -> Keeper {
         let state = Arc::new(KeeperState { silent: Mutex::default(), over: AtomicBool::new(false) });
-        let task = tokio::spawn(keep(handle, known, limit, state.clone()));
+        let task = tokio::spawn(keep(handle, kept, limit, state.clone()));
         Keeper { state, task }
     }
 
@@ -53,12 +54,13 @@ impl Drop for Keeper {
     }
 }
 
-async fn keep(handle: Handle, known: Known, limit: Duration, state: Arc<KeeperState>) {
+async fn keep(handle: Handle, (known, leaver): (Known, Leaver), limit: Duration, state: Arc<KeeperState>) {
     loop {
         tokio::time::sleep(EACH.min(limit)).await;
         let silent = *state.silent.lock().unwrap_or_else(PoisonError::into_inner);
         if silent.is_some_and(|since| since.elapsed() >= limit) {
-            return state.over.store(true, Ordering::Release);
+            state.over.store(true, Ordering::Release);
+            return leaver.leave();
         }
         for (table, partition, position) in known.all() {
             let call = table.call(partition, Op::Hold { at: Snapshot::At(position) });

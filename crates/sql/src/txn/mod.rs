@@ -39,6 +39,7 @@ use pg::{Cancel, Failure, code};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use types::{TableId, TableRecord};
 use wire::RowOp;
 
@@ -168,8 +169,10 @@ impl Open {
         }
         self.queried = true;
         self.known.add(&self.view);
-        let keeper =
-            self.keeper.get_or_insert_with(|| Keeper::start(handle.clone(), self.known.clone(), patience));
+        let keeper = self.keeper.get_or_insert_with(|| {
+            let kept = (self.known.clone(), self.turns.leaver());
+            Keeper::start(handle.clone(), kept, patience)
+        });
         match keeper.busy() {
             true => Ok(self.view.clone()),
             false => Err(silent()),
@@ -186,10 +189,14 @@ impl Open {
 
     /// Waits until nobody else of this node has written these rows and not committed. True if it had to wait:
     /// then they may be others than before.
-    pub async fn take_turns(&mut self, rows: Vec<turns::Row>, cancel: &Cancel) -> Result<bool, Failure> {
+    pub async fn take_turns(
+        &mut self,
+        rows: Vec<turns::Row>,
+        (until, cancel): (Instant, &Cancel),
+    ) -> Result<bool, Failure> {
         let mut waited = false;
         for row in rows {
-            waited |= self.turns.take(row, cancel).await?;
+            waited |= self.turns.take(row, (until, cancel)).await?;
         }
         Ok(waited)
     }
@@ -198,6 +205,14 @@ impl Open {
     pub fn heard(&self) {
         if let Some(keeper) = &self.keeper {
             keeper.busy();
+        }
+    }
+
+    /// A statement of it has failed. Nothing of it is committed, unless it goes back to a savepoint.
+    pub fn fail(&mut self) {
+        self.failed = true;
+        if self.savepoints.is_empty() {
+            self.turns.release();
         }
     }
 

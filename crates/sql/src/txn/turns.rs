@@ -8,10 +8,16 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use types::TableId;
 
-/// The longest wait. After it the row is read without a turn, and COMMIT finds out.
+/// The longest wait of one statement. After it rows are read without a turn, and COMMIT finds out.
 const LONGEST: Duration = Duration::from_secs(5);
+
+/// Until when a statement that begins now waits.
+pub fn deadline() -> Instant {
+    Instant::now() + LONGEST
+}
 
 /// A row of a table, by its encoded key.
 pub type Row = (TableId, Bytes);
@@ -66,9 +72,9 @@ impl State {
         Ok(Some(comes))
     }
 
-    /// Gives a row to whoever waits for it first.
-    fn pass(&mut self, row: &Row) {
-        let Some(queue) = self.rows.get_mut(row) else { return };
+    /// Gives a row to whoever waits for it first, if it is this one's.
+    fn pass(&mut self, from: u64, row: &Row) {
+        let Some(queue) = self.rows.get_mut(row).filter(|queue| queue.holder == from) else { return };
         while let Some((who, turn)) = queue.next.pop_front() {
             // Who is gone does not take it.
             if turn.send(()).is_ok() {
@@ -99,9 +105,9 @@ impl Held {
         Held { turns: turns.clone(), who: state.last, rows: BTreeSet::new(), wanted: None }
     }
 
-    /// Waits for a row. True if somebody had it: then it may be another one than before. Who has waited too
-    /// long goes on without it.
-    pub async fn take(&mut self, row: Row, cancel: &Cancel) -> Result<bool, Failure> {
+    /// Waits for a row, until this time. True if somebody had it: then it may be another one than before. Who
+    /// has waited too long goes on without it.
+    pub async fn take(&mut self, row: Row, (until, cancel): (Instant, &Cancel)) -> Result<bool, Failure> {
         self.settle();
         if self.rows.contains(&row) {
             return Ok(false);
@@ -115,7 +121,7 @@ impl Held {
         let waited = tokio::select! {
             // Whether it came is looked up.
             _ = comes => Ok(true),
-            () = tokio::time::sleep(LONGEST) => Ok(false),
+            () = tokio::time::sleep_until(until) => Ok(false),
             () = cancel.wait() => Err(crate::statements::canceled()),
         };
         self.settle();
@@ -135,13 +141,42 @@ impl Held {
     }
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
+impl Held {
+    /// Passes its rows on: the transaction writes none of them any more.
+    pub fn release(&mut self) {
         self.settle();
         let mut state = self.turns.state();
-        for row in &self.rows {
-            state.pass(row);
+        for row in std::mem::take(&mut self.rows) {
+            state.pass(self.who, &row);
         }
+    }
+
+    /// What passes its rows on for somebody else than the transaction itself.
+    pub fn leaver(&self) -> Leaver {
+        Leaver { turns: self.turns.clone(), who: self.who }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Passes the rows of a transaction on whose client is silent.
+#[derive(Debug)]
+pub struct Leaver {
+    turns: Arc<Turns>,
+    who: u64,
+}
+
+impl Leaver {
+    /// Does it.
+    pub fn leave(&self) {
+        let mut state = self.turns.state();
+        let own = state.rows.iter().filter(|(_, queue)| queue.holder == self.who);
+        let own: Vec<Row> = own.map(|(row, _)| row.clone()).collect();
+        own.iter().for_each(|row| state.pass(self.who, row));
     }
 }
 
@@ -157,14 +192,14 @@ mod tests {
     async fn a_row_is_passed_on_in_the_order_of_asking() {
         let (turns, cancel) = (Arc::new(Turns::default()), Cancel::default());
         let mut first = Held::new(&turns);
-        assert_eq!(first.take(row("a"), &cancel).await, Ok(false));
-        assert_eq!(first.take(row("a"), &cancel).await, Ok(false), "it has it");
+        assert_eq!(first.take(row("a"), (deadline(), &cancel)).await, Ok(false));
+        assert_eq!(first.take(row("a"), (deadline(), &cancel)).await, Ok(false), "it has it");
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
         for number in 0..3 {
             let (mut held, cancel, order) = (Held::new(&turns), cancel.clone(), order.clone());
             let task = tokio::spawn(async move {
-                let waited = held.take(row("a"), &cancel).await;
+                let waited = held.take(row("a"), (deadline(), &cancel)).await;
                 order.lock().expect("no panic").push(number);
                 waited
             });
@@ -186,15 +221,18 @@ mod tests {
     async fn who_waits_for_each_other_is_told_and_who_gives_up_leaves_the_queue() {
         let (turns, cancel) = (Arc::new(Turns::default()), Cancel::default());
         let (mut one, mut two) = (Held::new(&turns), Held::new(&turns));
-        assert_eq!(one.take(row("a"), &cancel).await, Ok(false));
-        assert_eq!(two.take(row("b"), &cancel).await, Ok(false));
+        assert_eq!(one.take(row("a"), (deadline(), &cancel)).await, Ok(false));
+        assert_eq!(two.take(row("b"), (deadline(), &cancel)).await, Ok(false));
         let stop = Cancel::default();
         let (stopped, task) =
-            (stop.clone(), tokio::spawn(async move { (one.take(row("b"), &stop).await, one) }));
+            (stop.clone(), tokio::spawn(async move { (one.take(row("b"), (deadline(), &stop)).await, one) }));
         while turns.state().waiting.is_empty() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(two.take(row("a"), &cancel).await.map_err(|failure| failure.code), Err("40P01"));
+        assert_eq!(
+            two.take(row("a"), (deadline(), &cancel)).await.map_err(|failure| failure.code),
+            Err("40P01")
+        );
         stopped.ask();
         let (waited, one) = task.await.expect("no panic");
         assert_eq!(waited.map_err(|failure| failure.code), Err("57014"));
@@ -202,5 +240,24 @@ mod tests {
         assert!(!turns.state().rows.contains_key(&row("b")), "nobody waits for it any more");
         drop(one);
         assert!(turns.state().rows.is_empty());
+    }
+
+    #[tokio::test]
+    async fn rows_of_one_that_is_over_are_passed_on_once() {
+        let (turns, cancel) = (Arc::new(Turns::default()), Cancel::default());
+        let (mut one, mut two) = (Held::new(&turns), Held::new(&turns));
+        assert_eq!(one.take(row("a"), (deadline(), &cancel)).await, Ok(false));
+        one.leaver().leave();
+        assert_eq!(two.take(row("a"), (deadline(), &cancel)).await, Ok(false), "it is free");
+        drop(one);
+        assert!(turns.state().rows.contains_key(&row("a")), "it is the other one's");
+        two.release();
+        assert!(turns.state().rows.is_empty());
+        // A statement that has waited long enough goes on without any of the rows that it wants.
+        let mut three = Held::new(&turns);
+        for name in ["a", "b"] {
+            assert_eq!(two.take(row(name), (deadline(), &cancel)).await, Ok(false));
+            assert_eq!(three.take(row(name), (Instant::now(), &cancel)).await, Ok(false));
+        }
     }
 }
