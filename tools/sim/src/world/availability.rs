@@ -26,7 +26,7 @@ impl World {
     /// Partitions that acknowledge nothing for want of a copy, although there are sound nodes enough.
     fn look_at_blocked(&mut self) {
         let now = self.now();
-        let hit = self.soundness.last_hit(1..=self.plan.nodes);
+        let hit = self.faults.soundness.last_hit(1..=self.plan.nodes);
         let look = |record: &PartitionRecord| (record.id, self.waits_for_copy(record));
         let looks: Vec<(PartitionId, bool)> = self.checks.epochs.records().map(look).collect();
         for (id, blocked) in looks {
@@ -38,7 +38,7 @@ impl World {
     fn look_at_partition(&self, record: &PartitionRecord) -> Look {
         let healed = self.stage.phase() == Phase::Healed && self.plan.recoverable;
         let could = healed && self.could_be_served(record) || self.should_be_served(record);
-        let hit = self.soundness.last_hit(record.members().map(|member| member.node.0));
+        let hit = self.faults.soundness.last_hit(record.members().map(|member| member.node.0));
         Look { closed: could && !self.is_serving(record), hit, waits: self.waits_for_primary(record) }
     }
 
@@ -70,7 +70,7 @@ impl World {
         self.look_for_trouble();
         let now = self.now();
         for record in led {
-            let others_do = self.should_be_served(record) && !self.soundness.is_sound(node);
+            let others_do = self.should_be_served(record) && !self.faults.soundness.is_sound(node);
             if others_do && !self.waits_for_primary(record) {
                 self.checks.availability.takes(record.id, now, record.term);
             }
@@ -84,7 +84,8 @@ impl World {
         for (id, term) in taken {
             let Some(newest) = self.checks.epochs.newest(id).cloned() else { continue };
             let old = self.checks.epochs.get(id, term.began()).map(|record| record.primary);
-            let ended = newest.term > term || old.is_none_or(|old| !self.soundness.is_sound(old.node.0));
+            let ended =
+                newest.term > term || old.is_none_or(|old| !self.faults.soundness.is_sound(old.node.0));
             let back = newest.term == term && self.goes_on_serving(&newest);
             if ended && !back && self.should_be_served(&newest) {
                 let verdict = self.checks.availability.waits(id, now);
@@ -107,8 +108,8 @@ impl World {
     pub(super) fn disturbs(&mut self, node: Option<u32>) {
         let now = self.now();
         match node {
-            Some(node) => self.soundness.hits(node, now),
-            None => self.soundness.hits_all(now),
+            Some(node) => self.faults.soundness.hits(node, now),
+            None => self.faults.soundness.hits_all(now),
         }
         let taken: Vec<_> = self.checks.availability.taken().collect();
         for (id, _) in taken {

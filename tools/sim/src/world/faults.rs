@@ -1,5 +1,6 @@
-//! What decides which fault strikes, and how far an operator is who forces a promotion.
+//! What decides which fault strikes, how far an operator is who forces a promotion, and who is sound.
 
+use super::soundness::Soundness;
 use crate::network::Endpoint;
 use crate::random::{Concern, Stream};
 use types::PartitionId;
@@ -12,6 +13,8 @@ pub(super) struct Faults {
     indexes: Stream,
     /// The operator who goes on without the node that has everything.
     pub forced: Forced,
+    /// Whom they have left in peace.
+    pub soundness: Soundness,
 }
 
 impl Faults {
@@ -23,6 +26,7 @@ impl Faults {
             online: Stream::new(seed, Concern::Workload, (1 << 32) + 1),
             indexes: Stream::new(seed, Concern::Workload, 1 << 32),
             forced: Forced::new(Stream::new(seed, Concern::Operator, 1)),
+            soundness: Soundness::default(),
         }
     }
 

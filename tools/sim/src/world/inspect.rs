@@ -58,12 +58,12 @@ impl World {
         let damaged = machine.process.as_ref().is_some_and(|process| {
             process.host.replica(record.id).is_none_or(|replica| replica.is_damaged())
         });
-        let sound = replica.is_some() && !damaged && self.soundness.is_sound(node);
+        let sound = replica.is_some() && !damaged && self.faults.soundness.is_sound(node);
         let ended = machine.starts.ended_at(&primary).unwrap_or(u64::MAX);
-        let there_until = ended.min(self.soundness.last_sound(node));
+        let there_until = ended.min(self.faults.soundness.last_sound(node));
         let sealed = Sealed {
             from: primary,
-            sound_us: if sound { self.soundness.sound_for(node, now) } else { 0 },
+            sound_us: if sound { self.faults.soundness.sound_for(node, now) } else { 0 },
             missed_us: if damaged { u64::MAX } else { now - there_until.min(now) },
         };
         self.checks.survival.sealed(record.id, record.term, sealed);

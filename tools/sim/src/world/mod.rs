@@ -91,7 +91,6 @@ use fleet::Fleet;
 use metastore::Meta;
 use operator::Operator;
 use schedule::Schedule;
-use soundness::Soundness;
 use stage::Stage;
 use std::collections::BTreeMap;
 use types::{Micros, Rules};
@@ -118,7 +117,6 @@ pub struct World {
     control: ControlPlane,
     clients: Workload,
     faults: Faults,
-    soundness: Soundness,
 }
 
 impl World {
@@ -150,7 +148,6 @@ impl World {
             },
             clients,
             faults: Faults::new(seed),
-            soundness: Soundness::default(),
             plan,
         }
     }

@@ -86,7 +86,7 @@ impl World {
         let sound = self.reach_each_other(well);
         let shared = self.is_shared_sound();
         let (now, nodes) = (self.now(), self.plan.nodes);
-        self.soundness.look(now, nodes, sound, shared);
+        self.faults.soundness.look(now, nodes, sound, shared);
     }
 
     /// True if nothing is wrong with a machine and its process.
@@ -139,7 +139,7 @@ impl World {
             let here = process.member;
             let counts = here == **member || survives && here.same_store(member);
             counts
-                && self.soundness.is_sound(member.node.0)
+                && self.faults.soundness.is_sound(member.node.0)
                 && !process.reports.damaged().contains(&record.id)
         };
         let able: Vec<Member> = record.in_sync.iter().filter(is_able).copied().collect();
@@ -181,7 +181,7 @@ impl World {
         let short = record.policy.below == Below::Strict && record.in_sync.len() < least;
         let takes = |node: &u32| {
             let drained = self.control.records.is_drained(types::NodeId(*node));
-            self.soundness.is_sound(*node)
+            self.faults.soundness.is_sound(*node)
                 && !drained
                 && !self.is_removed(*node)
                 && !self.is_decommissioning(*node)
