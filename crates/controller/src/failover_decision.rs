@@ -188,11 +188,12 @@ impl Controller {
         decision(true, true, self.after_all_restarted(now, record)?)
     }
 
-    /// Remembers since when terms stand still that a member's later incarnation could help.
+    /// Remembers since when terms stand still that another one could help.
     fn note_stalled(&mut self, now: Now) {
         let mut stalled = BTreeMap::new();
         for record in self.records.partitions() {
-            if record.before.is_none() || self.serves(record) || !self.is_another_here(now, record) {
+            let helps = || self.is_another_here(now, record) || self.waits_in_doubt(now, record);
+            if record.before.is_none() || self.serves(record) || !helps() {
                 continue;
             }
             let epoch = record.term.began();
@@ -213,48 +214,66 @@ impl Controller {
         })
     }
 
+    /// True if a term in which a primary leads on after a restart, on whose disk alone acknowledgements rest,
+    /// may be waiting for the report of a member that is not there, is damaged, or has another disk: where
+    /// its own log's end was torn, that member may have more (PR-100).
+    fn waits_in_doubt(&self, now: Now, record: &PartitionRecord) -> bool {
+        let required = self.requirements(record);
+        let leads_on = record.before.as_ref().is_some_and(|old| old.primary.same_store(&record.primary));
+        let tells = |member: &Member| {
+            let present = self.records.node(member.node).map(NodeRecord::member);
+            present.is_some_and(|here| here.same_store(member) && self.fit(now, record, &here))
+        };
+        let all_tell = record.in_sync.iter().all(tells);
+        required.rests && required.survives && leads_on && !record.lossy && !all_tell
+    }
+
     /// A promotion that compares what all members kept waits for each of them, and so does one whose reports
     /// fence nothing, for instance of torn logs. A member that starts again meanwhile is asked in its later
     /// incarnation, which only another term can name (PR-17, PR-102). Most promotions get on without: only
-    /// those compared do not wait for that.
+    /// those compared do not wait for that. Where acknowledgements rest on the primary's disk alone, and that
+    /// is here, whoever is not is given up after a while, as that disk would be, with a report of loss
+    /// (PR-141).
     fn after_another_restart(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
         let stalled = self.sealing.stalled_for(record, now)?;
-        let early = stalled < self.settings.restart_reconcile || !self.fit(now, record, &record.primary);
-        if !record.lossy && early {
-            return None;
-        }
+        let is_fit = self.fit(now, record, &record.primary);
+        let helps = self.is_another_here(now, record);
+        let named = helps && (record.lossy || stalled >= self.settings.restart_reconcile && is_fit);
+        let gives_up = !helps && stalled >= self.settings.failover_wait && is_fit;
         let itself = Candidate { recorded: record.primary, present: record.primary };
-        Some(FailoverDecision {
+        (named || gives_up).then(|| FailoverDecision {
             cause: Cause::Restarted,
-            lossy: record.lossy,
+            lossy: record.lossy || gives_up,
             compared: record.lossy,
             candidates: vec![itself],
         })
     }
 
     /// Who was started again is no member in its new life, so it misses nobody: where that has befallen all
-    /// backups, and nobody hears the primary, a controller sees for itself that it is gone (PR-138). Only
-    /// those count that have forgotten nothing.
+    /// backups, and nobody hears the primary, or it says itself that it is damaged, a controller sees for
+    /// itself that it is gone (PR-138, PR-142). Only those count that have forgotten nothing.
     fn after_all_backups_restarted(&self, now: Now, record: &PartitionRecord) -> Option<FailoverDecision> {
         let missed = self.is_missed_unsaid(now, record);
         let waited = self.gathered(now, record, self.settings.restart_reconcile);
         (missed && waited).then(|| FailoverDecision {
             cause: Cause::Restarted,
-            lossy: false,
+            lossy: self.requirements(record).rests,
             compared: false,
             candidates: self.candidates(now, record, false),
         })
     }
 
-    /// True if nobody is heard to hear the primary, and no backup is there in the life that could say that it
-    /// misses it. Not where acknowledgements rest on the primary alone: it is waited for (PR-85).
+    /// True if nobody is heard to hear the primary, or it is damaged, and no backup is there in the life that
+    /// could say that it misses it. Where acknowledgements rest on the primary alone, one that is not damaged
+    /// is waited for (PR-85).
     fn is_missed_unsaid(&self, now: Now, record: &PartitionRecord) -> bool {
         let suspect = self.settings.suspect;
         let heard = self.failure_detector.hears(&record.primary, now.mono, suspect)
             || self.failure_detector.heard_by_anyone(&record.primary, now.mono, suspect);
         let speaks = |member: &Member| self.failure_detector.hears(member, now.mono, self.settings.alive);
         let mut backups = record.in_sync.iter().filter(|member| **member != record.primary);
-        !self.requirements(record).rests && !heard && !backups.any(speaks)
+        let gone = !self.requirements(record).rests && !heard || self.has_given_up(record);
+        gone && !backups.any(speaks)
     }
 
     /// True if the old primary's own disk is there, sound, and not given up yet (PR-85).
@@ -306,20 +325,22 @@ impl Controller {
             candidates: self.candidates(now, record, false),
         };
         let silent = !self.failure_detector.hears(&record.primary, now.mono, self.settings.suspect);
-        let suspecting = self.suspecting(record);
+        let (suspecting, given_up) = (self.suspecting(record), self.has_given_up(record));
         if !self.settings.rules.losers_back_off() {
             // The planted bug: one ear is enough, were it the controller's own, and the loser may ask again
             // at once.
             return (silent || !suspecting.is_empty()).then(decision);
         }
-        if suspecting.is_empty() || !(silent || self.believed_without_us(now, record, &suspecting)) {
+        // One that says itself that its replica is damaged has no benefit of the doubt (PR-142).
+        let plain = silent || given_up;
+        if suspecting.is_empty() || !(plain || self.believed_without_us(now, record, &suspecting)) {
             return None;
         }
-        if !silent && self.arbitration.settling(record.id, now.mono) {
+        if !plain && self.arbitration.settling(record.id, now.mono) {
             return None;
         }
         let waits = self.settings.rules.lone_primaries_are_waited_for();
-        if waits && rests && !self.has_given_up(record) && !self.waited_for_primary(now, record) {
+        if waits && rests && !given_up && !self.waited_for_primary(now, record) {
             return None;
         }
         Some(decision())

@@ -2,7 +2,7 @@
 
 use types::config::TailReport;
 use types::engine::Version;
-use types::{Epoch, Lsn, Member, Micros, PartitionId, PartitionRecord};
+use types::{Epoch, Lsn, Member, Micros, PartitionId, PartitionRecord, Position};
 use wire::control::{Propose, Served, Suspect};
 use wire::log::Record;
 use wire::peer::Fetch;
@@ -43,6 +43,13 @@ pub enum Note {
 pub enum ReadFor {
     /// To send them to a member.
     Ship(Member),
+    /// For the checksum of the entry before, which an offer of files to this member names.
+    Offer {
+        /// Who is offered files.
+        to: Member,
+        /// Where the files end.
+        at: Position,
+    },
     /// To answer this fetch of a new primary.
     Fetch(Fetch),
     /// To execute them: the engine follows its log later.

@@ -144,6 +144,7 @@ impl Replica {
         let lags = self.role.lags(&self.data);
         match purpose {
             ReadFor::Ship(member) => drop(self.send(ctx, member, |sender| sender.log_read(entries))),
+            ReadFor::Offer { to, at } => drop(self.send(ctx, to, |sender| sender.offer_read(at, entries))),
             ReadFor::Fetch(fetch) => {
                 let (entries, fault) = fetch::read(&self.data, &fetch, entries);
                 if let Some(fault) = fault {

@@ -7,18 +7,18 @@
 //! whenever the primary has flushed: only the primary makes files, so that all replicas have the same ones
 //! (PR-38).
 
-use crate::output::{Origin, Output};
+use crate::output::{Origin, Output, ReadFor};
 use crate::sender::shipping::Pinned;
 use crate::sender::{Given, Sender};
 use crate::settings::Settings;
 use bytes::Bytes;
 use types::engine::ShipsFiles;
 use types::{ComponentSet, EngineError, Lsn, Micros, Position};
-use wire::PeerMessage;
 use wire::ship::{
     Chunk, DESCRIPTION, Installed, MAX_DESCRIPTION_BYTES, Outcome, Piece, TransferOffer, TransferRequest,
     Withdrawn, encode_set, encode_set_evenly,
 };
+use wire::{Entry, PeerMessage};
 
 /// Files that are being written when they are asked for are waited for so long; then rows are sent.
 const PIN_PATIENCE: Micros = Micros::from_millis(10_000);
@@ -125,7 +125,15 @@ impl Sender<'_> {
             return self.send_rows();
         }
         let at = self.offered_position(&set);
-        let at_crc = log.tail().at(at.lsn).map_or(0, |(_, crc)| crc);
+        let Some(at_crc) = self.files.checksum_at(log, at) else {
+            self.out.push(Output::ReadLog {
+                partition: self.origin.partition,
+                from: at.lsn.next(),
+                max_bytes: 1,
+                purpose: ReadFor::Offer { to: self.to, at },
+            });
+            return Ok(());
+        };
         let (bytes, piece_bytes) = (set.bytes(), piece_bytes(self.settings));
         let agreed = self.progress.files.as_ref().and_then(|shipping| shipping.agreed);
         if self.progress.is_shipped_to() {
@@ -137,6 +145,25 @@ impl Sender<'_> {
         (shipping.heard_at, shipping.have.1) = (now, now);
         self.send_transfer_offer();
         Ok(())
+    }
+
+    /// The entry behind files that end at `at` was read back, or could not be: it names the checksum of the
+    /// one at their end.
+    pub fn offer_read(
+        &mut self,
+        at: Position,
+        entries: Result<Vec<Entry>, String>,
+    ) -> Result<(), EngineError> {
+        let waits = self.progress.files.as_ref().is_some_and(|shipping| shipping.pinned.is_none());
+        if !waits {
+            return Ok(());
+        }
+        let entries = entries.unwrap_or_default();
+        match entries.first().filter(|entry| entry.lsn() == at.lsn.next()) {
+            Some(next) => self.files.name(at, next.header().prev_crc),
+            None => return self.send_rows(),
+        }
+        self.pin()
     }
 
     /// The position of what was pinned. F14 without its rule: that of the state as it is meanwhile.

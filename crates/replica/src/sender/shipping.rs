@@ -1,5 +1,6 @@
 //! Files on their way to members: what is pinned for them, what each lacks and has.
 
+use crate::log_state::LogState;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};
 use types::{Engine, Lsn, Member, Micros, PinId, Position};
@@ -111,6 +112,8 @@ pub(crate) struct FilesOut {
     pub(super) pins: BTreeSet<PinId>,
     /// Who was sent the last piece of a file.
     pub(super) served: Option<Member>,
+    /// The entry at which files end, with its checksum, where that was read back from the log.
+    named: Option<(Position, u32)>,
 }
 
 impl FilesOut {
@@ -128,6 +131,19 @@ impl FilesOut {
             have: (0, now),
             agreed: None,
         })
+    }
+
+    /// The checksum of the entry at which files end, if it is in memory or was read back. Whoever begins a
+    /// log behind it must know it: an operator may have it lead before any entry came that names it (PR-140).
+    pub(super) fn checksum_at(&self, log: &LogState, at: Position) -> Option<u32> {
+        let (_, in_memory) = log.position_at(at.lsn)?;
+        let read_back = self.named.filter(|(named, _)| *named == at).map(|(_, crc)| crc);
+        if at.lsn == Lsn::ZERO { Some(0) } else { in_memory.or(read_back) }
+    }
+
+    /// The checksum of an entry at which files end was read back.
+    pub(super) fn name(&mut self, at: Position, crc: u32) {
+        self.named = Some((at, crc));
     }
 
     /// Whose turn it is of those who wait for a piece: the one behind who was served last.
@@ -172,8 +188,11 @@ impl FilesOut {
 mod tests {
     use super::*;
     use crate::fake::{FakeEngine, at, member};
+    use crate::recovered::Recovered;
     use types::engine::ShipsFiles;
     use types::{Epoch, NodeId, PartitionId};
+    use wire::entry::Kind;
+    use wire::{Entry, Header};
 
     fn other(node: u32) -> Member {
         Member { node: NodeId(node), ..member() }
@@ -202,6 +221,23 @@ mod tests {
         files.sweep(&mut engine, [].into_iter());
         assert!(engine.pinned.is_empty());
         assert!(files.validate([pin].into_iter()).is_err(), "nobody keeps it");
+    }
+
+    #[test]
+    fn pr140_an_offer_names_the_checksum_at_the_end_of_its_files() {
+        let mut log = LogState::recover(&Recovered::nothing(), Position::ZERO, false);
+        for lsn in 1..=4 {
+            log.append(Entry::encode(Header::new(Kind::Noop, PartitionId(1), at(lsn), log.end_crc()), b""));
+        }
+        let [second, third] = [2, 3].map(|lsn| log.tail().at(Lsn(lsn)).expect("it is in memory").1);
+        let mut files = FilesOut::default();
+        assert_eq!(files.checksum_at(&log, at(2)), Some(second));
+        log.trim_memory(Lsn(3), 0);
+        assert_eq!(files.checksum_at(&log, at(3)), Some(third), "the log in memory begins behind it");
+        assert_eq!(files.checksum_at(&log, at(2)), None, "it is to be read back");
+        files.name(at(2), second);
+        assert_eq!(files.checksum_at(&log, at(2)), Some(second));
+        assert_eq!(files.checksum_at(&log, at(1)), None, "that is another entry");
     }
 
     #[test]
