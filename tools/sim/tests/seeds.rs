@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 54] = [
+const FOUND: [(u64, &str); 70] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -75,6 +75,22 @@ const FOUND: [(u64, &str); 54] = [
     (400310, "R9: a checker: of rows that one entry writes twice the first is nowhere"),
     (500488, "I12 (PR-139): a copy by rows was said to be on the disk before its tree was named complete"),
     (101101, "I5 (PR-114): what was before a bulk load was shown as fresh while that was being installed"),
+    (600589, "I3 (PR-140): what was forced to lead did not know the checksum of the entry before its first"),
+    (601330, "R9: a checker: a session that was opened is in no tail, if nothing was written beside it"),
+    (601431, "I13 (PR-141): a torn log on which all rested waited for a member whose disk was gone"),
+    (600598, "I13: a checker: what was deleted when the metastore failed is there no more"),
+    (600984, "I13: a checker: the same"),
+    (708064, "I1: a checker: who lost its directory had executed what it said before"),
+    (711534, "I9: a checker: a refusal that a forced promotion gave up, of what the log that won had done"),
+    (708988, "I12: a checker: nothing writes to a journal that could not be opened again"),
+    (709600, "I13 (PR-142): a damaged primary had the benefit of the doubt"),
+    (705061, "I13 (PR-142): a damaged primary was missed by nobody, as its backups had been started again"),
+    (706149, "I13 (PR-142): what a damaged primary's node said was outvoted by who could not complain"),
+    (711889, "I13: a checker: as 707623, and two jobs may take two seconds"),
+    (708551, "I13: a checker: a member that stands still is given up later than a silent one"),
+    (712223, "I13 (PR-141): the same, and the member was there with a damaged log"),
+    (704655, "I13: a checker: who was paused for a moment goes on, and reaches all that count"),
+    (707623, "I13: a checker: a failover in the middle of a bulk load takes two of the engine's jobs"),
     (100148, "I13: a checker: nobody may lead where all nodes are drained or leave"),
 ];
 

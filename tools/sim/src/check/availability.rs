@@ -5,8 +5,8 @@ use types::{PartitionId, Term};
 
 /// A partition that could be served is closed for so long at most. Microseconds.
 pub const CLOSED_US: u64 = 2_000_000;
-/// Where acknowledgements rest on the primary alone, it is missed and waited for this long as well (PR-85).
-/// Microseconds.
+/// Where acknowledgements rest on the primary alone, it is missed and waited for this long as well (PR-85);
+/// and who leads on in the middle of a bulk load has to install that first (PR-39). Microseconds.
 pub const WAITED_US: u64 = 2_500_000;
 /// A partition that may not acknowledge anything for want of a copy is given one within this, where there are
 /// nodes enough. Microseconds.
@@ -21,7 +21,7 @@ pub struct Look {
     pub closed: bool,
     /// When a fault last concerned it, microseconds.
     pub hit: u64,
-    /// The primary is waited for before another leads.
+    /// The primary is waited for before another leads, or has a load to install.
     pub waits: bool,
 }
 

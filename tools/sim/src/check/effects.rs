@@ -120,6 +120,13 @@ impl<'a> Final<'a> {
         matches!(&operation.told, Answer::Done { at, .. } if !self.lost.contains_key(at))
     }
 
+    /// True if an answer may be of a log that the last lossy failover gave up, and that an older term had
+    /// made this entry in the one that won: the request was on its way to both.
+    fn is_lost_answer(&self, operation: &Operation, made: &Known) -> bool {
+        self.lossy
+            .is_some_and(|lossy| operation.completed < lossy.served && made.at.term.began() < lossy.epoch)
+    }
+
     /// True if this was lost before the operation began, so that nobody may have called it kept.
     fn was_lost_before(&self, operation: &Operation, at: &Position) -> bool {
         self.lost.get(at).is_some_and(|since| *since < operation.invoked)
@@ -192,7 +199,9 @@ fn written(
         Answer::NotDone if !made.is_empty() => {
             return Err(("I9", format!("{operation:?} was not done, and is at {}", made[0].at)));
         }
-        Answer::Exists(_) | Answer::Changed(_) if !made.is_empty() => {
+        Answer::Exists(_) | Answer::Changed(_)
+            if made.first().is_some_and(|made| !last.is_lost_answer(operation, made)) =>
+        {
             return Err(("I9", format!("{operation:?} was refused, and is at {}", made[0].at)));
         }
         Answer::Exists(at) if last.lossy.is_none() => {
@@ -333,6 +342,7 @@ mod tests {
             at: at(1, lsn),
             crc: 0,
             prev_crc: 0,
+            is_write: true,
             session,
             changes: vec![(key.into(), Some(value))],
             marks: Vec::new(),

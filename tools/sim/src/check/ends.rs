@@ -1,4 +1,5 @@
-//! What replicas had when their process ended: whoever is dead has not received what came later (F04).
+//! What replicas had when their process ended, or their directory was lost: whoever is dead has not received
+//! what came later (F04).
 
 use std::collections::BTreeMap;
 use types::{Lsn, Member, PartitionId, Position};

@@ -54,6 +54,7 @@ mod tests {
             at: at(1, lsn),
             crc: 0,
             prev_crc: 0,
+            is_write: true,
             session: None,
             changes: vec![("j1".into(), Some(*value))],
             marks: Vec::new(),

@@ -21,6 +21,8 @@ pub struct Known {
     pub crc: u32,
     /// The checksum of the entry before.
     pub prev_crc: u32,
+    /// True if a client wrote with it, and did not only open a session: such entries are what a tail counts.
+    pub is_write: bool,
     /// The session and number that asked for it.
     pub session: Option<(SessionId, u64)>,
     /// What it changes.
@@ -69,9 +71,15 @@ impl Lineage {
             return Ok(());
         }
         let session = header.session.is_some().then_some((header.session, header.seq));
-        let known =
-            Known { at: header.at, crc: entry.crc(), prev_crc: header.prev_crc, session, changes, marks };
-        same.push(known);
+        same.push(Known {
+            at: header.at,
+            crc: entry.crc(),
+            prev_crc: header.prev_crc,
+            is_write: matches!(header.kind, Kind::Rows | Kind::Bulk),
+            session,
+            changes,
+            marks,
+        });
         let (partition, before) = (header.partition, header.at.lsn.prev());
         let follows = header.at.lsn == Lsn(1)
             || self

@@ -172,7 +172,8 @@ impl Checks {
     /// R9: what this node acknowledged alone, and is lost, is in its tails, and a failover's report names
     /// them. It is back in sync.
     pub fn told_of_lost(&mut self, now: u64, partition: PartitionId, node: types::NodeId) {
-        let lost = self.survival.lost_with(partition, node);
+        let mut lost = self.survival.lost_with(partition, node);
+        lost.retain(|at| self.lineage.get(partition, *at).is_none_or(|known| known.is_write));
         let (Some(first), Some(last)) = (lost.iter().min().copied(), lost.iter().max().copied()) else {
             return;
         };

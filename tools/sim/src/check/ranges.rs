@@ -81,7 +81,15 @@ mod tests {
     fn line() -> Vec<Known> {
         let known = |(lsn, key, value): (u64, &str, Option<u64>)| {
             let changes = vec![(key.to_string(), value)];
-            Known { at: at(1, lsn), crc: 0, prev_crc: 0, session: None, changes, marks: Vec::new() }
+            Known {
+                at: at(1, lsn),
+                crc: 0,
+                prev_crc: 0,
+                is_write: true,
+                session: None,
+                changes,
+                marks: Vec::new(),
+            }
         };
         let all =
             [(2, "a", Some(1)), (3, "b", Some(2)), (4, "b", None), (5, "c", Some(3)), (6, "d", Some(4))];
@@ -134,7 +142,15 @@ mod tests {
         // Hues 1, 2, 1: c stands before b.
         let known = |(lsn, key, value): (u64, &str, u64)| {
             let changes = vec![(key.to_string(), Some(value))];
-            Known { at: at(1, lsn), crc: 0, prev_crc: 0, session: None, changes, marks: Vec::new() }
+            Known {
+                at: at(1, lsn),
+                crc: 0,
+                prev_crc: 0,
+                is_write: true,
+                session: None,
+                changes,
+                marks: Vec::new(),
+            }
         };
         let line: Vec<Known> = [(2, "a", 1), (3, "b", 2), (4, "c", 6)].into_iter().map(known).collect();
         let find = |names: &[&str], limit, next: &[u8], at| {

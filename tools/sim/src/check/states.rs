@@ -64,7 +64,15 @@ mod tests {
 
     fn known(lsn: u64, changes: &[(&str, Option<u64>)], marks: &[(u64, u64)]) -> Known {
         let changes = changes.iter().map(|(key, value)| (key.to_string(), *value)).collect();
-        Known { at: at(1, lsn), crc: 0, prev_crc: 0, session: None, changes, marks: marks.to_vec() }
+        Known {
+            at: at(1, lsn),
+            crc: 0,
+            prev_crc: 0,
+            is_write: true,
+            session: None,
+            changes,
+            marks: marks.to_vec(),
+        }
     }
 
     #[test]

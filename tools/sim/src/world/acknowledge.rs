@@ -78,7 +78,11 @@ impl World {
             let durable =
                 !need.durable || machine.health.is_impaired() || self.is_proven(machine, record.id, at);
             let replica = process.host.replica(record.id);
-            let applied = replica.is_some_and(|replica| replica.engine().applied().lsn >= at.lsn);
+            let applied = replica.is_some_and(|replica| {
+                // Whose directory is lost had executed it when it said so.
+                let before = self.checks.ends.of(member, record.id).filter(|_| replica.is_damaged());
+                replica.engine().applied().lsn >= at.lsn || before.is_some_and(|last| last.applied >= at.lsn)
+            });
             if need.received && !received || !durable || need.applied && !applied {
                 return Some(format!(
                     "{} {at} is acknowledged under '{policy}' in {}, and {member} has it received {received}, durable {durable}, applied {applied}",

@@ -39,7 +39,8 @@ impl World {
         let healed = self.stage.phase() == Phase::Healed && self.plan.recoverable;
         let could = healed && self.could_be_served(record) || self.should_be_served(record);
         let hit = self.faults.soundness.last_hit(record.members().map(|member| member.node.0));
-        Look { closed: could && !self.is_serving(record), hit, waits: self.waits_for_primary(record) }
+        let waits = self.waits_for_primary(record) || self.installs_load(record);
+        Look { closed: could && !self.is_serving(record), hit, waits }
     }
 
     /// True if every member that is in sync runs or never will, and they are enough. Where a copy is lacking,
@@ -87,7 +88,8 @@ impl World {
             let ended =
                 newest.term > term || old.is_none_or(|old| !self.faults.soundness.is_sound(old.node.0));
             let back = newest.term == term && self.goes_on_serving(&newest);
-            if ended && !back && self.should_be_served(&newest) {
+            let takes_longer = self.installs_load(&newest) || self.waits_for_slow(&newest);
+            if ended && !back && self.should_be_served(&newest) && !takes_longer {
                 let verdict = self.checks.availability.waits(id, now);
                 self.checks.expect("I13", now, verdict);
             } else {
@@ -96,10 +98,30 @@ impl World {
         }
     }
 
-    /// True if the primary is there again, reaches everybody, and serves: whatever else is wrong with it.
+    /// True if a member of the set stands still although it is heard: it takes longer to give that up than
+    /// one that is silent.
+    fn waits_for_slow(&self, record: &PartitionRecord) -> bool {
+        record.in_sync.iter().any(|member| {
+            let machine = self.machine(member.node.0);
+            machine.process.is_some()
+                && (machine.standing.is_stalled() || machine.health.is_stuck(self.now()))
+        })
+    }
+
+    /// True if the primary has a bulk load in its log whose files are not part of its engine's yet: what
+    /// comes behind it is not committed before they are (PR-39), which takes two of the engine's jobs.
+    fn installs_load(&self, record: &PartitionRecord) -> bool {
+        let process = self.machine(record.primary.node.0).process.as_ref();
+        let replica = process.and_then(|process| process.host.replica(record.id));
+        replica.is_some_and(|replica| replica.engine().pending_load().is_some())
+    }
+
+    /// True if the primary is there again, reaches all members, and serves: whatever else is wrong with it.
     fn goes_on_serving(&self, record: &PartitionRecord) -> bool {
         let node = Endpoint::Node(record.primary.node.0);
-        let reaches = !self.network.troubled().any(|(from, to)| from == node || to == node);
+        let counts = |end: Endpoint| record.members().any(|member| Endpoint::Node(member.node.0) == end);
+        let concerns = |(from, to)| from == node && counts(to) || to == node && counts(from);
+        let reaches = !self.network.troubled().any(concerns);
         let goes_on = self.machine(record.primary.node.0).standing.goes_on();
         goes_on && reaches && self.is_serving(record)
     }

@@ -2,7 +2,7 @@
 //! all.
 
 use super::lsm::place;
-use super::machines::End;
+use super::machines::{End, last};
 use super::{Event, Phase, World};
 use crate::event::Cure;
 use crate::network::{Endpoint, Lane};
@@ -96,9 +96,11 @@ impl World {
             self.machines.files_mut().wipe(node, true);
         }
         for id in lost {
-            if let Some(process) = self.machine_mut(node).process.as_mut()
-                && process.host.replica(id).is_some_and(|replica| !replica.is_damaged())
+            if let Some(process) = self.machines.get_mut(node).process.as_mut()
+                && let Some(replica) = process.host.replica(id).filter(|replica| !replica.is_damaged())
             {
+                // What it said before is on its way.
+                self.checks.ends.ended(process.member, std::iter::once(last(replica)));
                 process.watched.keeps_only_log(id);
             }
             self.input(node, |host, now, out| {

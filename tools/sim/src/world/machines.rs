@@ -244,10 +244,6 @@ impl World {
         machine.starts.ended(now);
         self.disturbs(Some(node));
         let (incarnation, member) = (process.incarnation, process.member);
-        let last = |replica: &Replica| {
-            let (end, applied) = (replica.log().end(), replica.engine().applied().lsn);
-            (replica.id(), Last { end, applied })
-        };
         self.checks.ends.ended(member, process.host.replicas().map(last));
         let machine = self.machine_mut(node);
         if how == End::Power {
@@ -325,4 +321,10 @@ impl World {
             self.register(node, conn);
         }
     }
+}
+
+/// How far a replica is, before what it has is gone.
+pub(super) fn last(replica: &Replica) -> (PartitionId, Last) {
+    let (end, applied) = (replica.log().end(), replica.engine().applied().lsn);
+    (replica.id(), Last { end, applied })
 }

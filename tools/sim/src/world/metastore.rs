@@ -3,6 +3,7 @@
 use crate::disk::Disk;
 use controller::{Txn, TxnError, TxnOutcome};
 use metastore::{Changes, Embedded, MetaError, Metastore};
+use std::collections::BTreeSet;
 use std::io;
 use wire::RecordText;
 
@@ -23,6 +24,8 @@ pub(super) struct Meta {
     closed: bool,
     /// Up to this revision the checkers have seen what was written.
     seen: u64,
+    /// The keys that were there then.
+    keys: BTreeSet<String>,
 }
 
 /// The journal of the metastore on a simulated disk.
@@ -59,7 +62,8 @@ impl Meta {
     pub fn new(disk: Disk) -> Meta {
         let store =
             Embedded::open(Journal { disk: disk.clone() }).expect("an empty disk holds an empty store");
-        Meta { disk, store, down_until: 0, slow_us: TXN_US, lost: 0, closed: false, seen: 0 }
+        let keys = BTreeSet::new();
+        Meta { disk, store, down_until: 0, slow_us: TXN_US, lost: 0, closed: false, seen: 0, keys }
     }
 
     /// True if it answers nothing now.
@@ -159,6 +163,9 @@ impl Meta {
 
     /// What was written since a controller's revision; none if nothing was.
     pub fn changes_since(&mut self, revision: u64) -> Option<controller::Input> {
+        if self.closed {
+            return None;
+        }
         match self.store.changes_since(revision) {
             Ok(Changes::Since { changes, .. }) if changes.is_empty() => None,
             Ok(Changes::Since { revision, changes }) => {
@@ -169,8 +176,11 @@ impl Meta {
         }
     }
 
-    /// Does a transaction.
+    /// Does a transaction. As long as the journal cannot be opened there is no process that could.
     pub fn txn(&mut self, txn: Txn) -> Result<TxnOutcome, TxnError> {
+        if self.closed {
+            return Err(TxnError::Unknown);
+        }
         match self.store.txn(txn) {
             Ok(outcome) => Ok(outcome),
             Err(metastore::MetaError::Invalid(why)) => Err(TxnError::Refused(why)),
@@ -180,18 +190,33 @@ impl Meta {
 
     /// What was written since the last call, in order: each key, and its record if there is one now.
     pub fn news(&mut self) -> Vec<(String, Option<RecordText>)> {
+        let news = self.written();
+        for (key, record) in &news {
+            match record {
+                Some(_) => self.keys.insert(key.clone()),
+                None => self.keys.remove(key),
+            };
+        }
+        news
+    }
+
+    fn written(&mut self) -> Vec<(String, Option<RecordText>)> {
         match self.store.changes_since(self.seen) {
             Ok(Changes::Since { revision, changes }) => {
                 self.seen = revision;
                 let text = |value: Option<Vec<u8>>| value.map(|value| text_of(&value));
                 changes.into_iter().map(|change| (change.key, text(change.value))).collect()
             }
-            // It was opened again, with what nobody knew the outcome of.
+            // It was opened again, with what nobody knew the outcome of: what was deleted is there no more.
             Ok(Changes::Reload) => {
                 let Ok(all) = self.store.range("") else { return Vec::new() };
                 let seen = std::mem::replace(&mut self.seen, all.revision);
+                let is_there = |key: &&String| all.entries.iter().any(|entry| entry.key == **key);
+                let gone = self.keys.iter().filter(|key| !is_there(key)).cloned();
+                let mut news: Vec<_> = gone.map(|key| (key, None)).collect();
                 let newer = all.entries.into_iter().filter(|entry| entry.revision > seen);
-                newer.map(|entry| (entry.key, Some(text_of(&entry.value)))).collect()
+                news.extend(newer.map(|entry| (entry.key, Some(text_of(&entry.value)))));
+                news
             }
             Err(_) => Vec::new(),
         }
