@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 70] = [
+const FOUND: [(u64, &str); 74] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -89,6 +89,10 @@ const FOUND: [(u64, &str); 70] = [
     (711889, "I13: a checker: as 707623, and two jobs may take two seconds"),
     (708551, "I13: a checker: a member that stands still is given up later than a silent one"),
     (712223, "I13 (PR-141): the same, and the member was there with a damaged log"),
+    (702001, "I13: a checker: files take as long as their budget makes them take"),
+    (712543, "I13: a checker: the same"),
+    (722676, "I14: a checker: a recorded life that had an entry need not be the last one"),
+    (722325, "I13: a checker: a disk that is lost while all members are compared is waited for"),
     (704655, "I13: a checker: who was paused for a moment goes on, and reaches all that count"),
     (707623, "I13: a checker: a failover in the middle of a bulk load takes two of the engine's jobs"),
     (100148, "I13: a checker: nobody may lead where all nodes are drained or leave"),

@@ -41,6 +41,9 @@ pub struct Availability {
     closed: BTreeMap<PartitionId, Option<u64>>,
     /// The same of partitions that may not acknowledge anything.
     blocked: BTreeMap<PartitionId, Option<u64>>,
+    /// When a copy of a partition last got a piece of its files: they take as long as the budget for them
+    /// makes them take.
+    pieces: BTreeMap<PartitionId, u64>,
     taken: BTreeMap<PartitionId, Taken>,
     failovers: Vec<u64>,
 }
@@ -66,12 +69,18 @@ impl Availability {
             self.blocked.remove(&id);
             return Ok(());
         }
+        let hit = hit.max(self.pieces.get(&id).copied().unwrap_or(0));
         match lasts(self.blocked.entry(id).or_insert(Some(now)), now, hit, BLOCKED_US) {
             Some(ms) => {
                 Err(format!("{id} could have been given another copy for {ms} ms, and waits for one"))
             }
             None => Ok(()),
         }
+    }
+
+    /// A copy of a partition gets a piece of its files.
+    pub fn gets_piece(&mut self, id: PartitionId, now: u64) {
+        self.pieces.insert(id, now);
     }
 
     /// A fault takes the primary of this term, while the others can go on without it.
@@ -182,6 +191,9 @@ mod tests {
         availability.look_blocked(P, BLOCKED_US + 6, true, 5).expect_err("too long");
         availability.look_blocked(P, BLOCKED_US + 7, false, 5).expect("it has one");
         availability.look_blocked(P, 2 * BLOCKED_US, true, 5).expect("not long again");
+        availability.gets_piece(P, 3 * BLOCKED_US);
+        availability.look_blocked(P, 4 * BLOCKED_US, true, 5).expect("its files come in");
+        availability.look_blocked(P, 4 * BLOCKED_US + 1, true, 5).expect_err("they do no more");
     }
 
     #[test]

@@ -139,8 +139,13 @@ impl World {
                 self.holds(process, record.id, at) || record.in_sync.iter().any(ended)
             }
             None => {
-                let last = machine.starts.last().and_then(|member| self.checks.ends.of(&member, record.id));
-                last.is_none_or(|last| self.checks.lineage.has(record.id, last.end, at))
+                let had = |member: &Member| {
+                    let last = self.checks.ends.of(member, record.id);
+                    last.is_none_or(|last| self.checks.lineage.has(record.id, last.end, at))
+                };
+                // The recorded life may not be the last one.
+                let recorded = record.in_sync.iter().filter(|member| member.node.0 == machine.id);
+                machine.starts.last().iter().chain(recorded).any(had)
             }
         };
         let copies = self.machines.iter().filter(has).count();

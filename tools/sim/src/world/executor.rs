@@ -266,7 +266,11 @@ impl World {
     }
 
     fn peer(&mut self, node: u32, message: PeerMessage) {
-        let (id, Some(process)) = (message.partition(), &self.machine(node).process) else { return };
+        let (id, now) = (message.partition(), self.now());
+        if matches!(message, PeerMessage::Chunk(_)) {
+            self.checks.availability.gets_piece(id, now);
+        }
+        let Some(process) = &self.machine(node).process else { return };
         let (held, full) = (process.held.holds(id), process.logs.is_full());
         match admission::of_peer(&message, process.member, held, full) {
             Admission::Given => self.input(node, |host, now, out| host.peer(now, message, out)),

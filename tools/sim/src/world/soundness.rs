@@ -154,7 +154,20 @@ impl World {
         self.stage.phase() != Phase::Setup
             && self.is_shared_sound()
             && !self.is_split(record)
+            && !self.waits_for_lost_disk(record)
             && self.able(record).is_some()
+    }
+
+    /// True if a term that compares what all members kept, since each of them forgot something, names one
+    /// whose disk was replaced before it was asked: an operator has to say that it is gone (PR-17).
+    fn waits_for_lost_disk(&self, record: &PartitionRecord) -> bool {
+        let replaced = |member: &Member| {
+            let now = self.machine(member.node.0).member();
+            now.is_some_and(|now| !now.same_store(member))
+        };
+        let compares = record.lossy && record.term.began() == record.epoch && !self.survives_restart(record);
+        let forgets = compares && !self.waits_for_primary(record) && !self.is_serving(record);
+        forgets && record.in_sync.iter().any(replaced)
     }
 
     /// True if members that are in sync do not reach each other, and all of them reach the controllers: who
