@@ -123,6 +123,14 @@ impl Answer {
             _ => None,
         }
     }
+
+    /// The number of the constraint that forbids it, of a refusal that says so; 0: of none that is known.
+    pub fn violated(&self) -> u32 {
+        match self.body {
+            Body::Affected(number) => number,
+            _ => 0,
+        }
+    }
 }
 
 /// Why a call surely did nothing.

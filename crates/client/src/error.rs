@@ -76,6 +76,11 @@ pub enum ClientError {
         "the write is too large with what it changes in the table's indexes; nothing was changed; write fewer rows at a time"
     )]
     TooMuch,
+    /// A constraint of a table of a database forbids a write; nothing was changed. Its number.
+    #[error(
+        "a constraint of the table, or of one that refers to it, forbids it; nothing was changed; `psql` names the constraint"
+    )]
+    Violates(u32),
     /// A piece of a job was refused: a record in it, or the job has ended.
     #[error("the job does not go on: a record of it was refused, or it has ended")]
     Stopped,
@@ -129,7 +134,7 @@ impl ClientError {
             ClientError::System(_) => 7,
             ClientError::Data { .. } | ClientError::Exists | ClientError::Changed => 1,
             ClientError::Unindexable | ClientError::TooMuch | ClientError::Stopped => 1,
-            ClientError::Protocol(_) | ClientError::NameTaken => 1,
+            ClientError::Protocol(_) | ClientError::NameTaken | ClientError::Violates(_) => 1,
             ClientError::NewerSchema { .. } | ClientError::Stale => 4,
         }
     }
@@ -149,6 +154,7 @@ impl Outcome {
                 Err(ClientError::Stale)
             }
             Outcome::Refused(Refusal::NameTaken, _) => Err(ClientError::NameTaken),
+            Outcome::Refused(Refusal::Violates, answer) => Err(ClientError::Violates(answer.violated())),
             Outcome::Refused(Refusal::Done, _) => {
                 Err(ClientError::Protocol("a refusal that says `done`".into()))
             }

@@ -61,6 +61,11 @@ impl Client {
             (index.number, begun(index.number, index.name.clone(), columns))
         });
         let mut all: BTreeMap<u32, IndexProgress> = wanted.collect();
+        // Those of a database's tables are named when they are ready.
+        if table.record().database().is_some() {
+            all.values_mut().for_each(|index| index.ready = partitions);
+            return Ok(all.into_values().collect());
+        }
         let asked: Vec<PartitionId> = table.partitions().collect();
         let answers =
             self.all(asked.iter().map(|partition| table.call(*partition, Op::Indexes)).collect())?;

@@ -469,6 +469,7 @@ fn refusal(number: u64, outcome: Refusal) -> String {
         Refusal::Changed => "its row has changed",
         Refusal::Unindexable => "it has no place in one of the table's indexes",
         Refusal::TooMuch => "with what it changes in indexes it is too large",
+        Refusal::Violates => "a constraint forbids it",
         Refusal::Stale | Refusal::NameTaken => "its table is not as it was",
         Refusal::Done | Refusal::Stopped => "the partition did not say why",
     };

@@ -6,7 +6,7 @@ use crate::error::ClientError;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::data::{self, Row, Schema, Value};
+use types::data::{self, Constraint, Demand, Row, Schema, Value};
 use types::{Lsn, Micros, NodeId, PartitionId, Position, TableId, TableRecord};
 use wire::control::AdminCommand;
 use wire::request::Snapshot;
@@ -97,14 +97,28 @@ impl Table {
         self.call(partition, Op::Write { ops, mark: None, since: Some(since) })
     }
 
-    /// Writes a row, whatever was there.
+    /// Conditions of SQL are looked at by SQL alone.
+    pub(crate) fn has_no_check(&self) -> Result<(), ClientError> {
+        let checks = |one: &Constraint| matches!(one.demand, Demand::Check(_));
+        match self.schema().constraints().iter().find(|one| checks(one)) {
+            None => Ok(()),
+            Some(one) => Err(ClientError::Data {
+                table: self.name().to_string(),
+                why: format!("rows must keep the CHECK `{}`, which SQL alone looks at: use psql", one.name),
+            }),
+        }
+    }
+
+    /// Writes a row, whatever was there. The error: it is none of the table, or the table has a CHECK.
     pub fn put(&self, row: &Row) -> Result<Call, ClientError> {
+        self.has_no_check()?;
         let (key, row) = self.encode(row)?;
         Ok(self.write(self.partition_of(&key)?, vec![RowOp::Put { key, row }]))
     }
 
-    /// Writes a row if there is none with its key.
+    /// Writes a row if there is none with its key. The error is as with [`Table::put`].
     pub fn insert(&self, row: &Row) -> Result<Call, ClientError> {
+        self.has_no_check()?;
         let (key, row) = self.encode(row)?;
         Ok(self.write(self.partition_of(&key)?, vec![RowOp::Insert { key, row }]))
     }

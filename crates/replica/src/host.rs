@@ -447,7 +447,7 @@ impl<L: Leases> Host<L> {
                     replica.write_own(&mut ctx, |writing| writing.keep_indexes(wanted));
                 }
                 if database {
-                    replica.write_own(&mut ctx, |writing| writing.remove_dropped());
+                    replica.write_own(&mut ctx, |writing| writing.tend_tables());
                 }
             }
             replica.tick(&mut ctx);

@@ -3,6 +3,8 @@
 use crate::bind::{folded, table_name};
 use crate::catalog::Catalog;
 use crate::columns;
+use crate::constraining::{self, Constraining, Step};
+use crate::constraints::define;
 use crate::ddl::{on_a_client, option_text};
 use crate::driver::Handle;
 use client::{Client, ClientError};
@@ -90,6 +92,25 @@ pub fn added_key(alter: &AlterTable) -> Result<Option<AddKey>, Failure> {
     Ok(Some(AddKey { table: table_name(&alter.name)?, if_exists: alter.if_exists, columns }))
 }
 
+/// The change of constraints that an ALTER TABLE is, if it is one.
+pub fn changed_constraints(catalog: &Catalog, change: &AlterTable) -> Result<Option<Constraining>, Failure> {
+    let read = constraining::read(change)?;
+    let Some(constraining) = &read else { return Ok(None) };
+    if catalog.is_of_database() {
+        return Ok(read);
+    }
+    let added = constraining.steps.iter().filter_map(|step| match step {
+        Step::Add { declared, .. } => Some(declared.clone()),
+        Step::Drop { .. } | Step::Validate(_) => None,
+    });
+    define::refuse_bare(&added.collect::<Vec<_>>())?;
+    // What it would drop or look at is not there.
+    Err(Failure::unsupported(
+        "constraints of a table with partitions for itself",
+        "make the table in a database (CREATE DATABASE)",
+    ))
+}
+
 /// A column whose rows are there already: they have null in it.
 fn new_column(definition: &ColumnDef) -> Result<Column, Failure> {
     let mut key = Vec::new();
@@ -99,6 +120,10 @@ fn new_column(definition: &ColumnDef) -> Result<Column, Failure> {
         |what: &str| Err(Failure::unsupported(format!("{what} of the new column \"{}\"", column.name), hint));
     if !key.is_empty() {
         return refuse("a primary key");
+    }
+    if !define::of_column(definition)?.is_empty() {
+        let what = format!("a constraint of the new column \"{}\"", column.name);
+        return Err(Failure::unsupported(what, "add the column, and then ADD CONSTRAINT"));
     }
     if column.rules.identity.is_some() {
         return refuse("numbering");

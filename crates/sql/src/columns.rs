@@ -5,8 +5,7 @@ use crate::catalog::Catalog;
 use crate::ty::Ty;
 use pg::Failure;
 use sqlparser::ast::{
-    CharacterLength, ColumnDef, ColumnOption, ConstraintCharacteristics, DataType, ExactNumberInfo, Expr,
-    GeneratedAs, TableConstraint, TimezoneInfo,
+    CharacterLength, ColumnDef, ColumnOption, DataType, ExactNumberInfo, Expr, GeneratedAs, TimezoneInfo,
 };
 use types::data::rules::{MAX_CHARS, MAX_PRECISION};
 use types::data::{Column, Fallback, Identity, Rules, Value};
@@ -49,9 +48,8 @@ pub fn read(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure
                 });
                 made.nullable = false;
             }
-            ColumnOption::ForeignKey(foreign) => check_foreign(foreign.characteristics.as_ref(), &name)?,
-            ColumnOption::Unique(_) => return Err(refuse_unique(&format!("column \"{name}\""))),
-            ColumnOption::Check(_) => return Err(refuse_check(&format!("column \"{name}\""))),
+            // They are read as constraints.
+            ColumnOption::ForeignKey(_) | ColumnOption::Unique(_) | ColumnOption::Check(_) => {}
             other => {
                 let hint = "columns have a type, NOT NULL, PRIMARY KEY, DEFAULT a constant or now(), and GENERATED ... AS IDENTITY";
                 return Err(Failure::unsupported(format!("{other} of column \"{name}\""), hint));
@@ -62,42 +60,6 @@ pub fn read(column: &ColumnDef, key: &mut Vec<String>) -> Result<Column, Failure
         return Err(Failure::new("42P16", format!("column \"{name}\": {why}")));
     }
     Ok(made)
-}
-
-/// Refuses constraints of a table that are not kept. True if there is nothing to do for it.
-pub fn skipped(constraint: &TableConstraint) -> Result<bool, Failure> {
-    match constraint {
-        TableConstraint::PrimaryKey(_) => Ok(false),
-        TableConstraint::ForeignKey(foreign) => {
-            check_foreign(foreign.characteristics.as_ref(), &format!("{foreign}")).map(|()| true)
-        }
-        TableConstraint::Unique(_) => Err(refuse_unique(&format!("{constraint}"))),
-        TableConstraint::Check(_) => Err(refuse_check(&format!("{constraint}"))),
-        other => {
-            Err(Failure::unsupported(format!("{other}"), "a table has a primary key and NOT NULL columns"))
-        }
-    }
-}
-
-fn refuse_unique(what: &str) -> Failure {
-    let hint = "only the primary key is unique: put what must be unique into it, or into a table of its own";
-    Failure::unsupported(format!("UNIQUE of {what}"), hint)
-}
-
-fn refuse_check(what: &str) -> Failure {
-    Failure::unsupported(
-        format!("CHECK of {what}"),
-        "values are checked against their type and its bounds alone",
-    )
-}
-
-/// A foreign key that nobody enforces is a note for people.
-fn check_foreign(characteristics: Option<&ConstraintCharacteristics>, what: &str) -> Result<(), Failure> {
-    if characteristics.is_some_and(|characteristics| characteristics.enforced == Some(false)) {
-        return Ok(());
-    }
-    let hint = "rows of other tables are not looked at: write REFERENCES ... NOT ENFORCED if that is meant";
-    Err(Failure::unsupported(format!("a foreign key of {what}"), hint))
 }
 
 /// A column's type and its bounds.
@@ -216,9 +178,6 @@ mod tests {
             Ok(format!("{}{null} [{}]", crate::ty::written(&column), column.rules))
         };
         let columns = create.columns.iter().map(shown).collect::<Result<_, String>>()?;
-        for constraint in &create.constraints {
-            skipped(constraint).map_err(|failure| format!("{} {failure}", failure.code))?;
-        }
         Ok(columns)
     }
 
@@ -271,12 +230,6 @@ mod tests {
             ("a numeric(39,2)", "22023"),
             ("a numeric(3,-2)", "0A000"),
             ("a numeric(2,1) DEFAULT 10", "22003"),
-            ("a int UNIQUE", "0A000"),
-            ("a int CHECK (a > 0)", "0A000"),
-            ("a int REFERENCES b (c)", "0A000"),
-            ("a int, UNIQUE (a)", "0A000"),
-            ("a int, CHECK (a > 0)", "0A000"),
-            ("a int, FOREIGN KEY (a) REFERENCES b (c)", "0A000"),
             ("a text GENERATED ALWAYS AS IDENTITY", "42P16"),
             ("a serial DEFAULT 1", "42601"),
             ("a int GENERATED ALWAYS AS (1 + 1) STORED", "0A000"),

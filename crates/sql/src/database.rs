@@ -2,6 +2,8 @@
 
 use crate::bind::folded;
 use crate::catalog::{Catalog, Fill, UnderWay};
+use crate::constraints::define::{self, Declared, Place};
+use crate::constraints::{children, lacking, violation};
 use crate::ddl::{self, on_a_client};
 use crate::driver::Handle;
 use crate::fault;
@@ -12,8 +14,10 @@ use sqlparser::ast::{ObjectName, SqlOption};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use types::data::Schema;
+use types::data::constraint::{Constraint, Demand, Standing};
 use types::system::SEQUENCES;
 use types::{CatalogTable, TableId, TableRecord};
 use wire::control::{AdminCommand, CreateTable as Request};
@@ -257,7 +261,7 @@ pub fn taken(name: &str) -> Failure {
 /// Makes a table in the session's database. False: there is one already, and that is allowed.
 pub async fn create_table(
     handle: &Handle,
-    (name, schema): (String, Schema),
+    (name, schema, declared): (String, Schema, Vec<Declared>),
     if_not_exists: bool,
 ) -> Result<bool, Failure> {
     let exists = |catalog: &Catalog| catalog.table(&name).is_some();
@@ -265,17 +269,31 @@ pub async fn create_table(
         return if if_not_exists { Ok(false) } else { Err(taken(&name)) };
     }
     counted(handle, &schema).await?;
-    let id = TableId(numbers(handle, 1).await?);
-    let table = CatalogTable::new(id, &name, schema, client::wall_ms());
+    let first = numbers(handle, 1 + declared.len() as u32).await?;
     let made = change(handle, |catalog| match exists(catalog) {
         true => Err(taken(&name)),
-        false => Ok(vec![created(&table)]),
+        false => Ok(vec![created(&constrained(catalog, (&name, &schema, &declared), first)?)]),
     });
     match made.await {
-        Err(failure) if failure.code == "42P07" && if_not_exists => Ok(false),
-        Err(failure) if failure.code == "42P07" => Err(taken(&name)),
+        // The name of a constraint may be taken, too: then the failure says which.
+        Err(failure) if failure.message == taken(&name).message && if_not_exists => Ok(false),
+        Err(failure) if failure.code == "42P07" && !failure.message.starts_with("relation") => {
+            Err(taken(&name))
+        }
         done => done.map(|()| true),
     }
+}
+
+/// A new table with its constraints. It gets the first of these numbers, and the constraints the others.
+pub fn constrained(
+    catalog: &Catalog,
+    (name, schema, declared): (&str, &Schema, &[Declared]),
+    first: u32,
+) -> Result<CatalogTable, Failure> {
+    let place = Place { catalog, name, id: TableId(first), schema };
+    let constraints = place.resolve(declared, first + 1)?;
+    let schema = schema.clone().with_constraints(constraints).map_err(define::invalid)?;
+    Ok(CatalogTable::new(TableId(first), name, schema, client::wall_ms()))
 }
 
 /// The error of a table that there is not.
@@ -283,16 +301,21 @@ pub fn missing(name: &str) -> Failure {
     Failure::new("42P01", format!("table \"{name}\" does not exist"))
 }
 
-/// Drops tables of the session's database in one entry. The names that there were not.
+/// Drops tables of the session's database in one entry; with `cascade` also the foreign keys of others that
+/// refer to them. What the client may want to know.
 pub async fn drop_tables(
     handle: &Handle,
     names: Vec<String>,
-    if_exists: bool,
+    (if_exists, cascade): (bool, bool),
 ) -> Result<Vec<String>, Failure> {
     let before = handle.look().await?;
+    let versions = match cascade {
+        true => numbers(handle, before.all().count().max(1) as u32).await?,
+        false => 0,
+    };
     let make = |catalog: &Catalog| {
-        let (found, lacking): (Vec<_>, Vec<_>) = names.iter().partition(|name| catalog.table(name).is_some());
-        if let Some(name) = lacking.first().filter(|_| !if_exists) {
+        let (found, missed): (Vec<_>, Vec<_>) = names.iter().partition(|name| catalog.table(name).is_some());
+        if let Some(name) = missed.first().filter(|_| !if_exists) {
             return Err(missing(name));
         }
         let mut changes = Vec::new();
@@ -303,10 +326,52 @@ pub async fn drop_tables(
                 changes.extend(fills_of(catalog, table.id));
             }
         }
+        let referring = referring(catalog, &ids);
+        if !cascade {
+            not_referred(catalog, &referring)?;
+        }
+        let gone = referring.iter().map(|(_, foreign, _)| foreign.number).collect();
+        for ((id, constraints), version) in lacking(catalog, &gone).into_iter().zip(versions..) {
+            let kept = catalog.all().find(|table| table.id == id && !ids.contains(&id));
+            let Some(table) = kept else { continue };
+            let to = as_of(table, version).constrained(constraints);
+            let to = to.map_err(|why| Failure::new("42P16", why))?;
+            changes.push(TableChange::Alter { from: table.schema.version(), to: RecordText::new(&to) });
+        }
         Ok(changes)
     };
     change(handle, make).await?;
-    Ok(names.iter().filter(|name| before.table(name).is_none()).cloned().collect())
+    let missed = names.iter().filter(|name| before.table(name).is_none());
+    let mut notes: Vec<String> =
+        missed.map(|name| format!("table \"{name}\" does not exist, skipping")).collect();
+    let ids = names.iter().filter_map(|name| before.table(name)).map(|table| table.id).collect();
+    notes.extend(referring(&before, &ids).into_iter().map(|(child, foreign, _)| {
+        format!("drop cascades to constraint {} on table {}", foreign.name, child.name)
+    }));
+    Ok(notes)
+}
+
+/// A foreign key of another table, that table, and the id that it refers to.
+type Referring = (Arc<TableRecord>, Constraint, TableId);
+
+/// The foreign keys of other tables that refer to one of these.
+pub fn referring(catalog: &Catalog, ids: &BTreeSet<TableId>) -> Vec<Referring> {
+    let mut found = Vec::new();
+    for id in ids {
+        let others = children(catalog, *id).into_iter().filter(|(child, ..)| !ids.contains(&child.id));
+        found.extend(others.map(|(child, foreign, _)| (child, foreign, *id)));
+    }
+    found
+}
+
+/// The error of a table that is to go, and another one refers to it.
+pub fn not_referred(catalog: &Catalog, referring: &[Referring]) -> Result<(), Failure> {
+    let Some((child, foreign, id)) = referring.first() else { return Ok(()) };
+    let name = catalog.all().find(|table| table.id == *id).map(|table| table.name.clone());
+    let name = name.unwrap_or_default();
+    let message = format!("cannot drop table {name} because other objects depend on it");
+    let detail = format!("constraint {} on table {} depends on table {name}", foreign.name, child.name);
+    Err(violation::depended_on(message, detail))
 }
 
 /// Tables without a row under the names of these, in one entry.
@@ -315,13 +380,14 @@ pub async fn truncate(handle: &Handle, names: &[String], restart: bool) -> Resul
     change(handle, |catalog| {
         let mut changes = Vec::new();
         let mut ids = BTreeSet::new();
+        let renamed = renamed(catalog, names, first)?;
         for (name, id) in names.iter().zip(first..) {
             let no = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
             let table = catalog.table(name).ok_or_else(no)?;
             if ids.insert(table.id) {
                 changes.push(TableChange::Drop { table: table.id, schema: table.schema.version() });
                 changes.extend(fills_of(catalog, table.id));
-                changes.push(created(&emptied(table, TableId(id), restart)));
+                changes.push(created(&emptied(table, (TableId(id), &renamed), restart)));
             }
         }
         Ok(changes)
@@ -329,10 +395,43 @@ pub async fn truncate(handle: &Handle, names: &[String], restart: bool) -> Resul
     .await
 }
 
-/// A table's definition for another id, which has none of its rows. Numbers go on, or begin again.
-pub fn emptied(table: &TableRecord, id: TableId, restart: bool) -> CatalogTable {
+/// The ids that tables get which are truncated. The error: another table refers to one of them.
+pub fn renamed(
+    catalog: &Catalog,
+    names: &[String],
+    first: u32,
+) -> Result<BTreeMap<TableId, TableId>, Failure> {
+    let mut renamed = BTreeMap::new();
+    for (name, id) in names.iter().zip(first..) {
+        if let Some(table) = catalog.table(name) {
+            renamed.entry(table.id).or_insert(TableId(id));
+        }
+    }
+    let ids = renamed.keys().copied().collect();
+    let Some((child, _, id)) = referring(catalog, &ids).into_iter().next() else { return Ok(renamed) };
+    let name = catalog.all().find(|table| table.id == id).map(|table| table.name.clone());
+    let (name, child) = (name.unwrap_or_default(), &child.name);
+    Err(Failure::new("0A000", "cannot truncate a table referenced in a foreign key constraint")
+        .detail(format!("Table \"{child}\" references \"{name}\"."))
+        .hint(format!("Truncate table \"{child}\" at the same time.")))
+}
+
+/// A table's definition for another id, which has none of its rows. Numbers go on, or begin again. Foreign
+/// keys refer to the other ids that tables get with it.
+pub fn emptied(
+    table: &TableRecord,
+    (id, renamed): (TableId, &BTreeMap<TableId, TableId>),
+    restart: bool,
+) -> CatalogTable {
     let mut parts = table.schema.clone().into_parts();
     parts.version = 1;
+    parts.constraints.retain(Constraint::is_enforced);
+    for constraint in &mut parts.constraints {
+        constraint.standing = Standing::Valid;
+        if let Demand::Foreign(reference) = &mut constraint.demand {
+            reference.parent = renamed.get(&reference.parent).copied().unwrap_or(reference.parent);
+        }
+    }
     for (at, column) in parts.columns.iter_mut().enumerate() {
         let rules = &mut column.rules;
         rules.counter = match rules.identity.is_some() && !rules.hidden && !restart {

@@ -2,6 +2,7 @@
 
 use crate::bind::{folded, table_name};
 use crate::columns;
+use crate::constraints::define::{self, Declared};
 use crate::driver::Handle;
 use crate::fault;
 use client::{Client, ClientError};
@@ -21,7 +22,7 @@ const PARTITIONS: u32 = 6;
 
 /// The cluster's request for a CREATE TABLE of a table that has partitions for itself.
 pub fn request(create: &CreateTable) -> Result<Request, Failure> {
-    read(create, false)
+    read(create, false).map(|(request, _)| request)
 }
 
 /// What is wrong with a CREATE TABLE, in a database or outside of one.
@@ -35,18 +36,17 @@ fn hidden_key() -> Column {
     Column::new(columns::HIDDEN, ColumnType::Int).with(rules).not_null()
 }
 
-fn read(create: &CreateTable, within: bool) -> Result<Request, Failure> {
+fn read(create: &CreateTable, within: bool) -> Result<(Request, Vec<Declared>), Failure> {
     refuse_rest(create)?;
     let name = table_name(&create.name)?;
     let mut key = Vec::new();
-    let mut made = Vec::new();
+    let (mut made, mut declared) = (Vec::new(), Vec::new());
     for column in &create.columns {
         made.push(columns::read(column, &mut key)?);
+        declared.extend(define::of_column(column)?);
     }
     for constraint in &create.constraints {
-        if columns::skipped(constraint)? {
-            continue;
-        }
+        declared.extend(define::of_table(constraint)?);
         let TableConstraint::PrimaryKey(primary) = constraint else { continue };
         if !key.is_empty() {
             return Err(Failure::new(
@@ -62,6 +62,9 @@ fn read(create: &CreateTable, within: bool) -> Result<Request, Failure> {
                 }
             }
         }
+    }
+    if !within {
+        define::refuse_bare(&declared)?;
     }
     if key.is_empty() && !within {
         return Err(Failure::unsupported(
@@ -98,7 +101,7 @@ fn read(create: &CreateTable, within: bool) -> Result<Request, Failure> {
             option => apply(option, &mut request)?,
         }
     }
-    Ok(request)
+    Ok((request, declared))
 }
 
 /// How full PostgreSQL fills its pages says nothing here.
@@ -115,10 +118,11 @@ fn invalid(error: types::data::SchemaError) -> Failure {
     Failure::new("42P16", error.to_string())
 }
 
-/// A table in a database is kept as that is: the name and the columns of a CREATE TABLE there.
-pub fn in_database(create: &CreateTable) -> Result<(String, Schema), Failure> {
-    let request = read(create, true)?;
-    Ok((request.name, request.schema))
+/// A table in a database is kept as that is: the name and the columns of a CREATE TABLE there, and its
+/// constraints.
+pub fn in_database(create: &CreateTable) -> Result<(String, Schema, Vec<Declared>), Failure> {
+    let (request, declared) = read(create, true)?;
+    Ok((request.name, request.schema, declared))
 }
 
 /// One option of WITH.

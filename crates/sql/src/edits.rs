@@ -1,12 +1,14 @@
 //! What statements do to rows: read, computed, and told of, before anything is written.
 
 use crate::bind::{Bound, Change, Conflict, Insertion, Quick, Returning, Rows as Source, Upsert};
+use crate::constraints::unique::Finder;
+use crate::constraints::{Replaced, check, follows, violation};
 use crate::evaluate::{Evaluator, Given};
 use crate::fault;
 use crate::read::{self, Values};
 use crate::rows::{Filler, fitted};
 use crate::txn::{After, Edit, View};
-use crate::write::{self, as_stored, check, duplicate, encoded};
+use crate::write::{self, as_stored, duplicate, encoded};
 use bytes::Bytes;
 use client::Table;
 use pg::{Failure, Row as PgRow, code};
@@ -27,12 +29,14 @@ pub struct Edits {
     pub count: u64,
     /// What the client is told, if it asked.
     pub told: Option<Vec<PgRow>>,
+    /// Rows as they were and as they are, if something may follow from that.
+    pub replaced: Vec<Replaced>,
 }
 
 impl Edits {
     fn new(table: Table, edits: Vec<Edit>, count: u64, told: Option<Vec<PgRow>>) -> Result<Edits, Failure> {
         let partition = write::place(&table, &edits)?;
-        Ok(Edits { table, partition, edits, count, told })
+        Ok(Edits { table, partition, edits, count, told, replaced: Vec::new() })
     }
 }
 
@@ -56,24 +60,35 @@ pub async fn of_change(
         }
     };
     let (mut edits, mut seen) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+    let (follows, mut replaced) = (is_followed(evaluator, &table), Vec::new());
     for (key, stored, new) in found {
         let mut row = table.decode(&key, &stored).map_err(fault::of_client)?;
+        let old = follows.then(|| row.clone());
         let after = match change.removes {
             true => After::Gone,
             false => {
                 set(&table, &mut row, &change.set, new)?;
-                check(&table, &row)?;
+                write::check(&table, &row)?;
                 let stored = encoded(&table, &row)?.1;
                 row = as_stored(&table, &key, &stored, row, change.returning.is_some())?;
                 After::Row(stored)
             }
         };
         edits.push(Edit { key, existed: true, after, since: None });
+        replaced.extend(old.map(|old| (old, (!change.removes).then(|| row.clone()))));
         seen.push(row);
+    }
+    if !change.removes {
+        check::rows(evaluator, &table, &seen, values).await?;
     }
     let told = told(evaluator, change.returning.as_ref(), values, &seen).await?;
     let count = edits.len() as u64;
-    Edits::new(table, edits, count, told)
+    Ok(Edits { replaced, ..Edits::new(table, edits, count, told)? })
+}
+
+/// True if something follows from changes of the table's rows.
+pub fn is_followed(evaluator: &Evaluator, table: &Table) -> bool {
+    evaluator.handle.catalog().is_some_and(|catalog| follows(&catalog, table.id()))
 }
 
 /// A row that was found: its key, itself as it is stored, and new values.
@@ -170,6 +185,10 @@ pub async fn new_rows(
         let row = as_stored(&table, &key, &stored, row, insertion.returning.is_some())?;
         whole.push((row, key, stored));
     }
+    if check::has_any(table.schema()) {
+        let rows: Vec<Row> = whole.iter().map(|(row, ..)| row.clone()).collect();
+        check::rows(evaluator, &table, &rows, values).await?;
+    }
     Ok(whole)
 }
 
@@ -189,15 +208,20 @@ pub async fn of_insertion(
         return Edits::new(table, Vec::new(), 0, insertion.returning.as_ref().map(|_| Vec::new()));
     };
     let there = read::get_all(&evaluator.handle, &table, partition, &keys, view).await?;
+    let by_key = keys.iter().zip(there).map(|(key, there)| there.map(|stored| (key.clone(), stored)));
+    let there = met(evaluator, insertion, (&table, partition), &rows, by_key.collect(), view).await?;
     let mut upsert = match &insertion.conflict {
         Conflict::Update(upsert) => updated(evaluator, &table, upsert, values, &rows, &there).await?,
         _ => BTreeMap::new(),
     };
     let mut written: BTreeMap<Bytes, Edit> = BTreeMap::new();
     let (mut order, mut seen) = (Vec::new(), Vec::new());
-    for (number, ((row, key, stored), there)) in rows.into_iter().zip(there).enumerate() {
-        let twice = written.contains_key(&key);
+    let (follows, mut replaced) = (is_followed(evaluator, &table), Vec::new());
+    for (number, ((row, own, stored), there)) in rows.into_iter().zip(there).enumerate() {
+        let Some(there) = there else { continue };
         let existed = there.is_some();
+        let key = there.as_ref().map_or(own, |(key, _)| key.clone());
+        let twice = written.contains_key(&key);
         let row = match &insertion.conflict {
             Conflict::Fail if existed || twice => return Err(duplicate(&table, Some(&key))),
             Conflict::Keep if existed || twice => continue,
@@ -208,6 +232,10 @@ pub async fn of_insertion(
             },
             _ => (row, stored),
         };
+        if let Some((key, old)) = there.filter(|_| follows) {
+            let old = table.decode(&key, &old).map_err(fault::of_client)?;
+            replaced.push((old, Some(row.0.clone())));
+        }
         order.push(key.clone());
         written.insert(key.clone(), Edit { key, existed, after: After::Row(row.1), since: None });
         seen.push(row.0);
@@ -215,7 +243,41 @@ pub async fn of_insertion(
     let told = told(evaluator, insertion.returning.as_ref(), values, &seen).await?;
     let edits: Vec<Edit> = order.iter().filter_map(|key| written.remove(key)).collect();
     let count = edits.len() as u64;
-    Edits::new(table, edits, count, told)
+    Ok(Edits { replaced, ..Edits::new(table, edits, count, told)? })
+}
+
+/// For each row that is to be inserted the row that it meets, by the key or by what ON CONFLICT names. The
+/// outer `None`: the statement itself has a row that it meets, and it is skipped.
+type Met = Vec<Option<Option<(Bytes, Bytes)>>>;
+
+async fn met(
+    evaluator: &Evaluator,
+    insertion: &Insertion,
+    (table, partition): (&Table, PartitionId),
+    rows: &[(Row, Bytes, Bytes)],
+    by_key: Vec<Option<(Bytes, Bytes)>>,
+    view: &View,
+) -> Result<Met, Failure> {
+    let mut found: Met = by_key.into_iter().map(Some).collect();
+    for number in &insertion.arbiters.unique {
+        let by = violation::of_table(table.record(), *number)?;
+        let mut finder = Finder::new(&evaluator.handle, (table, partition), view, by).await?;
+        for ((row, key, _), found) in rows.iter().zip(&mut found) {
+            let Some(known) = found else { continue };
+            let there = finder.find(row).await?;
+            let first = finder.take(row);
+            match there {
+                Some(there) => *known = Some(there),
+                None if known.is_some() && !insertion.arbiters.key => {
+                    return Err(duplicate(table, Some(key)));
+                }
+                None if first => {}
+                None if matches!(insertion.conflict, Conflict::Keep) => *found = None,
+                None => return Err(second_time()),
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn second_time() -> Failure {
@@ -230,11 +292,11 @@ async fn updated(
     upsert: &Upsert,
     values: &Values,
     rows: &[(Row, Bytes, Bytes)],
-    there: &[Option<Bytes>],
+    there: &[Option<Option<(Bytes, Bytes)>>],
 ) -> Result<BTreeMap<usize, (Row, Bytes)>, Failure> {
     let mut known = Vec::new();
-    for (number, ((new, key, _), there)) in rows.iter().zip(there).enumerate() {
-        if let Some(stored) = there {
+    for (number, ((new, ..), there)) in rows.iter().zip(there).enumerate() {
+        if let Some(Some((key, stored))) = there {
             let old = table.decode(key, stored).map_err(fault::of_client)?;
             let both = [&old.values[..], &new.values[..]].concat();
             known.push((number, old, both));
@@ -265,11 +327,13 @@ async fn updated(
         let (number, old, _) = &known[at];
         let mut row = old.clone();
         set(table, &mut row, &upsert.set, new)?;
-        check(table, &row)?;
+        write::check(table, &row)?;
         let (key, stored) = encoded(table, &row)?;
         let row = as_stored(table, &key, &stored, row, true)?;
         made.insert(*number, (row, stored));
     }
+    let rows: Vec<Row> = made.values().map(|(row, _)| row.clone()).collect();
+    check::rows(evaluator, table, &rows, values).await?;
     Ok(made)
 }
 

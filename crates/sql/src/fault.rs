@@ -13,6 +13,8 @@ pub enum Decided {
     Exists,
     /// A row is not as it was read. Nothing was changed.
     Changed,
+    /// The constraint with this number forbids it. Nothing was changed.
+    Violates(u32),
 }
 
 /// How a write ended.
@@ -21,6 +23,7 @@ pub fn decided(outcome: Outcome) -> Result<Decided, Failure> {
         Outcome::Ok(answer) => Ok(Decided::Done(answer)),
         Outcome::Refused(Refusal::Exists, _) => Ok(Decided::Exists),
         Outcome::Refused(Refusal::Changed, _) => Ok(Decided::Changed),
+        Outcome::Refused(Refusal::Violates, answer) => Ok(Decided::Violates(answer.violated())),
         Outcome::Refused(Refusal::Unindexable, _) => Err(of_client(ClientError::Unindexable)),
         Outcome::Refused(Refusal::TooMuch, _) => Err(of_client(ClientError::TooMuch)),
         Outcome::Refused(Refusal::Stopped, _) => Err(of_client(ClientError::Stopped)),
@@ -91,6 +94,7 @@ pub fn of_client(error: ClientError) -> Failure {
         ClientError::Admin { status: 5, .. } => Failure::new("42501", sentence),
         ClientError::Unindexable | ClientError::TooMuch => Failure::new("54000", sentence),
         ClientError::NewerSchema { .. } => Failure::new("40001", sentence),
+        ClientError::Violates(_) => Failure::new("23000", sentence),
         ClientError::Changed => conflict(),
         ClientError::Stale => stale(),
         ClientError::NameTaken => Failure::new("42P07", sentence),
@@ -104,7 +108,7 @@ pub fn of_client(error: ClientError) -> Failure {
 const STALE: &str = "a table was changed or dropped meanwhile";
 
 /// A table is not as a plan thought: it is to be looked at again.
-fn stale() -> Failure {
+pub fn stale() -> Failure {
     Failure::new(SERIALIZATION, STALE).hint("do the transaction again")
 }
 

@@ -2,6 +2,7 @@
 
 use crate::bind::{folded, table_name};
 use crate::catalog::Catalog;
+use crate::constraining::{self, Constraining};
 use crate::ddl::on_a_client;
 use crate::driver::Handle;
 use client::{Client, ClientError};
@@ -33,6 +34,12 @@ fn holder<'a>(catalog: &'a Catalog, name: &str) -> Option<&'a TableRecord> {
 
 /// An index to be.
 pub fn create(catalog: &Catalog, create: &CreateIndex) -> Result<Change, Failure> {
+    if create.unique {
+        return Err(Failure::unsupported(
+            "CREATE UNIQUE INDEX",
+            "an index is local to its partition and cannot see the others: make the table in a database (CREATE DATABASE)",
+        ));
+    }
     refuse(create)?;
     let of = table_name(&create.table_name)?;
     let table = catalog.table(&of);
@@ -64,6 +71,17 @@ pub fn create(catalog: &Catalog, create: &CreateIndex) -> Result<Change, Failure
     Ok(change)
 }
 
+/// A unique index to be, of a table in a database.
+pub fn create_unique(catalog: &Catalog, create: &CreateIndex) -> Result<Constraining, Failure> {
+    refuse(create)?;
+    let of = table_name(&create.table_name)?;
+    if catalog.table(&of).is_none() {
+        return Err(Failure::new("42P01", format!("relation \"{of}\" does not exist")));
+    }
+    let columns = create.columns.iter().map(plain).collect::<Result<Vec<_>, _>>()?;
+    constraining::unique_index(create, columns)
+}
+
 /// A name that nothing has.
 fn free_name(catalog: &Catalog, wanted: &str) -> String {
     let cut: String = wanted.chars().take(58).collect();
@@ -90,12 +108,6 @@ fn plain(column: &IndexColumn) -> Result<String, Failure> {
 }
 
 fn refuse(create: &CreateIndex) -> Result<(), Failure> {
-    if create.unique {
-        return Err(Failure::unsupported(
-            "CREATE UNIQUE INDEX",
-            "an index is local to its partition and cannot see the others; only a primary key is unique",
-        ));
-    }
     let tree = matches!(create.using, None | Some(IndexType::BTree));
     let found = [
         (!tree, "an index that is not a btree"),

@@ -9,6 +9,7 @@
 //! | the evaluating engine: SQLite over the cluster's tables | [`engine`], [`evaluate`] |
 //! | COPY | [`copy`] |
 //! | columns with bounds and defaults, rows that fit them, numbers for rows | [`columns`], [`rows`], [`sequences`] |
+//! | constraints of a database's tables: changed, kept, what follows from them | [`constraints`], [`constraining`], [`follow`], [`early`] |
 //! | ALTER TABLE; a table's rows under another key | [`alter`], [`refill`] |
 //! | VACUUM, ANALYZE, LOCK TABLE | [`upkeep`] |
 //! | reads of one row, counts, scans; tables; databases | [`read`], [`ddl`], [`database`] |
@@ -25,16 +26,20 @@ pub mod alter;
 pub mod bind;
 pub mod catalog;
 pub mod columns;
+pub mod constraining;
+pub mod constraints;
 pub mod copy;
 pub mod database;
 pub mod ddl;
 pub mod driver;
+pub mod early;
 pub mod edits;
 pub mod engine;
 pub mod eval;
 pub mod evaluate;
 pub mod explain;
 pub mod fault;
+pub mod follow;
 pub mod indexes;
 pub mod plan;
 pub mod range;

@@ -3,6 +3,7 @@
 use crate::alter::{self, AddKey};
 use crate::bind::{Binder, Bound, Change, Insertion, folded, table_name};
 use crate::catalog::Catalog;
+use crate::constraining::{self, Constraining};
 use crate::copy::{self, CopyIn, CopyOut, CopyStatement};
 use crate::database::{self, DatabaseStatement};
 use crate::ddl;
@@ -61,6 +62,8 @@ pub enum Work {
         names: Vec<String>,
         /// A table that there is not is skipped.
         if_exists: bool,
+        /// With the foreign keys that refer to them.
+        cascade: bool,
     },
     /// Take all rows of tables away.
     Truncate {
@@ -71,6 +74,8 @@ pub enum Work {
     },
     /// Give a table a key.
     AddKey(AddKey),
+    /// Change constraints of a table, if there is something to change.
+    Constrain(Option<Constraining>, &'static str),
     /// Upkeep that PostgreSQL needs, and locks on tables.
     Upkeep(Upkeep),
     /// Make a database.
@@ -144,7 +149,7 @@ impl Work {
     /// True if it makes, alters or drops a table.
     pub fn defines(&self) -> bool {
         let tables = matches!(self, Work::CreateTable(_) | Work::AlterTable(_) | Work::DropTables { .. });
-        let tables = tables || matches!(self, Work::Truncate { .. } | Work::AddKey(_));
+        let tables = tables || matches!(self, Work::Truncate { .. } | Work::AddKey(_) | Work::Constrain(..));
         tables || self.is_about_databases() || matches!(self, Work::Indexes(_))
     }
 
@@ -166,6 +171,7 @@ impl Work {
             Work::AlterTable(_) | Work::AddKey(_) => "ALTER TABLE",
             Work::Truncate { .. } => "TRUNCATE TABLE",
             Work::Indexes(change) => change.tag,
+            Work::Constrain(_, tag) => tag,
             Work::DropTables { .. } => "DROP TABLE",
             Work::CreateDatabase(_) => "CREATE DATABASE",
             Work::DropDatabase { .. } => "DROP DATABASE",
@@ -245,11 +251,20 @@ fn parse(text: &str) -> Result<Vec<Said>, Failure> {
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax(error.to_string()))?;
     check_chains(tokens.iter().map(|token| &token.token))?;
+    let excludes = tokens.iter().any(|token| is_word(&token.token, Keyword::EXCLUDE));
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH).with_tokens_with_locations(tokens);
     statements(&mut parser).map_err(|error| match error {
         ParserError::RecursionLimitExceeded => too_deep(),
+        // The parser knows no such constraint.
+        _ if excludes => {
+            Failure::unsupported("EXCLUDE", "UNIQUE, CHECK and FOREIGN KEY are kept in a database")
+        }
         ParserError::TokenizerError(sentence) | ParserError::ParserError(sentence) => syntax(sentence),
     })
+}
+
+fn is_word(token: &Token, keyword: Keyword) -> bool {
+    matches!(token, Token::Word(word) if word.keyword == keyword)
 }
 
 /// Statements with semicolons between them.
@@ -390,6 +405,9 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             return Ok((Work::DropDatabase { name, if_exists, force }, Vec::new()));
         }
     };
+    if let Some(work) = altering(catalog, statement)? {
+        return Ok((work, Vec::new()));
+    }
     let binder = || Binder::new(catalog, given);
     Ok(match statement {
         Statement::Query(query) => {
@@ -408,15 +426,6 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             let (change, params) = binder().update(update)?;
             (Work::Change(change), params)
         }
-        Statement::AlterTable(change) if alter::added_key(change)?.is_some() => {
-            let key = alter::added_key(change)?.expect("it was looked at");
-            (Work::AddKey(key), Vec::new())
-        }
-        Statement::AlterTable(change) => (Work::AlterTable(alter::plan(catalog, change)?), Vec::new()),
-        Statement::CreateIndex(index) => (Work::Indexes(indexes::create(catalog, index)?), Vec::new()),
-        Statement::Drop { object_type: ObjectType::Index, if_exists, names, cascade: false, .. } => {
-            (Work::Indexes(indexes::drop(catalog, names, *if_exists)?), Vec::new())
-        }
         other => match explain::asked(other)? {
             None => (utility(other, catalog.is_of_database())?, Vec::new()),
             Some((Statement::Query(query), json)) => {
@@ -428,6 +437,35 @@ fn work(catalog: &Catalog, said: &Said, given: &[Option<Ty>]) -> Result<(Work, V
             }
         },
     })
+}
+
+/// Statements that alter tables, or make and drop indexes.
+fn altering(catalog: &Catalog, statement: &Statement) -> Result<Option<Work>, Failure> {
+    Ok(Some(match statement {
+        Statement::AlterTable(change) => {
+            if let Some(key) = alter::added_key(change)? {
+                return Ok(Some(Work::AddKey(key)));
+            }
+            match alter::changed_constraints(catalog, change)? {
+                Some(change) => Work::Constrain(Some(change), "ALTER TABLE"),
+                None => Work::AlterTable(alter::plan(catalog, change)?),
+            }
+        }
+        Statement::CreateIndex(index) if index.unique && catalog.is_of_database() => {
+            Work::Constrain(Some(indexes::create_unique(catalog, index)?), "CREATE INDEX")
+        }
+        Statement::CreateIndex(index) => Work::Indexes(indexes::create(catalog, index)?),
+        Statement::Drop { object_type: ObjectType::Index, if_exists, names, cascade: false, .. } => {
+            match catalog.is_of_database() {
+                true => {
+                    let change = constraining::drop_indexes(catalog, names, *if_exists)?;
+                    Work::Constrain(change, "DROP INDEX")
+                }
+                false => Work::Indexes(indexes::drop(catalog, names, *if_exists)?),
+            }
+        }
+        _ => return Ok(None),
+    }))
 }
 
 /// Statements without parameters; `within` a database, or outside of one.
@@ -442,12 +480,12 @@ fn utility(statement: &Statement, within: bool) -> Result<Work, Failure> {
             object_type: ObjectType::Table,
             if_exists,
             names,
-            cascade: false,
+            cascade,
             temporary: false,
             ..
-        } => {
+        } if within || !cascade => {
             let names = names.iter().map(table_name).collect::<Result<_, _>>()?;
-            Work::DropTables { names, if_exists: *if_exists }
+            Work::DropTables { names, if_exists: *if_exists, cascade: *cascade }
         }
         Statement::Truncate(truncate) if within => truncated(truncate)?,
         Statement::StartTransaction { modes, statements, exception: None, begin, .. }

@@ -16,7 +16,7 @@ use pg::Failure;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::data::{Row, Schema, SchemaError};
+use types::data::{Constraint, Demand, Row, Schema, SchemaError, Standing};
 use types::{CatalogTable, Position, TableId};
 use wire::request::Snapshot;
 use wire::{Body, Op, RecordText, RowOp, TableChange};
@@ -33,8 +33,9 @@ pub fn keyed(table: &Table, key: &[String]) -> Result<Schema, Failure> {
         let message = format!("multiple primary keys for table \"{name}\" are not allowed");
         return Err(Failure::new("42P16", message));
     }
-    let mut columns = Vec::new();
+    let (mut columns, mut places) = (Vec::new(), vec![0; schema.columns().len()]);
     for at in schema.visible() {
+        places[at] = columns.len();
         let mut column = schema.columns()[at].clone();
         if column.rules.identity.is_some() {
             column.rules.counter = column.rules.counter.or(Some((table.id().0, at as u32)));
@@ -42,12 +43,26 @@ pub fn keyed(table: &Table, key: &[String]) -> Result<Schema, Failure> {
         column.nullable &= !key.contains(&column.name);
         columns.push(column);
     }
-    Schema::new(columns, key, key.len(), false).map_err(|error| match error {
+    let keyed = Schema::new(columns, key, key.len(), false);
+    let constraints = schema.constraints().iter().filter(|one| one.is_enforced());
+    let moved = constraints.map(|one| moved(one.clone(), &places)).collect();
+    keyed.and_then(|keyed| keyed.with_constraints(moved)).map_err(|error| match error {
         SchemaError::UnknownKeyColumn(column) => {
             Failure::new("42703", format!("column \"{column}\" of relation \"{name}\" does not exist"))
         }
         other => Failure::new("42P16", other.to_string()),
     })
+}
+
+/// A constraint of the same columns, which are in other places. Each row is looked at as it is copied.
+fn moved(mut constraint: Constraint, places: &[usize]) -> Constraint {
+    let columns = match &mut constraint.demand {
+        Demand::Check(_) => return constraint,
+        Demand::Unique(columns) => columns,
+        Demand::Foreign(reference) => &mut reference.columns,
+    };
+    columns.iter_mut().for_each(|at| *at = places[*at]);
+    constraint.turned(Standing::Valid)
 }
 
 /// A table that is held, and the one that gets its rows.

@@ -450,24 +450,32 @@ impl SqlSession {
         }
         let until = turns::deadline();
         self.first_in_turn(&statement, &values, until).await?;
-        let mut edits = loop {
+        let mut all = loop {
             let view = self.view()?;
-            let edits = tokio::select! {
-                edits = statement.edits(&self.evaluator, &values, &view) => edits?,
+            let all = tokio::select! {
+                all = statement.edits(&self.evaluator, &values, &view) => all?,
                 () = self.evaluator.cancel.wait() => return Err(canceled()),
             };
-            if !self.all_in_turn(&edits, until).await? {
-                break edits;
+            let mut waited = false;
+            for edits in &all {
+                waited |= self.all_in_turn(edits, until).await?;
+            }
+            if !waited {
+                self.keeps_constraints(&all, &view).await?;
+                break all;
             }
         };
+        let (count, told) = (all[0].count, all[0].told.take());
         let handle = self.evaluator.handle.clone();
         if let Some(open) = &mut self.open {
-            match open.definitions().has_loaded(edits.table.id()) {
-                true => open.write_loaded(&handle, &mut edits).await?,
-                false => open.take(&mut edits)?,
+            for edits in &mut all {
+                match open.definitions().has_loaded(edits.table.id()) {
+                    true => open.write_loaded(&handle, edits).await?,
+                    false => open.take(edits)?,
+                }
             }
         }
-        Ok(statement.outcome(edits.count, edits.told))
+        Ok(statement.outcome(count, told))
     }
 
     /// The plan, made anew if tables have changed since. The client was told of its columns: they must be the

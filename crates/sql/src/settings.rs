@@ -21,6 +21,8 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("client_min_messages", "notice", false),
     ("datestyle", "ISO, MDY", true),
     ("default_table_access_method", "lsm", false),
+    ("check_function_bodies", "on", false),
+    ("default_tablespace", "", false),
     ("default_transaction_isolation", "read committed", false),
     ("default_transaction_read_only", "off", true),
     ("extra_float_digits", "1", false),
@@ -30,6 +32,8 @@ const KNOWN: &[(&str, &str, bool)] = &[
     ("is_superuser", "off", true),
     ("lc_collate", "C", false),
     ("lock_timeout", "0", false),
+    ("row_security", "on", false),
+    ("xmloption", "content", false),
     ("max_identifier_length", "63", false),
     ("max_index_keys", "32", false),
     ("search_path", "public", false),
@@ -336,6 +340,11 @@ fn accepted(name: &str, value: &str) -> Result<Option<String>, Failure> {
         "timezone" => ["utc", "etc/utc", "gmt", "0", "+00:00"].contains(&lower.as_str()),
         "intervalstyle" => lower == "postgres",
         "bytea_output" => lower == "hex",
+        // What pg_dump sets says nothing here.
+        "check_function_bodies" | "row_security" => truth(&lower).is_some(),
+        "xmloption" => ["content", "document"].contains(&lower.as_str()),
+        "default_tablespace" => ["", "pg_default"].contains(&lower.as_str()),
+        "default_table_access_method" => ["heap", "lsm"].contains(&lower.as_str()),
         "standard_conforming_strings" => ["on", "true"].contains(&lower.as_str()),
         "search_path" => lower
             .split(',')

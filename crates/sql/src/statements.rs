@@ -1,9 +1,13 @@
 //! Statements that write, inside and outside of transactions.
 
 use crate::bind::{Change, Conflict, Insertion};
+use crate::constraints::check;
+use crate::constraints::violation::{self, Refused};
+use crate::driver::Handle;
 use crate::edits::{self, Edits};
 use crate::evaluate::{BEGINNINGS, Evaluator};
 use crate::fault::{self, Decided};
+use crate::follow;
 use crate::read::{self, Values};
 use crate::txn::View;
 use crate::write::{self, Batch, affected, duplicate};
@@ -11,8 +15,8 @@ use client::Table;
 use pg::{Failure, Outcome, Row as PgRow, Rows};
 use std::time::Duration;
 use tokio::time::Instant;
-use types::TableRecord;
 use types::data::{Row, Value};
+use types::{Position, TableRecord};
 use wire::RowOp;
 
 /// How long a statement is done again because others change the rows that it has read.
@@ -54,12 +58,24 @@ impl Statement<'_> {
         }
     }
 
-    /// What it does, if rows are as the view has them.
-    pub async fn edits(&self, evaluator: &Evaluator, values: &Values, view: &View) -> Result<Edits, Failure> {
-        match self {
-            Statement::Insert(insertion) => edits::of_insertion(evaluator, insertion, values, view).await,
-            Statement::Change(change) => edits::of_change(evaluator, change, values, view).await,
-        }
+    /// What it does, with all that follows from it, if rows are as the view has them. The first is of its own
+    /// table.
+    pub async fn edits(
+        &self,
+        evaluator: &Evaluator,
+        values: &Values,
+        view: &View,
+    ) -> Result<Vec<Edits>, Failure> {
+        let first = match self {
+            Statement::Insert(insertion) => edits::of_insertion(evaluator, insertion, values, view).await?,
+            Statement::Change(change) => edits::of_change(evaluator, change, values, view).await?,
+        };
+        follow::with_all(evaluator, first, values, view).await
+    }
+
+    /// True if it may be done although a row meets another one.
+    fn meets(&self) -> bool {
+        matches!(self, Statement::Insert(insertion) if !matches!(insertion.conflict, Conflict::Fail))
     }
 }
 
@@ -92,18 +108,25 @@ pub async fn alone(
             beginnings += 1;
             continue;
         }
-        let edits = edits?;
-        let Edits { table, partition: Some(partition), edits, count, told } = edits else {
-            return Ok(statement.outcome(edits.count, edits.told));
-        };
-        let ops: Vec<RowOp> = edits.into_iter().filter_map(|edit| edit.operation()).collect();
+        let mut edits = edits?;
+        let (count, told) = (edits[0].count, edits[0].told.take());
+        let Some(partition) = edits[0].partition else { return Ok(statement.outcome(count, told)) };
         let since = view.position(partition);
-        match (Batch { partition: Some(partition), ops }).send(&evaluator.handle, &table, since).await? {
+        let waits = began.elapsed() < WAIT_LIMIT;
+        let (decided, refused) = send_all(&evaluator.handle, edits, since).await?;
+        match decided {
             Decided::Done(_) => return Ok(statement.outcome(count, told)),
             // What was read is not so any more: read again, as PostgreSQL does after it has waited for the
             // other one.
-            Decided::Exists | Decided::Changed if began.elapsed() < WAIT_LIMIT => {}
+            Decided::Exists | Decided::Changed if waits => {}
             Decided::Exists | Decided::Changed => return Err(fault::conflict()),
+            Decided::Violates(number) => {
+                let failure = violation::told(&evaluator.handle, number, &refused).await;
+                let meets = statement.meets() && failure.code == "23505";
+                if !waits || !meets && !violation::passes(&evaluator.handle, number, &refused) {
+                    return Err(failure);
+                }
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(spread(wait)) => {}
@@ -111,6 +134,24 @@ pub async fn alone(
         }
         wait = (wait * 2).min(LONGEST_WAIT);
     }
+}
+
+/// Sends what a statement does as one write. With what it was, for what is said if it is refused.
+async fn send_all(
+    handle: &Handle,
+    mut edits: Vec<Edits>,
+    since: Option<Position>,
+) -> Result<(Decided, Refused), Failure> {
+    if edits.len() == 1 {
+        let Edits { table, partition, edits, .. } = edits.remove(0);
+        let ops: Vec<RowOp> = edits.into_iter().filter_map(|edit| edit.operation()).collect();
+        let refused = Refused::new([(&table, &ops[..])]);
+        return Ok((Batch { partition, ops }.send(handle, &table, since).await?, refused));
+    }
+    let (written, tables) = follow::gathered(edits, since)?;
+    let parts = written.iter().filter_map(|part| Some((tables.get(&part.table)?, &part.ops[..])));
+    let refused = Refused::new(parts);
+    Ok((write::send_parts(handle, (Vec::new(), &tables), (written, None)).await?, refused))
 }
 
 /// Somewhere between nothing and this, differently for each of those who wait.
@@ -129,10 +170,13 @@ async fn insert_at_once(
     insertion: &Insertion,
     values: &Values,
 ) -> Result<AtOnce, Failure> {
-    if matches!(insertion.conflict, Conflict::Update(_)) {
+    if matches!(insertion.conflict, Conflict::Update(_)) || !insertion.arbiters.unique.is_empty() {
         return Ok(None);
     }
     let table = Table::new(insertion.table.clone());
+    if matches!(insertion.conflict, Conflict::Replace) && edits::is_followed(evaluator, &table) {
+        return Ok(None);
+    }
     let rows = edits::new_rows(evaluator, insertion, values, &View::default()).await?;
     if rows.len() > 1 && matches!(insertion.conflict, Conflict::Keep) {
         return Ok(None);
@@ -157,8 +201,10 @@ async fn insert_at_once(
         return Ok(Some((0, told)));
     }
     let only = keys.first().filter(|_| keys.len() == 1).cloned();
+    let refused = Refused::new([(&table, &batch.ops[..])]);
     match batch.send(&evaluator.handle, &table, None).await? {
         Decided::Done(_) => Ok(Some((seen.len() as u64, told))),
+        Decided::Violates(number) => Err(violation::told(&evaluator.handle, number, &refused).await),
         _ if matches!(insertion.conflict, Conflict::Keep) => Ok(Some((0, told.map(|_| Vec::new())))),
         _ => Err(duplicate(&table, only.as_deref())),
     }
@@ -170,6 +216,9 @@ async fn change_at_once(evaluator: &Evaluator, change: &Change, values: &Values)
     let Some(point) = &change.point else { return Ok(None) };
     let table = Table::new(change.table.clone());
     let schema = table.schema();
+    if edits::is_followed(evaluator, &table) || check::has_any(schema) && !change.removes {
+        return Ok(None);
+    }
     let key: Vec<Value> = point.iter().map(|slot| values.of(slot)).collect();
     let (op, told) = if change.removes {
         if change.returning.is_some() {
@@ -203,7 +252,12 @@ async fn change_at_once(evaluator: &Evaluator, change: &Change, values: &Values)
     };
     let mut batch = Batch::default();
     batch.add(&table, op)?;
-    let count = affected(&batch.send(&evaluator.handle, &table, None).await?)?;
+    let refused = Refused::new([(&table, &batch.ops[..])]);
+    let decided = batch.send(&evaluator.handle, &table, None).await?;
+    if let Decided::Violates(number) = decided {
+        return Err(violation::told(&evaluator.handle, number, &refused).await);
+    }
+    let count = affected(&decided)?;
     Ok(Some((count, told.map(|told| if count > 0 { told } else { Vec::new() }))))
 }
 

@@ -14,9 +14,10 @@
 //! ```
 
 use crate::config::{Holds, TableRecord, Unknown};
-use crate::data::{Column, ColumnType, Schema};
+use crate::data::constraint::settled;
+use crate::data::{Column, ColumnType, Constraint, Schema, Standing};
 use crate::ids::TableId;
-use crate::index::Indexes;
+use crate::index::{IndexRecord, Indexes};
 use crate::keyspace::KeySpace;
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -151,6 +152,19 @@ impl CatalogTable {
         }
     }
 
+    /// This definition in the place of `before`: how far constraints are says that one ([`settled`]). The
+    /// error is a sentence.
+    pub fn behind(self, before: &CatalogTable) -> Result<CatalogTable, String> {
+        let all = settled(before.schema.constraints(), self.schema.constraints());
+        self.constrained(all)
+    }
+
+    /// The same with these constraints. The error is a sentence.
+    pub fn constrained(self, constraints: Vec<Constraint>) -> Result<CatalogTable, String> {
+        let schema = self.schema.with_constraints(constraints).map_err(|error| error.to_string())?;
+        Ok(CatalogTable { schema, ..self })
+    }
+
     /// The stored key of its row.
     pub fn stored_key(&self) -> Bytes {
         catalog_key(self.id)
@@ -225,13 +239,23 @@ impl TableRecord {
         TableRecord {
             id: table.id,
             name: table.name,
+            indexes: indexes_of(&table.schema),
             schema: table.schema,
             created_ms: table.created_ms,
-            indexes: Indexes::default(),
             holds: Holds::TableOf(self.id),
             ..self.clone()
         }
     }
+}
+
+/// The indexes of constraints by which rows can be found.
+fn indexes_of(schema: &Schema) -> Indexes {
+    let of = |constraint: &Constraint| {
+        let columns = constraint.indexed().filter(|_| constraint.standing == Standing::Valid)?.to_vec();
+        Some(IndexRecord { number: constraint.number, name: constraint.name.clone(), columns })
+    };
+    let wanted: Vec<IndexRecord> = schema.constraints().iter().filter_map(of).collect();
+    Indexes { last: wanted.iter().map(|index| index.number).max().unwrap_or(0), wanted }
 }
 
 #[cfg(test)]

@@ -345,7 +345,11 @@ pub fn entry_of(stored: &[u8]) -> &[u8] {
 
 /// The key of the row that an index row of so many columns is of.
 pub fn row_of(stored: &[u8], columns: usize) -> Result<&[u8], KeyError> {
-    let entry = entry_of(stored);
+    row_behind(entry_of(stored), columns)
+}
+
+/// The key of the row that an entry of so many columns is of.
+pub fn row_behind(entry: &[u8], columns: usize) -> Result<&[u8], KeyError> {
     Ok(&entry[columns_length(entry, columns)?..])
 }
 

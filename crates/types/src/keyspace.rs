@@ -9,6 +9,13 @@
 //! of its catalog         03 63 | encoded key
 //! ```
 //!
+//! Rows of indexes lie beside them:
+//!
+//! ```text
+//! of a bare table        20 | index u32 | entry
+//! of a database's table  20 | table u32 | index u32 | entry
+//! ```
+//!
 //! Whoever reads or writes rows makes stored keys and ranges here and nowhere else. So a key cannot lie
 //! outside of its table, and a range that is open ends with its table.
 
@@ -78,6 +85,33 @@ impl KeySpace {
         stored.starts_with(&prefix[..length])
     }
 
+    /// What the stored keys of the rows of one of its indexes begin with; `None`: of all of them. A catalog
+    /// has none.
+    pub fn index_prefix(self, index: Option<u32>) -> Vec<u8> {
+        let mut prefix = Vec::with_capacity(64);
+        prefix.push(space::INDEX);
+        match self {
+            KeySpace::Bare => {}
+            KeySpace::Table(table) => prefix.extend_from_slice(&table.0.to_be_bytes()),
+            KeySpace::Catalog => panic!("a catalog has no indexes"),
+        }
+        prefix.extend(index.iter().flat_map(|index| index.to_be_bytes()));
+        prefix
+    }
+
+    /// The stored keys of these index rows are from the first on and below the second.
+    pub fn index_range(self, index: Option<u32>) -> (Vec<u8>, Vec<u8>) {
+        let prefix = self.index_prefix(index);
+        let end = prefix_end(&prefix);
+        (prefix, end)
+    }
+
+    /// The table whose row this stored key is of, in a partition of a database.
+    pub fn table_of(stored: &[u8]) -> Option<TableId> {
+        let id = stored.strip_prefix(&[space::ROW])?.first_chunk()?;
+        Some(TableId(u32::from_be_bytes(*id)))
+    }
+
     /// The stored keys of rows with `from <= encoded key < to` are from the first on and below the second. An
     /// empty `to`: up to the end of the table, and no further (PR-121).
     pub fn range(self, from: &[u8], to: &[u8]) -> (Vec<u8>, Vec<u8>) {
@@ -110,6 +144,12 @@ mod tests {
         assert_eq!(KeySpace::Bare.row_key(b"k")[..], [0x10, b'k']);
         assert_eq!(KeySpace::Table(TableId(0x0102)).row_key(b"k")[..], [0x10, 0, 0, 1, 2, b'k']);
         assert_eq!(KeySpace::Catalog.row_key(b"k")[..], [0x03, 0x63, b'k']);
+        assert_eq!(KeySpace::Bare.index_prefix(Some(3)), [0x20, 0, 0, 0, 3]);
+        let table = KeySpace::Table(TableId(7));
+        assert_eq!(table.index_range(Some(3)).1, [0x20, 0, 0, 0, 7, 0, 0, 0, 4]);
+        assert_eq!(table.index_range(None), (vec![0x20, 0, 0, 0, 7], vec![0x20, 0, 0, 0, 8]));
+        assert_eq!(KeySpace::table_of(&table.row_key(b"k")), Some(TableId(7)));
+        assert_eq!(KeySpace::table_of(&[0x10, 0, 0]), None);
         assert_eq!(KeySpace::Bare.range(b"", b""), (vec![0x10], vec![0x11]));
         assert_eq!(KeySpace::Bare.range(b"a", b"b"), (vec![0x10, b'a'], vec![0x10, b'b']));
     }

@@ -122,6 +122,8 @@ rules! {
         "A write of several rows that is refused leaves those that came before the one that refused it.";
     Pr113 "PR-113" finds_are_of_one_state:
         "A find by an index shows rows of another state than the entries by which it found them.";
+    Pr150 "PR-150" constraints_are_looked_at:
+        "Two rows have the same values where a constraint forbids it, or one refers to a row that is not there.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";
     Le02 "LE-02" persisted_is_what_was_flushed:
         "`persisted` is told to be what is published when a flush ends, not what it began with.";

@@ -440,13 +440,16 @@ pub enum Outcome {
     Stale = 6,
     /// A table of a database has the name that a new one was to have; nothing was changed.
     NameTaken = 7,
+    /// A constraint of a database's table forbids it, as everything is that has been executed; nothing was
+    /// changed. Its number is told in the place of how many rows were changed.
+    Violates = 8,
 }
 
 impl Outcome {
     /// The outcome with this number.
     pub fn from_number(number: u8) -> Option<Outcome> {
         use Outcome::*;
-        [Done, Exists, Changed, Unindexable, TooMuch, Stopped, Stale, NameTaken]
+        [Done, Exists, Changed, Unindexable, TooMuch, Stopped, Stale, NameTaken, Violates]
             .into_iter()
             .find(|outcome| *outcome as u8 == number)
     }

@@ -1,19 +1,15 @@
-//! Tables of a database ([`types::database`]): what becomes of them, writes to several of them, and the rows
-//! of those that were dropped.
+//! Tables of a database ([`types::database`]): what becomes of them, and writes to several of them.
 //!
 //! Only the primary thinks. What it finds out is in its entries, so backups apply the catalog's rows like any
 //! others.
 
+use crate::features::constraint::{Tables, without_parent};
 use crate::rows::{self, Evaluated, Since};
 use crate::scope::Scope;
-use crate::settings::Settings;
-use bytes::Bytes;
-use std::collections::BTreeMap;
-use types::database::{MAX_TABLES, catalog_key};
+use types::database::MAX_TABLES;
 use types::engine::{Engine, EngineError};
 use types::{
-    CatalogTable, KeySpace, Lsn, Mutation, PartitionRecord, Position, ReadAt, Rules, TableId, TableState,
-    Term,
+    CatalogTable, KeySpace, Mutation, PartitionRecord, Position, ReadAt, Rules, TableId, TableState,
 };
 use wire::{Op, Outcome, Request, TableChange, TablePart};
 
@@ -68,10 +64,8 @@ pub(crate) enum Refused {
     Bad(String),
 }
 
-type Tables = BTreeMap<TableId, (TableState, CatalogTable)>;
-
 /// Every table of a state, those among them that are being removed.
-fn tables_at(engine: &dyn Engine, at: ReadAt) -> Result<Tables, EngineError> {
+pub(crate) fn tables_at(engine: &dyn Engine, at: ReadAt) -> Result<Tables, EngineError> {
     let (from, to) = KeySpace::Catalog.range(&[], &[]);
     let rows = engine.scan(&from, &to, at, 2 * MAX_TABLES, usize::MAX)?;
     let read = |row: &types::engine::Row| {
@@ -98,6 +92,7 @@ fn apply_changes(mut tables: Tables, changes: &[Change]) -> Result<Tables, Refus
                 if let Some(fault) = to.change_fault(before) {
                     return Err(Refused::Bad(fault));
                 }
+                let to = to.clone().behind(before).map_err(Refused::Bad)?;
                 (to.id, to.clone(), to.state())
             }
             Change::Drop(id, schema) => {
@@ -115,6 +110,10 @@ fn apply_changes(mut tables: Tables, changes: &[Change]) -> Result<Tables, Refus
     }
     if tables.len() > MAX_TABLES {
         return Err(Refused::Outcome(Outcome::TooMuch));
+    }
+    // Whoever asked did not see the other table as it is.
+    if without_parent(&tables).is_some() {
+        return Err(stale());
     }
     tables.retain(|id, _| changed.contains(id));
     Ok(tables)
@@ -170,85 +169,13 @@ pub(crate) fn evaluate_parts(
     Ok(Ok((Outcome::Done, affected, mutations)))
 }
 
-/// What a leader knows of tables that were dropped. Good for one term: in it nobody else changes the state.
-///
-/// Invariants (`validate`): the last entry about tables is not behind the log's end.
-#[derive(Debug, Default)]
-pub(crate) struct KnownCatalog {
-    /// The term that all of this is of; zero: none.
-    term: Term,
-    /// The last entry about tables that was made in it.
-    last: Lsn,
-    /// The tables whose rows are still to be removed, if that was looked up since.
-    dropped: Option<Vec<TableId>>,
-    /// Up to where the first of them has no row any more. Empty: nothing is known of it.
-    next: Bytes,
-}
-
-impl KnownCatalog {
-    /// An entry at `at` has changed tables, or will have when it is executed.
-    pub fn changed_at(&mut self, at: Position) {
-        assert!(at.term >= self.term, "tables of term {} change in the older {}", self.term, at.term);
-        *self = KnownCatalog { term: at.term, last: at.lsn, ..KnownCatalog::default() };
-    }
-
-    /// True if the last entry about tables of this term is not committed yet.
-    pub fn is_pending(&self, term: Term, committed: Lsn) -> bool {
-        self.term == term && self.last > committed
-    }
-
-    /// What removes the next rows of a table that was dropped; behind the last one its definition. None:
-    /// there is no such table.
-    pub fn next_removal(
-        &mut self,
-        engine: &dyn Engine,
-        term: Term,
-        settings: &Settings,
-    ) -> Result<Option<Vec<Mutation>>, EngineError> {
-        if self.term != term || self.dropped.is_none() {
-            let dropped = |(id, (state, _)): (TableId, (TableState, CatalogTable))| {
-                (state == TableState::Dropping).then_some(id)
-            };
-            let dropped = tables_at(engine, ReadAt::Applied)?.into_iter().filter_map(dropped).collect();
-            let last = if self.term == term { self.last } else { Lsn::ZERO };
-            *self = KnownCatalog { term, last, dropped: Some(dropped), next: Bytes::new() };
-        }
-        let Some(table) = self.dropped.as_ref().and_then(|dropped| dropped.first()).copied() else {
-            return Ok(None);
-        };
-        let (from, to) = KeySpace::Table(table).range(&self.next, &[]);
-        let rows = engine.scan(&from, &to, ReadAt::Applied, settings.slice_rows, settings.slice_bytes)?;
-        let Some(last) = rows.last() else {
-            return Ok(Some(vec![Mutation { key: catalog_key(table), value: None }]));
-        };
-        self.next = [&KeySpace::Table(table).key_of(&last.key)[..], &[0]].concat().into();
-        Ok(Some(rows.into_iter().map(|row| Mutation { key: row.key, value: None }).collect()))
-    }
-
-    /// An entry at `at` removes rows, or a definition, that [`KnownCatalog::next_removal`] gave.
-    pub fn removed_at(&mut self, at: Position, table_is_gone: bool) {
-        assert!(at.term == self.term, "rows are removed in term {} by what {} knew", at.term, self.term);
-        self.last = at.lsn;
-        if table_is_gone {
-            (self.dropped, self.next) = (None, Bytes::new());
-        }
-    }
-
-    /// What must hold of it in a log that ends at `end`.
-    pub fn validate(&self, leading: Option<Term>, end: Lsn) -> Result<(), String> {
-        match leading == Some(self.term) && self.last > end {
-            true => Err(format!("the last entry about tables, {}, is behind the log's end {end}", self.last)),
-            false => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::{FakeEngine, at, member};
+    use bytes::Bytes;
     use types::data::{Column, ColumnType, Schema};
-    use types::{Epoch, LogKind, PartitionId, Policy};
+    use types::{Epoch, LogKind, Lsn, PartitionId, Policy};
     use wire::{RecordText, RowOp};
 
     const DATABASE: TableId = TableId(5);
@@ -431,47 +358,6 @@ mod tests {
         assert_eq!(world.write(&[], &[rests(vec![at(1), at(1)])]), Err(changed.clone()));
         assert_eq!(world.write(&[], &[rests(vec![at(2), at(1)])]), Err(changed));
         assert_eq!(world.write(&[], &[rests(vec![at(1), at(2)])]), Ok(2));
-    }
-
-    #[test]
-    fn a_dropped_table_is_refused_at_once_and_its_rows_go_in_slices_and_no_others() {
-        let mut world = World::new();
-        let (pets, towns) = (part(PETS, 1, &["a", "b", "c", "d", "e"]), part(TOWNS, 1, &["a", "b"]));
-        world.write(&[create(PETS, "pets"), create(TOWNS, "towns")], &[pets, towns]).expect("made");
-        let drop = TableChange::Drop { table: PETS, schema: 1 };
-        world.write(std::slice::from_ref(&drop), &[]).expect("dropped");
-        assert_eq!(world.write(&[drop], &[]), Err(STALE));
-        assert_eq!(world.write(&[], &[part(PETS, 1, &["z"])]), Err(STALE));
-        let settings = Settings { slice_rows: 2, ..Settings::default() };
-        let mut known = KnownCatalog::default();
-        let mut slices = Vec::new();
-        while let Some(slice) = known.next_removal(&world.engine, Term(1), &settings).expect("no error") {
-            let last = slice.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
-            slices.push(slice.len());
-            let at = world.execute(&slice);
-            known.removed_at(at, last);
-            assert!(known.is_pending(Term(1), Lsn(at.lsn.0 - 1)) && !known.is_pending(Term(1), at.lsn));
-        }
-        assert_eq!(slices, [2, 2, 1, 1]);
-        let (from, to) = KeySpace::Bare.range(&[], &[]);
-        let left = world.engine.scan(&from, &to, ReadAt::Applied, 1000, usize::MAX).expect("no error");
-        assert!(left.len() == 2 && left.iter().all(|row| KeySpace::Table(TOWNS).has(&row.key)), "{left:?}");
-        assert_eq!(tables_at(&world.engine, ReadAt::Applied).expect("no error").len(), 1);
-    }
-
-    #[test]
-    fn the_next_term_goes_on_with_a_removal() {
-        let mut world = World::new();
-        world.write(&[create(PETS, "pets")], &[part(PETS, 1, &["a", "b", "c"])]).expect("made");
-        world.write(&[TableChange::Drop { table: PETS, schema: 1 }], &[]).expect("dropped");
-        let settings = Settings { slice_rows: 2, ..Settings::default() };
-        let mut known = KnownCatalog::default();
-        let slice = known.next_removal(&world.engine, Term(1), &settings).expect("no error").expect("rows");
-        let at = world.execute(&slice);
-        known.removed_at(at, false);
-        let slice = known.next_removal(&world.engine, Term(2), &settings).expect("no error").expect("rows");
-        assert_eq!(slice.len(), 1, "what is left of it");
-        known.validate(Some(Term(2)), at.lsn).expect("valid");
     }
 
     #[test]

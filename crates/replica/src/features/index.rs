@@ -10,9 +10,11 @@ use crate::settings::Settings;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use types::data::Standing;
+use types::database::catalog_key;
 use types::engine::{Engine, EngineError, mutation_fault, space};
 use types::index::{self, Definition, IndexState, Wanted};
-use types::{KeySpace, Lsn, Mutation, PartitionId, Position, ReadAt, Rules, Term};
+use types::{CatalogTable, KeySpace, Lsn, Mutation, PartitionId, Position, ReadAt, Rules, TableId, Term};
 use wire::effects::MAX_MUTATIONS;
 use wire::entry::MAX_PAYLOAD_BYTES;
 use wire::request::{IndexStatus, MAX_FOUND};
@@ -279,23 +281,21 @@ pub(crate) fn index_status(engine: &dyn Engine, at: ReadAt) -> Result<Body, Engi
     Ok(Body::Indexes(definitions_at(engine, at)?.into_iter().map(status).collect()))
 }
 
-/// Rows by an index.
+/// Rows by an index of the table that these keys are of.
 pub(crate) fn find(
     engine: &dyn Engine,
-    (partition, rules): (PartitionId, Rules),
+    (partition, keys, rules): (PartitionId, KeySpace, Rules),
     op: &Op,
     at: ReadAt,
 ) -> Result<(Status, Body), EngineError> {
     let Op::Find { index: number, from, to, limit, .. } = op else { return Ok((Status::Ok, Body::None)) };
-    let columns = match ready_columns(engine, partition, *number, at)? {
+    let columns = match ready_columns(engine, (partition, keys), *number, at)? {
         Ok(columns) => columns,
         Err(why) => return Ok((Status::NoIndex(why), Body::None)),
     };
-    let begin = [&index::index_prefix(*number)[..], from].concat();
-    let end = match to.is_empty() {
-        true => index::index_end(*number),
-        false => [&index::index_prefix(*number)[..], to].concat(),
-    };
+    let (prefix, end) = keys.index_range(Some(*number));
+    let begin = [&prefix[..], from].concat();
+    let end = if to.is_empty() { end } else { [&prefix[..], to].concat() };
     if begin >= end {
         return Ok((Status::Ok, Body::Found { rows: Vec::new(), next: Bytes::new() }));
     }
@@ -305,9 +305,9 @@ pub(crate) fn find(
     let (mut rows, mut bytes, mut next) = (Vec::with_capacity(entries.len()), 0, Bytes::new());
     let full = entries.iter().map(|entry| entry.key.len()).sum::<usize>() >= FOUND_BYTES;
     for (place, entry) in entries.iter().enumerate() {
-        let key =
-            index::row_of(&entry.key, columns).map_err(|error| EngineError::Corrupt(error.to_string()))?;
-        let Some((lsn, row)) = engine.get(&row_key(key), rows_at)? else {
+        let own = &entry.key[prefix.len()..];
+        let key = index::row_behind(own, columns).map_err(|error| EngineError::Corrupt(error.to_string()))?;
+        let Some((lsn, row)) = engine.get(&keys.row_key(key), rows_at)? else {
             let why = format!("index {number} of {partition} has an entry of a row that is not there");
             return Ok((Status::Corrupt(why), Body::None));
         };
@@ -315,7 +315,7 @@ pub(crate) fn find(
         rows.push((entry.key.slice_ref(key), lsn, row));
         let more = place + 1 < entries.len() || full;
         if more && (place + 1 >= limit || bytes >= FOUND_BYTES || place + 1 == entries.len()) {
-            next = [index::entry_of(&entry.key), &[0]].concat().into();
+            next = [own, &[0]].concat().into();
             break;
         }
     }
@@ -325,28 +325,59 @@ pub(crate) fn find(
 /// How many columns an index has that is ready in this state, or why it cannot be read by.
 fn ready_columns(
     engine: &dyn Engine,
-    partition: PartitionId,
+    (partition, keys): (PartitionId, KeySpace),
     number: u32,
     at: ReadAt,
 ) -> Result<Result<usize, String>, EngineError> {
-    let Some((_, value)) = engine.get(&index::definition_key(number), at)? else {
-        return Ok(Err(format!("partition {partition} has no index {number}")));
+    let none = || Ok(Err(format!("partition {partition} has no index {number}")));
+    let state = match keys {
+        KeySpace::Catalog => return none(),
+        KeySpace::Table(table) => constraint_index(engine, table, number, at)?,
+        KeySpace::Bare => {
+            let value = engine.get(&index::definition_key(number), at)?.map(|(_, value)| value);
+            value.map(|value| index::state_of(&value)).transpose().map_err(EngineError::Corrupt)?
+        }
     };
-    Ok(match index::state_of(&value).map_err(EngineError::Corrupt)? {
-        (IndexState::Ready, columns) => Ok(columns),
-        (state, _) => Err(format!("index {number} of partition {partition} is {}", state.name())),
+    Ok(match state {
+        None => return none(),
+        Some((IndexState::Ready, columns)) => Ok(columns),
+        Some((state, _)) => Err(format!("index {number} of partition {partition} is {}", state.name())),
     })
+}
+
+/// How far the index of a constraint of a database's table is, and how many columns it has.
+fn constraint_index(
+    engine: &dyn Engine,
+    table: TableId,
+    number: u32,
+    at: ReadAt,
+) -> Result<Option<(IndexState, usize)>, EngineError> {
+    let key = catalog_key(table);
+    let Some((_, value)) = engine.get(&key, at)? else { return Ok(None) };
+    let read = CatalogTable::decode(&KeySpace::Catalog.key_of(&key), &value);
+    let (_, table) = read.map_err(EngineError::Corrupt)?;
+    let mut all = table.schema.constraints().iter();
+    Ok(all.find(|one| one.number == number).and_then(|one| {
+        let state = match one.standing {
+            Standing::Valid => IndexState::Ready,
+            Standing::Building => IndexState::Building,
+            Standing::Failed => IndexState::Failed,
+            Standing::Dropping => IndexState::Dropping,
+        };
+        Some((state, one.indexed()?.len()))
+    }))
 }
 
 /// What an entry about indexes changes. The error is a sentence.
 pub(crate) fn decode(entry: &Entry) -> Result<Vec<Mutation>, String> {
     let mutations = Effects::decode(entry.payload())?.mutations;
     let (first, end) = index::definition_range();
-    // Rows of a database's table that was dropped are removed by the same kind, and its definition.
+    // Rows of a database's table that was dropped are removed by the same kind, and definitions of tables are
+    // changed.
     let fits = |mutation: &Mutation| {
         let (key, removed) = (&mutation.key[..], mutation.value.is_none());
-        let dropped = removed && (key[0] == space::ROW || KeySpace::Catalog.has(key));
-        key[0] == space::INDEX || key >= &first[..] && key < &end[..] || dropped
+        let of_table = removed && key[0] == space::ROW || KeySpace::Catalog.has(key);
+        key[0] == space::INDEX || key >= &first[..] && key < &end[..] || of_table
     };
     if let Some(fault) = mutations.iter().find_map(mutation_fault) {
         return Err(format!("PR-72: the entry at {}: {fault}", entry.at()));

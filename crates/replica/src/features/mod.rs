@@ -3,6 +3,8 @@
 //! | file | what |
 //! | --- | --- |
 //! | `catalog` | tables of a database, and writes to several of them |
+//! | `constraint` | what a write of a database must keep |
+//! | `tend` | what is done for its tables beside requests |
 //! | `job` | records of jobs, and what a job has done |
 //! | `aggregate` | counts and digests, in slices |
 //! | `index` | secondary indexes: maintained, built, read |
@@ -10,16 +12,19 @@
 //! | `scrub` | a replica's own files, read back |
 //! | `bulk` | bulk loads: what is staged, what entries name, who waits |
 //!
-//! Jobs use indexes, and nothing else here uses another part. Aggregate scans are held by `Readers`, loads by
-//! `Data`. Requests about them are done in `serve`.
+//! Jobs use indexes, the catalog uses constraints, what is done beside requests uses both, and nothing else
+//! here uses another part. Aggregate scans are held by `Readers`, loads by `Data`. Requests about them are
+//! done in `serve`.
 
 pub(crate) mod aggregate;
 pub(crate) mod bulk;
 pub(crate) mod catalog;
+pub(crate) mod constraint;
 pub(crate) mod index;
 pub(crate) mod job;
 pub(crate) mod pause;
 pub(crate) mod scrub;
+pub(crate) mod tend;
 
 use types::{Lsn, Term};
 
@@ -29,7 +34,7 @@ pub(crate) struct Features {
     /// What is known of the indexes, for a leader.
     pub indexes: index::KnownIndexes,
     /// What is known of a database's tables, for a leader.
-    pub catalog: catalog::KnownCatalog,
+    pub catalog: tend::KnownCatalog,
     /// Its own files are read back, or were.
     pub scrub: scrub::Scrubber,
 }

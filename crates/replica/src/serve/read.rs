@@ -67,7 +67,9 @@ impl<'a> Reading<'a> {
     /// What is found at a position that [`Reading::position_of`] gave.
     pub fn read(&mut self, op: &Op, scope: &Scope, (at, lsn): (ReadAt, Lsn)) -> Result<Answer, EngineError> {
         let (status, body) = match op {
-            Op::Find { .. } => index::find(self.data.engine.as_ref(), (self.id, self.rules), op, at)?,
+            Op::Find { .. } => {
+                index::find(self.data.engine.as_ref(), (self.id, scope.keys(), self.rules), op, at)?
+            }
             op => (Status::Ok, self.look(op, scope, at)?),
         };
         if matches!(&body, Body::Found { next, .. } if !next.is_empty())

@@ -4,9 +4,10 @@ use crate::answer::AckCondition;
 use crate::answer::Answer;
 use crate::data::Data;
 use crate::features::bulk::{NotStaged, loaded_at, loading};
-use crate::features::catalog::{self, KnownCatalog, Refused};
+use crate::features::catalog::{self, Refused};
 use crate::features::index::{KnownIndexes, definitions_at};
 use crate::features::job::{self, JobWork};
+use crate::features::tend::KnownCatalog;
 use crate::output::Output;
 use crate::rows::{Evaluated, Since, evaluate, parts_hash, request_hash};
 use crate::scope::Scope;
@@ -161,13 +162,17 @@ impl Writing<'_> {
         evaluated: Evaluated,
     ) -> Result<Answer, EngineError> {
         let (engine, leading) = (self.data.engine.as_ref(), Some(self.term));
+        let evaluated = match self.record.is_of_database() {
+            true => self.catalog.with_constraints(engine, (self.term, self.rules), evaluated)?,
+            false => evaluated,
+        };
         let (outcome, affected, mutations) =
             self.indexes.with_index_rows(engine, leading, self.rules, evaluated)?;
         let status = if outcome == Outcome::Done { Status::Ok } else { Status::Refused(outcome) };
         if outcome != Outcome::Done && !request.session.is_some() {
             // Nothing is logged, but what was seen may not be committed yet (PR-23).
             let end = self.data.log.end().lsn;
-            let answer = Answer::new(status, Body::Affected(0)).read_at(end);
+            let answer = Answer::new(status, Body::Affected(affected)).read_at(end);
             return Ok(match self.rules.refusals_wait() {
                 true => answer.covered(end, AckCondition::Seen),
                 false => answer,
@@ -346,23 +351,24 @@ impl Writing<'_> {
         self.append(Entry::encode(header, &own(mutations).encode()))
     }
 
-    /// Removes the next rows of a table that was dropped from a database, if the removal before is committed.
-    pub fn remove_dropped(&mut self) -> Result<(), Unfit> {
+    /// A step of what is to be done for tables of a database, if the one before is committed: rows of what
+    /// was dropped go, and rows that were there before a constraint are looked at.
+    pub fn tend_tables(&mut self) -> Result<(), Unfit> {
         let pending = self.catalog.is_pending(self.term, self.data.marks.committed());
         if pending || self.refuses().is_some() {
             return Ok(());
         }
         let engine = self.data.engine.as_ref();
-        let mutations = match self.catalog.next_removal(engine, self.term, self.settings) {
+        let mutations = match self.catalog.next_step(engine, self.term, self.settings) {
             Ok(Some(mutations)) => mutations,
             // What cannot be read just now can be at a later tick.
             Ok(None) | Err(EngineError::Later(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let is_last = mutations.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
+        let defines = mutations.iter().any(|mutation| KeySpace::Catalog.has(&mutation.key));
         let mut header = self.data.next_header(self.term, Kind::Schema, self.now.wall_ms);
         header.table = self.record.table;
-        self.catalog.removed_at(header.at, is_last);
+        self.catalog.stepped_at(header.at, defines);
         self.append(Entry::encode(header, &own(mutations).encode()))
     }
 }

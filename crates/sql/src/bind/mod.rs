@@ -36,7 +36,7 @@ pub use modify::{Change, Returning};
 pub use operators::data_type;
 pub use query::{Bound, Output, Point, whole_key};
 pub use quick::Quick;
-pub use write::{Conflict, Insertion, Rows, Upsert, constant, writable};
+pub use write::{Arbiters, Conflict, Insertion, Rows, Upsert, constant, writable};
 
 /// A value that is known when a statement is executed.
 #[derive(Clone, PartialEq, Debug)]

@@ -16,7 +16,7 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 use std::sync::Arc;
 use types::TableRecord;
-use types::data::{Identity, Value};
+use types::data::{Constraint, Identity, Standing, Value};
 
 /// What becomes of a row whose key is there already.
 pub enum Conflict {
@@ -28,6 +28,15 @@ pub enum Conflict {
     Replace,
     /// Columns of the row get new values.
     Update(Box<Upsert>),
+}
+
+/// By what ON CONFLICT finds a row that is there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Arbiters {
+    /// By the key.
+    pub key: bool,
+    /// By unique constraints, by their numbers.
+    pub unique: Vec<u32>,
 }
 
 /// ON CONFLICT DO UPDATE: of a row that is there and the one that was to be inserted, side by side. The
@@ -59,6 +68,8 @@ pub struct Insertion {
     pub rows: Rows,
     /// If a key is there already.
     pub conflict: Conflict,
+    /// By what it may be there.
+    pub arbiters: Arbiters,
     /// What the client is told of each row.
     pub returning: Option<Returning>,
 }
@@ -98,13 +109,14 @@ impl Binder<'_> {
             Some(query) => (columns, self.new_rows(query, &wanted, &defaults)?),
         };
         let name = insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |name| folded(&name.alias));
-        let (conflict, params) = conflict(catalog, &table, &name, &columns, insert.on.as_ref(), params)?;
+        let (conflict, arbiters, params) =
+            conflict(catalog, &table, &name, &columns, insert.on.as_ref(), params)?;
         let told = Binder::new(catalog, &params);
         let (returning, params) = told.returning(insert.returning.as_deref(), |binder| {
             binder.given(&table, &name, &[]);
             Ok(())
         })?;
-        Ok((Insertion { table, columns, rows, conflict, returning }, params))
+        Ok((Insertion { table, columns, rows, conflict, arbiters, returning }, params))
     }
 
     /// The rows of an INSERT, and the types of parameters as far as they are decided.
@@ -181,6 +193,26 @@ impl Binder<'_> {
         let quick = if tail.is_empty() { quick } else { None };
         let (read, params) = self.part(text, columns);
         Ok((Upsert { read: Arc::new(read), set, quick }, params))
+    }
+
+    /// The number of a table's row and these conditions on it, for rows that are given.
+    pub fn checks(mut self, table: &Arc<TableRecord>, exprs: &[Expr]) -> Result<Bound, Failure> {
+        self.given(table, &table.name, &[]);
+        self.scope().no_aggregates = Some("check constraints");
+        let mut items = vec![("number", Typed { ty: Some(Ty::Int8), ..self.hidden(NUMBER)? })];
+        for expr in exprs {
+            items.push(("check", self.condition(expr, "CHECK")?));
+        }
+        if self.relations > 1 {
+            let hint = "a check looks at one row of one table";
+            return Err(Failure::unsupported("a subquery in a check constraint", hint));
+        }
+        if !self.params.is_empty() {
+            return Err(Failure::new("42P02", "there is no parameter in a check constraint"));
+        }
+        let (items, columns) = self.list(items);
+        let text = format!("SELECT {items} FROM {}", self.first_table());
+        Ok(self.part(text, columns).0)
     }
 
     /// Rows of nothing but constants and parameters. `None`: something must be computed.
@@ -361,7 +393,7 @@ fn target_columns(table: &TableRecord, insert: &Insert) -> Result<Vec<usize>, Fa
     Ok(found)
 }
 
-/// What ON CONFLICT asks for, and the types of parameters as far as they are decided.
+/// What ON CONFLICT asks for, by what, and the types of parameters as far as they are decided.
 fn conflict(
     catalog: &Catalog,
     table: &Arc<TableRecord>,
@@ -369,15 +401,15 @@ fn conflict(
     given: &[usize],
     on: Option<&OnInsert>,
     params: Vec<Option<Ty>>,
-) -> Result<(Conflict, Vec<Option<Ty>>), Failure> {
+) -> Result<(Conflict, Arbiters, Vec<Option<Ty>>), Failure> {
     let on = match on {
-        None => return Ok((Conflict::Fail, params)),
+        None => return Ok((Conflict::Fail, Arbiters { key: true, unique: Vec::new() }, params)),
         Some(OnInsert::OnConflict(on)) => on,
         Some(_) => return Err(Failure::unsupported("ON DUPLICATE KEY", "use ON CONFLICT")),
     };
-    check_target(table, on.conflict_target.as_ref())?;
+    let arbiters = arbiters(table, on.conflict_target.as_ref())?;
     let update = match &on.action {
-        OnConflictAction::DoNothing => return Ok((Conflict::Keep, params)),
+        OnConflictAction::DoNothing => return Ok((Conflict::Keep, arbiters, params)),
         OnConflictAction::DoUpdate(update) => update,
     };
     if on.conflict_target.is_none() {
@@ -385,42 +417,58 @@ fn conflict(
         return Err(Failure::new(pg::code::SYNTAX, message));
     }
     let set: Option<Vec<usize>> = update.assignments.iter().map(|one| replaced(table, one)).collect();
-    if let Some(mut set) = set {
+    if let Some(mut set) = set.filter(|_| arbiters.unique.is_empty()) {
         set.sort_unstable();
         let all = set == table.schema.values() && set.iter().all(|column| given.contains(column));
         if all && update.selection.is_none() && !table.schema.is_open() {
-            return Ok((Conflict::Replace, params));
+            return Ok((Conflict::Replace, arbiters, params));
         }
     }
     let (upsert, params) = Binder::new(catalog, &params).upsert(table, name, update)?;
-    Ok((Conflict::Update(Box::new(upsert)), params))
+    Ok((Conflict::Update(Box::new(upsert)), arbiters, params))
 }
 
-/// The only thing that is unique is the key.
-fn check_target(table: &TableRecord, target: Option<&ConflictTarget>) -> Result<(), Failure> {
+/// What is unique by itself: the key, and what a constraint makes so.
+fn arbiters(table: &TableRecord, target: Option<&ConflictTarget>) -> Result<Arbiters, Failure> {
+    let valid = |one: &&Constraint| one.unique().is_some() && one.standing == Standing::Valid;
+    let unique = || table.schema.constraints().iter().filter(valid);
+    let of_key = || Arbiters { key: true, unique: Vec::new() };
     let named = match target {
-        None => return Ok(()),
+        None => return Ok(Arbiters { key: true, unique: unique().map(|one| one.number).collect() }),
         Some(ConflictTarget::OnConstraint(name)) => {
             let name = parts(name)?.concat();
-            if name == format!("{}_pkey", table.name) {
-                return Ok(());
+            if name == format!("{}_pkey", table.name) && !table.schema.has_hidden_key() {
+                return Ok(of_key());
             }
-            let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
-            return Err(Failure::new("42704", message).hint("the only constraint is that of the key"));
+            let found = unique().find(|one| one.name == name);
+            let missing = || {
+                let message = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
+                Failure::new("42704", message).hint("name that of the key, or a unique one")
+            };
+            let number = found.ok_or_else(missing)?.number;
+            return Ok(Arbiters { key: false, unique: vec![number] });
         }
         Some(ConflictTarget::Columns(columns)) => {
             columns.iter().map(|name| target_column(table, &folded(name)))
         }
     };
     let mut named = named.collect::<Result<Vec<_>, _>>()?;
-    let mut key = table.schema.key().to_vec();
     named.sort_unstable();
-    key.sort_unstable();
-    if named != key {
-        let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-        return Err(Failure::new("42P10", message).hint("name all columns of the key"));
+    let is_named = |columns: &[usize]| {
+        let mut columns = columns.to_vec();
+        columns.sort_unstable();
+        columns == named
+    };
+    if is_named(table.schema.key()) {
+        return Ok(of_key());
     }
-    Ok(())
+    match unique().find(|one| one.unique().is_some_and(is_named)) {
+        Some(one) => Ok(Arbiters { key: false, unique: vec![one.number] }),
+        None => {
+            let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+            Err(Failure::new("42P10", message).hint("name all columns of the key, or of a unique constraint"))
+        }
+    }
 }
 
 /// The column of `column = EXCLUDED.column`, if it is that.

@@ -6,11 +6,12 @@
 //! undone: an error says how much that is.
 
 use super::CopyIn;
-use crate::driver::Handle;
+use crate::constraints::check;
+use crate::constraints::violation::{self, Refused};
+use crate::evaluate::Evaluator;
 use crate::fault::{self, Decided};
 use crate::read::Values;
 use crate::rows::Filler;
-use crate::sequences::Sequences;
 use crate::txn::{Acknowledged, buffer};
 use crate::ty::Ty;
 use crate::write::{self, encoded, whole};
@@ -19,7 +20,6 @@ use client::{Outcome, Table};
 use pg::copy::{Reader, Record};
 use pg::{Failure, Kind, code};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use types::data::Value;
 use types::{Micros, PartitionId};
@@ -67,9 +67,10 @@ struct Stored {
 
 /// A COPY FROM STDIN under way.
 pub struct CopyInput {
-    handle: Handle,
+    evaluator: Evaluator,
+    /// When it began, in microseconds since 1970.
+    now: i64,
     table: Table,
-    sequences: Arc<Sequences>,
     /// Those that the client gives.
     columns: Vec<usize>,
     kinds: Vec<Kind>,
@@ -108,8 +109,7 @@ pub enum Into {
 impl CopyInput {
     /// Begins.
     pub fn new(
-        handle: Handle,
-        sequences: Arc<Sequences>,
+        evaluator: Evaluator,
         (copy, into): (&CopyIn, Into),
         values: &Values,
     ) -> Result<CopyInput, Failure> {
@@ -119,8 +119,8 @@ impl CopyInput {
         let kinds = copy.columns.iter().map(|at| Ty::of_column(column(at)).kind()).collect();
         let (done, ended) = unbounded_channel();
         Ok(CopyInput {
-            handle,
-            sequences,
+            evaluator,
+            now: values.now,
             filler: Filler::new(&table, &copy.columns, values)?,
             columns: copy.columns.clone(),
             kinds,
@@ -234,7 +234,7 @@ impl CopyInput {
             })?);
         }
         let mut rows = [values];
-        self.filler.fill(&self.handle, &self.sequences, &self.table, &mut rows).await?;
+        self.filler.fill(&self.evaluator.handle, &self.evaluator.sequences, &self.table, &mut rows).await?;
         let [values] = rows;
         let row = whole(&self.table, &self.filler.columns, values);
         let row = row.map_err(|failure| self.at_line(failure))?;
@@ -307,6 +307,7 @@ impl CopyInput {
             let there = copy_input.flying.values().filter(|flying| flying.partition == partition).count();
             there >= PER_PARTITION || copy_input.flying_bytes >= FLYING_BYTES
         };
+        self.check(&batch).await?;
         while busy(self) {
             self.wait().await?;
         }
@@ -315,11 +316,25 @@ impl CopyInput {
         self.sent += 1;
         self.flying_bytes += batch.bytes;
         self.flying.insert(number, Flying { partition, keys, lines: batch.lines, bytes: batch.bytes });
-        self.handle.submit(self.table.write(partition, batch.ops).within(BATCH), move |outcome| {
+        self.evaluator.handle.submit(self.table.write(partition, batch.ops).within(BATCH), move |outcome| {
             // The client is gone: nobody is told.
             let _ = done.send((number, outcome));
         });
         Ok(())
+    }
+
+    /// Looks at rows before they are sent.
+    async fn check(&self, batch: &Batch) -> Result<(), Failure> {
+        if !check::has_any(self.table.schema()) {
+            return Ok(());
+        }
+        let row = |op: &RowOp| self.table.decode(op.key(), op.row().unwrap_or(&Bytes::new()));
+        let rows = batch.ops.iter().map(row).collect::<Result<Vec<_>, _>>().map_err(fault::of_client)?;
+        let values = Values { parameters: Vec::new(), now: self.now };
+        let against = check::first_against(&self.evaluator, &self.table, &rows, &values).await?;
+        let Some((at, name)) = against else { return Ok(()) };
+        let failure = check::against(&self.table, &rows[at], &name);
+        Err(failure.context(format!("COPY {}, line {}", self.table.name(), batch.lines[at])))
     }
 
     /// Waits until a batch has ended. The error is that of the first that was not done.
@@ -341,6 +356,11 @@ impl CopyInput {
                 return Ok(());
             }
             Ok(Decided::Exists | Decided::Changed) => self.duplicate(&flying).await,
+            Ok(Decided::Violates(number)) => {
+                let refused = Refused::of(&self.table);
+                let failure = violation::told(&self.evaluator.handle, number, &refused).await;
+                failure.context(format!("COPY {}", self.table.name()))
+            }
             Err(failure) => {
                 let (first, last) = (flying.lines.first(), flying.lines.last());
                 let lines =
@@ -374,7 +394,7 @@ impl CopyInput {
                 .table
                 .call(flying.partition, Op::Get { key: key.clone(), at: Snapshot::Newest })
                 .within(crate::read::CALL);
-            self.handle.submit(call, move |outcome| {
+            self.evaluator.handle.submit(call, move |outcome| {
                 let _ = done.send((at, outcome));
             });
         }

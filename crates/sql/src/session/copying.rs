@@ -1,14 +1,15 @@
 //! COPY FROM STDIN, by itself and in transactions, and upkeep.
 
 use super::SqlSession;
+use crate::constraints::check;
 use crate::copy::copy_input::{Into, not_begun};
 use crate::copy::{CopyIn, CopyInput};
 use crate::edits::Edits;
-use crate::evaluate::Evaluator;
 use crate::read::{self, Values};
 use crate::txn::{After, Edit};
 use crate::upkeep::{Upkeep, What};
 use crate::write::duplicate;
+use bytes::Bytes;
 use client::Table;
 use pg::{Failure, Outcome};
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ impl SqlSession {
     /// where nobody else sees them; those of another one are the transaction's like any others.
     pub(super) async fn copy_in(&mut self, copy: &CopyIn, values: &Values) -> Result<Outcome, Failure> {
         self.settings.check_secured(&copy.table)?;
-        let Evaluator { handle, sequences, .. } = self.evaluator.clone();
+        let handle = self.evaluator.handle.clone();
         if let Some(open) = &self.open {
             open.busy()?;
         }
@@ -40,7 +41,7 @@ impl SqlSession {
                 return Err(Failure::unsupported("COPY FROM inside of a transaction", hint));
             }
         };
-        self.copying = Some(CopyInput::new(handle, sequences, (copy, into), values)?);
+        self.copying = Some(CopyInput::new(self.evaluator.clone(), (copy, into), values)?);
         Ok(Outcome::CopyIn(copy.columns.len()))
     }
 
@@ -73,7 +74,10 @@ impl SqlSession {
         if let Some(at) = there.iter().position(Option::is_some) {
             return Err(duplicate(&table, Some(&keys[at])));
         }
-        drop(view);
+        let read = |op: &RowOp| table.decode(op.key(), op.row().unwrap_or(&Bytes::new()));
+        let read = rows.iter().map(read).collect::<Result<Vec<_>, _>>().map_err(crate::fault::of_client)?;
+        let values = Values { parameters: Vec::new(), now: super::now() };
+        check::rows(&self.evaluator, &table, &read, &values).await?;
         let edit = |op: RowOp| match op {
             RowOp::Insert { key, row } => {
                 Some(Edit { key, existed: false, after: After::Row(row), since: None })
@@ -82,9 +86,14 @@ impl SqlSession {
         };
         let edits: Vec<Edit> = rows.into_iter().filter_map(edit).collect();
         let count = edits.len() as u64;
-        let mut edits = Edits { table, partition: Some(partition), edits, count, told: None };
+        let (told, replaced) = (None, Vec::new());
+        let edits = Edits { table, partition: Some(partition), edits, count, told, replaced };
+        let mut all = [edits];
+        self.keeps_constraints(&all, &view).await?;
+        drop(view);
+        let [edits] = &mut all;
         match &mut self.open {
-            Some(open) => open.take(&mut edits),
+            Some(open) => open.take(edits),
             None => Ok(()),
         }
     }

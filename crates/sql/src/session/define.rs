@@ -3,11 +3,15 @@
 use super::SqlSession;
 use crate::alter::{self, AddKey};
 use crate::catalog::Catalog;
+use crate::constraining::{self, Constraining, Step};
+use crate::constraints;
+use crate::constraints::define::{self, Place};
 use crate::database;
 use crate::ddl;
 use crate::fault;
 use crate::indexes;
 use crate::plan::{Parsed, Plan, Work, plan};
+use crate::read::Values;
 use crate::refill;
 use crate::statements::canceled;
 use client::{Client, Table};
@@ -59,8 +63,8 @@ impl SqlSession {
         self.defining(work)?;
         match work {
             Work::CreateTable(create) if within => {
-                let (name, schema) = ddl::in_database(create)?;
-                let asked = (name.clone(), schema);
+                let asked = ddl::in_database(create)?;
+                let name = asked.0.clone();
                 if !database::create_table(&handle, asked, create.if_not_exists).await? {
                     self.note(format!("relation \"{name}\" already exists, skipping"));
                 }
@@ -74,6 +78,12 @@ impl SqlSession {
             Work::CreateTable(create) => {
                 ddl::create(&handle, ddl::request(create)?, create.if_not_exists).await?;
             }
+            Work::Constrain(None, _) => {}
+            Work::Constrain(Some(change), _) => {
+                let values = Values { parameters: Vec::new(), now: super::now() };
+                let notes = constraining::carry_out(&self.evaluator, change, &values).await?;
+                notes.into_iter().for_each(|note| self.note(note));
+            }
             Work::AlterTable(Some(request)) if within => {
                 database::alter_table(&handle, request.clone()).await?;
             }
@@ -86,12 +96,13 @@ impl SqlSession {
                 indexes::carry_out(&handle, &change.requests).await?;
                 return Ok(Outcome::Done(change.tag.into()));
             }
-            Work::DropTables { names, if_exists } if within => {
-                for name in database::drop_tables(&handle, names.clone(), *if_exists).await? {
-                    self.note(format!("table \"{name}\" does not exist, skipping"));
+            Work::DropTables { names, if_exists, cascade } if within => {
+                let how = (*if_exists, *cascade);
+                for note in database::drop_tables(&handle, names.clone(), how).await? {
+                    self.note(note);
                 }
             }
-            Work::DropTables { names, if_exists } => {
+            Work::DropTables { names, if_exists, .. } => {
                 ddl::drop_tables(&handle, names.clone(), *if_exists).await?;
             }
             Work::CreateDatabase(request) => database::create(&handle, (**request).clone()).await?,
@@ -123,19 +134,24 @@ impl SqlSession {
         let catalog = handle.current().await?;
         match work {
             Work::CreateTable(create) => {
-                let (name, schema) = ddl::in_database(create)?;
+                let (name, schema, declared) = ddl::in_database(create)?;
                 match (catalog.table(&name).is_some(), create.if_not_exists) {
                     (true, true) => self.note(format!("relation \"{name}\" already exists, skipping")),
                     (true, false) => return Err(database::taken(&name)),
                     (false, _) => {
                         database::counted(&handle, &schema).await?;
-                        let id = TableId(database::numbers(&handle, 1).await?);
-                        let table = CatalogTable::new(id, &name, schema, client::wall_ms());
-                        self.make(&catalog, table)?;
+                        let first = database::numbers(&handle, 1 + declared.len() as u32).await?;
+                        let now = self.catalog_now(&catalog);
+                        let asked = (&name[..], &schema, &declared[..]);
+                        self.make(&catalog, database::constrained(&now, asked, first)?)?;
                     }
                 }
             }
-            Work::DropTables { names, if_exists } => {
+            Work::DropTables { names, if_exists, .. } => {
+                let now = self.catalog_now(&catalog);
+                let ids = names.iter().filter_map(|name| now.table(name)).map(|table| table.id).collect();
+                // A table that the transaction has not made is altered by itself alone.
+                database::not_referred(&now, &database::referring(&now, &ids))?;
                 for name in names {
                     match self.catalog_now(&catalog).table(name).cloned() {
                         Some(table) => self.unmake(&catalog, &table),
@@ -148,15 +164,17 @@ impl SqlSession {
             }
             Work::Truncate { names, restart } => {
                 let first = database::numbers(&handle, names.len() as u32).await?;
+                let renamed = database::renamed(&self.catalog_now(&catalog), names, first)?;
                 for (name, id) in names.iter().zip(first..) {
                     let missing = || Failure::new("42P01", format!("relation \"{name}\" does not exist"));
                     let table = self.catalog_now(&catalog).table(name).cloned().ok_or_else(missing)?;
                     self.unmake(&catalog, &table);
-                    self.make(&catalog, database::emptied(&table, TableId(id), *restart))?;
+                    self.make(&catalog, database::emptied(&table, (TableId(id), &renamed), *restart))?;
                 }
             }
             Work::AlterTable(Some(request)) => return self.alter_later(&catalog, request).await,
             Work::AddKey(key) => return self.add_key_later(&catalog, key),
+            Work::Constrain(Some(change), _) => return self.constrain_later(&catalog, change).await,
             _ => return Ok(false),
         }
         Ok(true)
@@ -223,6 +241,35 @@ impl SqlSession {
         Ok(true)
     }
 
+    /// Constraints for a table that the transaction has made, as long as there is no row of it.
+    async fn constrain_later(
+        &mut self,
+        catalog: &Arc<Catalog>,
+        change: &Constraining,
+    ) -> Result<bool, Failure> {
+        let Some(table) = catalog.table(&change.table).cloned() else { return Ok(false) };
+        if !self.open.as_ref().is_some_and(|open| open.definitions().has_made(table.id)) {
+            return Ok(false);
+        }
+        let added = change.steps.iter().map(|step| match step {
+            Step::Add { declared, .. } => Some(declared.clone()),
+            Step::Drop { .. } | Step::Validate(_) => None,
+        });
+        let Some(declared) = added.collect::<Option<Vec<_>>>().filter(|_| self.may_remake(table.id, true))
+        else {
+            let hint = "COMMIT first, or name the constraint in CREATE TABLE";
+            let what = "changing constraints of a table that the transaction has made and written";
+            return Err(Failure::unsupported(what, hint));
+        };
+        let numbers = database::numbers(&self.evaluator.handle, declared.len() as u32).await?;
+        let now = self.catalog_now(catalog);
+        let place = Place { catalog: &now, name: &table.name, id: table.id, schema: &table.schema };
+        let constraints = place.resolve(&declared, numbers)?;
+        let schema = table.schema.clone().with_constraints(constraints).map_err(define::invalid)?;
+        self.make(catalog, CatalogTable::new(table.id, &table.name, schema, table.created_ms))?;
+        Ok(true)
+    }
+
     /// Gives a table a key, with its rows.
     async fn add_key(&mut self, key: &AddKey) -> Result<(), Failure> {
         let handle = self.evaluator.handle.clone();
@@ -237,6 +284,11 @@ impl SqlSession {
                 }
                 return Err(Failure::new("42P01", format!("relation \"{}\" does not exist", key.table)));
             };
+            if let Some((child, foreign, _)) = constraints::children(&catalog, table.id).first() {
+                let what = format!("a primary key for \"{}\", which others refer to", key.table);
+                let hint = format!("drop the constraint \"{}\" of \"{}\" first", foreign.name, child.name);
+                return Err(Failure::unsupported(what, hint));
+            }
             if !catalog.under_way.held.contains_key(&table.id) {
                 let (database, asked) = (handle.database_record()?, key.clone());
                 let work = move |client: &mut Client| {

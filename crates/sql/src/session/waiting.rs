@@ -1,11 +1,12 @@
 //! Waiting for rows that other sessions of this node have written and not committed, as PostgreSQL does.
 
 use super::SqlSession;
+use crate::early;
 use crate::edits::Edits;
 use crate::read::{self, Values};
 use crate::statements::Statement;
 use crate::txn::turns::{Row, deadline};
-use crate::txn::{Held, Isolation};
+use crate::txn::{Held, Isolation, View};
 use client::Table;
 use pg::Failure;
 use tokio::time::Instant;
@@ -47,6 +48,14 @@ impl SqlSession {
         let mut held = Held::new(&self.turns);
         held.take(row, (deadline(), &self.evaluator.cancel)).await?;
         Ok(Some(held))
+    }
+
+    /// Tells a client at once what COMMIT would tell it, where its statements see what others have committed.
+    pub(super) async fn keeps_constraints(&self, all: &[Edits], view: &View) -> Result<(), Failure> {
+        match self.takes_turns() {
+            true => early::look(&self.evaluator, all, view).await,
+            false => Ok(()),
+        }
     }
 
     /// Waits for the rows that a statement changes or locks. True if it had to wait: they are to be

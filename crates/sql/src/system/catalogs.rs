@@ -48,7 +48,11 @@ fn namespaces(filling: &mut Filling) {
 
 fn classes(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
-        let keyed = matches!(&relation.of, Of::Table(table) if !table.schema.has_hidden_key());
+        let table = if let Of::Table(table) = &relation.of { Some(table) } else { None };
+        let keyed = table.is_some_and(|table| {
+            !table.schema.has_hidden_key() || !super::constraints::indexes(table).is_empty()
+        });
+        let checks = table.map_or(0, |table| super::constraints::checks(table));
         let storage = if relation.kind() == "v" { 0 } else { relation.oid };
         filling.row(&[
             ("oid", int(relation.oid)),
@@ -63,6 +67,7 @@ fn classes(facts: &Facts, filling: &mut Filling) {
             ("relpersistence", text("p")),
             ("relkind", text(relation.kind())),
             ("relnatts", int(relation.attributes().len())),
+            ("relchecks", int(checks)),
             ("relispopulated", truth(true)),
             ("relreplident", text(if relation.kind() == "r" { "d" } else { "n" })),
             ("reloptions", options(relation)),
@@ -142,9 +147,11 @@ fn defaults(facts: &Facts, filling: &mut Filling) {
 
 fn indexes(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
-        let (table, columns, of_key) = match &relation.of {
-            Of::Key(table) => (table, table.schema.key(), true),
-            Of::Index(table, index) => (table, &index.columns[..], false),
+        let (table, columns, of_key, unique) = match &relation.of {
+            Of::Key(table) => (table, table.schema.key(), true, Some(true)),
+            Of::Index(table, index) => {
+                (table, &index.columns[..], false, super::constraints::uniqueness(table, index))
+            }
             Of::Table(_) | Of::System(_) => continue,
         };
         let each = |of: &dyn Fn(usize) -> i64| {
@@ -157,10 +164,10 @@ fn indexes(facts: &Facts, filling: &mut Filling) {
             ("indrelid", int(table_oid(table))),
             ("indnatts", int(columns.len())),
             ("indnkeyatts", int(columns.len())),
-            ("indisunique", truth(of_key)),
+            ("indisunique", truth(unique.is_some())),
             ("indisprimary", truth(of_key)),
-            ("indimmediate", truth(of_key)),
-            ("indisvalid", truth(true)),
+            ("indimmediate", truth(unique.is_some())),
+            ("indisvalid", truth(unique != Some(false))),
             ("indisready", truth(true)),
             ("indislive", truth(true)),
             ("indkey", each(&|at| at as i64 + 1)),
@@ -174,6 +181,7 @@ fn indexes(facts: &Facts, filling: &mut Filling) {
 fn constraints(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
         let Of::Table(table) = &relation.of else { continue };
+        super::constraints::fill(facts, relation, table, filling);
         if table.schema.has_hidden_key() {
             continue;
         }

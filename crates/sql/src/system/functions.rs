@@ -214,8 +214,10 @@ fn key_columns(table: &TableRecord) -> String {
 }
 
 fn constraint(facts: &Facts, oid: u32) -> Option<String> {
-    let table = facts.catalog.all().find(|table| constraint_oid(table) == oid)?;
-    Some(format!("PRIMARY KEY ({})", key_columns(table)))
+    match facts.catalog.all().find(|table| constraint_oid(table) == oid) {
+        Some(table) => Some(format!("PRIMARY KEY ({})", key_columns(table))),
+        None => super::constraints::definition(&facts.catalog, oid),
+    }
 }
 
 /// The statement that would make an index.
@@ -223,7 +225,12 @@ pub fn index_definition(relation: &Relation, table: &TableRecord) -> String {
     let schema = schema_name(relation.schema).unwrap_or_default();
     let (index, name) = (quoted(&relation.name), quoted(&table.name));
     let names: Vec<String> = relation.attributes().iter().map(|column| quoted(&column.name)).collect();
-    let kind = if matches!(relation.of, Of::Key(_)) { "UNIQUE INDEX" } else { "INDEX" };
+    let unique = match &relation.of {
+        Of::Key(_) => true,
+        Of::Index(table, index) => super::constraints::uniqueness(table, index).is_some(),
+        Of::Table(_) | Of::System(_) => false,
+    };
+    let kind = if unique { "UNIQUE INDEX" } else { "INDEX" };
     format!("CREATE {kind} {index} ON {schema}.{name} USING btree ({})", names.join(", "))
 }
 
@@ -248,6 +255,11 @@ fn session(all: &mut Vec<Asking>) {
     add(all, "current_schemas", &[Bool], NameArray, |_, a| match a[0] {
         Value::Bool(true) => text("{pg_catalog,public}"),
         _ => text("{public}"),
+    });
+    // What pg_dump writes: every name is looked for in `public` anyhow.
+    add(all, "set_config", &[Text, Text, Bool], Text, |_, a| match words(&a[0]) {
+        "search_path" => Ok(a[1].clone()),
+        name => Err(Failure::unsupported(format!("set_config of \"{name}\""), "use SET")),
     });
     add(all, "current_setting", &[Text], Text, |facts, a| {
         facts.asker.settings.get(words(&a[0])).map(Value::Text)

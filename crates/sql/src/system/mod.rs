@@ -17,6 +17,7 @@
 pub mod attributes;
 pub mod catalogs;
 pub mod cluster;
+pub mod constraints;
 pub mod facts;
 pub mod functions;
 pub mod names;

@@ -6,7 +6,7 @@
 //! Other indexes have numbers of their own, from 2^30 on.
 
 use super::attributes::Attribute;
-use super::{SystemTable, all};
+use super::{SystemTable, all, constraints};
 use crate::catalog::Catalog;
 use ::types::{EngineKind, IndexRecord, TableRecord, system};
 use std::sync::Arc;
@@ -82,8 +82,12 @@ pub fn default_oid(table: &TableRecord, column: usize) -> u32 {
     table.id.0.saturating_mul(4_096).saturating_add(16_384).saturating_add(column)
 }
 
-/// The number of another index: made of the table's id and its own number.
+/// The number of another index: made of the table's id and its own number, which in a database no other index
+/// has.
 pub fn index_oid(table: &TableRecord, index: &IndexRecord) -> u32 {
+    if table.database().is_some() {
+        return 0x4000_0000 | index.number & 0x3fff_ffff;
+    }
     0x4000_0000 | (table.id.0 & 0x3_ffff) << 12 | index.number & 0xfff
 }
 
@@ -98,9 +102,9 @@ pub fn relations(catalog: &Catalog) -> Vec<Relation> {
             let (name, of) = (format!("{}_pkey", table.name), Of::Key(table.clone()));
             found.push(Relation { oid: key_oid(table), name, schema, of });
         }
-        for index in &table.indexes.wanted {
-            let (name, of) = (index.name.clone(), Of::Index(table.clone(), index.clone()));
-            found.push(Relation { oid: index_oid(table, index), name, schema, of });
+        for index in constraints::indexes(table) {
+            let (oid, name) = (index_oid(table, &index), index.name.clone());
+            found.push(Relation { oid, name, schema, of: Of::Index(table.clone(), index) });
         }
     }
     for table in all() {

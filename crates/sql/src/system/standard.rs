@@ -5,8 +5,10 @@ use super::facts::Facts;
 use super::relations::{Of, Relation, schema_name};
 use super::{Filling, all, int, text};
 use crate::ty::Ty;
-use ::types::data::{Identity, Value};
+use ::types::TableRecord;
+use ::types::data::{Demand, Identity, Value};
 use pg::Kind;
+use std::sync::Arc;
 
 /// Fills one of its tables. What there are no objects of has no rows.
 pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
@@ -17,6 +19,7 @@ pub fn fill(name: &str, facts: &Facts, filling: &mut Filling) {
         "table_constraints" => constraints(facts, filling),
         "key_column_usage" => key_columns(facts, filling, true),
         "constraint_column_usage" => key_columns(facts, filling, false),
+        "referential_constraints" => super::constraints::referential(facts, filling),
         "views" => views(facts, filling),
         _ => {}
     }
@@ -135,7 +138,7 @@ fn generation(identity: Identity) -> Value {
 fn constraints(facts: &Facts, filling: &mut Filling) {
     for relation in facts.relations().values() {
         let Of::Table(table) = &relation.of else { continue };
-        let mut add = |name: String, kind: &str| {
+        let mut add = |name: String, kind: &str, deferred: Option<bool>| {
             filling.row(&[
                 ("constraint_catalog", database(facts)),
                 ("constraint_schema", schema(relation)),
@@ -144,42 +147,80 @@ fn constraints(facts: &Facts, filling: &mut Filling) {
                 ("table_schema", schema(relation)),
                 ("table_name", text(&*table.name)),
                 ("constraint_type", text(kind)),
-                ("is_deferrable", yes(false)),
-                ("initially_deferred", yes(false)),
+                ("is_deferrable", yes(deferred.is_some())),
+                ("initially_deferred", yes(deferred == Some(true))),
                 ("enforced", yes(true)),
             ]);
         };
         if !table.schema.has_hidden_key() {
-            add(format!("{}_pkey", table.name), "PRIMARY KEY");
+            add(format!("{}_pkey", table.name), "PRIMARY KEY", None);
+        }
+        for one in super::constraints::of(table) {
+            match &one.demand {
+                Demand::Check(_) => add(one.name.clone(), "CHECK", None),
+                Demand::Unique(_) => add(one.name.clone(), "UNIQUE", None),
+                Demand::Foreign(reference) => add(one.name.clone(), "FOREIGN KEY", reference.deferred),
+            }
         }
         for (at, attribute) in relation.attributes().into_iter().enumerate() {
             if attribute.not_null {
-                add(format!("{}_{}_{}_not_null", relation.schema, relation.oid, at + 1), "CHECK");
+                let name = format!("{}_{}_{}_not_null", relation.schema, relation.oid, at + 1);
+                add(name, "CHECK", None);
             }
         }
     }
 }
 
+/// A constraint's name, the table that its columns are of, and these; with their places in what they refer
+/// to.
+type Used = (String, Arc<TableRecord>, Vec<usize>, Option<Vec<usize>>);
+
+/// The constraints of a table that have columns: their own, or (`ordered` is false) those that they need.
+fn used(facts: &Facts, table: &Arc<TableRecord>, ordered: bool) -> Vec<Used> {
+    let mut all = Vec::new();
+    if !table.schema.has_hidden_key() {
+        all.push((format!("{}_pkey", table.name), table.clone(), table.schema.key().to_vec(), None));
+    }
+    for one in super::constraints::of(table) {
+        let (of, columns, places) = match &one.demand {
+            Demand::Check(_) => continue,
+            Demand::Unique(columns) => (table.clone(), columns.clone(), None),
+            Demand::Foreign(reference) if ordered => {
+                let places = (1..=reference.columns.len()).collect();
+                (table.clone(), reference.columns.clone(), Some(places))
+            }
+            Demand::Foreign(reference) => {
+                let parent = facts.catalog.all().find(|parent| parent.id == reference.parent);
+                let Some(parent) = parent else { continue };
+                (parent.clone(), reference.parent_columns.clone(), None)
+            }
+        };
+        all.push((one.name.clone(), of, columns, places));
+    }
+    all
+}
+
 fn key_columns(facts: &Facts, filling: &mut Filling, ordered: bool) {
     for relation in facts.relations().values() {
         let Of::Table(table) = &relation.of else { continue };
-        if table.schema.has_hidden_key() {
-            continue;
-        }
-        for (at, column) in table.schema.key_columns().enumerate() {
-            let mut cells = vec![
-                ("constraint_catalog", database(facts)),
-                ("constraint_schema", schema(relation)),
-                ("constraint_name", text(format!("{}_pkey", table.name))),
-                ("table_catalog", database(facts)),
-                ("table_schema", schema(relation)),
-                ("table_name", text(&*table.name)),
-                ("column_name", text(&*column.name)),
-            ];
-            if ordered {
-                cells.push(("ordinal_position", int(at + 1)));
+        for (name, of, columns, places) in used(facts, table, ordered) {
+            for (at, column) in columns.iter().enumerate() {
+                let mut cells = vec![
+                    ("constraint_catalog", database(facts)),
+                    ("constraint_schema", schema(relation)),
+                    ("constraint_name", text(&*name)),
+                    ("table_catalog", database(facts)),
+                    ("table_schema", schema(relation)),
+                    ("table_name", text(&*of.name)),
+                    ("column_name", text(&*of.schema.columns()[*column].name)),
+                ];
+                if ordered {
+                    cells.push(("ordinal_position", int(at + 1)));
+                    let place = places.as_ref().map_or(Value::Null, |places| int(places[at]));
+                    cells.push(("position_in_unique_constraint", place));
+                }
+                filling.row(&cells);
             }
-            filling.row(&cells);
         }
     }
 }

@@ -39,7 +39,9 @@ impl Acknowledged {
             let call = handle.database_record()?.transact(Vec::new(), Vec::new(), Some(oldest));
             match fault::decided(handle.call(call.within(CALL)).await)? {
                 Decided::Done(answer) => self.add(answer.position()),
-                Decided::Exists | Decided::Changed => return Err(fault::conflict()),
+                Decided::Exists | Decided::Changed | Decided::Violates(_) => {
+                    return Err(fault::conflict());
+                }
             }
         }
         Err(fault::conflict())

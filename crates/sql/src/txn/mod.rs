@@ -24,6 +24,7 @@ pub use defined::{Definitions, Loads};
 pub use turns::{Held, Turns};
 pub use view::{Known, View};
 
+use crate::constraints::violation::{self, Refused};
 use crate::database;
 use crate::driver::Handle;
 use crate::edits::Edits;
@@ -260,7 +261,7 @@ impl Open {
         let call = database.transact(vec![defined::filling(record)], Vec::new(), None).within(CALL);
         match fault::decided(handle.call(call).await)? {
             Decided::Done(answer) => self.loads.stored(answer.position()),
-            Decided::Exists | Decided::Changed => return Err(fault::conflict()),
+            Decided::Exists | Decided::Changed | Decided::Violates(_) => return Err(fault::conflict()),
         }
         let ops = Arc::make_mut(&mut self.view.buffer).take_out(record.id);
         self.define(|definitions| definitions.load(record.id, version));
@@ -287,11 +288,13 @@ impl Open {
 
     /// Stores rows of a table that is loaded.
     async fn store(&mut self, handle: &Handle, (batch, table): (Batch, &Table)) -> Result<(), Failure> {
+        let refused = Refused::new([(table, &batch.ops[..])]);
         match batch.send(handle, table, None).await? {
             Decided::Done(answer) => {
                 self.loads.stored(answer.position());
                 Ok(())
             }
+            Decided::Violates(number) => Err(violation::told(handle, number, &refused).await),
             Decided::Exists | Decided::Changed => Err(fault::conflict()),
         }
     }
@@ -397,6 +400,7 @@ impl Open {
             (1, [only]) => Some(only.key().clone()),
             _ => None,
         };
+        let refused = self.refused(&parts);
         let decided = match parts.len() {
             1 if alike => {
                 let batch = Batch { partition: Some(partition), ops: parts.remove(0).ops };
@@ -408,7 +412,12 @@ impl Open {
             Decided::Done(_) => Ok(()),
             Decided::Exists => Err(write::duplicate(&first, only.as_deref())),
             Decided::Changed => Err(fault::conflict()),
+            Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),
         }
+    }
+
+    fn refused(&self, parts: &[Written]) -> Refused {
+        Refused::new(parts.iter().filter_map(|part| Some((self.tables.get(&part.table)?, &part.ops[..]))))
     }
 
     /// COMMIT of what was done to tables, with all rows.
@@ -423,14 +432,25 @@ impl Open {
         }
         // A table gets its name only where all of its rows are.
         let since = self.loads.acknowledged().newest(handle).await?;
+        let refused = self.refused(&parts);
         match write::send_parts(handle, (changes, &self.tables), (parts, since)).await? {
             Decided::Done(_) => {
                 self.loads.committed(&self.definitions);
                 handle.look_again().await;
                 Ok(())
             }
+            Decided::Violates(number) => Err(forbidden(handle, number, &refused).await),
             Decided::Exists | Decided::Changed => Err(fault::conflict()),
         }
+    }
+}
+
+/// The error of a COMMIT that a constraint forbids.
+async fn forbidden(handle: &Handle, number: u32, refused: &Refused) -> Failure {
+    match violation::passes(handle, number, refused) {
+        // What refers to a row that goes came meanwhile.
+        true => fault::conflict(),
+        false => violation::told(handle, number, refused).await,
     }
 }
 

@@ -11,6 +11,7 @@
 
 pub mod calendar;
 mod codec;
+pub mod constraint;
 pub mod decimal;
 pub mod json;
 pub mod key;
@@ -24,11 +25,12 @@ pub mod value;
 #[cfg(test)]
 mod tests;
 
+pub use constraint::{Action, Constraint, Demand, Reference, Standing, Target};
 pub use decimal::Decimal;
 pub use json::{Bag, Json};
 pub use key::{KeyError, MAX_ENCODED_KEY_BYTES, decode_key, encode_key, encode_key_prefix, prefix_end};
 pub use route::{HASH_NAME, hash_key, partition_key, partition_of, route_key};
-pub use row::{Row, RowError, decode_row, encode_row, row_version};
+pub use row::{Row, RowError, decode_known, decode_row, encode_row, row_version};
 pub use rules::{Breach, Fallback, Identity, Rules};
 pub use schema::{Column, Schema, SchemaError, SchemaParts, parse_columns};
 pub use text::{key_from_text, key_to_text, row_from_json, row_to_json, row_to_json_text, row_to_text};

@@ -153,7 +153,7 @@ pub fn decode_row(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, Row
 
 /// The columns that this schema knows of a row that may have been written under a later version of it. Of
 /// such a row the extra fields are left out.
-pub(crate) fn decode_known(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, RowError> {
+pub fn decode_known(schema: &Schema, key: &[u8], stored: &[u8]) -> Result<Row, RowError> {
     let mut row = Row::new(vec![Value::Null; schema.columns().len()]);
     for (index, value) in schema.key().iter().zip(decode_key(schema, key)?) {
         row.values[*index] = value;

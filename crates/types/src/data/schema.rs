@@ -1,5 +1,6 @@
 //! Schemas: which columns a table has, which are its key, and which of those decide the partition.
 
+use super::constraint::{Constraint, MAX_CONSTRAINTS};
 use super::rules::Rules;
 use super::value::{ColumnType, UnknownType, Value};
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,9 @@ pub struct SchemaParts {
     pub open: bool,
     /// Counts the changes of this table's schema, from 1.
     pub version: u32,
+    /// What rows must be, of a table of a database.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub constraints: Vec<Constraint>,
 }
 
 /// Why a schema is not valid.
@@ -89,6 +93,14 @@ pub enum SchemaError {
     BadRule {
         /// The column.
         column: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A constraint that cannot be one.
+    #[error("the constraint `{name}` cannot be one: {why}")]
+    BadConstraint {
+        /// The constraint.
+        name: String,
         /// What is wrong with it.
         why: String,
     },
@@ -145,13 +157,21 @@ impl Schema {
             found.ok_or_else(|| SchemaError::UnknownKeyColumn(name.as_ref().to_string()))
         };
         let key = key.iter().map(index).collect::<Result<_, _>>()?;
-        Schema::from_parts(SchemaParts { columns, key, partition_by, open, version: 1 })
+        Schema::from_parts(SchemaParts {
+            columns,
+            key,
+            partition_by,
+            open,
+            version: 1,
+            constraints: Vec::new(),
+        })
     }
 
     /// Checks the parts.
     pub fn from_parts(parts: SchemaParts) -> Result<Schema, SchemaError> {
         check_columns(&parts.columns)?;
         check_key(&parts)?;
+        check_constraints(&parts)?;
         if parts.version == 0 {
             return Err(SchemaError::VersionZero);
         }
@@ -218,6 +238,16 @@ impl Schema {
     /// The index of the column with this name.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.parts.columns.iter().position(|column| column.name == name)
+    }
+
+    /// What rows must be, those constraints among it that are being removed.
+    pub fn constraints(&self) -> &[Constraint] {
+        &self.parts.constraints
+    }
+
+    /// The same columns with these constraints.
+    pub fn with_constraints(self, constraints: Vec<Constraint>) -> Result<Schema, SchemaError> {
+        Schema::from_parts(SchemaParts { constraints, ..self.parts })
     }
 
     /// The parts, for storing.
@@ -331,6 +361,28 @@ fn check_key(parts: &SchemaParts) -> Result<(), SchemaError> {
         return Err(SchemaError::PartitionBy { key: parts.key.len(), asked: parts.partition_by });
     }
     Ok(())
+}
+
+fn check_constraints(parts: &SchemaParts) -> Result<(), SchemaError> {
+    let all = &parts.constraints;
+    let bad = |one: &Constraint, why: String| Err(SchemaError::BadConstraint { name: one.name.clone(), why });
+    for (place, one) in all.iter().enumerate() {
+        let may_be_key = |at: usize| parts.columns[at].column_type.may_be_key();
+        if let Some(why) = one.fault(parts.columns.len(), may_be_key) {
+            return bad(one, why);
+        }
+        let alike = |other: &&Constraint| {
+            let named = other.name == one.name && other.is_enforced() && one.is_enforced();
+            other.number == one.number || named
+        };
+        if all[..place].iter().any(|other| alike(&other)) {
+            return bad(one, "there is one of this name, or of its number".into());
+        }
+    }
+    match all.get(MAX_CONSTRAINTS) {
+        Some(one) => bad(one, format!("a table has at most {MAX_CONSTRAINTS}")),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

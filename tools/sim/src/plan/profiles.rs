@@ -300,6 +300,8 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     Profile { wide: true, ..usual(Pr111, &[SlowDisk], &[Clog, Crash]) },
     Profile { wide: true, ..usual(Pr112, &[SlowDisk], &[Clog, Crash]) },
     Profile { wide: true, indexes: true, ..usual(Pr113, &[SlowDisk], &[Clog, Crash]) },
+    // Worlds have no database: tests of the replica find it.
+    usual(Pr150, &[SlowDisk], &[Clog, Crash]),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

@@ -1,0 +1,269 @@
+//! What a primary does for a database's tables: it keeps their constraints with every write, looks at rows
+//! that were there before a constraint, and removes the rows of what was dropped.
+//!
+//! Only the primary thinks. What it finds out is in its entries. A step at a time is made beside requests,
+//! each when the one before is committed. The next primary begins with a table at its start again: where a
+//! step was made already there is nothing left to do, or the same is done again.
+
+use crate::features::catalog::tables_at;
+use crate::features::constraint::{Breach, Building, Guards, Tables, Verdict, unsettled};
+use crate::rows::Evaluated;
+use crate::settings::Settings;
+use bytes::Bytes;
+use std::sync::Arc;
+use types::data::constraint::{Constraint, Standing};
+use types::database::catalog_key;
+use types::engine::{Engine, EngineError};
+use types::{CatalogTable, KeySpace, Lsn, Mutation, Position, ReadAt, Rules, TableId, TableState, Term};
+use wire::Outcome;
+
+/// Every table of the state as these changes leave it.
+fn with_changes<'a>(
+    engine: &dyn Engine,
+    changes: impl Iterator<Item = &'a Mutation>,
+) -> Result<Tables, EngineError> {
+    let mut tables = tables_at(engine, ReadAt::Applied)?;
+    for (key, value) in changes.filter_map(|change| Some((&change.key, change.value.as_ref()?))) {
+        let read = CatalogTable::decode(&KeySpace::Catalog.key_of(key), value);
+        let (state, table) = read.map_err(EngineError::Corrupt)?;
+        tables.insert(table.id, (state, table));
+    }
+    Ok(tables)
+}
+
+/// What is to be done for a table.
+fn chore((state, table): &(TableState, CatalogTable)) -> Option<Chore> {
+    if *state == TableState::Dropping {
+        return Some(Chore::Remove(table.id));
+    }
+    unsettled(table).map(|constraint| match constraint.standing {
+        Standing::Dropping => Chore::Unindex(table.id, constraint.number),
+        _ => Chore::Build(table.id, constraint.number),
+    })
+}
+
+/// What stores a table's definition with its constraints changed.
+fn redefined(
+    engine: &dyn Engine,
+    table: TableId,
+    change: impl FnOnce(&mut Vec<Constraint>),
+) -> Result<Mutation, EngineError> {
+    let key = catalog_key(table);
+    let value = engine.get(&key, ReadAt::Applied)?.map(|(_, value)| value).unwrap_or_default();
+    let read = CatalogTable::decode(&KeySpace::Catalog.key_of(&key), &value);
+    let (state, table) = read.map_err(EngineError::Corrupt)?;
+    let mut constraints = table.schema.constraints().to_vec();
+    change(&mut constraints);
+    let table = table.constrained(constraints).map_err(EngineError::Corrupt)?;
+    Ok(Mutation { key, value: Some(table.encode(state)) })
+}
+
+/// What stores how far a constraint is.
+fn settle(
+    engine: &dyn Engine,
+    (table, number): (TableId, u32),
+    turn: impl FnOnce(&mut Constraint),
+) -> Result<Mutation, EngineError> {
+    redefined(engine, table, |all| {
+        if let Some(constraint) = all.iter_mut().find(|one| one.number == number) {
+            turn(constraint);
+        }
+    })
+}
+
+/// Something that is to be done for a table beside requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Chore {
+    /// Its rows are removed, and those of its indexes; it was dropped.
+    Remove(TableId),
+    /// The rows of an index are removed; its constraint was dropped.
+    Unindex(TableId, u32),
+    /// Rows that were there before a constraint are looked at.
+    Build(TableId, u32),
+}
+
+/// What a leader knows of a database's tables. Good for one term: in it nobody else changes the state.
+///
+/// Invariants (`validate`): the last entry about tables is not behind the log's end.
+#[derive(Debug, Default)]
+pub(crate) struct KnownCatalog {
+    /// The term that all of this is of; zero: none.
+    term: Term,
+    /// The last entry about tables that was made in it.
+    last: Lsn,
+    /// What is to be done for tables, if that was looked up since.
+    chores: Option<Vec<Chore>>,
+    /// Where the first of them goes on: a stored key. Empty: at its beginning.
+    next: Bytes,
+    /// The constraints of the tables, if they were looked up since.
+    guards: Option<Arc<Guards>>,
+}
+
+impl KnownCatalog {
+    /// An entry at `at` has changed tables, or will have when it is executed.
+    pub fn changed_at(&mut self, at: Position) {
+        assert!(at.term >= self.term, "tables of term {} change in the older {}", self.term, at.term);
+        *self = KnownCatalog { term: at.term, last: at.lsn, ..KnownCatalog::default() };
+    }
+
+    /// True if the last entry about tables of this term is not committed yet.
+    pub fn is_pending(&self, term: Term, committed: Lsn) -> bool {
+        self.term == term && self.last > committed
+    }
+
+    /// All of it is of this term from here on.
+    fn turn_to(&mut self, term: Term) {
+        if self.term != term {
+            *self = KnownCatalog { term, ..KnownCatalog::default() };
+        }
+    }
+
+    /// The constraints of the tables as executed so far.
+    fn guards(&mut self, engine: &dyn Engine, term: Term) -> Result<Arc<Guards>, EngineError> {
+        self.turn_to(term);
+        if let Some(guards) = &self.guards {
+            return Ok(guards.clone());
+        }
+        let guards = Arc::new(Guards::of(&tables_at(engine, ReadAt::Applied)?));
+        self.guards = Some(guards.clone());
+        Ok(guards)
+    }
+
+    /// Adds to what a write changes what it changes in the indexes of constraints, or refuses it, if it is
+    /// against one. Tables are as the write leaves them.
+    pub fn with_constraints(
+        &mut self,
+        engine: &dyn Engine,
+        (term, rules): (Term, Rules),
+        evaluated: Evaluated,
+    ) -> Result<Evaluated, EngineError> {
+        let (outcome, affected, mut mutations) = evaluated;
+        if outcome != Outcome::Done {
+            return Ok((outcome, affected, mutations));
+        }
+        let own = |mutation: &&Mutation| KeySpace::Catalog.has(&mutation.key);
+        let guards = match mutations.iter().any(|mutation| own(&mutation)) {
+            true => Arc::new(Guards::of(&with_changes(engine, mutations.iter().filter(own))?)),
+            false => self.guards(engine, term)?,
+        };
+        if guards.is_empty() {
+            return Ok((outcome, affected, mutations));
+        }
+        Ok(match guards.judge(engine, rules, &mutations)? {
+            Verdict::Fits(changes) => {
+                mutations.extend(changes);
+                (outcome, affected, mutations)
+            }
+            Verdict::Unindexable => (Outcome::Unindexable, 0, Vec::new()),
+            Verdict::Violates(number) => (Outcome::Violates, number, Vec::new()),
+        })
+    }
+
+    /// What the next step of what is to be done for tables changes. Behind the last step a definition is
+    /// changed. None: there is nothing to be done.
+    pub fn next_step(
+        &mut self,
+        engine: &dyn Engine,
+        term: Term,
+        settings: &Settings,
+    ) -> Result<Option<Vec<Mutation>>, EngineError> {
+        self.turn_to(term);
+        if self.chores.is_none() {
+            let tables = tables_at(engine, ReadAt::Applied)?;
+            (self.chores, self.next) = (Some(tables.values().filter_map(chore).collect()), Bytes::new());
+        }
+        let Some(chore) = self.chores.as_ref().and_then(|chores| chores.first()).copied() else {
+            return Ok(None);
+        };
+        let (Chore::Remove(id) | Chore::Unindex(id, _) | Chore::Build(id, _)) = chore;
+        let table = KeySpace::Table(id);
+        match chore {
+            Chore::Remove(_) => {
+                let ranges = [table.range(&[], &[]), table.index_range(None)];
+                let gone = Mutation { key: catalog_key(id), value: None };
+                self.remove(engine, settings, &ranges, || Ok(gone)).map(Some)
+            }
+            Chore::Unindex(_, number) => {
+                let without = || redefined(engine, id, |all| all.retain(|one| one.number != number));
+                self.remove(engine, settings, &[table.index_range(Some(number))], without).map(Some)
+            }
+            Chore::Build(_, number) => self.build(engine, settings, (id, number)).map(Some),
+        }
+    }
+
+    /// What removes the next rows of these ranges; behind the last one the definition's change.
+    fn remove(
+        &mut self,
+        engine: &dyn Engine,
+        settings: &Settings,
+        ranges: &[(Vec<u8>, Vec<u8>)],
+        last: impl FnOnce() -> Result<Mutation, EngineError>,
+    ) -> Result<Vec<Mutation>, EngineError> {
+        for (from, to) in ranges {
+            let from = (&from[..]).max(&self.next[..]);
+            if from >= &to[..] {
+                continue;
+            }
+            let rows = engine.scan(from, to, ReadAt::Applied, settings.slice_rows, settings.slice_bytes)?;
+            if let Some(last) = rows.last() {
+                self.next = [&last.key[..], &[0]].concat().into();
+                return Ok(rows.into_iter().map(|row| Mutation { key: row.key, value: None }).collect());
+            }
+        }
+        last().map(|change| vec![change])
+    }
+
+    /// Index rows for the next rows that were there before a constraint. Behind the last row, or behind one
+    /// that does not keep it, its definition's change (PR-152).
+    fn build(
+        &mut self,
+        engine: &dyn Engine,
+        settings: &Settings,
+        of: (TableId, u32),
+    ) -> Result<Vec<Mutation>, EngineError> {
+        let (space, (limit, bytes)) = (KeySpace::Table(of.0), (settings.slice_rows, settings.slice_bytes));
+        let guards = self.guards(engine, self.term)?;
+        let (from, to) = space.range(&[], &[]);
+        let from = (&from[..]).max(&self.next[..]);
+        let rows = engine.scan(from, &to, ReadAt::Applied, limit, bytes)?;
+        let building = Building::new(engine);
+        let mut mutations = Vec::with_capacity(rows.len() + 1);
+        for row in &rows {
+            match guards.index_row(&building, of, (&space.key_of(&row.key), &row.value))? {
+                Ok(mutation) => mutations.push(mutation),
+                Err(Breach(why)) => {
+                    let turn = |one: &mut Constraint| {
+                        (one.standing, one.note) = (Standing::Failed, why.clone());
+                    };
+                    return settle(engine, of, turn).map(|change| vec![change]);
+                }
+            }
+        }
+        match rows.last() {
+            Some(last) => self.next = [&last.key[..], &[0]].concat().into(),
+            None => mutations.push(settle(engine, of, |one| one.standing = Standing::Valid)?),
+        }
+        Ok(mutations)
+    }
+
+    /// An entry at `at` makes a step that [`KnownCatalog::next_step`] gave; with whether it changes a
+    /// definition.
+    pub fn stepped_at(&mut self, at: Position, defines: bool) {
+        assert!(at.term == self.term, "rows are removed in term {} by what {} knew", at.term, self.term);
+        self.last = at.lsn;
+        if defines {
+            (self.chores, self.next, self.guards) = (None, Bytes::new(), None);
+        }
+    }
+
+    /// What must hold of it in a log that ends at `end`.
+    pub fn validate(&self, leading: Option<Term>, end: Lsn) -> Result<(), String> {
+        match leading == Some(self.term) && self.last > end {
+            true => Err(format!("the last entry about tables, {}, is behind the log's end {end}", self.last)),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

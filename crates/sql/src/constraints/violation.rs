@@ -1,0 +1,275 @@
+//! What is said where a constraint forbids a write, as PostgreSQL says it.
+
+use super::names;
+use crate::catalog::Catalog;
+use crate::driver::Handle;
+use crate::fault;
+use client::Table;
+use pg::{Failure, Object};
+use std::sync::Arc;
+use types::data::constraint::{Constraint, Demand, Reference};
+use types::data::{Row, Value};
+use types::{TableId, TableRecord};
+use wire::RowOp;
+
+/// Of larger writes no row is named.
+const MOST: usize = 1_000;
+
+/// A write that was refused: what it did, as far as it matters for what is said.
+#[derive(Clone, Debug, Default)]
+pub struct Refused {
+    tables: Vec<Part>,
+}
+
+/// What it did to one table.
+#[derive(Clone, Debug)]
+struct Part {
+    table: Table,
+    /// Rows of it are written.
+    writes: bool,
+    /// Rows of it are removed.
+    removes: bool,
+    /// All of it, unless there is too much.
+    ops: Vec<RowOp>,
+}
+
+impl Refused {
+    /// A write of these rows.
+    pub fn new<'a>(parts: impl IntoIterator<Item = (&'a Table, &'a [RowOp])>) -> Refused {
+        let part = |(table, ops): (&Table, &[RowOp])| Part {
+            table: table.clone(),
+            writes: ops.iter().any(|op| op.row().is_some()),
+            removes: ops.iter().any(|op| matches!(op, RowOp::Delete { .. })),
+            ops: if ops.len() > MOST { Vec::new() } else { ops.to_vec() },
+        };
+        Refused { tables: parts.into_iter().map(part).collect() }
+    }
+
+    /// A write of many rows of this table.
+    pub fn of(table: &Table) -> Refused {
+        let part = Part { table: table.clone(), writes: true, removes: false, ops: Vec::new() };
+        Refused { tables: vec![part] }
+    }
+
+    fn part(&self, table: TableId) -> Option<&Part> {
+        self.tables.iter().find(|part| part.table.id() == table)
+    }
+
+    /// True if rows of the table are there behind it.
+    fn writes(&self, table: TableId) -> bool {
+        self.part(table).is_some_and(|part| part.writes)
+    }
+
+    fn removes(&self, table: TableId) -> bool {
+        self.part(table).is_some_and(|part| part.removes)
+    }
+
+    /// What a row that it writes has in these columns: the only one, or one that another of them is like.
+    fn key(&self, record: &TableRecord, columns: &[usize]) -> Option<String> {
+        let part = self.part(record.id)?;
+        let row = |op: &RowOp| part.table.decode(op.key(), op.row()?).ok();
+        let mut keys: Vec<String> =
+            part.ops.iter().filter_map(row).map(|row| key(record, columns, &row)).collect();
+        if let [only] = keys.as_slice() {
+            return Some(only.clone());
+        }
+        keys.sort_unstable();
+        keys.windows(2).find(|two| two[0] == two[1]).map(|two| two[0].clone())
+    }
+
+    /// What the only row that it removes has in these columns, if they are of its key.
+    fn removed(&self, record: &TableRecord, columns: &[usize]) -> Option<String> {
+        let part = self.part(record.id)?;
+        let mut gone = part.ops.iter().filter(|op| matches!(op, RowOp::Delete { .. }));
+        let (Some(op), None) = (gone.next(), gone.next()) else { return None };
+        let schema = part.table.schema();
+        let values = types::data::decode_key(schema, op.key()).ok()?;
+        let mut row = Row::new(vec![Value::Null; schema.columns().len()]);
+        schema.key().iter().zip(values).for_each(|(at, value)| row.values[*at] = value);
+        columns.iter().all(|at| !row.values[*at].is_null()).then(|| key(record, columns, &row))
+    }
+}
+
+/// Columns of a row, as an error names them.
+pub fn key(table: &TableRecord, columns: &[usize], row: &Row) -> String {
+    let values: Vec<String> = columns.iter().map(|at| pg::text::to_text(&row.values[*at])).collect();
+    format!("({})=({})", names(table, columns).join(", "), values.join(", "))
+}
+
+/// A constraint by its number, with its table.
+pub fn by_number(catalog: &Catalog, number: u32) -> Option<(Arc<TableRecord>, Constraint)> {
+    catalog.all().find_map(|table| {
+        let found = table.schema.constraints().iter().find(|one| one.number == number);
+        found.map(|constraint| (table.clone(), constraint.clone()))
+    })
+}
+
+/// A constraint of a table by its number.
+pub fn of_table(table: &TableRecord, number: u32) -> Result<&Constraint, Failure> {
+    let found = table.schema.constraints().iter().find(|one| one.number == number);
+    found.ok_or_else(|| super::define::unreadable("it is not there"))
+}
+
+/// The error of a write that the constraint with this number forbids. What nobody here knows of was made
+/// meanwhile: then tables are looked at again.
+pub async fn told(handle: &Handle, number: u32, refused: &Refused) -> Failure {
+    for looks in 0..2 {
+        let catalog = handle.catalog();
+        let found = catalog.as_ref().and_then(|catalog| Some((catalog, by_number(catalog, number)?)));
+        match found {
+            Some(_) if looks > 0 => return fault::stale(),
+            Some((catalog, (table, constraint))) => {
+                return of_write(catalog, (&table, &constraint), refused);
+            }
+            None => handle.look_again().await,
+        }
+    }
+    let message = "a constraint forbids it that is not known here";
+    Failure::new("23000", message).hint("nothing was changed")
+}
+
+/// True if a write may be done when it is computed again: it was refused for a row that it did not see.
+pub fn passes(handle: &Handle, number: u32, refused: &Refused) -> bool {
+    let found = handle.catalog().and_then(|catalog| by_number(&catalog, number));
+    found.is_some_and(|(table, constraint)| match &constraint.demand {
+        Demand::Foreign(reference) => {
+            let follows = reference.on_delete.changes_rows() || reference.on_update.changes_rows();
+            let refers = refused.writes(table.id) && !refused.removes(reference.parent);
+            follows && refused.part(reference.parent).is_some() && !refers
+        }
+        Demand::Unique(_) | Demand::Check(_) => false,
+    })
+}
+
+/// The error of a write that this constraint forbids.
+pub fn of_write(
+    catalog: &Catalog,
+    (table, constraint): (&TableRecord, &Constraint),
+    refused: &Refused,
+) -> Failure {
+    match &constraint.demand {
+        Demand::Foreign(reference) => {
+            let parent = catalog.all().find(|parent| parent.id == reference.parent);
+            let parent = parent.map_or(table, |parent| parent.as_ref());
+            let refers = refused.writes(table.id) && !refused.removes(reference.parent);
+            match refers {
+                true => {
+                    let key = refused.key(table, &reference.columns);
+                    no_parent(table, constraint, parent, key)
+                }
+                false => {
+                    let key = refused.removed(parent, &reference.parent_columns);
+                    still_referred(table, constraint, parent, key)
+                }
+            }
+        }
+        Demand::Unique(columns) => duplicate(table, constraint, refused.key(table, columns)),
+        Demand::Check(_) => super::define::unreadable("a partition looked at a check"),
+    }
+}
+
+/// The error of a value that another row has.
+pub fn duplicate(table: &TableRecord, constraint: &Constraint, key: Option<String>) -> Failure {
+    let message = format!("duplicate key value violates unique constraint \"{}\"", constraint.name);
+    let failure = Failure::new("23505", message).about(object(table, constraint));
+    match key {
+        Some(key) => failure.detail(format!("Key {key} already exists.")),
+        None => failure,
+    }
+}
+
+/// The error of a row that refers to none.
+pub fn no_parent(
+    table: &TableRecord,
+    constraint: &Constraint,
+    parent: &TableRecord,
+    key: Option<String>,
+) -> Failure {
+    let (name, foreign) = (&table.name, &constraint.name);
+    let message =
+        format!("insert or update on table \"{name}\" violates foreign key constraint \"{foreign}\"");
+    let failure = Failure::new("23503", message).about(object(table, constraint));
+    match key {
+        Some(key) => failure.detail(format!("Key {key} is not present in table \"{}\".", parent.name)),
+        None => failure,
+    }
+}
+
+/// The error of a row that goes, and others refer to it.
+pub fn still_referred(
+    table: &TableRecord,
+    constraint: &Constraint,
+    parent: &TableRecord,
+    key: Option<String>,
+) -> Failure {
+    let (name, child, foreign) = (&parent.name, &table.name, &constraint.name);
+    let message = format!(
+        "update or delete on table \"{name}\" violates foreign key constraint \"{foreign}\" on table \"{child}\""
+    );
+    let failure = Failure::new("23503", message).about(object(table, constraint));
+    match key {
+        Some(key) => failure.detail(format!("Key {key} is still referenced from table \"{child}\".")),
+        None => failure,
+    }
+}
+
+/// The error of a constraint that rows which were there do not keep.
+pub fn not_kept(
+    table: &TableRecord,
+    constraint: &Constraint,
+    parent: impl Fn(TableId) -> Option<Arc<TableRecord>>,
+) -> Failure {
+    let about = object(table, constraint);
+    let (columns, text) = (names(table, constraint.indexed().unwrap_or_default()), &constraint.note);
+    // Something else than its values may be wrong with a row.
+    let is_key = text.starts_with(&format!("({})=", columns.join(", ")));
+    let detail = |of: String, failure: Failure| match is_key {
+        true => failure.detail(of),
+        false => failure.detail(text.clone()),
+    };
+    match &constraint.demand {
+        Demand::Foreign(Reference { parent: id, .. }) => {
+            let name = parent(*id).map(|table| table.name.clone()).unwrap_or_default();
+            let message = format!(
+                "insert or update on table \"{}\" violates foreign key constraint \"{}\"",
+                table.name, constraint.name
+            );
+            detail(
+                format!("Key {text} is not present in table \"{name}\"."),
+                Failure::new("23503", message).about(about),
+            )
+        }
+        _ => {
+            let message = format!("could not create unique index \"{}\"", constraint.name);
+            detail(format!("Key {text} is duplicated."), Failure::new("23505", message).about(about))
+        }
+    }
+}
+
+/// The error of a check that rows which were there do not keep.
+pub fn check_not_kept(table: &TableRecord, check: &str) -> Failure {
+    let name = &table.name;
+    let message = format!("check constraint \"{check}\" of relation \"{name}\" is violated by some row");
+    let about = Object {
+        schema: "public".into(),
+        table: name.clone(),
+        constraint: Some(check.into()),
+        ..Object::default()
+    };
+    Failure::new("23514", message).about(about)
+}
+
+/// The error of something that others need.
+pub fn depended_on(message: String, detail: String) -> Failure {
+    let hint = "Use DROP ... CASCADE to drop the dependent objects too.";
+    Failure::new("2BP01", message).detail(detail).hint(hint)
+}
+
+fn object(table: &TableRecord, constraint: &Constraint) -> Object {
+    Object {
+        schema: "public".into(),
+        table: table.name.clone(),
+        constraint: Some(constraint.name.clone()),
+        ..Object::default()
+    }
+}

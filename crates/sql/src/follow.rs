@@ -1,0 +1,153 @@
+//! What follows for rows that refer to one that goes, or that gets other values: CASCADE, SET NULL and SET
+//! DEFAULT.
+//!
+//! They are statements like any others, computed one after the other over what the ones before have done, and
+//! sent with the first as one write. A row that refers, and that was not seen here, has the whole write
+//! refused.
+
+use crate::bind::{Binder, Change};
+use crate::catalog::Catalog;
+use crate::constraints::define::{ident, unreadable};
+use crate::constraints::{children, follows, names};
+use crate::edits::{self, Edits};
+use crate::evaluate::Evaluator;
+use crate::fault;
+use crate::read::Values;
+use crate::txn::buffer::Written;
+use crate::txn::{Buffer, View};
+use crate::ty::Ty;
+use client::Table;
+use pg::{Failure, code};
+use sqlparser::ast::Statement;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use types::data::constraint::{Action, Reference};
+use types::data::{Row, Value};
+use types::{Position, TableId, TableRecord};
+
+/// What a statement does with all that follows from it, in order.
+pub async fn with_all(
+    evaluator: &Evaluator,
+    first: Edits,
+    values: &Values,
+    view: &View,
+) -> Result<Vec<Edits>, Failure> {
+    let catalog = evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
+    if first.replaced.is_empty() || !follows(&catalog, first.table.id()) {
+        return Ok(vec![first]);
+    }
+    let mut view = view.clone();
+    see(&mut view, &first)?;
+    let mut all = vec![first];
+    let mut at = 0;
+    while at < all.len() {
+        let (id, replaced) = (all[at].table.id(), std::mem::take(&mut all[at].replaced));
+        for (child, _, reference) in children(&catalog, id) {
+            for (old, new) in &replaced {
+                let Some((text, parameters)) = statement(&child, &reference, old, new.as_ref()) else {
+                    continue;
+                };
+                let change = planned(&catalog, &text, &child, &reference)?;
+                let values = Values { parameters, now: values.now };
+                let edits = edits::of_change(evaluator, &change, &values, &view).await?;
+                if edits.edits.is_empty() {
+                    continue;
+                }
+                see(&mut view, &edits)?;
+                all.push(edits);
+            }
+        }
+        at += 1;
+    }
+    Ok(all)
+}
+
+/// Statements from here on see what this one does.
+pub fn see(view: &mut View, edits: &Edits) -> Result<(), Failure> {
+    let Some(partition) = edits.partition else { return Ok(()) };
+    let list = edits.edits.clone();
+    Arc::make_mut(&mut view.buffer).take((edits.table.id(), partition), list, &mut Vec::new())
+}
+
+/// The statement that follows for the rows which refer to this one, with its parameters; `None`: there is
+/// nothing to do.
+fn statement(
+    child: &TableRecord,
+    reference: &Reference,
+    old: &Row,
+    new: Option<&Row>,
+) -> Option<(String, Vec<Value>)> {
+    let of = |row: &Row| reference.parent_columns.iter().map(|at| row.values[*at].clone()).collect();
+    let mut parameters: Vec<Value> = of(old);
+    if parameters.iter().any(Value::is_null) {
+        return None;
+    }
+    let new: Option<Vec<Value>> = new.map(of);
+    if new.as_ref() == Some(&parameters) {
+        return None;
+    }
+    let action = if new.is_some() { reference.on_update } else { reference.on_delete };
+    let names: Vec<String> =
+        self::names(child, &reference.columns).iter().map(|name| ident(name).to_string()).collect();
+    let table = ident(&child.name);
+    let each = |of: &dyn Fn(usize, &str) -> String, between: &str| {
+        let each = names.iter().enumerate().map(|(at, name)| of(at, name));
+        each.collect::<Vec<_>>().join(between)
+    };
+    let found = each(&|at, name| format!("{name} = ${}", at + 1), " AND ");
+    let set = |value: &dyn Fn(usize) -> String| {
+        let set = each(&|at, name| format!("{name} = {}", value(at)), ", ");
+        format!("UPDATE {table} SET {set} WHERE {found}")
+    };
+    let text = match (action, new) {
+        (Action::None | Action::Restrict, _) => return None,
+        (Action::Cascade, None) => format!("DELETE FROM {table} WHERE {found}"),
+        (Action::Cascade, Some(new)) => {
+            parameters.extend(new);
+            set(&|at| format!("${}", names.len() + at + 1))
+        }
+        (Action::SetNull, _) => set(&|_| "NULL".into()),
+        (Action::SetDefault, _) => set(&|_| "DEFAULT".into()),
+    };
+    Some((text, parameters))
+}
+
+fn planned(
+    catalog: &Catalog,
+    text: &str,
+    child: &TableRecord,
+    reference: &Reference,
+) -> Result<Change, Failure> {
+    let parsed = Parser::parse_sql(&PostgreSqlDialect {}, text);
+    let parsed = parsed.map_err(|error| unreadable(&error.to_string()))?;
+    let own = reference.columns.iter().map(|at| Some(Ty::of_column(&child.schema.columns()[*at])));
+    let own: Vec<Option<Ty>> = own.collect();
+    let given = if text.contains(&format!("${}", own.len() + 1)) { [&own[..], &own].concat() } else { own };
+    let binder = Binder::new(catalog, &given);
+    Ok(match parsed.as_slice() {
+        [Statement::Delete(delete)] => binder.delete(delete)?.0,
+        [Statement::Update(update)] => binder.update(update)?.0,
+        _ => return Err(unreadable(text)),
+    })
+}
+
+/// All of it as one write, and its tables. Each row rests on this state.
+pub fn gathered(
+    all: Vec<Edits>,
+    since: Option<Position>,
+) -> Result<(Vec<Written>, BTreeMap<TableId, Table>), Failure> {
+    let (mut buffer, mut tables) = (Buffer::default(), BTreeMap::new());
+    for mut edits in all {
+        let Some(partition) = edits.partition else { continue };
+        edits.edits.iter_mut().for_each(|edit| edit.since = since);
+        buffer.take((edits.table.id(), partition), edits.edits, &mut Vec::new())?;
+        tables.insert(edits.table.id(), edits.table);
+    }
+    let written = buffer.operations();
+    match written.is_empty() {
+        true => Err(Failure::new(code::INTERNAL, "a write of no rows")),
+        false => Ok((written, tables)),
+    }
+}
