@@ -5,19 +5,19 @@
 //! and in large transactions COMMIT alone says so.
 
 use crate::constraints::unique::{self, Finder};
-use crate::constraints::violation;
+use crate::constraints::{children, violation};
 use crate::edits::Edits;
 use crate::evaluate::Evaluator;
 use crate::fault;
 use crate::follow;
 use crate::read;
-use crate::txn::{After, View};
+use crate::txn::{After, Edit, View};
 use bytes::Bytes;
 use client::Table;
-use pg::Failure;
+use pg::{Failure, code};
 use types::PartitionId;
 use types::data::constraint::{Constraint, Reference, Standing, Target};
-use types::data::{Row, Value};
+use types::data::{Row, Value, decode_key};
 
 /// Statements of more rows, and transactions that have written more, are told at COMMIT.
 const MOST: usize = 1_000;
@@ -31,7 +31,11 @@ struct Written<'a> {
 
 /// Looks at what a statement writes, with all that follows from it.
 pub async fn look(evaluator: &Evaluator, all: &[Edits], view: &View) -> Result<(), Failure> {
-    let constrained = |edits: &&Edits| !edits.table.schema().constraints().is_empty();
+    let catalog = evaluator.handle.catalog().ok_or_else(fault::not_ready)?;
+    let constrained = |edits: &&Edits| {
+        let own = !edits.table.schema().constraints().is_empty();
+        own || !children(&catalog, edits.table.id()).is_empty()
+    };
     let count: usize = all.iter().map(|edits| edits.edits.len()).sum();
     if count > MOST || !all.iter().any(|edits| constrained(&edits)) {
         return Ok(());
@@ -52,14 +56,55 @@ pub async fn look(evaluator: &Evaluator, all: &[Edits], view: &View) -> Result<(
         let written = Written { table: &edits.table, partition, rows };
         are_unique(evaluator, &written, &view).await?;
         have_parents(evaluator, &written, &view).await?;
+        are_left(evaluator, (edits, partition), &view).await?;
+    }
+    Ok(())
+}
+
+/// True if the transaction has written so much of the table that it is not looked through.
+fn is_much(view: &View, table: &Table) -> bool {
+    let (from, to) = (Bytes::new(), Bytes::new());
+    view.buffer.range(table.id(), (&from, &to)).nth(MOST).is_some()
+}
+
+/// No row refers to one that goes. Where they refer by something else than its key, COMMIT alone says so.
+async fn are_left(
+    evaluator: &Evaluator,
+    (edits, partition): (&Edits, PartitionId),
+    view: &View,
+) -> Result<(), Failure> {
+    let (catalog, parent) = (evaluator.handle.catalog().ok_or_else(fault::not_ready)?, &edits.table);
+    let gone: Vec<&Edit> = edits.edits.iter().filter(|edit| edit.after == After::Gone).collect();
+    for (child, constraint, reference) in children(&catalog, parent.id()) {
+        let key = parent.schema().key();
+        let by_key = reference.parent_columns.iter().all(|at| key.contains(at));
+        let looked_at = constraint.standing == Standing::Valid && reference.deferred != Some(true);
+        let child = Table::new(child);
+        if gone.is_empty() || !by_key || !looked_at || is_much(view, &child) {
+            continue;
+        }
+        let finder = Finder::new(&evaluator.handle, (&child, partition), view, &constraint).await?;
+        for edit in &gone {
+            let values = decode_key(parent.schema(), &edit.key);
+            let values = values.map_err(|error| Failure::new(code::INTERNAL, error.to_string()))?;
+            let mut old = Row::new(vec![Value::Null; parent.schema().columns().len()]);
+            key.iter().zip(values).for_each(|(at, value)| old.values[*at] = value);
+            let mut referring = Row::new(vec![Value::Null; child.schema().columns().len()]);
+            let pairs = reference.columns.iter().zip(&reference.parent_columns);
+            pairs.for_each(|(own, of)| referring.values[*own] = old.values[*of].clone());
+            if finder.find(&referring).await?.is_some() {
+                let shown = violation::key(parent.record(), &reference.parent_columns, &old);
+                let (child, parent) = (child.record(), parent.record());
+                return Err(violation::still_referred(child, &constraint, parent, Some(shown)));
+            }
+        }
     }
     Ok(())
 }
 
 async fn are_unique(evaluator: &Evaluator, written: &Written<'_>, view: &View) -> Result<(), Failure> {
     let table = written.table;
-    let (from, to) = (Bytes::new(), Bytes::new());
-    if view.buffer.range(table.id(), (&from, &to)).nth(MOST).is_some() {
+    if is_much(view, table) {
         return Ok(());
     }
     for constraint in unique::all(table) {

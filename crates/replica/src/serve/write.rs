@@ -504,4 +504,47 @@ mod tests {
         let other = write(asked(8, 1, 4)).status;
         assert!(matches!(other, Status::Bad(_)), "the hash is of the table, too: {other:?}");
     }
+
+    #[test]
+    fn pr150_a_refusal_names_the_constraint_and_a_retry_is_told_the_same() {
+        use types::data::{Column, ColumnType, Constraint, Demand, Row, Schema, Value};
+        let (record, mut data) = (record().of_database(), data());
+        let columns = vec![Column::new("k", ColumnType::Int).not_null(), Column::new("v", ColumnType::Int)];
+        let unique = Constraint::new(77, "v", Demand::Unique(vec![1]));
+        let schema = Schema::new(columns, &["k"], 1, false).expect("valid");
+        let schema = schema.with_constraints(vec![unique]).expect("valid");
+        let put = |key: i64, value: i64| {
+            let row = Row::new(vec![Value::Int(key), Value::Int(value)]);
+            let key = types::data::encode_key(&schema, &row.values[..1]).expect("a key");
+            let row = types::data::encode_row(&schema, &row).expect("a row");
+            RowOp::Put { key: key.into(), row: row.into() }
+        };
+        let table = types::CatalogTable::new(TableId(7), "pets", schema.clone(), 0);
+        let make = [TableChange::Create(wire::RecordText::new(&table))];
+        let opened = with(&record, &mut data, |writing| writing.open_session()).expect("no error");
+        let session = SessionId(opened.entry.expect("an entry"));
+        let asked = |table: u32, seq: u64| {
+            let schema = u32::from(table == 7);
+            wire::Request { table: TableId(table), schema, session, seq, ..request(Op::OpenSession) }
+        };
+        let made = |writing: &mut Writing| writing.transact(&asked(1, 1), (&make, &[]), None);
+        assert_eq!(with(&record, &mut data, made).expect("no error").status, Status::Ok);
+        let mut write = |seq: u64, ops: Vec<RowOp>| {
+            let write = |writing: &mut Writing| writing.write(&asked(7, seq), &ops, (None, None));
+            with(&record, &mut data, write).expect("no error")
+        };
+        assert_eq!(write(2, vec![put(1, 10)]).status, Status::Ok);
+        let refused = write(3, vec![put(2, 20), put(3, 10)]);
+        assert_eq!(refused.status, Status::Refused(Outcome::Violates));
+        assert_eq!(refused.body, Body::Affected(77));
+        let at = refused.entry.expect("it takes its number");
+        assert_eq!(
+            refused.when,
+            When::Covered(at.lsn, AckCondition::Entry),
+            "PR-23: it shows what is not committed"
+        );
+        let again = write(3, vec![put(2, 20), put(3, 10)]);
+        assert_eq!((again.status, again.body, again.entry), (refused.status, refused.body, Some(at)));
+        assert_eq!(write(4, vec![put(2, 20)]).status, Status::Ok, "nothing of it was done");
+    }
 }

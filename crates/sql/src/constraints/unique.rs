@@ -1,4 +1,4 @@
-//! Rows by what is unique in their table, as a statement sees them.
+//! Rows by what is unique in their table, or refers to another one, as a statement sees them.
 
 use crate::driver::Handle;
 use crate::fault;
@@ -38,7 +38,7 @@ pub struct Finder<'a> {
 pub type Found = (Bytes, Bytes);
 
 impl<'a> Finder<'a> {
-    /// By this constraint, which is of these columns.
+    /// By the index of this constraint.
     pub async fn new(
         handle: &'a Handle,
         (table, partition): (&'a Table, PartitionId),
@@ -46,7 +46,7 @@ impl<'a> Finder<'a> {
         constraint: &Constraint,
     ) -> Result<Finder<'a>, Failure> {
         read::pin(handle, vec![(table.clone(), partition)], view).await?;
-        let columns = constraint.unique().unwrap_or_default().to_vec();
+        let columns = constraint.indexed().unwrap_or_default().to_vec();
         let (number, taken) = (constraint.number, BTreeSet::new());
         let mut finder =
             Finder { handle, table, partition, view, number, columns, own: BTreeMap::new(), taken };

@@ -1,9 +1,11 @@
 //! What is said where a constraint forbids a write, as PostgreSQL says it.
 
 use super::names;
+use super::unique::Finder;
 use crate::catalog::Catalog;
 use crate::driver::Handle;
 use crate::fault;
+use crate::txn::View;
 use client::Table;
 use pg::{Failure, Object};
 use std::sync::Arc;
@@ -119,13 +121,35 @@ pub async fn told(handle: &Handle, number: u32, refused: &Refused) -> Failure {
         match found {
             Some(_) if looks > 0 => return fault::stale(),
             Some((catalog, (table, constraint))) => {
-                return of_write(catalog, (&table, &constraint), refused);
+                let failure = of_write(catalog, (&table, &constraint), refused);
+                let met = match failure.detail.is_none() && constraint.unique().is_some() {
+                    true => met(handle, &constraint, refused.part(table.id)).await,
+                    false => None,
+                };
+                return match met {
+                    Some(key) => duplicate(&table, &constraint, Some(key)),
+                    None => failure,
+                };
             }
             None => handle.look_again().await,
         }
     }
     let message = "a constraint forbids it that is not known here";
     Failure::new("23000", message).hint("nothing was changed")
+}
+
+/// What a row that was there has of the first of several rows that met one.
+async fn met(handle: &Handle, constraint: &Constraint, part: Option<&Part>) -> Option<String> {
+    let Part { table, ops, .. } = part?;
+    let (partition, view) = (table.partition_of(ops.first()?.key()).ok()?, View::default());
+    let finder = Finder::new(handle, (table, partition), &view, constraint).await.ok()?;
+    for op in ops {
+        let Some(row) = op.row().and_then(|row| table.decode(op.key(), row).ok()) else { continue };
+        if finder.find_other(&row, op.key()).await.ok()?.is_some() {
+            return Some(key(table.record(), constraint.unique()?, &row));
+        }
+    }
+    None
 }
 
 /// True if a write may be done when it is computed again: it was refused for a row that it did not see.

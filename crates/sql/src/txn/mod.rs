@@ -255,6 +255,16 @@ impl Open {
         if self.definitions.has_loaded(record.id) {
             return Ok(());
         }
+        let refers_to = |id: &TableId| {
+            let all = record.schema.constraints().iter().filter_map(|one| one.reference());
+            all.into_iter().any(|reference| reference.parent == *id && *id != record.id)
+        };
+        let made = self.definitions.made();
+        if made.iter().any(|(id, loaded)| !loaded && refers_to(id)) {
+            let hint = "load that one first, or add the foreign key behind the rows";
+            let what = "loading a table that refers to another one which the transaction has made";
+            return Err(Failure::unsupported(what, hint));
+        }
         let version = database::numbers(handle, 1).await?;
         let (database, table) = (handle.database_record()?, Table::new(record.clone()));
         self.loads.add(handle, table.clone());
