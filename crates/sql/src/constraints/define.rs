@@ -86,7 +86,14 @@ pub fn of_table(constraint: &TableConstraint) -> Result<Option<Declared>, Failur
 fn checked(check: &CheckConstraint) -> Result<What, Failure> {
     match check.enforced {
         Some(false) => Err(Failure::unsupported("NOT ENFORCED of a CHECK", "leave the constraint out")),
-        _ => Ok(What::Check(check.expr.clone())),
+        _ => {
+            let mut expr = check.expr.clone();
+            // As it is shown again it stands in parentheses anyhow.
+            while let Expr::Nested(inner) = *expr {
+                expr = inner;
+            }
+            Ok(What::Check(expr))
+        }
     }
 }
 

@@ -53,6 +53,7 @@ fn classes(facts: &Facts, filling: &mut Filling) {
             !table.schema.has_hidden_key() || !super::constraints::indexes(table).is_empty()
         });
         let checks = table.map_or(0, |table| super::constraints::checks(table));
+        let foreign = table.is_some_and(|table| super::constraints::has_foreign(&facts.catalog, table));
         let storage = if relation.kind() == "v" { 0 } else { relation.oid };
         filling.row(&[
             ("oid", int(relation.oid)),
@@ -68,6 +69,7 @@ fn classes(facts: &Facts, filling: &mut Filling) {
             ("relkind", text(relation.kind())),
             ("relnatts", int(relation.attributes().len())),
             ("relchecks", int(checks)),
+            ("relhastriggers", truth(foreign)),
             ("relispopulated", truth(true)),
             ("relreplident", text(if relation.kind() == "r" { "d" } else { "n" })),
             ("reloptions", options(relation)),

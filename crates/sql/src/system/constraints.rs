@@ -29,6 +29,13 @@ pub fn checks(table: &TableRecord) -> usize {
     of(table).filter(|constraint| matches!(constraint.demand, Demand::Check(_))).count()
 }
 
+/// True if a table has foreign keys, or is referred to: PostgreSQL keeps them by triggers, and psql asks for
+/// these first.
+pub fn has_foreign(catalog: &Catalog, table: &TableRecord) -> bool {
+    let refers = |one: &TableRecord| of(one).any(|constraint| constraint.reference().is_some());
+    refers(table) || !crate::constraints::children(catalog, table.id).is_empty()
+}
+
 /// The indexes of a table that are seen: those of foreign keys are not, as PostgreSQL has none.
 pub fn indexes(table: &TableRecord) -> Vec<IndexRecord> {
     if table.database().is_none() {
