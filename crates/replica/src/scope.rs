@@ -6,41 +6,44 @@
 
 use types::database::{catalog_key, standing_of};
 use types::engine::{Engine, EngineError};
-use types::{CatalogTable, KeySpace, PartitionRecord, ReadAt, TableId, TableState};
+use types::{CatalogTable, KeySpace, PartitionRecord, ReadAt, Rules, TableId, TableState};
 use wire::RowOp;
 
 /// The rows that a request may touch. It comes out of the check of the request's schema and out of nothing
 /// else, so that whoever has one has asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Scope(KeySpace);
+pub(crate) struct Scope {
+    keys: KeySpace,
+    rules: Rules,
+}
 
 impl Scope {
     /// The rows of a bare table, whose partition knows no schema.
-    pub const BARE: Scope = Scope(KeySpace::Bare);
+    pub const BARE: Scope = Scope { keys: KeySpace::Bare, rules: Rules::ALL };
 
     /// Of a table in a state, under a version of its schema. The error says what that state has instead, as a
     /// sentence. The database's own id names its catalog.
     pub fn of(
         engine: &dyn Engine,
-        record: &PartitionRecord,
+        (record, rules): (&PartitionRecord, Rules),
         (table, schema): (TableId, u32),
         at: ReadAt,
     ) -> Result<Result<Scope, String>, EngineError> {
-        Scope::asked(engine, record, (table, schema), at, false)
+        Scope::asked(engine, (record, rules), (table, schema), at, false)
     }
 
     /// The same for somebody who writes: not of a table that is held (PR-124).
     pub fn of_writes(
         engine: &dyn Engine,
-        record: &PartitionRecord,
+        (record, rules): (&PartitionRecord, Rules),
         (table, schema): (TableId, u32),
     ) -> Result<Result<Scope, String>, EngineError> {
-        Scope::asked(engine, record, (table, schema), ReadAt::Applied, true)
+        Scope::asked(engine, (record, rules), (table, schema), ReadAt::Applied, true)
     }
 
     fn asked(
         engine: &dyn Engine,
-        record: &PartitionRecord,
+        (record, rules): (&PartitionRecord, Rules),
         (table, schema): (TableId, u32),
         at: ReadAt,
         writes: bool,
@@ -49,21 +52,25 @@ impl Scope {
             return Ok(Ok(Scope::BARE));
         }
         if table == record.table {
-            return Ok(Ok(Scope(KeySpace::Catalog)));
+            return Ok(Ok(Scope { keys: KeySpace::Catalog, rules }));
         }
         let value = engine.get(&catalog_key(table), at)?.map(|(_, value)| value);
         let standing = value.map(|value| standing_of(&value)).transpose().map_err(EngineError::Corrupt)?;
-        Ok(Scope::checked(table, standing, schema, writes))
+        Ok(Scope::checked(rules, (table, standing), schema, writes))
     }
 
     /// Of a table that the same write makes or changes, and writes.
-    pub fn of_changed(state: TableState, table: &CatalogTable, schema: u32) -> Result<Scope, String> {
-        Scope::checked(table.id, Some((state, table.schema.version())), schema, true)
+    pub fn of_changed(
+        rules: Rules,
+        (state, table): (TableState, &CatalogTable),
+        schema: u32,
+    ) -> Result<Scope, String> {
+        Scope::checked(rules, (table.id, Some((state, table.schema.version()))), schema, true)
     }
 
     fn checked(
-        table: TableId,
-        standing: Option<(TableState, u32)>,
+        rules: Rules,
+        (table, standing): (TableId, Option<(TableState, u32)>),
         schema: u32,
         writes: bool,
     ) -> Result<Scope, String> {
@@ -71,27 +78,44 @@ impl Scope {
             None | Some((TableState::Dropping, _)) => {
                 Err(format!("there is no table {table} in the database"))
             }
-            Some((_, version)) if version != schema => {
+            Some((_, version)) if version != schema && rules.schemas_are_compared() => {
                 Err(format!("table {table} has version {version} of its columns, not {schema}"))
             }
-            Some((TableState::Held, _)) if writes => {
+            Some((TableState::Held, _)) if writes && rules.held_tables_are_not_written() => {
                 Err(format!("rows of table {table} are being copied: it is written when that is done"))
             }
             Some((TableState::Live | TableState::Held | TableState::Filling, _)) => {
-                Ok(Scope(KeySpace::Table(table)))
+                Ok(Scope { keys: KeySpace::Table(table), rules })
             }
         }
     }
 
     /// Where they are.
     pub fn keys(&self) -> KeySpace {
-        self.0
+        self.keys
+    }
+
+    /// The stored keys of its rows with `from <= encoded key < to`. An empty `to`: up to the table's end, and
+    /// no further (PR-121).
+    pub fn range(&self, from: &[u8], to: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        range(self.rules, self.keys, from, to)
     }
 
     /// Why one of these operations can never be done, if so: its key has no room beside the table's id.
     pub fn fault(&self, ops: &[RowOp]) -> Option<String> {
-        let longest = self.0.longest_key();
+        let longest = self.keys.longest_key();
         let over = ops.iter().map(|op| op.key().len()).find(|bytes| *bytes > longest)?;
         Some(format!("a key of {over} bytes is longer than {longest}"))
+    }
+}
+
+/// The stored keys of rows within a space, up to its end where `to` is empty.
+pub(crate) fn range(rules: Rules, keys: KeySpace, from: &[u8], to: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let (from, end) = keys.range(from, to);
+    match keys {
+        KeySpace::Table(_) if to.is_empty() && !rules.ranges_end_with_their_table() => {
+            (from, KeySpace::Bare.range(&[], &[]).1)
+        }
+        _ => (from, end),
     }
 }

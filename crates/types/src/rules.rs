@@ -122,6 +122,14 @@ rules! {
         "A write of several rows that is refused leaves those that came before the one that refused it.";
     Pr113 "PR-113" finds_are_of_one_state:
         "A find by an index shows rows of another state than the entries by which it found them.";
+    Pr120 "PR-120" schemas_are_compared:
+        "A table is read, written, changed or dropped by whoever knows another version of its columns.";
+    Pr121 "PR-121" ranges_end_with_their_table: "A range of keys that is open goes on into the next table.";
+    Pr122 "PR-122" changes_keep_rows_readable:
+        "A change of a table's columns makes rows unreadable that were committed before it.";
+    Pr123 "PR-123" filled_tables_have_no_name: "A table that is being filled has its name already.";
+    Pr124 "PR-124" held_tables_are_not_written:
+        "A row is written after it was copied into the table that takes the place of its own.";
     Pr150 "PR-150" constraints_are_looked_at:
         "Two rows have the same values where a constraint forbids it, or one refers to a row that is not there.";
     Le01 "LE-01" flushes_name_their_own_position: "A flush names the entry behind the last one that it holds.";

@@ -94,14 +94,12 @@ pub struct JobClient {
 impl JobClient {
     /// A jobber of the plan's partitions.
     pub fn new(id: u32, random: Stream, plan: &RunPlan) -> JobClient {
-        let counted = plan.tables.iter().zip(1..);
-        let each = counted.flat_map(|(table, number)| vec![TableId(number); table.partitions as usize]);
         JobClient {
             id,
             nodes: plan.nodes,
             random,
             typed: plan.workload.indexes,
-            partitions: (PartitionId::FIRST_USER..).map(PartitionId).zip(each).collect(),
+            partitions: plan.bare_partitions().collect(),
             links: BTreeMap::new(),
             next_number: 0,
             next_at: 0,

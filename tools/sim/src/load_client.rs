@@ -86,17 +86,12 @@ pub struct LoadClient {
 impl LoadClient {
     /// A loader of the plan's partitions that have engines with files.
     pub fn new(id: u32, random: Stream, plan: &RunPlan, scratch: Option<PathBuf>) -> LoadClient {
-        let counted = plan.tables.iter().zip(1..);
-        let each = counted.flat_map(|(table, number)| {
-            let able = table.log == LogKind::Disk;
-            vec![(TableId(number), able); table.partitions as usize]
-        });
         let ships =
             |number: u32| plan.copies.ships.contains(&(number % 2)) || plan.is_lsm(PartitionId(number));
-        let partitions: Vec<_> = (PartitionId::FIRST_USER..)
-            .zip(each)
-            .filter(|(number, (_, able))| *able && ships(*number))
-            .map(|(number, (table, _))| (PartitionId(number), table))
+        let partitions: Vec<_> = plan
+            .partitions()
+            .filter(|(id, _, table)| table.log == LogKind::Disk && !table.database && ships(id.0))
+            .map(|(partition, number, _)| (partition, number))
             .collect();
         let trees = partitions.iter().map(|(id, _)| *id).filter(|id| plan.is_lsm(*id)).collect();
         LoadClient {

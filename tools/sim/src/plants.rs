@@ -3,7 +3,7 @@
 use types::Finding;
 
 /// A seed at which each finding is found under its profile: see [`crate::Options::planted`].
-pub const FOUND: [(Finding, u64); 64] = [
+pub const FOUND: [(Finding, u64); 69] = [
     (Finding::F01, 1),
     (Finding::F02, 5),
     (Finding::F03, 0),
@@ -58,6 +58,11 @@ pub const FOUND: [(Finding, u64); 64] = [
     (Finding::Pr111, 0),
     (Finding::Pr112, 0),
     (Finding::Pr113, 0),
+    (Finding::Pr120, 0),
+    (Finding::Pr121, 0),
+    (Finding::Pr122, 0),
+    (Finding::Pr123, 0),
+    (Finding::Pr124, 0),
     (Finding::Le01, 1),
     (Finding::Le02, 0),
     (Finding::Le03, 0),

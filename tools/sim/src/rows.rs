@@ -2,11 +2,17 @@
 //! the schema.
 
 use bytes::Bytes;
+use std::sync::LazyLock;
+use types::KeySpace;
+use types::TableId;
 use types::data::{Column, ColumnType, Row, Schema, Value, decode_key, decode_row, encode_key, encode_row};
 use types::index::entry_prefix;
 
 /// Makes stored values longer than those of the other form.
 const ABOVE: i64 = 1 << 40;
+
+/// The most columns that a table of a database has behind those that every table here has.
+pub const MOST_COLUMNS: u32 = 3;
 
 /// The schema of every table here.
 pub fn schema() -> Schema {
@@ -16,6 +22,44 @@ pub fn schema() -> Schema {
         Column::new("hue", ColumnType::Int),
     ];
     Schema::new(columns, &["k"], 1, false).expect("a schema of three columns")
+}
+
+/// The schema of a table in a database: so many columns behind those that every table here has.
+pub fn table_schema(version: u32, more: u32) -> Schema {
+    let mut parts = schema().into_parts();
+    parts.columns.extend((0..more).map(|n| Column::new(format!("x{n}"), ColumnType::Int)));
+    parts.version = version;
+    Schema::from_parts(parts).expect("a schema of a few columns")
+}
+
+/// The row of a key with this value in a table of a database, written under this version of its columns, with
+/// so many behind those that every table has.
+pub fn table_row(name: &str, value: u64, (version, more): (u32, u32)) -> Bytes {
+    let mut values = vec![name.into(), Value::Int(value as i64 + ABOVE), hue(value)];
+    values.extend((0..more).map(|_| Value::Int(value as i64)));
+    encode_row(&table_schema(version, more), &Row::new(values)).expect("a row").into()
+}
+
+/// The value of a row of a database's table, whatever version it was written under; the greatest number for
+/// what is none.
+pub fn table_value(row: &[u8]) -> u64 {
+    static WIDEST: LazyLock<(Schema, Bytes)> =
+        LazyLock::new(|| (table_schema(u32::MAX, MOST_COLUMNS), key("", true)));
+    let decoded = decode_row(&WIDEST.0, &WIDEST.1, row);
+    match decoded.as_ref().map(|row| row.values.as_slice()) {
+        Ok([_, Value::Int(value), ..]) => (value - ABOVE) as u64,
+        _ => u64::MAX,
+    }
+}
+
+/// The name and the value of a stored row, by its whole key. In a database the table is part of the name.
+pub fn stored(of_database: bool, stored: &[u8], row: Option<&[u8]>) -> (String, Option<u64>) {
+    let table = stored.get(1..5).and_then(|id| id.try_into().ok()).filter(|_| of_database);
+    let Some(table) = table.map(|id| TableId(u32::from_be_bytes(id))) else {
+        return (name_of(&stored[1..]), row.map(value_of));
+    };
+    let key = KeySpace::Table(table).key_of(&Bytes::copy_from_slice(stored));
+    (format!("{}/{}", table.0, name_of(&key)), row.map(table_value))
 }
 
 /// A key by its name.

@@ -51,9 +51,7 @@ pub struct SnapshotClient {
 impl SnapshotClient {
     /// A taker of points over the plan's tables, with the name of a client.
     pub fn new(id: u32, random: Stream, plan: &RunPlan, rules: Rules) -> SnapshotClient {
-        let counted = plan.tables.iter().zip(1..);
-        let each = counted.flat_map(|(table, number)| vec![TableId(number); table.partitions as usize]);
-        let tables = (PartitionId::FIRST_USER..).map(PartitionId).zip(each).collect();
+        let tables = plan.partitions().map(|(partition, number, _)| (partition, number)).collect();
         SnapshotClient {
             id,
             nodes: plan.all_nodes(),

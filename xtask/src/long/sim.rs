@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
-const PLANTS: [&str; 57] = [
+const PLANTS: [&str; 62] = [
     "F01", "F02", "F03", "F04", "F05", "F06", "F07", "F08", "F09", "F10", "F11", "F12", "F13", "F14", "F15",
     "F16", "F17", "F18", "F19", "F20", "F22", "F25", "PR-01", "PR-05", "PR-06", "PR-15", "PR-16", "PR-18",
     "PR-21", "PR-22", "PR-23", "PR-27", "PR-31", "PR-36", "PR-37", "PR-39", "PR-40", "PR-45", "PR-47",
-    "PR-78", "PR-79", "PR-80", "PR-81", "PR-82", "PR-111", "PR-112", "PR-113", "LE-01", "LE-02", "LE-03",
-    "LE-04", "LE-05", "LE-07", "LE-08", "LE-09", "LE-11", "LE-12",
+    "PR-78", "PR-79", "PR-80", "PR-81", "PR-82", "PR-111", "PR-112", "PR-113", "PR-120", "PR-121", "PR-122",
+    "PR-123", "PR-124", "LE-01", "LE-02", "LE-03", "LE-04", "LE-05", "LE-07", "LE-08", "LE-09", "LE-11",
+    "LE-12",
 ];
 
 /// What the simulator counts beside the classes of faults: what they led to.
@@ -53,7 +54,8 @@ pub(super) fn seeds(root: &Path) -> Result<Measured, String> {
         summary["trace_hash"].as_str().unwrap_or(""),
     );
     let counted = summary["faults"].as_object().into_iter().flatten();
-    let (came, injected): (Vec<_>, Vec<_>) = counted.partition(|(name, _)| CONSEQUENCES.contains(&&name[..]));
+    let came = |name: &str| CONSEQUENCES.contains(&name) || name.starts_with("table");
+    let (came, injected): (Vec<_>, Vec<_>) = counted.partition(|(name, _)| came(name));
     let list = |counted: &[(&String, &Value)]| {
         let one =
             |(name, seeds): &(&String, &Value)| format!("{name} {:.1} %", share(seeds.as_u64().unwrap_or(0)));

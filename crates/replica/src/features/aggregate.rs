@@ -72,7 +72,7 @@ impl AggregateScan {
     ) -> AggregateScan {
         let (kind, from, end) = match &request.op {
             Op::Count { from, to, .. } => {
-                let (from, end) = scope.keys().range(from, to);
+                let (from, end) = scope.range(from, to);
                 (Kind::Count, from, end)
             }
             _ => (Kind::Digest, vec![space::SESSION], Vec::new()),

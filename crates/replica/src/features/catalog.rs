@@ -76,7 +76,7 @@ pub(crate) fn tables_at(engine: &dyn Engine, at: ReadAt) -> Result<Tables, Engin
 }
 
 /// Does the changes on what is there. Gives the tables that are others now.
-fn apply_changes(mut tables: Tables, changes: &[Change]) -> Result<Tables, Refused> {
+fn apply_changes(rules: Rules, mut tables: Tables, changes: &[Change]) -> Result<Tables, Refused> {
     let mut changed = Vec::with_capacity(changes.len());
     let stale = || Refused::Outcome(Outcome::Stale);
     for change in changes {
@@ -88,21 +88,26 @@ fn apply_changes(mut tables: Tables, changes: &[Change]) -> Result<Tables, Refus
                 (table.id, table.clone(), table.state())
             }
             Change::Alter(from, to) => {
-                let before = known(&tables, to.id, *from).ok_or_else(stale)?;
-                if let Some(fault) = to.change_fault(before) {
+                let before = known(rules, &tables, to.id, *from).ok_or_else(stale)?;
+                let fault = to.change_fault(before).filter(|_| rules.changes_keep_rows_readable());
+                if let Some(fault) = fault {
                     return Err(Refused::Bad(fault));
                 }
                 let to = to.clone().behind(before).map_err(Refused::Bad)?;
                 (to.id, to.clone(), to.state())
             }
             Change::Drop(id, schema) => {
-                (*id, known(&tables, *id, *schema).ok_or_else(stale)?.clone(), TableState::Dropping)
+                (*id, known(rules, &tables, *id, *schema).ok_or_else(stale)?.clone(), TableState::Dropping)
             }
         };
-        let named = |(other, (state, there)): (&TableId, &(TableState, CatalogTable))| {
-            *other != id && state.is_named() && there.name == table.name
+        let is_named = |state: TableState| match rules.filled_tables_have_no_name() {
+            true => state.is_named(),
+            false => state != TableState::Dropping,
         };
-        if state.is_named() && tables.iter().any(named) {
+        let named = |(other, (state, there)): (&TableId, &(TableState, CatalogTable))| {
+            *other != id && is_named(*state) && there.name == table.name
+        };
+        if is_named(state) && tables.iter().any(named) {
             return Err(Refused::Outcome(Outcome::NameTaken));
         }
         tables.insert(id, (state, table));
@@ -120,9 +125,10 @@ fn apply_changes(mut tables: Tables, changes: &[Change]) -> Result<Tables, Refus
 }
 
 /// The table with this id, if it is of this version and not being removed.
-fn known(tables: &Tables, id: TableId, schema: u32) -> Option<&CatalogTable> {
+fn known(rules: Rules, tables: &Tables, id: TableId, schema: u32) -> Option<&CatalogTable> {
     let (state, table) = tables.get(&id)?;
-    (*state != TableState::Dropping && table.schema.version() == schema).then_some(table)
+    let same = table.schema.version() == schema || !rules.schemas_are_compared();
+    (*state != TableState::Dropping && same).then_some(table)
 }
 
 /// What a write to a database's tables comes to: its outcome, how many rows change, and how.
@@ -135,7 +141,7 @@ pub(crate) fn evaluate_parts(
 ) -> Result<Result<Evaluated, Refused>, EngineError> {
     let changed = match changes.is_empty() {
         true => Tables::new(),
-        false => match apply_changes(tables_at(engine, ReadAt::Applied)?, changes) {
+        false => match apply_changes(rules, tables_at(engine, ReadAt::Applied)?, changes) {
             Ok(changed) => changed,
             Err(refused) => return Ok(Err(refused)),
         },
@@ -148,8 +154,8 @@ pub(crate) fn evaluate_parts(
     let mut affected = 0;
     for part in parts {
         let scope = match changed.get(&part.table) {
-            Some((state, table)) => Scope::of_changed(*state, table, part.schema),
-            None => Scope::of_writes(engine, record, (part.table, part.schema))?,
+            Some((state, table)) => Scope::of_changed(rules, (*state, table), part.schema),
+            None => Scope::of_writes(engine, (record, rules), (part.table, part.schema))?,
         };
         // The database's own id is that of no table.
         let Some(scope) = scope.ok().filter(|scope| scope.keys() == KeySpace::Table(part.table)) else {
@@ -230,8 +236,8 @@ mod tests {
         }
 
         fn rows(&self, table: TableId, schema: u32) -> Result<Vec<String>, String> {
-            let scope =
-                Scope::of(&self.engine, &record(), (table, schema), ReadAt::Applied).expect("no error")?;
+            let scope = Scope::of(&self.engine, (&record(), Rules::ALL), (table, schema), ReadAt::Applied)
+                .expect("no error")?;
             let (from, to) = scope.keys().range(&[], &[]);
             let rows = self.engine.scan(&from, &to, ReadAt::Applied, 1000, usize::MAX).expect("no error");
             let text = |row: &types::engine::Row| {
@@ -297,7 +303,7 @@ mod tests {
             );
         }
         let before = ReadAt::Lsn(Lsn(1));
-        let old = Scope::of(&world.engine, &record(), (PETS, 1), before).expect("no error");
+        let old = Scope::of(&world.engine, (&record(), Rules::ALL), (PETS, 1), before).expect("no error");
         assert!(old.is_ok(), "an earlier state has the schema that it had");
     }
 
@@ -331,7 +337,8 @@ mod tests {
         world.write(&[hold], &[]).expect("held");
         for version in [1, 9] {
             assert_eq!(world.write(&[], &[part(PETS, version, &["b"])]), Err(STALE), "{version}");
-            let write = Scope::of_writes(&world.engine, &record(), (PETS, version)).expect("no error");
+            let write =
+                Scope::of_writes(&world.engine, (&record(), Rules::ALL), (PETS, version)).expect("no error");
             assert!(write.is_err(), "by itself neither: {version}");
         }
         assert_eq!(world.rows(PETS, 9), Ok(vec!["a".into()]));

@@ -8,6 +8,7 @@
 use crate::features::catalog::tables_at;
 use crate::features::constraint::{Breach, Building, Guards, Tables, Verdict, unsettled};
 use crate::rows::Evaluated;
+use crate::scope::range;
 use crate::settings::Settings;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -179,7 +180,8 @@ impl KnownCatalog {
         let table = KeySpace::Table(id);
         match chore {
             Chore::Remove(_) => {
-                let ranges = [table.range(&[], &[]), table.index_range(None)];
+                let rows = range(settings.rules, table, &[], &[]);
+                let ranges = [rows, table.index_range(None)];
                 let gone = Mutation { key: catalog_key(id), value: None };
                 self.remove(engine, settings, &ranges, || Ok(gone)).map(Some)
             }

@@ -217,7 +217,10 @@ impl Replica {
         let Some(record) = self.config.record() else { return Ok(None) };
         let engine = self.data.engine.as_ref();
         let scope = match request.op.reads_rows() {
-            true => Scope::of(engine, record, (request.table, request.schema), at.0)?,
+            true => {
+                let rules = self.identity.rules;
+                Scope::of(engine, (record, rules), (request.table, request.schema), at.0)?
+            }
             false => Ok(Scope::BARE),
         };
         let leased = |answer: Answer| if any || leading.is_none() { answer } else { answer.leased() };

@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
         limit: u32,
         at: ReadAt,
     ) -> Result<Body, EngineError> {
-        let (from, end) = scope.keys().range(from, to);
+        let (from, end) = scope.range(from, to);
         let limit = (limit as usize).clamp(1, 100_000);
         let at = if self.rules.scans_are_at_committed() { at } else { ReadAt::Applied };
         let mut rows = self.data.engine.scan(&from, &end, at, limit + 1, SCAN_BYTES)?;

@@ -104,7 +104,7 @@ impl Writing<'_> {
             return Ok(Answer::only(status));
         }
         let engine = self.data.engine.as_ref();
-        let scope = Scope::of_writes(engine, self.record, (request.table, request.schema))?;
+        let scope = Scope::of_writes(engine, (self.record, self.rules), (request.table, request.schema))?;
         let Ok(scope) = scope else { return self.log_write(request, hash, refused(Outcome::Stale)) };
         if let Some(fault) = scope.fault(ops) {
             return Ok(Answer::only(Status::Bad(fault)));

@@ -22,7 +22,12 @@ pub struct Aside {
 
 impl Aside {
     /// A tail was set aside: the file must hold what the report says.
-    pub fn add(&mut self, report: &TailReport, entries: &[Entry], rows: &[Version]) -> Result<(), String> {
+    pub fn add(
+        &mut self,
+        report: &TailReport,
+        entries: &[Entry],
+        (rows, of_database): (&[Version], bool),
+    ) -> Result<(), String> {
         let (node, partition) = (report.node, report.partition);
         let wrong =
             |what: &str| Err(format!("{what}: {} entries, {} rows, {report:?}", entries.len(), rows.len()));
@@ -37,8 +42,8 @@ impl Aside {
             }
             let users = rows.iter().filter(|row| row.key.first() == Some(&space::ROW));
             self.rows.extend(users.map(|row| {
-                let value = row.value.as_ref().map(|value| rows::value_of(value));
-                (node, partition, row.lsn, rows::name_of(&row.key[1..]), value)
+                let (name, value) = rows::stored(of_database, &row.key, row.value.as_deref());
+                (node, partition, row.lsn, name, value)
             }));
             self.of_rows.push(report.clone());
             return Ok(());
@@ -136,11 +141,11 @@ mod tests {
         let lacks = |aside: &Aside| aside.lacks(NodeId(1), P, lineage.line(P, at(1, 4)));
         let mut aside = Aside::default();
         assert_eq!(lacks(&aside), Some(at(1, 4)));
-        aside.add(&report(4, 4, None), &log[3..], &[]).expect("as it says");
+        aside.add(&report(4, 4, None), &log[3..], (&[], false)).expect("as it says");
         assert_eq!(lacks(&aside), Some(at(1, 3)));
-        aside.add(&report(1, 3, Some(1)), &[], &[row("a", 3, 3)]).expect("as it says");
+        aside.add(&report(1, 3, Some(1)), &[], (&[row("a", 3, 3)], false)).expect("as it says");
         assert_eq!(lacks(&aside), Some(at(1, 2)), "of b nothing is left");
-        aside.add(&report(1, 3, Some(1)), &[], &[row("b", 2, 2)]).expect("as it says");
+        aside.add(&report(1, 3, Some(1)), &[], (&[row("b", 2, 2)], false)).expect("as it says");
         assert_eq!(lacks(&aside), None, "(1,1) was overwritten");
         assert!(aside.lacks(NodeId(2), P, lineage.line(P, at(1, 4))).is_some(), "another disk");
     }
@@ -148,10 +153,10 @@ mod tests {
     #[test]
     fn a_tail_that_is_not_what_its_report_says_is_rejected() {
         let log = [entry(at(1, 4), 0, "a", 1)];
-        assert!(Aside::default().add(&report(4, 5, None), &log, &[]).is_err());
-        assert!(Aside::default().add(&report(4, 4, Some(2)), &[], &[row("a", 4, 1)]).is_err());
-        assert!(Aside::default().add(&report(4, 4, Some(1)), &[], &[row("a", 5, 1)]).is_err());
+        assert!(Aside::default().add(&report(4, 5, None), &log, (&[], false)).is_err());
+        assert!(Aside::default().add(&report(4, 4, Some(2)), &[], (&[row("a", 4, 1)], false)).is_err());
+        assert!(Aside::default().add(&report(4, 4, Some(1)), &[], (&[row("a", 5, 1)], false)).is_err());
         let more = TailReport { commits: 2, ..report(4, 4, None) };
-        assert!(Aside::default().add(&more, &log, &[]).is_err());
+        assert!(Aside::default().add(&more, &log, (&[], false)).is_err());
     }
 }

@@ -112,6 +112,7 @@ mod tests {
             session: None,
             changes,
             marks: Vec::new(),
+            tables: Vec::new(),
         }
     }
 

@@ -111,8 +111,13 @@ impl<'a> Final<'a> {
 
     /// True if an answer of a primary in this epoch shows this log and no other: what was told before the
     /// last lossy failover may be lost.
-    fn is_of(&self, epoch: Epoch) -> bool {
+    pub fn is_of(&self, epoch: Epoch) -> bool {
         self.lossy.is_none_or(|lossy| lossy.epoch <= epoch)
+    }
+
+    /// The term of a configuration, if it is known.
+    pub fn term_of(&self, epoch: Epoch) -> Option<Term> {
+        self.terms.get(&epoch).copied()
     }
 
     /// True if a write was acknowledged, and what it did is not lost.
@@ -346,6 +351,7 @@ mod tests {
             session,
             changes: vec![(key.into(), Some(value))],
             marks: Vec::new(),
+            tables: Vec::new(),
         }
     }
 

@@ -58,6 +58,7 @@ mod tests {
             session: None,
             changes: vec![("j1".into(), Some(*value))],
             marks: Vec::new(),
+            tables: Vec::new(),
         };
         let line: Vec<Known> = (2..).zip(values).map(known).collect();
         let records = vec![(1, 11), (4, 14), (5, 15)];

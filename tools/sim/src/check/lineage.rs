@@ -1,10 +1,11 @@
 //! I3, R3: one content per (epoch, LSN), and every entry follows the one whose checksum it names. Keeps all
 //! entries that were ever made, so that other checkers can ask what a log that ends in one of them holds.
 
+use crate::check::catalog::{CatalogChange, Table};
 use crate::rows;
 use std::collections::BTreeMap;
 use types::engine::space;
-use types::{LoadId, Lsn, PartitionId, Position, SessionId, Term};
+use types::{KeySpace, LoadId, Lsn, PartitionId, Position, SessionId, TableId, Term};
 use wire::bulk::LoadMark;
 use wire::entry::Kind;
 use wire::{Effects, Entry};
@@ -29,6 +30,8 @@ pub struct Known {
     pub changes: Vec<Change>,
     /// Marks of feeds: which, and how far.
     pub marks: Vec<(u64, u64)>,
+    /// What becomes of a database's tables.
+    pub tables: Vec<CatalogChange>,
 }
 
 /// Every entry of every partition.
@@ -37,6 +40,8 @@ pub struct Lineage {
     entries: BTreeMap<(PartitionId, Lsn), Vec<Known>>,
     /// What bulk loads change.
     loads: BTreeMap<LoadId, Vec<Change>>,
+    /// The partition of the database, if there is one.
+    database: Option<PartitionId>,
 }
 
 impl Lineage {
@@ -45,18 +50,34 @@ impl Lineage {
         self.loads.insert(load, changes);
     }
 
+    /// A partition is a database's.
+    pub fn will_have_tables(&mut self, partition: PartitionId) {
+        self.database = Some(partition);
+    }
+
+    /// True if a partition is a database's.
+    pub fn has_tables(&self, partition: PartitionId) -> bool {
+        self.database == Some(partition)
+    }
+
+    /// The partition of the database.
+    pub fn database(&self) -> Option<PartitionId> {
+        self.database
+    }
+
     fn changes(&self, entry: &Entry) -> Vec<Change> {
         if entry.header().kind == Kind::Bulk {
             let mark = LoadMark::decode(entry.payload()).ok();
             return mark.and_then(|mark| self.loads.get(&mark.load)).cloned().unwrap_or_default();
         }
-        changes(entry)
+        changes(entry, self.has_tables(entry.header().partition))
     }
 
     /// Takes note of an entry. The error is a sentence.
     pub fn add(&mut self, entry: &Entry) -> Result<(), String> {
         let header = entry.header();
         let (changes, marks) = (self.changes(entry), marks(entry));
+        let tables = if self.has_tables(header.partition) { tables(entry)? } else { Vec::new() };
         let same = self.entries.entry((header.partition, header.at.lsn)).or_default();
         if let Some(known) = same.iter().find(|known| known.at == header.at) {
             if known.crc != entry.crc() {
@@ -71,7 +92,7 @@ impl Lineage {
             return Ok(());
         }
         let session = header.session.is_some().then_some((header.session, header.seq));
-        same.push(Known {
+        let known = Known {
             at: header.at,
             crc: entry.crc(),
             prev_crc: header.prev_crc,
@@ -79,7 +100,9 @@ impl Lineage {
             session,
             changes,
             marks,
-        });
+            tables,
+        };
+        same.push(known);
         let (partition, before) = (header.partition, header.at.lsn.prev());
         let follows = header.at.lsn == Lsn(1)
             || self
@@ -127,17 +150,33 @@ impl Lineage {
     }
 }
 
-fn changes(entry: &Entry) -> Vec<Change> {
-    if entry.header().kind != Kind::Rows {
-        return Vec::new();
-    }
-    let Ok(effects) = Effects::decode(entry.payload()) else { return Vec::new() };
+/// What an entry changes, where it may: one that removes a dropped table's rows is of another kind.
+fn effects(entry: &Entry, of_database: bool) -> Option<Effects> {
+    let kind = entry.header().kind;
+    let own = of_database && kind == Kind::Schema;
+    (kind == Kind::Rows || own).then(|| Effects::decode(entry.payload()).ok()).flatten()
+}
+
+fn changes(entry: &Entry, of_database: bool) -> Vec<Change> {
+    let Some(effects) = effects(entry, of_database) else { return Vec::new() };
     let user = effects.mutations.iter().filter(|mutation| mutation.key[0] == space::ROW);
-    let change = |mutation: &types::Mutation| {
-        let value = mutation.value.as_ref().map(|row| rows::value_of(row));
-        (rows::name_of(&mutation.key[1..]), value)
-    };
+    let change =
+        |mutation: &types::Mutation| rows::stored(of_database, &mutation.key, mutation.value.as_deref());
     user.map(change).collect()
+}
+
+/// What an entry of a database's partition does to its catalog. The error is a sentence.
+fn tables(entry: &Entry) -> Result<Vec<CatalogChange>, String> {
+    let Some(effects) = effects(entry, true) else { return Ok(Vec::new()) };
+    let of_catalog = effects.mutations.iter().filter(|mutation| KeySpace::Catalog.has(&mutation.key));
+    let change = |mutation: &types::Mutation| {
+        let key = KeySpace::Catalog.key_of(&mutation.key);
+        let table = mutation.value.as_ref().map(|value| Table::read(&key, value)).transpose()?;
+        let id = key[..].try_into().map(u32::from_be_bytes);
+        let id = id.map_err(|_| format!("{} has a table without an id", entry.at()))?;
+        Ok((TableId(id), table))
+    };
+    of_catalog.map(change).collect()
 }
 
 /// The marks of feeds that an entry has.

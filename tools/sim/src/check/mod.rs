@@ -21,6 +21,8 @@
 //! | `indexes` | I15: index rows are what the rows say |
 //! | `removed` | I16: a node is removed that is a member of nothing, and stays out |
 //! | `loads` | PR-39: bulk loads, whole or not at all |
+//! | `catalog` | what a table of a database is |
+//! | `tables` | PR-120 to PR-124: several tables in one partition |
 //! | `jobs` | PR-47, PR-82: what a job said of its records |
 //! | `cluster_snapshots` | PR-80: points over all partitions |
 //! | `report` | I14, R9: reports of loss |
@@ -31,6 +33,7 @@ pub mod agree;
 pub mod aside;
 pub mod availability;
 pub mod batches;
+pub mod catalog;
 pub mod cluster_snapshots;
 pub mod effects;
 pub mod ends;
@@ -53,10 +56,12 @@ pub mod staleness;
 pub mod states;
 pub mod storage;
 pub mod survival;
+pub mod tables;
 pub mod wanted;
 
 use history::Operation;
 use std::collections::{BTreeMap, BTreeSet};
+use tables::{TableOperation, Told as TableTold};
 use types::config::{FailoverRecord, TailReport};
 use types::engine::Version;
 use types::{Member, PartitionId, Position};
@@ -87,6 +92,8 @@ pub struct Told<'a> {
     pub jobs: &'a [jobs::JobAnswer],
     /// Acknowledged writes of which sessions said that they are lost.
     pub lost: &'a [(PartitionId, Position)],
+    /// Operations on a database's tables that ended.
+    pub tables: &'a [TableOperation],
 }
 
 /// All checkers.
@@ -165,7 +172,8 @@ impl Checks {
 
     /// A tail was set aside: the file must hold what the report says.
     pub fn set_aside(&mut self, now: u64, report: &TailReport, entries: &[Entry], rows: &[Version]) {
-        let verdict = self.aside.add(report, entries, rows);
+        let of_database = self.lineage.has_tables(report.partition);
+        let verdict = self.aside.add(report, entries, (rows, of_database));
         self.expect("I14", now, verdict);
     }
 
@@ -258,6 +266,11 @@ impl Checks {
         }
         let acknowledged: BTreeSet<(PartitionId, Position)> =
             told.operations.iter().filter_map(|op| Some((op.partition, op.acknowledged()?))).collect();
+        let of_tables = told.tables.iter().filter_map(|op| match op.told {
+            TableTold::Done(at) => Some((self.lineage.database()?, at)),
+            _ => None,
+        });
+        let acknowledged = acknowledged.into_iter().chain(of_tables).collect();
         if !self.failovers.is_empty() {
             let verdict = report::check(&self.failovers, &acknowledged, self.survival.missed());
             self.expect("I14", now, verdict);
@@ -285,7 +298,11 @@ impl Checks {
         });
         let gone: Vec<_> = gone.collect();
         let last = effects::Final::new(line, lost, lossy);
-        let last = last.with_terms(self.epochs.terms(partition), gone.into_iter());
+        let last = last.with_terms(self.epochs.terms(partition), gone.clone().into_iter());
+        let of_tables = match self.lineage.has_tables(partition) {
+            true => tables::told::check(&tables::told::Logs::new(&last, gone.into_iter()), told.tables),
+            false => Ok(()),
+        };
         let jobs: Vec<_> = told.jobs.iter().filter(|told| told.partition == partition).collect();
         let of_jobs = jobs::check(&last, &jobs);
         let lost = told.lost.iter().filter(|(of, _)| *of == partition).map(|(_, at)| at);
@@ -294,6 +311,9 @@ impl Checks {
         let present: BTreeSet<u64> =
             last.line.iter().flat_map(|known| known.changes.iter().filter_map(|(_, value)| *value)).collect();
         if let Err((id, sentence)) = verdict {
+            self.fault(id, now, sentence);
+        }
+        if let Err((id, sentence)) = of_tables {
             self.fault(id, now, sentence);
         }
         self.expect("PR-82", now, of_jobs);

@@ -89,6 +89,7 @@ mod tests {
                 session: None,
                 changes,
                 marks: Vec::new(),
+                tables: Vec::new(),
             }
         };
         let all =
@@ -150,6 +151,7 @@ mod tests {
                 session: None,
                 changes,
                 marks: Vec::new(),
+                tables: Vec::new(),
             }
         };
         let line: Vec<Known> = [(2, "a", 1), (3, "b", 2), (4, "c", 6)].into_iter().map(known).collect();

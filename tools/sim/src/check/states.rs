@@ -72,6 +72,7 @@ mod tests {
             session: None,
             changes,
             marks: marks.to_vec(),
+            tables: Vec::new(),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::network::{Conn, Endpoint};
 use crate::plan::RunPlan;
 use crate::random::Stream;
 use std::collections::{BTreeMap, VecDeque};
-use types::{PartitionId, PartitionRecord, Position, SessionId};
+use types::{PartitionId, PartitionRecord, Position, SessionId, TableId};
 use wire::{Message, Op, Reply, Request, Status};
 
 /// An attempt without an answer is given up after this.
@@ -117,6 +117,8 @@ pub struct Adversary {
     operations: Operations,
     /// Operations at once, connections to each node, and nodes.
     sizes: (usize, u16, u32),
+    /// A partition that nobody has, and the last table.
+    nowhere: Option<(PartitionId, TableId)>,
     routes: BTreeMap<PartitionId, Route>,
     sessions: BTreeMap<PartitionId, Session>,
     pending: BTreeMap<u64, Pending>,
@@ -133,11 +135,14 @@ impl Adversary {
     pub fn new(id: u32, mut random: Stream, plan: &RunPlan) -> Adversary {
         let sizes = (2 + random.below(3) as usize, 2 + random.below(2) as u16, plan.all_nodes());
         let operations = Operations::new(id, random, plan);
+        let last = plan.partitions().last();
+        let nowhere = last.map(|(partition, table, _)| (PartitionId(partition.0 + 1), table));
         let route = || Route { epoch: 0, nodes: (1..=plan.all_nodes()).collect() };
         Adversary {
             routes: operations.tables().keys().map(|partition| (*partition, route())).collect(),
             operations,
             sizes,
+            nowhere,
             sessions: BTreeMap::new(),
             pending: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -288,9 +293,8 @@ impl Adversary {
             let request = Request { id: self.operations.number(), ..request };
             self.send(conn, Why::Again(at), request);
         }
-        let last = self.operations.tables().last_key_value();
-        if nowhere && let Some((partition, table)) = last {
-            let request = Request::new(*table, 1, PartitionId(partition.0 + 1), Op::OpenSession);
+        if nowhere && let Some((partition, table)) = self.nowhere {
+            let request = Request::new(table, 1, partition, Op::OpenSession);
             let id = self.operations.number();
             self.send(conn, Why::Nowhere, Request { id, ..request });
         }

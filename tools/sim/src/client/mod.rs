@@ -11,6 +11,7 @@ use crate::network::{Conn, Endpoint};
 use operations::Operations;
 use std::collections::BTreeSet;
 use types::{PartitionId, Position};
+use wire::control::Admin;
 use wire::{Message, Request};
 
 /// What a client wants done.
@@ -24,6 +25,8 @@ pub enum ClientEffect {
     Send(Conn, Box<Request>),
     /// Ask a controller for the cluster map, and for its changes.
     Watch(Conn),
+    /// Ask a controller for something.
+    Ask(Conn, Box<Admin>),
     /// Close a connection.
     Close(Conn),
 }

@@ -59,9 +59,7 @@ pub struct Operations {
 impl Operations {
     /// A client's share of the plan's operations, on the plan's tables.
     pub fn new(client: u32, random: Stream, plan: &RunPlan) -> Operations {
-        let counted = plan.tables.iter().zip(1..);
-        let each = counted.flat_map(|(table, number)| vec![TableId(number); table.partitions as usize]);
-        let tables = (PartitionId::FIRST_USER..).map(PartitionId).zip(each).collect();
+        let tables = plan.bare_partitions().collect();
         let clients = u64::from(plan.workload.clients);
         Operations {
             client,

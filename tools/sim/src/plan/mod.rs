@@ -1,6 +1,7 @@
 //! What a seed is made of: nodes, tables, policies, and which faults are switched on.
 
 pub mod copies;
+pub mod databases;
 pub mod own;
 pub mod profiles;
 pub mod wide;
@@ -11,8 +12,10 @@ use crate::random::{Concern, Stream};
 use copies::CopyPlan;
 use own::OwnFaults;
 use std::collections::BTreeSet;
-use types::{EngineKind, Finding, LogKind, PartitionId, Policy};
+use types::{EngineKind, Finding, LogKind, PartitionId, Policy, TableId};
 use types::{Rules, policy::Standby};
+use wire::RecordText;
+use wire::control::{AdminCommand, AlterTable};
 use workload::WorkloadPlan;
 
 /// A table of the world.
@@ -36,12 +39,20 @@ pub struct TablePlan {
     pub lsm: bool,
     /// Partitions.
     pub partitions: u32,
+    /// It is a database, with one partition.
+    pub database: bool,
 }
 
 impl TablePlan {
     /// The engine that the controller is told: one with files where backups may be cold.
     pub fn engine(&self) -> EngineKind {
         if self.lsm || self.cold.is_some() { EngineKind::Lsm } else { EngineKind::Memory }
+    }
+
+    /// What an operator sends who wants it changed.
+    pub fn to_be_altered(&self, alter: &AlterTable) -> AdminCommand {
+        let text = RecordText::new(alter);
+        if self.database { AdminCommand::AlterDatabase(text) } else { AdminCommand::AlterTable(text) }
     }
 
     /// The policy that the controller will make of it.
@@ -124,7 +135,7 @@ impl RunPlan {
             own: if planted { OwnFaults::default() } else { OwnFaults::new(seed) },
         };
         match profile {
-            Some(finding) => profiles::bias(&mut plan, finding, &mut random),
+            Some(finding) => profiles::bias(&mut plan, finding, seed, &mut random),
             None => plan.vary(seed),
         }
         plan
@@ -132,6 +143,9 @@ impl RunPlan {
 
     /// What some seeds have, and none of those that once found something without it.
     fn vary(&mut self, seed: u64) {
+        if databases::has_database(seed) {
+            self.add_database(seed);
+        }
         let mut engines = Stream::new(seed, Concern::Engines, 0);
         if engines.chance(300) {
             let disk = self.tables.iter_mut().filter(|table| table.log == LogKind::Disk);
@@ -177,6 +191,33 @@ impl RunPlan {
         }
     }
 
+    /// A database besides the tables, and clients of it.
+    fn add_database(&mut self, seed: u64) {
+        let mut random = Stream::new(seed, Concern::Shape, 6);
+        let drawn = table(&mut random, 0, self.nodes);
+        self.tables.push(TablePlan { name: "bank".into(), partitions: 1, database: true, ..drawn });
+        self.workload.table_clients = random.between(2, 4) as u32;
+    }
+
+    /// Every partition, with the table that it is of: those of the first table have the first numbers.
+    pub fn partitions(&self) -> impl Iterator<Item = (PartitionId, TableId, &TablePlan)> {
+        let each = self.tables.iter().zip(1..);
+        let each = each.flat_map(|(table, number)| vec![(TableId(number), table); table.partitions as usize]);
+        (PartitionId::FIRST_USER..).zip(each).map(|(id, (number, table))| (PartitionId(id), number, table))
+    }
+
+    /// The partitions of tables that are in no database.
+    pub fn bare_partitions(&self) -> impl Iterator<Item = (PartitionId, TableId)> {
+        let bare = self.partitions().filter(|(_, _, table)| !table.database);
+        bare.map(|(partition, number, _)| (partition, number))
+    }
+
+    /// The partition of the database, and its id.
+    pub fn database(&self) -> Option<(PartitionId, TableId)> {
+        let found = self.partitions().find(|(_, _, table)| table.database);
+        found.map(|(partition, number, _)| (partition, number))
+    }
+
     /// Nodes, those that come later included.
     pub fn all_nodes(&self) -> u32 {
         self.nodes + self.joins
@@ -184,8 +225,7 @@ impl RunPlan {
 
     /// The table of each partition: those of the first table have the first numbers.
     pub fn table_of(&self, partition: PartitionId) -> Option<&TablePlan> {
-        let each = self.tables.iter().flat_map(|table| vec![table; table.partitions as usize]);
-        each.clone().nth(partition.0.checked_sub(PartitionId::FIRST_USER)? as usize)
+        self.partitions().find(|(id, ..)| *id == partition).map(|(_, _, table)| table)
     }
 
     /// True if this partition's engines are on real files.
@@ -200,6 +240,9 @@ impl RunPlan {
         for table in &mut self.tables {
             table.factor = table.factor.min(self.nodes as u8);
             table.min_in_sync = table.min_in_sync.min(table.factor);
+            if table.database {
+                continue;
+            }
             table.partitions = table.partitions.max(self.nodes / 4 / count);
         }
         self
@@ -241,6 +284,7 @@ fn table(random: &mut Stream, number: u64, nodes: u32) -> TablePlan {
         available: random.chance(300),
         cold: None,
         lsm: false,
+        database: false,
         partitions: 1 + u32::from(random.chance(300)),
     }
 }

@@ -13,7 +13,7 @@ use Finding::*;
 use types::{Finding, LogKind};
 
 /// Biases a plan towards what brings this finding to light.
-pub fn bias(plan: &mut RunPlan, finding: Finding, random: &mut Stream) {
+pub fn bias(plan: &mut RunPlan, finding: Finding, seed: u64, random: &mut Stream) {
     let known = PROFILES.iter().find(|profile| profile.finding == finding);
     let profile = known.expect("every finding has a profile");
     plan.faults = profile.always.iter().copied().collect();
@@ -21,6 +21,9 @@ pub fn bias(plan: &mut RunPlan, finding: Finding, random: &mut Stream) {
     plan.nodes = *random.pick(profile.nodes).expect("not empty");
     plan.controllers = *random.pick(profile.controllers).expect("not empty");
     plan.tables.truncate(profile.tables);
+    if profile.database {
+        plan.add_database(seed);
+    }
     for table in &mut plan.tables {
         (table.policy, table.log) = *random.pick(profile.rules).expect("not empty");
         table.factor = (*random.pick(profile.factors).expect("not empty")).min(plan.nodes as u8);
@@ -100,6 +103,8 @@ struct Profile {
     forces: bool,
     /// The engines are on real files.
     trees: bool,
+    /// There is a database.
+    database: bool,
 }
 
 const DURABLE: (&str, LogKind) = ("durable", LogKind::Disk);
@@ -133,12 +138,18 @@ const fn usual(finding: Finding, always: &'static [Fault], perhaps: &'static [Fa
         wide: false,
         forces: false,
         trees: false,
+        database: false,
     }
 }
 
 /// Engines on real files, which are shipped.
 const fn trees(profile: Profile) -> Profile {
     Profile { ships: true, trees: true, think_ms: (200, 600), ..profile }
+}
+
+/// A database, and clients of its tables.
+const fn tables(profile: Profile) -> Profile {
+    Profile { tables: 1, database: true, ..profile }
 }
 
 /// One partition that many clients write.
@@ -300,8 +311,12 @@ const PROFILES: [Profile; Finding::ALL.len()] = [
     Profile { wide: true, ..usual(Pr111, &[SlowDisk], &[Clog, Crash]) },
     Profile { wide: true, ..usual(Pr112, &[SlowDisk], &[Clog, Crash]) },
     Profile { wide: true, indexes: true, ..usual(Pr113, &[SlowDisk], &[Clog, Crash]) },
-    // Worlds have no database: tests of the replica find it.
-    usual(Pr150, &[SlowDisk], &[Clog, Crash]),
+    tables(usual(Pr120, &[Crash], &[Isolate, SlowDisk])),
+    tables(usual(Pr121, &[Crash], &[Isolate, SlowDisk])),
+    tables(usual(Pr122, &[Crash], &[Isolate, SlowDisk])),
+    tables(usual(Pr123, &[Crash], &[Isolate, SlowDisk])),
+    tables(usual(Pr124, &[SlowDisk], &[Crash, Clog])),
+    tables(usual(Pr150, &[SlowDisk], &[Clog, Crash])),
     trees(usual(Le01, &[Crash, Power], &[Restart, SlowDisk])),
     trees(crowded(usual(Le02, &[StuckDisk, Crash], &[Power, Pause]))),
     Profile { cluster_snapshots: true, ..trees(crowded(usual(Le03, &[SlowDisk, Pause], &[Crash, Clog]))) },

@@ -22,6 +22,8 @@ pub struct WorkloadPlan {
     pub jobs: bool,
     /// An operator forces a promotion.
     pub forces: bool,
+    /// Clients of a database's tables; none where there is no database.
+    pub table_clients: u32,
     /// What clients ask beside single rows.
     pub wide: Option<WidePlan>,
 }
@@ -41,6 +43,7 @@ impl WorkloadPlan {
             loads: !planted && seed % 6 == 1,
             jobs: !planted && [1, 6].contains(&(seed % 7)),
             forces: !planted && (forced.chance(30) || wide.is_some() && forced.chance(150)),
+            table_clients: 0,
             wide,
         }
     }

@@ -31,6 +31,7 @@ impl World {
                     let command = AdminCommand::Watch;
                     self.send(conn, true, Message::Admin(Admin { id: 0, command }));
                 }
+                ClientEffect::Ask(conn, admin) => self.send(conn, true, Message::Admin(*admin)),
                 ClientEffect::Close(conn) => self.break_conn(conn, false),
                 ClientEffect::DialController(controller) => {
                     let wait = 100 + self.schedule.timing().below(500);

@@ -6,7 +6,6 @@ use crate::event::Cure;
 use crate::faults::Fault;
 use crate::network::{Endpoint, Lane};
 use types::{LogKind, NodeId, PartitionId, PartitionRecord};
-use wire::RecordText;
 use wire::control::{AdminCommand, AlterTable};
 
 impl World {
@@ -346,7 +345,7 @@ impl World {
             Fault::Switchover => AdminCommand::Switchover { partition: Some(partition), to },
             Fault::Drain => AdminCommand::Drain(NodeId(node)),
             _ => match self.alteration() {
-                Some(alter) => AdminCommand::AlterTable(RecordText::new(&alter)),
+                Some(command) => command,
                 None => return false,
             },
         };
@@ -355,7 +354,7 @@ impl World {
     }
 
     /// Another policy for a table, of those that its log allows.
-    fn alteration(&mut self) -> Option<AlterTable> {
+    fn alteration(&mut self) -> Option<AdminCommand> {
         let random = self.faults.random();
         let table = random.pick(&self.plan.tables)?;
         let names: &[&str] = match table.log {
@@ -365,14 +364,14 @@ impl World {
         let policy = random.pick(names)?.to_string();
         let most = u64::from(table.factor.min(2));
         let standby = table.cold.map(|_| super::operator::standby(policy != "sync" && random.chance(500)));
-        Some(AlterTable {
+        Some(table.to_be_altered(&AlterTable {
             standby,
             name: table.name.clone(),
             policy: Some(policy),
             min_in_sync: random.chance(300).then(|| random.between(1, most) as u8),
             available: random.chance(300).then(|| random.chance(500)),
             ..AlterTable::default()
-        })
+        }))
     }
 
     pub(super) fn cure(&mut self, cure: Cure) {

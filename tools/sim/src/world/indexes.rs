@@ -17,13 +17,12 @@ impl World {
         let random = self.faults.indexes();
         let wait = random.between(100_000, 2_500_000);
         let (name, columns) = *random.pick(&rows::INDEXES).expect("not empty");
-        let (add, table) =
-            (random.chance(650), random.pick(&self.plan.tables).map(|table| table.name.clone()));
+        let (add, table) = (random.chance(650), random.pick(&self.plan.tables).cloned());
         self.after(wait, Event::Index);
-        let Some(table) = table else { return };
+        let Some(table) = table.filter(|table| !table.database) else { return };
         let columns = columns.iter().map(ToString::to_string).collect();
         let alter = AlterTable {
-            name: table,
+            name: table.name,
             add_index: add.then(|| AddIndex { name: name.into(), columns }),
             drop_index: (!add).then(|| name.to_string()),
             ..AlterTable::default()

@@ -294,6 +294,7 @@ impl World {
             self.look_at_states(node, &unread);
             self.look_at_indexes(node, &unread);
             self.look_at_loads(node, &unread);
+            self.look_at_tables(node, &unread);
             self.look_at_cover(node);
             self.look_at_repair(node);
         }
@@ -401,6 +402,9 @@ impl World {
                 return Some(format!("{member} has files of a load that is given up"));
             }
             if let Some(lacks) = self.lacks_indexes(record) {
+                return Some(lacks);
+            }
+            if let Some(lacks) = self.lacks_removal(record) {
                 return Some(lacks);
             }
             if let Some(behind) = self.who_is_behind(record) {

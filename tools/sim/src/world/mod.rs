@@ -28,6 +28,7 @@
 //! | `fault_injector`, `own_faults` | when which fault strikes |
 //! | `forced` | an operator forces a promotion |
 //! | `indexes` | indexes are wanted, and compared with the rows |
+//! | `tables` | what replicas of a database have |
 //! | `online` | copies and nodes come and go |
 //! | `phases` | setting up, faults, healing, converging |
 //! | `staleness` | how old reads at any replica are |
@@ -68,10 +69,12 @@ mod soundness;
 mod stage;
 mod staleness;
 mod states;
+mod tables;
 mod workload;
 
 pub use stage::Phase;
 
+use crate::check::tables::told::check_numbers;
 use crate::check::{Checks, Told};
 use crate::clock::Clock;
 use crate::disk::Disk;
@@ -129,6 +132,10 @@ impl World {
                 Machine::new(id, disk, Clock::new(0, shape.between(10_000_000, 900_000_000)))
             })
             .collect();
+        let mut checks = Checks::default();
+        if let Some((partition, _)) = plan.database() {
+            checks.lineage.will_have_tables(partition);
+        }
         let mut files = LsmFiles::new(Stream::new(seed, Concern::Engines, 1), rules);
         let clients = Workload::new(seed, &plan, rules, &mut files);
         World {
@@ -136,7 +143,7 @@ impl World {
             schedule: Schedule::new(Stream::new(seed, Concern::Timing, 0)),
             stage: Stage::new(),
             trace: Trace::new(verbose),
-            checks: Checks::default(),
+            checks,
             counts: Counts::default(),
             network: Network::new(Stream::new(seed, Concern::Network, 0)),
             machines: Fleet::new(machines, files),
@@ -165,7 +172,10 @@ impl World {
     pub fn finish(&mut self) {
         let (now, operations) = (self.now(), self.clients.operations());
         let (jobs, lost) = (self.clients.told_of_jobs(), self.clients.told_lost());
-        self.checks.finish(now, Told { operations: &operations, jobs, lost: &lost });
+        let tables = self.clients.table_operations();
+        self.checks.finish(now, Told { operations: &operations, jobs, lost: &lost, tables: &tables });
+        let verdict = check_numbers(self.clients.numbers());
+        self.checks.expect("PR-120", now, verdict);
         self.checks.cluster_snapshots(now, self.clients.taken(), &operations);
     }
 

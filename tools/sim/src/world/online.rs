@@ -25,20 +25,20 @@ impl World {
         let factor = random.between(1, there);
         let min = random.between(1, factor.min(2)) as u8;
         let (bound, table) = (random.chance(500), random.pick(&self.plan.tables));
-        let table = table.map(|table| (table.name.clone(), table.log));
+        let table = table.cloned();
         self.after(wait, Event::Factor);
-        let Some((name, log)) = table else { return };
-        if log == LogKind::Memory && factor < 2 && self.plan.recoverable {
+        let Some(table) = table else { return };
+        if table.log == LogKind::Memory && factor < 2 && self.plan.recoverable {
             // One copy in one memory is lost with the first process that ends.
             return;
         }
         let alter = AlterTable {
-            name,
+            name: table.name.clone(),
             factor: Some(factor as u8),
             min_in_sync: (bound || factor < 2).then_some(min),
             ..AlterTable::default()
         };
-        self.ask(AdminCommand::AlterTable(RecordText::new(&alter)));
+        self.ask(table.to_be_altered(&alter));
     }
 
     /// A node comes, or one is asked to go; what the last one needs may still be under way.

@@ -2,6 +2,8 @@
 
 use crate::network::Conn;
 use crate::plan::TablePlan;
+use types::config::Holds;
+use types::database::catalog_schema;
 use types::policy::Standby;
 use wire::RecordText;
 use wire::control::{Admin, AdminAnswer, AdminCommand, CreateTable};
@@ -59,6 +61,7 @@ impl Operator {
             return None;
         }
         let command = match tables.get(self.created) {
+            Some(table) if table.database => AdminCommand::CreateDatabase(RecordText::new(&creation(table))),
             Some(table) => AdminCommand::CreateTable(RecordText::new(&creation(table))),
             None => self.commands.pop()?,
         };
@@ -92,7 +95,7 @@ pub(super) fn standby(cold: bool) -> Standby {
 fn creation(table: &TablePlan) -> CreateTable {
     CreateTable {
         name: table.name.clone(),
-        schema: crate::rows::schema(),
+        schema: if table.database { catalog_schema() } else { crate::rows::schema() },
         engine: table.engine(),
         log: table.log,
         policy: table.policy.into(),
@@ -104,6 +107,6 @@ fn creation(table: &TablePlan) -> CreateTable {
         scheme: Default::default(),
         standby: table.cold.map(standby),
         failover_target_ms: None,
-        holds: Default::default(),
+        holds: if table.database { Holds::Database } else { Holds::Table },
     }
 }

@@ -154,6 +154,7 @@ impl World {
         let missing = missing.or_else(|| Some(("I8", self.left_of_ships()?)));
         if missing.is_none() {
             self.look_at_all(true);
+            self.check_tables();
             self.stage.begin(Phase::Done, self.now());
             self.trace.note(self.now(), format_args!("phase: converged"));
             self.clients.abandon(self.schedule.now());

@@ -3,7 +3,7 @@
 
 use crate::check::history::{Answer, Operation};
 use crate::check::lineage::Change;
-use crate::check::{cluster_snapshots::Taken, jobs::JobAnswer};
+use crate::check::{cluster_snapshots::Taken, jobs::JobAnswer, tables::TableOperation};
 use crate::client::adversary::Adversary;
 use crate::client::native::Native;
 use crate::client::{ClientEffect, LinkNews, RowClient};
@@ -14,6 +14,7 @@ use crate::network::{Conn, Endpoint};
 use crate::plan::RunPlan;
 use crate::random::{Concern, Stream};
 use crate::snapshot_client::SnapshotClient;
+use crate::table_client::TableClient;
 use std::collections::BTreeSet;
 use types::{LoadId, PartitionId, Position, Rules};
 use wire::Message;
@@ -24,6 +25,7 @@ enum Which {
     Snapshots,
     Loads,
     Jobs,
+    Tables(usize),
 }
 
 /// What came of a reply.
@@ -43,6 +45,8 @@ pub(super) struct Workload {
     snapshots: SnapshotClient,
     loads: LoadClient,
     jobs: JobClient,
+    /// Those of a database's tables.
+    tables: Vec<TableClient>,
 }
 
 impl Workload {
@@ -56,6 +60,11 @@ impl Workload {
             snapshots: SnapshotClient::new(plan.workload.clients, draws(1_000), plan, rules),
             loads: LoadClient::new(plan.workload.clients + 1, draws(1_001), plan, scratch),
             jobs: JobClient::new(plan.workload.clients + 2, draws(1_002), plan),
+            tables: (0..plan.workload.table_clients)
+                .filter_map(|at| {
+                    TableClient::new(plan.workload.clients + 3 + at, draws(3_000 + u64::from(at)), plan)
+                })
+                .collect(),
         }
     }
 
@@ -68,12 +77,15 @@ impl Workload {
             (plan.workload.jobs, 7_000),
         ];
         let others = (plan.workload.clients..).zip(others);
-        rows.chain(others.filter(|(_, (wanted, _))| *wanted).map(|(id, (_, us))| (id, us))).collect()
+        let others = others.filter(|(_, (wanted, _))| *wanted).map(|(id, (_, us))| (id, us));
+        let tables = (plan.workload.clients + 3..plan.workload.clients + 3 + plan.workload.table_clients)
+            .map(|id| (id, 8_000 + u64::from(id) * 1_000));
+        rows.chain(others).chain(tables).collect()
     }
 
     /// The numbers of all, whether a plan wants them or not.
     pub fn ids(plan: &RunPlan) -> std::ops::Range<u32> {
-        0..plan.workload.clients + 3
+        0..plan.workload.clients + 3 + plan.workload.table_clients
     }
 
     fn which(&self, id: u32) -> Which {
@@ -81,7 +93,8 @@ impl Workload {
             None => Which::Rows(id as usize),
             Some(0) => Which::Snapshots,
             Some(1) => Which::Loads,
-            Some(_) => Which::Jobs,
+            Some(2) => Which::Jobs,
+            Some(at) => Which::Tables(at - 3),
         }
     }
 
@@ -92,6 +105,7 @@ impl Workload {
             Which::Snapshots => self.snapshots.step(now, goes_on),
             Which::Loads => self.loads.step(now, goes_on),
             Which::Jobs => self.jobs.step(now, goes_on),
+            Which::Tables(at) => self.tables[at].step(now, goes_on),
         }
     }
 
@@ -104,6 +118,7 @@ impl Workload {
     pub fn linked(&mut self, id: u32, now: u64, (to, slot): (Endpoint, u16), news: LinkNews) {
         match (self.which(id), to) {
             (Which::Rows(at), _) => self.rows[at].linked(now, to, slot, news),
+            (Which::Tables(at), _) => self.tables[at].linked(to, news),
             (Which::Snapshots, Endpoint::Node(node)) => self.snapshots.linked(node, news.up()),
             (Which::Loads, Endpoint::Node(node)) => self.loads.linked(node, news.up()),
             (Which::Jobs, Endpoint::Node(node)) => self.jobs.linked(node, news.up()),
@@ -121,11 +136,19 @@ impl Workload {
                 let ended = (client.operations().history().len() - before) as u64;
                 return Heard { ended, fault: client.fault().map(ToString::to_string), ..Heard::default() };
             }
+            (Which::Tables(at), message) => {
+                let client = &mut self.tables[at];
+                let before = client.history().len();
+                client.hear(now, conn, &message);
+                let (ended, fault) = (&client.history()[before..], client.fault().map(ToString::to_string));
+                let seen = ended.iter().filter_map(TableOperation::seen).collect();
+                return Heard { ended: ended.len() as u64, seen, fault };
+            }
             (_, Message::Reply(reply)) => reply,
             _ => return Heard::default(),
         };
         match self.which(id) {
-            Which::Rows(_) => Heard::default(),
+            Which::Rows(_) | Which::Tables(_) => Heard::default(),
             Which::Snapshots => {
                 self.snapshots.hear(now, &reply);
                 Heard::default()
@@ -159,7 +182,9 @@ impl Workload {
 
     /// True if one of those of rows waits for something that is not in these partitions alone.
     pub fn wait_beyond(&self, closed: &BTreeSet<PartitionId>) -> bool {
+        let waits = |client: &TableClient| client.waits_for().is_some_and(|of| !closed.contains(&of));
         self.rows.iter().any(|client| !client.is_done() && !client.waits_only_for(closed))
+            || self.tables.iter().any(waits)
     }
 
     /// Those of rows have so much more to do.
@@ -188,6 +213,7 @@ impl Workload {
     pub fn abandon(&mut self, now: u64) {
         self.loads.abandon(now);
         self.rows.iter_mut().for_each(|client| client.abandon(now));
+        self.tables.iter_mut().for_each(|client| client.give_up(now));
     }
 
     /// Everything that ended on rows, loads included.
@@ -200,7 +226,7 @@ impl Workload {
     pub fn wakes_at(&self, id: u32) -> Option<u64> {
         match self.which(id) {
             Which::Rows(at) => self.rows[at].wakes_at(),
-            Which::Snapshots | Which::Loads | Which::Jobs => None,
+            Which::Snapshots | Which::Loads | Which::Jobs | Which::Tables(_) => None,
         }
     }
 
@@ -212,6 +238,16 @@ impl Workload {
     /// What jobs were told.
     pub fn told_of_jobs(&self) -> &[JobAnswer] {
         self.jobs.told()
+    }
+
+    /// Everything that ended on a database's tables.
+    pub fn table_operations(&self) -> Vec<TableOperation> {
+        self.tables.iter().flat_map(|client| client.history()).cloned().collect()
+    }
+
+    /// Numbers for tables that were given out: the first of each lot, and how many that has.
+    pub fn numbers(&self) -> Vec<(u32, u32)> {
+        self.tables.iter().flat_map(|client| client.numbers()).collect()
     }
 
     /// Points that were taken.
