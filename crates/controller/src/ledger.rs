@@ -32,6 +32,12 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
+    /// True if records that have what it writes have it from this transaction, or might as well: nobody else
+    /// writes the same for something else.
+    fn shows_in_records(&self) -> bool {
+        !matches!(self, Purpose::Admin(_, _, Job::Numbers { .. }))
+    }
+
     /// True if it writes the cluster's record: the next number of a table, partition or failover.
     pub(crate) fn takes_numbers(&self) -> bool {
         match self {
@@ -163,8 +169,9 @@ impl Controller {
             self.records.wrote(outcome.revision);
         }
         self.learn(now, outcome.revision, &outcome.current);
-        let applied =
-            outcome.succeeded || pending.unknown_since.is_some() && pending.txn.is_in(&outcome.current);
+        // Numbers that were taken look the same whoever took them: then others are taken (PR-125).
+        let shown = pending.purpose.shows_in_records() && pending.txn.is_in(&outcome.current);
+        let applied = outcome.succeeded || pending.unknown_since.is_some() && shown;
         match pending.purpose {
             Purpose::Bootstrap | Purpose::Place | Purpose::Sweep => {}
             Purpose::Register(job) => self.registered(now, job, applied),

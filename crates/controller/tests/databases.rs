@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::World;
 use common::lines::table;
+use common::{Fate, World};
 use types::LogKind;
 use wire::control::{AdminCommand, AlterTable, CreateTable};
 
@@ -31,6 +31,31 @@ fn pr120_numbers_are_given_out_once() {
         assert_eq!(numbers(&mut world, wrong).expect_err("out of range").0, 2);
     }
     assert_eq!(next(&world), first + 5);
+}
+
+/// Two controllers write the same into the cluster's record when each takes as many numbers: who does not
+/// know whether its own was written does not find it out there.
+#[test]
+fn pr125_numbers_that_another_controller_gave_out_are_not_ones_own() {
+    for fate in [Fate::RequestLost, Fate::AnswerLost] {
+        let mut world = World::with(2, understudy_controller::Settings::default());
+        world.with_table(3, table("t", "durable", LogKind::Disk, None, 1));
+        let first = world.record::<types::ClusterRecord>("cluster").expect("there").next_table;
+        world.fates.push(fate);
+        let unsure = world.admin_at(0, AdminCommand::Numbers(6));
+        let sure = world.admin_at(1, AdminCommand::Numbers(6));
+        world.pass(200);
+        let answer = |id| {
+            let answer = world.answered(id).expect("answered").clone().expect("given");
+            answer.parse::<u32>().expect("a number")
+        };
+        // What may have been taken in vain is used up.
+        let expected = match fate {
+            Fate::RequestLost => (first, first + 6),
+            _ => (first + 6, first + 12),
+        };
+        assert_eq!((answer(sure), answer(unsure)), expected, "{fate:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 74] = [
+const FOUND: [(u64, &str); 75] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -95,6 +95,7 @@ const FOUND: [(u64, &str); 74] = [
     (722325, "I13: a checker: a disk that is lost while all members are compared is waited for"),
     (704655, "I13: a checker: who was paused for a moment goes on, and reaches all that count"),
     (707623, "I13: a checker: a failover in the middle of a bulk load takes two of the engine's jobs"),
+    (800131, "PR-125: two controllers gave out the same numbers of tables"),
     (100148, "I13: a checker: nobody may lead where all nodes are drained or leave"),
 ];
 

@@ -388,9 +388,14 @@ impl World {
 
     /// An operator asks controller 0.
     pub fn admin(&mut self, command: AdminCommand) -> u64 {
+        self.admin_at(0, command)
+    }
+
+    /// The same of another controller.
+    pub fn admin_at(&mut self, index: usize, command: AdminCommand) -> u64 {
         let id = self.next_admin;
         self.next_admin += 1;
-        self.input(0, Input::Received { conn: OPERATOR, message: Admin { id, command }.into() });
+        self.input(index, Input::Received { conn: OPERATOR, message: Admin { id, command }.into() });
         id
     }
 
