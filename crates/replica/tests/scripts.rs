@@ -70,6 +70,7 @@ scripts! {
     failback_by_files,
     failback_by_log,
     pr35_the_log_begins_behind_files,
+    pr143_who_joins_has_what_an_older_term_may_have_committed,
     r7_who_joins_has_what_is_published,
     r8_the_log_is_held_for_who_comes_back_by_it,
     r8_the_log_is_held_for_who_chose_it,

@@ -12,7 +12,7 @@
 //! 24 synced-up-to u64: all frames below this position were fsynced when this one was written
 //! 32 partitions u64: bit (partition id mod 64) is set for every partition that the body names
 //! 40 checksum of the frame before u32 | 44 number of records u32
-//! 48 checksum of the body u32 | 52 checksum of bytes 0..52 u32, "the frame's checksum"
+//! 48 checksum of the body u32, see below | 52 checksum of bytes 0..52 u32, "the frame's checksum"
 //! 56 body: the records, see `record.rs`
 //! ```
 //!
@@ -22,6 +22,10 @@
 //!   has a higher one, and along the chain it never falls.
 //! - The *checksum of the frame before* chains all frames; as the frame's checksum covers the body's, so does
 //!   the chain.
+//! - The *checksum of the body* is the lower half of its XXH3-64. A CRC-32C, which format 1 has there, does
+//!   not depend on what an entry without a payload says: that ends with its own CRC-32C, and what a CRC makes
+//!   of bytes with their own CRC behind them is always the same. So the header of a write that was cut short
+//!   would vouch for the entry that a recycled file held there before (PR-144).
 //! - The *synced-up-to* mark tells a torn end from damage (F10): nothing below the highest mark found may be
 //!   missing.
 //! - The *partitions* field says who is hit when the body is damaged but the header is not.
@@ -33,8 +37,10 @@ use types::PartitionId;
 
 /// "USLG" as it lies in the file.
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"USLG");
-/// The format that this version writes and reads.
-pub(crate) const FORMAT: u16 = 1;
+/// The format that this version writes. It reads [`FORMAT_1`] as well.
+pub(crate) const FORMAT: u16 = 2;
+/// The first format: its bodies have another checksum.
+pub(crate) const FORMAT_1: u16 = 1;
 /// Length of a frame's header.
 pub(crate) const HEADER: usize = 56;
 /// The longest body. A batch beyond it is a mistake of the caller.
@@ -100,7 +106,7 @@ impl FrameHeader {
     /// Writes the header in front of `frame`, whose body begins at [`HEADER`]; sets both checksums.
     pub fn write(&mut self, frame: &mut [u8]) {
         assert!(frame.len() >= HEADER + self.body as usize, "a frame of {} bytes", frame.len());
-        self.body_crc = crc32c::crc32c(&frame[HEADER..HEADER + self.body as usize]);
+        self.body_crc = body_checksum(self.format, &frame[HEADER..HEADER + self.body as usize]);
         frame[0..4].copy_from_slice(&MAGIC.to_le_bytes());
         frame[4..6].copy_from_slice(&self.format.to_le_bytes());
         frame[6..8].fill(0);
@@ -145,6 +151,17 @@ impl FrameHeader {
         if stated.segment() == segment { FrameHeader::read(bytes, stated) } else { None }
     }
 
+    /// True if this is the body that the header was written for. Of a format that is not known nobody can
+    /// tell here, and the log is not opened ([`FrameHeader::is_known`]).
+    pub fn vouches_for(&self, body: &[u8]) -> bool {
+        !self.is_known() || body_checksum(self.format, body) == self.body_crc
+    }
+
+    /// True if this version reads frames of this format.
+    pub fn is_known(&self) -> bool {
+        self.format == FORMAT || self.format == FORMAT_1
+    }
+
     /// Where the body ends, as an offset in the segment.
     pub fn body_end(&self) -> u64 {
         self.at.offset() + HEADER as u64 + u64::from(self.body)
@@ -153,6 +170,13 @@ impl FrameHeader {
     /// Where the next frame starts, as an offset in the segment.
     pub fn end(&self) -> u64 {
         align(self.body_end())
+    }
+}
+
+fn body_checksum(format: u16, body: &[u8]) -> u32 {
+    match format {
+        FORMAT_1 => crc32c::crc32c(body),
+        _ => xxhash_rust::xxh3::xxh3_64(body) as u32,
     }
 }
 
@@ -167,6 +191,8 @@ pub(crate) fn read_u64(bytes: &[u8], at: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::{Lsn, Position, Term};
+    use wire::entry::{Entry, Header, Kind};
 
     fn sample() -> (FrameHeader, Vec<u8>) {
         let mut header = FrameHeader {
@@ -193,6 +219,28 @@ mod tests {
         assert_eq!(FrameHeader::read(&frame, header.at), Some(header.clone()));
         assert_eq!((header.body_end(), header.end()), (189, 192));
         assert_eq!(header.partitions, 2);
+    }
+
+    #[test]
+    fn pr144_a_body_of_one_entry_has_a_checksum_of_its_own() {
+        let body = |lsn| {
+            let at = Position::new(Term(1), Lsn(lsn));
+            Entry::encode(Header::new(Kind::SessionOpen, PartitionId(64), at, 9), b"").bytes().to_vec()
+        };
+        let (mine, other) = (body(8), body(3));
+        assert_eq!(body_checksum(FORMAT_1, &mine), body_checksum(FORMAT_1, &other), "why the format changed");
+        assert_ne!(body_checksum(FORMAT, &mine), body_checksum(FORMAT, &other));
+    }
+
+    #[test]
+    fn frames_of_the_first_format_are_read() {
+        for format in [FORMAT_1, FORMAT] {
+            let (mut header, mut frame) = sample();
+            header.format = format;
+            header.write(&mut frame);
+            let read = FrameHeader::read(&frame, header.at).expect("a header");
+            assert!(read.is_known() && read.vouches_for(b"abcde") && !read.vouches_for(b"abcdf"), "{format}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use crate::error::{LogError, is_unreadable};
 use crate::file::Files;
-use crate::frame::{FORMAT, FrameHeader, HEADER, LogOffset};
+use crate::frame::{FrameHeader, HEADER, LogOffset};
 use crate::index::{Segment, SegmentUse};
 use crate::log::{Log, Options, Stats, Tail};
 use crate::record::Stored;
@@ -97,7 +97,7 @@ impl Scan<'_> {
                     Next::Stop => return Ok(false),
                 },
             };
-            if header.format != FORMAT {
+            if !header.is_known() {
                 return Err(LogError::Format(header.format));
             }
             let segment = segment.get_or_insert_with(|| self.begin(loaded, &header)).clone();

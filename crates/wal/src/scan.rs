@@ -84,8 +84,7 @@ impl Loaded {
         match FrameHeader::read(bytes, LogOffset::new(self.number, offset)) {
             Some(header) if header.generation >= oldest => {
                 let end = header.body_end();
-                let whole = end <= length
-                    && crc32c::crc32c(&self.bytes[start + HEADER..end as usize]) == header.body_crc;
+                let whole = end <= length && header.vouches_for(&self.bytes[start + HEADER..end as usize]);
                 if whole { Found::Whole(header) } else { Found::HeaderOnly(header) }
             }
             _ if bytes.iter().all(|byte| *byte == 0) => Found::Nothing,

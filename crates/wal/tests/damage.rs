@@ -388,3 +388,29 @@ fn pr104_frames_that_somebody_stored_in_a_value_are_no_damage() {
     assert!(recovered.damage.is_empty() && recovered.torn_bytes > 0, "{recovered:?}");
     assert_eq!(log.end(P).expect("known").0, kept, "a torn end, cut off");
 }
+
+/// A file that is used again still has its old frames. A power loss may leave of a new one the header, and
+/// behind that what lay there before: another entry of the same length.
+#[test]
+fn pr144_a_torn_write_does_not_vouch_for_what_lay_there_before() {
+    for payload in [&b""[..], b"value"] {
+        let files = MemFiles::new();
+        let (mut log, _) = open(&files);
+        let old = add(&mut log, P, 1, payload);
+        add(&mut log, P, 1, payload);
+        log.sync().expect("syncs");
+        let new = add(&mut log, P, 1, payload);
+        drop(log);
+        let name = "00000001.log";
+        let contents = files.contents(name);
+        let written = contents.windows(new.bytes().len()).position(|bytes| bytes == new.bytes());
+        let at = written.expect("is there") as u64;
+        for (place, (new, old)) in (at..).zip(new.bytes().iter().zip(old.bytes())) {
+            files.flip(name, place, new ^ old);
+        }
+        let (log, recovered) = open(&files);
+        let p = &recovered.partitions[&P];
+        assert_eq!((p.end, p.torn_end, p.damaged.is_some()), (at_lsn(2), true, false), "{payload:?}");
+        assert_eq!(all(&log, P).len(), 2);
+    }
+}

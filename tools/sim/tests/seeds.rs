@@ -9,7 +9,7 @@ use understudy_sim::{Options, run, run_all, run_range};
 const SEEDS: u64 = 100;
 
 /// Seeds that once found something, and what.
-const FOUND: [(u64, &str); 75] = [
+const FOUND: [(u64, &str); 77] = [
     (10, "a checker: operations on a partition without an eligible copy need not end"),
     (251, "F19: a copy whose disk hangs kept its place while a spare was there"),
     (820, "a checker: the queue of the disk is part of the log"),
@@ -95,6 +95,11 @@ const FOUND: [(u64, &str); 75] = [
     (722325, "I13: a checker: a disk that is lost while all members are compared is waited for"),
     (704655, "I13: a checker: who was paused for a moment goes on, and reaches all that count"),
     (707623, "I13: a checker: a failover in the middle of a bulk load takes two of the engine's jobs"),
+    (730354, "I3 (PR-143): who joined lacked on its disk what an older term had acknowledged"),
+    (
+        730762,
+        "I12 (PR-144): the header of a torn write vouched for an entry of before, and the log went back to it",
+    ),
     (800131, "PR-125: two controllers gave out the same numbers of tables"),
     (100148, "I13: a checker: nobody may lead where all nodes are drained or leave"),
 ];

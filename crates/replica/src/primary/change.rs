@@ -8,7 +8,7 @@ use crate::primary::membership::{HandOver, Undecided};
 use crate::primary::{Primary, View};
 use types::config::{Cause, PreviousTerm};
 use types::policy::Standby;
-use types::{Member, Micros, PartitionRecord, Policy};
+use types::{Lsn, Member, Micros, PartitionRecord, Policy};
 use wire::control::{Advice, Propose};
 
 /// A catching-up member that was not heard, or did not get on, for so long is given up.
@@ -182,12 +182,15 @@ impl Primary {
     }
 
     /// Takes a level replica into the set: first commits and `secured` count it, then it is proposed (PR-15,
-    /// PR-06). It has what others may have published by then, so whoever leads next does (R7, PR-31). True if
-    /// it was proposed.
+    /// PR-06). It has what others may have published by then, so whoever leads next does (R7, PR-31). Until
+    /// the first entry of a term is committed, all that it follows may have been committed and published in
+    /// an older term, whatever is known of that here: who joins has all of it (PR-143). True if it was
+    /// proposed.
     fn join(&mut self, view: &View, ctx: &mut Ctx, member: Member, since: Micros) -> bool {
         let reached = view.record.policy.reached(view.record.in_sync.len(), &self.marks_of(view, &member));
-        let covered = reached >= view.committed || !view.rules.joiners_have_what_is_committed();
-        let has_published = self.met(view, &member) >= view.secured;
+        let marker = self.promotion.marker().unwrap_or(Lsn::MAX);
+        let covered = reached >= view.committed.max(marker) || !view.rules.joiners_have_what_is_committed();
+        let has_published = self.met(view, &member) >= view.secured.max(marker);
         let held = ctx.leases.held_until(view.id, self.term, member) > ctx.now.mono
             || !view.rules.promises_are_waited_for();
         if covered && has_published && held && view.record.catching_up.contains(&member) {
