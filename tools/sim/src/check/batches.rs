@@ -103,17 +103,7 @@ mod tests {
     use RowChange::*;
 
     fn known(lsn: u64, changes: &[(&str, Option<u64>)]) -> Known {
-        let changes = changes.iter().map(|(key, value)| (key.to_string(), *value)).collect();
-        Known {
-            at: at(1, lsn),
-            crc: 0,
-            prev_crc: 0,
-            is_write: true,
-            session: None,
-            changes,
-            marks: Vec::new(),
-            tables: Vec::new(),
-        }
+        crate::check::lineage::tests::known(lsn, changes, &[])
     }
 
     fn batch(ops: &[(RowChange, &str)], since: Option<u64>) -> Batch {

@@ -200,6 +200,21 @@ pub(crate) mod tests {
     use bytes::Bytes;
     use wire::Header;
 
+    /// An entry of term 1 that changes rows, and marks of feeds.
+    pub(crate) fn known(lsn: u64, changes: &[(&str, Option<u64>)], marks: &[(u64, u64)]) -> Known {
+        let changes = changes.iter().map(|(key, value)| (key.to_string(), *value)).collect();
+        Known {
+            at: at(1, lsn),
+            crc: 0,
+            prev_crc: 0,
+            is_write: true,
+            session: None,
+            changes,
+            marks: marks.to_vec(),
+            tables: Vec::new(),
+        }
+    }
+
     pub(crate) const P: PartitionId = PartitionId(64);
 
     pub(crate) fn at(epoch: u64, lsn: u64) -> Position {

@@ -75,23 +75,11 @@ pub fn shown<'a>(told: &'a Answer, range: &KeyRange, key: &str) -> Option<Option
 mod tests {
     use super::*;
     use crate::check::lineage::Known;
-    use crate::check::lineage::tests::at;
+    use crate::check::lineage::tests::known;
     use types::Epoch;
 
     fn line() -> Vec<Known> {
-        let known = |(lsn, key, value): (u64, &str, Option<u64>)| {
-            let changes = vec![(key.to_string(), value)];
-            Known {
-                at: at(1, lsn),
-                crc: 0,
-                prev_crc: 0,
-                is_write: true,
-                session: None,
-                changes,
-                marks: Vec::new(),
-                tables: Vec::new(),
-            }
-        };
+        let known = |(lsn, key, value)| known(lsn, &[(key, value)], &[]);
         let all =
             [(2, "a", Some(1)), (3, "b", Some(2)), (4, "b", None), (5, "c", Some(3)), (6, "d", Some(4))];
         all.into_iter().map(known).collect()
@@ -141,19 +129,7 @@ mod tests {
     #[test]
     fn a_find_of_another_state_order_or_place_is_rejected() {
         // Hues 1, 2, 1: c stands before b.
-        let known = |(lsn, key, value): (u64, &str, u64)| {
-            let changes = vec![(key.to_string(), Some(value))];
-            Known {
-                at: at(1, lsn),
-                crc: 0,
-                prev_crc: 0,
-                is_write: true,
-                session: None,
-                changes,
-                marks: Vec::new(),
-                tables: Vec::new(),
-            }
-        };
+        let known = |(lsn, key, value)| known(lsn, &[(key, Some(value))], &[]);
         let line: Vec<Known> = [(2, "a", 1), (3, "b", 2), (4, "c", 6)].into_iter().map(known).collect();
         let find = |names: &[&str], limit, next: &[u8], at| {
             let states = States::of(&line);

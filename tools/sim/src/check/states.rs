@@ -60,21 +60,7 @@ fn newest(versions: &[(Lsn, Option<u64>)], at: Lsn) -> Option<(Lsn, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::lineage::tests::at;
-
-    fn known(lsn: u64, changes: &[(&str, Option<u64>)], marks: &[(u64, u64)]) -> Known {
-        let changes = changes.iter().map(|(key, value)| (key.to_string(), *value)).collect();
-        Known {
-            at: at(1, lsn),
-            crc: 0,
-            prev_crc: 0,
-            is_write: true,
-            session: None,
-            changes,
-            marks: marks.to_vec(),
-            tables: Vec::new(),
-        }
-    }
+    use crate::check::lineage::tests::known;
 
     #[test]
     fn a_state_has_the_newest_of_each_row_at_its_lsn() {
